@@ -1,0 +1,1 @@
+//! TCP health checks: thresholds and timetable (pure), and the engine that runs them.
