@@ -1,1 +1,53 @@
-//! TCP health checks: thresholds and timetable (pure), and the engine that runs them.
+//! TCP health checks of the backends of load balancers (contract section 8.5, rules HC-1 to HC-5).
+//!
+//! The crate knows neither Kubernetes nor metrics. A caller hands over groups (one group = the
+//! backends of one load balancer), is told which groups have a changed verdict, and reads the
+//! verdicts back:
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), harvester_lb_prober::PortOutOfRange> {
+//! use std::sync::Arc;
+//! use harvester_lb_prober::{HealthCheck, Prober, Settings, Target};
+//!
+//! let (prober, mut edges) = Prober::start(Settings::for_file_limit(65_536), Arc::new(()));
+//! if let Some(check) = HealthCheck::new(Some(8080), None, None, None, None)? {
+//!     let backend = Target::new("3f0c-uid", [10, 10, 1, 7].into(), false);
+//!     prober.set_group("shop/web", check, vec![backend]);
+//! }
+//! while let Some(groups) = edges.next().await {
+//!     for group in groups {
+//!         let _backends = prober.group(&group);
+//!     }
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Two layers:
+//! - pure, told the time by their caller: [`threshold`] (results to verdicts), [`timetable`] (when
+//!   to probe whom), and inside the crate the registry of groups and the gathering of edges;
+//! - the engine ([`Prober`], [`Edges`]): one timer task and one task per connect in flight, on the
+//!   tokio runtime it is started in.
+//!
+//! A probe opens a TCP connection, sends nothing and resets it. Backends may log such resets.
+
+mod check;
+mod connect;
+mod engine;
+mod gather;
+mod observer;
+mod registry;
+mod result;
+mod settings;
+mod target;
+pub mod threshold;
+pub mod timetable;
+
+pub use check::{HealthCheck, PortOutOfRange};
+pub use connect::{Connector, TcpConnector};
+pub use engine::{Edges, Prober};
+pub use gather::GATHER;
+pub use observer::Observer;
+pub use result::{OwnFault, ProbeResult};
+pub use settings::{MAX_IN_FLIGHT, Settings};
+pub use target::{GroupId, Snapshot, Target, TargetView};

@@ -1,0 +1,283 @@
+//! The engine: the pure parts driven by tokio.
+//!
+//! Tasks, all on the runtime the prober was started in:
+//! - one timer task, which starts the probes that are due (`engine/run.rs`);
+//! - one task per connect in flight, at most [`Settings::max_in_flight`] of them.
+//!
+//! Shared: one state behind a mutex, held for map and tree operations only, never across an await,
+//! a spawn, an abort or a call of the observer. Queues: none. The due probes wait in the timetable
+//! (bounded by the targets), the edges in a set (bounded by the groups), and two [`Notify`] with
+//! one permit each wake the timer task and the consumer of the edges.
+
+mod run;
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::{sync::Notify, task::AbortHandle, time::Instant};
+
+use crate::{
+    Connector, GroupId, HealthCheck, Observer, Settings, Snapshot, Target, TargetView,
+    TcpConnector,
+    registry::{self, Registry},
+};
+
+/// A running prober. Clones share it; when the last one is dropped, it shuts down.
+///
+/// No method waits for I/O or for a probe (HC-5).
+#[derive(Clone, Debug)]
+pub struct Prober {
+    owner: Arc<Owner>,
+}
+
+/// The groups whose verdicts changed: the receiving end, for one consumer.
+#[derive(Debug)]
+pub struct Edges {
+    shared: Arc<Shared>,
+}
+
+/// Ends the tasks when the last handle goes; the tasks themselves hold only the shared part.
+#[derive(Debug)]
+struct Owner {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// The zero of the times in the registry.
+    origin: Instant,
+    max_in_flight: usize,
+    observer: Arc<dyn Observer>,
+    state: Mutex<State>,
+    /// Wakes the timer task: targets were added, there is room again, or the end.
+    timer: Notify,
+    /// Wakes the consumer of the edges: a group became dirty, or the end.
+    dirty: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    registry: Registry,
+    /// How to stop a probe in flight, by ticket number; at most one per target.
+    flights: FxHashMap<u64, AbortHandle>,
+    /// Connects whose socket may be open; also those that were stopped but still run.
+    in_flight: usize,
+    /// The timer task waits for room.
+    starved: bool,
+    closed: bool,
+}
+
+impl Prober {
+    /// Starts a prober that makes real TCP connections.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time and I/O enabled, as [`tokio::spawn`] does.
+    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> (Self, Edges) {
+        Self::start_with(settings, observer, TcpConnector)
+    }
+
+    /// Starts a prober that connects with `connector`.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime with time enabled, as [`tokio::spawn`] does.
+    pub fn start_with<C: Connector>(
+        settings: Settings,
+        observer: Arc<dyn Observer>,
+        connector: C,
+    ) -> (Self, Edges) {
+        let shared = Arc::new(Shared {
+            origin: Instant::now(),
+            max_in_flight: settings.max_in_flight.max(1),
+            observer,
+            state: Mutex::default(),
+            timer: Notify::new(),
+            dirty: Notify::new(),
+        });
+        tokio::spawn(run::timer(Arc::clone(&shared), Arc::new(connector)));
+        let edges = Edges {
+            shared: Arc::clone(&shared),
+        };
+        (
+            Self {
+                owner: Arc::new(Owner { shared }),
+            },
+            edges,
+        )
+    }
+
+    /// Makes `group` consist of exactly these targets, probed by `check`. Idempotent.
+    ///
+    /// - A target (id and address) that is in the group already keeps its verdict, counters and
+    ///   place in the timetable; its `ready` is not read.
+    /// - If the check differs from that of the last call, all targets start again with fresh
+    ///   counters and keep their verdicts (HC-2).
+    /// - A new target starts from its `ready` (EPS-1, HC-3); its first probe comes one period
+    ///   later.
+    /// - A target that is not listed any more is probed no more, and a probe of it that is in
+    ///   flight is taken down (HC-2).
+    ///
+    /// Of a target listed twice the first counts. An empty list leaves an empty group. After the
+    /// shutdown nothing happens.
+    pub fn set_group(
+        &self,
+        group: impl Into<GroupId>,
+        check: HealthCheck,
+        mut targets: Vec<Target>,
+    ) {
+        let group = group.into();
+        registry::in_order(&mut targets);
+        let shared = self.shared();
+        let now = shared.now();
+        shared.change(|registry, cancelled| {
+            registry.set_group(now, &group, check, targets, cancelled);
+        });
+        shared.timer.notify_one();
+    }
+
+    /// Forgets `group`: its probes stop and an edge of it that is not delivered yet never is
+    /// (HC-2). Whether it was known.
+    pub fn remove_group(&self, group: &str) -> bool {
+        let mut known = false;
+        self.shared().change(|registry, cancelled| {
+            known = registry.remove_group(group, cancelled);
+        });
+        known
+    }
+
+    /// The verdict on a target; `None` if it is not probed.
+    pub fn verdict(&self, group: &str, id: &str, addr: IpAddr) -> Option<bool> {
+        self.shared().state.lock().registry.verdict(group, id, addr)
+    }
+
+    /// The targets of a group with their verdicts, ordered by address and id; `None` if the group
+    /// is not known.
+    pub fn group(&self, group: &str) -> Option<Vec<TargetView>> {
+        self.shared().state.lock().registry.group(group)
+    }
+
+    /// The check a group is probed by; `None` if the group is not known.
+    pub fn check(&self, group: &str) -> Option<HealthCheck> {
+        self.shared().state.lock().registry.check(group)
+    }
+
+    /// Figures of the whole prober; takes constant time.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.shared().state.lock();
+        state.registry.snapshot(state.in_flight)
+    }
+
+    /// Number of targets.
+    pub fn len(&self) -> usize {
+        self.snapshot().targets
+    }
+
+    /// Whether there is no target.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Stops all probes, forgets all groups and ends the edges. Does not wait for the tasks; they
+    /// end within milliseconds. Later calls change nothing.
+    pub fn shutdown(&self) {
+        self.shared().shutdown();
+    }
+
+    fn shared(&self) -> &Shared {
+        &self.owner.shared
+    }
+}
+
+impl Edges {
+    /// Waits for groups with changed verdicts.
+    ///
+    /// A group is delivered once for all changes within [`GATHER`](crate::GATHER) of the first; the
+    /// consumer reads its verdicts then, and sees at least the change that made the edge. A
+    /// consumer may be as slow as it likes: changes add up to one delivery per group. `None` after
+    /// the shutdown. Cancel safe.
+    pub async fn next(&mut self) -> Option<Vec<GroupId>> {
+        let shared = &self.shared;
+        loop {
+            let deadline = {
+                let mut state = shared.state.lock();
+                if state.closed {
+                    return None;
+                }
+                let groups = state.registry.edges.take(shared.now());
+                if !groups.is_empty() {
+                    return Some(groups);
+                }
+                state.registry.edges.next_deadline()
+            };
+            shared.wait(deadline, &shared.dirty).await;
+        }
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.shared.shutdown();
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("max_in_flight", &self.max_in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Time since the origin.
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+
+    /// Waits until `deadline` or until `notify` has a permit; only for the latter without one.
+    async fn wait(&self, deadline: Option<Duration>, notify: &Notify) {
+        match deadline {
+            None => notify.notified().await,
+            Some(at) => tokio::select! {
+                () = tokio::time::sleep_until(self.origin + at) => {}
+                () = notify.notified() => {}
+            },
+        }
+    }
+
+    /// Changes the registry, unless the prober was shut down, and takes down the probes that
+    /// nobody waits for any more.
+    fn change(&self, change: impl FnOnce(&mut Registry, &mut Vec<u64>)) {
+        let mut cancelled = Vec::new();
+        let flights: Vec<AbortHandle> = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            change(&mut state.registry, &mut cancelled);
+            cancelled
+                .iter()
+                .filter_map(|number| state.flights.remove(number))
+                .collect()
+        };
+        for flight in flights {
+            flight.abort();
+        }
+    }
+
+    fn shutdown(&self) {
+        let flights = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.registry.clear();
+            std::mem::take(&mut state.flights)
+        };
+        for flight in flights.into_values() {
+            flight.abort();
+        }
+        self.timer.notify_one();
+        self.dirty.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,360 @@
+//! Groups and targets with their verdicts: the whole state of the prober, without I/O.
+//!
+//! Pure: told the time by its caller, like [`crate::timetable`]. Owns the slab of targets (an index
+//! names a target while it lives), the groups, the timetable and the gathered edges. Everything is
+//! bounded by the number of targets and groups that were set.
+//!
+//! A probe in flight carries a [`Ticket`], whose number is never used again. The entry remembers
+//! the number it waits for; removal and restart forget it, so that the end of an old probe can
+//! never alter anything.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{
+    GroupId, HealthCheck, ProbeResult, Snapshot, Target, TargetView,
+    gather::Gather,
+    threshold::Threshold,
+    timetable::{Due, Timetable},
+};
+
+/// A probe in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    index: u32,
+    /// Unique over the life of the registry.
+    pub(crate) number: u64,
+}
+
+/// A probe to start now.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    pub(crate) ticket: Ticket,
+    pub(crate) addr: SocketAddr,
+    pub(crate) timeout: Duration,
+    /// When it was due.
+    pub(crate) scheduled: Duration,
+}
+
+/// What the end of a probe led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// Nobody waits for this probe any more.
+    Stale,
+    /// Counted; the verdict is as before.
+    Same,
+    /// Counted; the verdict is a new one.
+    Changed(bool),
+}
+
+#[derive(Debug)]
+struct Entry {
+    group: GroupId,
+    id: Arc<str>,
+    addr: IpAddr,
+    state: Threshold,
+    last: Option<ProbeResult>,
+    /// Number of the ticket it waits for; `None` while no probe is in flight.
+    waits_for: Option<u64>,
+}
+
+impl Entry {
+    fn order(&self) -> (IpAddr, &str) {
+        (self.addr, &self.id)
+    }
+}
+
+#[derive(Debug)]
+struct Group {
+    check: HealthCheck,
+    /// Indices of its entries, ordered by address and id.
+    members: Vec<u32>,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    groups: HashMap<GroupId, Group>,
+    entries: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    timetable: Timetable,
+    pub(crate) edges: Gather,
+    due: Vec<Due>,
+    up: usize,
+    last_ticket: u64,
+}
+
+/// Puts the targets of a group into the order of its members and drops repetitions of a target;
+/// the first one counts.
+pub(crate) fn in_order(targets: &mut Vec<Target>) {
+    targets.sort_by(|a, b| (a.addr, &a.id).cmp(&(b.addr, &b.id)));
+    targets.dedup_by(|b, a| a.addr == b.addr && a.id == b.id);
+}
+
+/// The phase of a target in the timetable: a hash of its identity that is the same in every
+/// process and version (FNV-1a, then the finalizer of splitmix64 to spread its high bits).
+fn phase(group: &str, id: &str, addr: IpAddr) -> u64 {
+    fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+        bytes.iter().fold(hash, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)
+        })
+    }
+    let mut hash = 0xcbf2_9ce4_8422_2325;
+    for part in [group, id] {
+        // The zero byte keeps "a" + "bc" apart from "ab" + "c".
+        hash = fnv(fnv(hash, part.as_bytes()), &[0]);
+    }
+    hash = match addr {
+        IpAddr::V4(addr) => fnv(hash, &addr.octets()),
+        IpAddr::V6(addr) => fnv(hash, &addr.octets()),
+    };
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
+}
+
+impl Registry {
+    /// Makes `group` consist of `targets`, which [`in_order`] has been over, probed by `check`.
+    ///
+    /// A target that stays keeps its verdict; also its counters and its place in the timetable,
+    /// unless the check changed (HC-2). Numbers of the tickets nobody waits for any more are added
+    /// to `cancelled`.
+    pub(crate) fn set_group(
+        &mut self,
+        now: Duration,
+        group: &GroupId,
+        check: HealthCheck,
+        targets: Vec<Target>,
+        cancelled: &mut Vec<u64>,
+    ) {
+        let (group, old) = match self.groups.remove_entry(group.as_str()) {
+            Some((group, old)) => (group, Some(old)),
+            None => (group.clone(), None),
+        };
+        let restart = old.as_ref().is_some_and(|old| old.check != check);
+        let mut old = old
+            .map(|old| old.members)
+            .unwrap_or_default()
+            .into_iter()
+            .peekable();
+        let mut members = Vec::with_capacity(targets.len());
+        for target in targets {
+            let place = (target.addr, &*target.id);
+            while let Some(index) = old.next_if(|index| self.order(*index) < Some(place)) {
+                self.remove(index, cancelled);
+            }
+            if let Some(index) = old.next_if(|index| self.order(*index) == Some(place)) {
+                if restart {
+                    self.restart(index, now, check, cancelled);
+                }
+                members.push(index);
+            } else {
+                members.push(self.add(&group, target, now, check));
+            }
+        }
+        for index in old {
+            self.remove(index, cancelled);
+        }
+        self.groups.insert(group, Group { check, members });
+    }
+
+    /// Removes `group` with its targets and its undelivered edge. Whether it was there.
+    pub(crate) fn remove_group(&mut self, group: &str, cancelled: &mut Vec<u64>) -> bool {
+        let Some(old) = self.groups.remove(group) else {
+            return false;
+        };
+        for index in old.members {
+            self.remove(index, cancelled);
+        }
+        self.edges.forget(group);
+        true
+    }
+
+    /// Forgets everything but the numbers of tickets.
+    pub(crate) fn clear(&mut self) {
+        *self = Self {
+            last_ticket: self.last_ticket,
+            ..Self::default()
+        };
+    }
+
+    /// When [`Registry::launch`] has something next.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        self.timetable.next_deadline()
+    }
+
+    /// Takes at most `max` probes that are due at `now`, the longest waiting first.
+    pub(crate) fn launch(&mut self, now: Duration, max: usize, out: &mut Vec<Launch>) {
+        let mut due = std::mem::take(&mut self.due);
+        self.timetable.due(now, max, &mut due);
+        for Due { key, scheduled } in due.drain(..) {
+            let Some(entry) = self.entries.get_mut(key as usize).and_then(Option::as_mut) else {
+                continue;
+            };
+            let Some(group) = self.groups.get(&entry.group) else {
+                continue;
+            };
+            self.last_ticket += 1;
+            entry.waits_for = Some(self.last_ticket);
+            out.push(Launch {
+                ticket: Ticket {
+                    index: key,
+                    number: self.last_ticket,
+                },
+                addr: SocketAddr::new(entry.addr, group.check.port()),
+                timeout: group.check.timeout(),
+                scheduled,
+            });
+        }
+        self.due = due;
+    }
+
+    /// Whether somebody waits for the probe of `ticket`.
+    pub(crate) fn waits_for(&self, ticket: Ticket) -> bool {
+        self.entry(ticket.index)
+            .is_some_and(|entry| entry.waits_for == Some(ticket.number))
+    }
+
+    /// The probe of `ticket` ended at `now`. Counts its result and marks the group when the verdict
+    /// changes; an own fault only lets the timetable go on.
+    pub(crate) fn finish(
+        &mut self,
+        now: Duration,
+        ticket: Ticket,
+        result: ProbeResult,
+    ) -> Finished {
+        let entry = self
+            .entries
+            .get_mut(ticket.index as usize)
+            .and_then(Option::as_mut);
+        let Some(entry) = entry.filter(|entry| entry.waits_for == Some(ticket.number)) else {
+            return Finished::Stale;
+        };
+        entry.waits_for = None;
+        entry.last = Some(result);
+        self.timetable.finish(ticket.index, now);
+        let (Some(success), Some(group)) = (result.says(), self.groups.get(&entry.group)) else {
+            return Finished::Same;
+        };
+        let (success_threshold, failure_threshold) = (
+            group.check.success_threshold(),
+            group.check.failure_threshold(),
+        );
+        let Some(ready) = entry
+            .state
+            .step(success, success_threshold, failure_threshold)
+        else {
+            return Finished::Same;
+        };
+        if ready {
+            self.up += 1;
+        } else {
+            self.up -= 1;
+        }
+        self.edges.mark(&entry.group, now);
+        Finished::Changed(ready)
+    }
+
+    /// The verdict on a target.
+    pub(crate) fn verdict(&self, group: &str, id: &str, addr: IpAddr) -> Option<bool> {
+        let members = &self.groups.get(group)?.members;
+        let at = members
+            .binary_search_by(|index| self.order(*index).cmp(&Some((addr, id))))
+            .ok()?;
+        Some(self.entry(members[at])?.state.ready())
+    }
+
+    /// The targets of a group, ordered by address and id.
+    pub(crate) fn group(&self, group: &str) -> Option<Vec<TargetView>> {
+        let members = &self.groups.get(group)?.members;
+        let view = |entry: &Entry| TargetView {
+            id: Arc::clone(&entry.id),
+            addr: entry.addr,
+            ready: entry.state.ready(),
+            last: entry.last,
+        };
+        Some(
+            members
+                .iter()
+                .filter_map(|index| self.entry(*index).map(view))
+                .collect(),
+        )
+    }
+
+    /// The check of a group.
+    pub(crate) fn check(&self, group: &str) -> Option<HealthCheck> {
+        self.groups.get(group).map(|group| group.check)
+    }
+
+    /// Figures; those in flight are the engine's.
+    pub(crate) fn snapshot(&self, in_flight: usize) -> Snapshot {
+        Snapshot {
+            groups: self.groups.len(),
+            targets: self.timetable.len(),
+            up: self.up,
+            in_flight,
+        }
+    }
+
+    fn entry(&self, index: u32) -> Option<&Entry> {
+        self.entries.get(index as usize).and_then(Option::as_ref)
+    }
+
+    fn order(&self, index: u32) -> Option<(IpAddr, &str)> {
+        self.entry(index).map(Entry::order)
+    }
+
+    fn add(&mut self, group: &GroupId, target: Target, now: Duration, check: HealthCheck) -> u32 {
+        let Target { id, addr, ready } = target;
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(None);
+            // 2^32 targets would need a terabyte.
+            u32::try_from(self.entries.len() - 1).unwrap_or(u32::MAX)
+        });
+        self.timetable
+            .add(index, now, check.period(), phase(group, &id, addr));
+        self.up += usize::from(ready);
+        self.entries[index as usize] = Some(Entry {
+            group: group.clone(),
+            id,
+            addr,
+            state: Threshold::new(ready),
+            last: None,
+            waits_for: None,
+        });
+        index
+    }
+
+    /// Fresh counters and a full period until the next probe, the verdict kept (HC-2).
+    fn restart(&mut self, index: u32, now: Duration, check: HealthCheck, cancelled: &mut Vec<u64>) {
+        let Some(entry) = self
+            .entries
+            .get_mut(index as usize)
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
+        cancelled.extend(entry.waits_for.take());
+        entry.state = Threshold::new(entry.state.ready());
+        entry.last = None;
+        let phase = phase(&entry.group, &entry.id, entry.addr);
+        self.timetable.add(index, now, check.period(), phase);
+    }
+
+    fn remove(&mut self, index: u32, cancelled: &mut Vec<u64>) {
+        let Some(entry) = self.entries.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
+        cancelled.extend(entry.waits_for);
+        self.up -= usize::from(entry.state.ready());
+        self.timetable.remove(index);
+        self.free.push(index);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! How a probe ended, and which errors of a connect say something about the target.
+
+use std::io;
+
+use nix::errno::Errno;
+
+/// How a probe ended.
+///
+/// Everything but [`ProbeResult::Success`] and [`ProbeResult::OwnFault`] counts as a failure of
+/// the target (contract 8.5: refusal, error or timeout).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ProbeResult {
+    /// The handshake completed.
+    Success,
+    /// The target refused the connection.
+    Refused,
+    /// No answer within the timeout of the check, or within the kernel's own.
+    Timeout,
+    /// The host did not answer on its network (ARP), or a router said so: what a machine that is
+    /// switched off looks like.
+    Unreachable,
+    /// Any other error of the connection, a reset for instance.
+    Error,
+    /// Our own machine could not even try. Says nothing about the target and is never counted
+    /// against it; the target is probed again when its next turn comes.
+    OwnFault(OwnFault),
+}
+
+/// Why our own machine could not start a connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OwnFault {
+    /// Too many open files, in the process or the whole system.
+    FileLimit,
+    /// No local address or no local port left.
+    LocalAddress,
+    /// No route to the target's network, or the interface is down.
+    Network,
+    /// Forbidden, by a local packet filter or security policy for instance.
+    Permission,
+    /// No memory for the socket.
+    Memory,
+    /// The probe could not run for another reason of our own, at the end of the runtime for
+    /// instance.
+    Other,
+}
+
+impl ProbeResult {
+    /// Every value, for metrics that want all their series from the start.
+    pub const ALL: [Self; 11] = [
+        Self::Success,
+        Self::Refused,
+        Self::Timeout,
+        Self::Unreachable,
+        Self::Error,
+        Self::OwnFault(OwnFault::FileLimit),
+        Self::OwnFault(OwnFault::LocalAddress),
+        Self::OwnFault(OwnFault::Network),
+        Self::OwnFault(OwnFault::Permission),
+        Self::OwnFault(OwnFault::Memory),
+        Self::OwnFault(OwnFault::Other),
+    ];
+
+    /// The value as a metric label (OPS-1: `harvester_lb_probes_total{result}`).
+    pub const fn as_label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Refused => "refused",
+            Self::Timeout => "timeout",
+            Self::Unreachable => "unreachable",
+            Self::Error => "error",
+            Self::OwnFault(OwnFault::FileLimit) => "own_file_limit",
+            Self::OwnFault(OwnFault::LocalAddress) => "own_local_address",
+            Self::OwnFault(OwnFault::Network) => "own_network",
+            Self::OwnFault(OwnFault::Permission) => "own_permission",
+            Self::OwnFault(OwnFault::Memory) => "own_memory",
+            Self::OwnFault(OwnFault::Other) => "own_other",
+        }
+    }
+
+    /// What the result says about the target: `Some(true)` a success, `Some(false)` a failure,
+    /// `None` nothing, because the fault was ours.
+    pub const fn says(self) -> Option<bool> {
+        match self {
+            Self::Success => Some(true),
+            Self::Refused | Self::Timeout | Self::Unreachable | Self::Error => Some(false),
+            Self::OwnFault(_) => None,
+        }
+    }
+
+    /// Reads the outcome of a connect that ended before the timeout of its check.
+    ///
+    /// An error without a number of the system (`io::Error::other`) does not come from the network
+    /// and is an own fault; errors made from a kind alone are read by their kind.
+    pub fn of_connect(outcome: &io::Result<()>) -> Self {
+        match outcome {
+            Ok(()) => Self::Success,
+            Err(error) => error.raw_os_error().map_or_else(
+                || Self::of_kind(error.kind()),
+                |code| Self::of_errno(Errno::from_raw(code)),
+            ),
+        }
+    }
+
+    const fn of_errno(code: Errno) -> Self {
+        match code {
+            Errno::ECONNREFUSED => Self::Refused,
+            Errno::ETIMEDOUT => Self::Timeout,
+            // ARP failed or a router answers for a host that is off: the target's fault.
+            Errno::EHOSTUNREACH | Errno::EHOSTDOWN => Self::Unreachable,
+            Errno::EMFILE | Errno::ENFILE => Self::OwnFault(OwnFault::FileLimit),
+            // EAGAIN is what connect says when the local ports are used up.
+            Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EAGAIN => {
+                Self::OwnFault(OwnFault::LocalAddress)
+            }
+            // EAFNOSUPPORT: IPv6 is off on this machine.
+            Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EAFNOSUPPORT => {
+                Self::OwnFault(OwnFault::Network)
+            }
+            Errno::EPERM | Errno::EACCES => Self::OwnFault(OwnFault::Permission),
+            Errno::ENOBUFS | Errno::ENOMEM => Self::OwnFault(OwnFault::Memory),
+            _ => Self::Error,
+        }
+    }
+
+    const fn of_kind(kind: io::ErrorKind) -> Self {
+        match kind {
+            io::ErrorKind::ConnectionRefused => Self::Refused,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            io::ErrorKind::HostUnreachable => Self::Unreachable,
+            io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => Self::Error,
+            _ => Self::OwnFault(OwnFault::Other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! The names and values that go in and out of the prober.
+
+use std::{borrow::Borrow, fmt, net::IpAddr, ops::Deref, sync::Arc};
+
+use crate::ProbeResult;
+
+/// Name of a group: the backends of one load balancer, probed by one health check. Cheap to clone.
+/// The text is the caller's (`namespace/name`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GroupId(Arc<str>);
+
+impl GroupId {
+    /// The text it was made from.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Deref for GroupId {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for GroupId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for GroupId {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for GroupId {
+    fn from(text: &str) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<String> for GroupId {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl From<Arc<str>> for GroupId {
+    fn from(text: Arc<str>) -> Self {
+        Self(text)
+    }
+}
+
+/// A backend to probe. Together with the group and the port of its check, `id` and `addr` are its
+/// identity: the same address under another id is a new target (EPS-1).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Uid of the virtual machine instance.
+    pub id: Arc<str>,
+    /// Address to connect to.
+    pub addr: IpAddr,
+    /// Verdict to start from, if the target is new: the `ready` its endpoint has now (EPS-1, HC-3).
+    /// Ignored for a target that is known already.
+    pub ready: bool,
+}
+
+impl Target {
+    /// A target; see the fields.
+    pub fn new(id: impl Into<Arc<str>>, addr: IpAddr, ready: bool) -> Self {
+        Self {
+            id: id.into(),
+            addr,
+            ready,
+        }
+    }
+}
+
+/// What is known about a target now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetView {
+    /// Uid of the virtual machine instance.
+    pub id: Arc<str>,
+    /// Address that is probed.
+    pub addr: IpAddr,
+    /// The present verdict.
+    pub ready: bool,
+    /// Result of the last probe since the target was added or restarted; `None` before the first.
+    pub last: Option<ProbeResult>,
+}
+
+/// Figures of the whole prober at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Snapshot {
+    /// Groups known.
+    pub groups: usize,
+    /// Targets in all groups.
+    pub targets: usize,
+    /// Targets whose verdict is ready.
+    pub up: usize,
+    /// Connects in flight, with those of removed targets that are just being taken down.
+    pub in_flight: usize,
+}
+
+impl Snapshot {
+    /// Targets whose verdict is not ready.
+    pub const fn down(&self) -> usize {
+        self.targets.saturating_sub(self.up)
+    }
+}

@@ -1,0 +1,175 @@
+//! When to probe whom (contract 8.5): one ordered set of deadlines for all targets.
+//!
+//! Pure: time is a [`Duration`] since an origin that the caller chooses. Owns one row per key and
+//! an ordered set of the keys that wait; both are bounded by the number of targets. About 100
+//! bytes per key.
+//!
+//! The rules:
+//! - The first probe comes one full period after the start, never earlier, plus a part of the
+//!   spread window (see [`first_probe`]).
+//! - Then one probe per period. The slots of a key stay on their grid, whatever happens to single
+//!   probes, so that the spread never decays.
+//! - A key is handed out by [`Timetable::due`] and then waits for [`Timetable::finish`]: never two
+//!   probes of one key at a time.
+//! - A probe that outlasts its period delays the next, which starts as soon as the slow one has
+//!   ended; further slots it has covered are lost, not made up for.
+//! - A probe that ends after its period because we started it late is not followed at once by the
+//!   next: after a stall each key is probed once, not twice.
+
+use std::{collections::BTreeSet, time::Duration};
+
+/// First probes per second up to which no wider spread is needed: four percent of what one core
+/// was measured to do.
+const CALM_RATE: u32 = 500;
+
+/// The time of the first probe of a target (docs/decisions/0004-probe-spread.md).
+///
+/// `start + period`, plus the share `phase / 2^64` of a window that is `population / 500` seconds
+/// long and at most one period. So a backend of a small installation is probed one full period
+/// after it came, as the contract says, while tens of thousands that come at the same moment are
+/// spread evenly over a whole period. `phase` is a hash of the target's identity, `population` the
+/// number of targets with this one: no clock and no chance, so that a restart gives the same order.
+pub fn first_probe(start: Duration, period: Duration, phase: u64, population: usize) -> Duration {
+    let calm = Duration::from_secs(u64::try_from(population).unwrap_or(u64::MAX)) / CALM_RATE;
+    let window = calm.min(period).as_nanos();
+    let offset = (window * u128::from(phase)) >> 64;
+    // `offset` is below one period, which is at most a day in practice.
+    let offset = Duration::from_nanos(u64::try_from(offset).unwrap_or(u64::MAX));
+    start.saturating_add(period).saturating_add(offset)
+}
+
+/// A probe to start now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Whose.
+    pub key: u32,
+    /// When it ought to have started; never after the time given to [`Timetable::due`].
+    pub scheduled: Duration,
+}
+
+/// The deadlines of all targets, by small dense keys (indices of the caller's).
+#[derive(Debug, Default)]
+pub struct Timetable {
+    rows: Vec<Option<Row>>,
+    waiting: BTreeSet<(Duration, u32)>,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    period: Duration,
+    /// The slot on the grid of this key that the next or the present probe belongs to.
+    slot: Duration,
+    state: State,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// In `waiting` under this time; the slot itself, or later after a slow probe.
+    Waiting(Duration),
+    /// Handed out at this time.
+    InFlight(Duration),
+}
+
+impl Timetable {
+    /// An empty timetable.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Keys in the table, waiting or in flight.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether no key is in the table.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Starts `key` at `now`, every `period` (0 counts as 1 s), at the place its `phase` gives it.
+    /// A key that is in the table already starts anew (HC-2). O(log n).
+    pub fn add(&mut self, key: u32, now: Duration, period: Duration, phase: u64) {
+        self.remove(key);
+        let period = if period.is_zero() {
+            Duration::from_secs(1)
+        } else {
+            period
+        };
+        let slot = first_probe(now, period, phase, self.len + 1);
+        let at = key as usize;
+        if at >= self.rows.len() {
+            self.rows.resize(at + 1, None);
+        }
+        self.rows[at] = Some(Row {
+            period,
+            slot,
+            state: State::Waiting(slot),
+        });
+        self.waiting.insert((slot, key));
+        self.len += 1;
+    }
+
+    /// Takes `key` out; a probe of it that is in flight is forgotten. O(log n).
+    pub fn remove(&mut self, key: u32) {
+        let Some(row) = self.rows.get_mut(key as usize).and_then(Option::take) else {
+            return;
+        };
+        if let State::Waiting(due) = row.state {
+            self.waiting.remove(&(due, key));
+        }
+        self.len -= 1;
+    }
+
+    /// When [`Timetable::due`] has something to hand out next. `None` while nothing waits.
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.waiting.first().map(|(due, _)| *due)
+    }
+
+    /// Hands out the keys that are due at `now`, the longest waiting first, at most `max` of them.
+    /// Each is in flight until [`Timetable::finish`].
+    pub fn due(&mut self, now: Duration, max: usize, out: &mut Vec<Due>) {
+        for _ in 0..max {
+            match self.waiting.first() {
+                Some((scheduled, _)) if *scheduled <= now => {}
+                _ => break,
+            }
+            let Some((scheduled, key)) = self.waiting.pop_first() else {
+                break;
+            };
+            if let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) {
+                row.state = State::InFlight(now);
+                out.push(Due { key, scheduled });
+            }
+        }
+    }
+
+    /// The probe of `key` ended at `now`: puts the key back into the table. Nothing happens if it
+    /// is not in flight.
+    pub fn finish(&mut self, key: u32, now: Duration) {
+        let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        let State::InFlight(started) = row.state else {
+            return;
+        };
+        row.slot += row.period;
+        let mut due = row.slot;
+        if let Some(late) = now.checked_sub(row.slot).filter(|late| !late.is_zero()) {
+            let missed = late.as_nanos() / row.period.as_nanos();
+            row.slot += row.period * u32::try_from(missed).unwrap_or(u32::MAX);
+            let slow = now.saturating_sub(started) >= row.period;
+            if slow {
+                due = now;
+            } else {
+                row.slot += row.period;
+                due = row.slot;
+            }
+        }
+        row.state = State::Waiting(due);
+        self.waiting.insert((due, key));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,195 @@
+mod model;
+
+use super::*;
+
+const SECOND: Duration = Duration::from_secs(1);
+const PERIOD: Duration = Duration::from_secs(5);
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn due(table: &mut Timetable, now: Duration) -> Vec<u32> {
+    let mut out = Vec::new();
+    table.due(now, usize::MAX, &mut out);
+    out.into_iter().map(|due| due.key).collect()
+}
+
+/// A table with one key of phase 0, so that its slots are the whole periods.
+fn single() -> Timetable {
+    let mut table = Timetable::new();
+    table.add(0, Duration::ZERO, PERIOD, 0);
+    table
+}
+
+/// A hash that spreads, for tests that need many phases.
+fn mix(seed: u64) -> u64 {
+    let hash = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+#[test]
+fn hc_1_first_probe_one_full_period_after_start_never_earlier() {
+    assert_eq!(first_probe(SECOND, PERIOD, 0, 1), SECOND * 6);
+    assert_eq!(first_probe(SECOND, PERIOD, 0, 1_000_000), SECOND * 6);
+    for population in [1, 10, 1000, 40_000, usize::MAX] {
+        for phase in [0, 1, 1 << 40, u64::MAX / 2, u64::MAX] {
+            let first = first_probe(SECOND, PERIOD, phase, population);
+            assert!(
+                first >= SECOND * 6 && first < SECOND * 11,
+                "{population} {phase} {first:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hc_1_first_probe_is_hardly_spread_in_small_installations() {
+    assert!(first_probe(Duration::ZERO, PERIOD, u64::MAX, 1) <= PERIOD + ms(2));
+    assert!(first_probe(Duration::ZERO, PERIOD, u64::MAX, 100) <= PERIOD + ms(200));
+    assert_eq!(
+        first_probe(Duration::ZERO, PERIOD, 1 << 63, 1000),
+        PERIOD + SECOND
+    );
+    assert_eq!(
+        first_probe(Duration::ZERO, PERIOD, 1 << 63, 40_000),
+        PERIOD + PERIOD / 2
+    );
+}
+
+#[test]
+fn hc_probe_once_per_period() {
+    let mut table = single();
+    assert_eq!(table.next_deadline(), Some(PERIOD));
+    assert!(due(&mut table, PERIOD - ms(1)).is_empty());
+    for round in 1..100 {
+        let slot = PERIOD * round;
+        assert_eq!(table.next_deadline(), Some(slot));
+        assert_eq!(due(&mut table, slot + ms(7)), [0]);
+        assert_eq!(table.next_deadline(), None, "in flight");
+        table.finish(0, slot + ms(900));
+    }
+}
+
+#[test]
+fn hc_slow_probe_delays_the_next_and_never_stacks() {
+    let mut table = single();
+    assert_eq!(due(&mut table, SECOND * 5), [0]);
+    assert!(due(&mut table, SECOND * 10).is_empty(), "still in flight");
+    // It covered the slots at 10 and 15 s: one follows at once, the other is lost.
+    table.finish(0, SECOND * 17);
+    assert_eq!(table.next_deadline(), Some(SECOND * 17));
+    assert_eq!(due(&mut table, SECOND * 17), [0]);
+    table.finish(0, SECOND * 17 + ms(1));
+    assert_eq!(table.next_deadline(), Some(SECOND * 20), "back on the grid");
+}
+
+#[test]
+fn hc_probe_as_long_as_its_period_is_followed_at_once() {
+    let mut table = single();
+    assert_eq!(due(&mut table, SECOND * 5), [0]);
+    table.finish(0, SECOND * 10);
+    assert_eq!(table.next_deadline(), Some(SECOND * 10));
+}
+
+#[test]
+fn hc_5_after_a_stall_each_key_is_probed_once_and_keeps_its_grid() {
+    let mut table = single();
+    assert_eq!(due(&mut table, SECOND * 23), [0], "18 s late");
+    table.finish(0, SECOND * 23 + ms(1));
+    assert_eq!(table.next_deadline(), Some(SECOND * 25));
+}
+
+#[test]
+fn due_is_bounded_and_takes_the_longest_waiting_first() {
+    let mut table = Timetable::new();
+    for key in (0..10).rev() {
+        table.add(key, SECOND * key, SECOND, 0);
+    }
+    let mut out = Vec::new();
+    table.due(SECOND * 60, 3, &mut out);
+    let scheduled: Vec<_> = out.iter().map(|due| (due.key, due.scheduled)).collect();
+    assert_eq!(scheduled, [(0, SECOND), (1, SECOND * 2), (2, SECOND * 3)]);
+    assert_eq!(table.next_deadline(), Some(SECOND * 4));
+}
+
+#[test]
+fn hc_2_removed_key_is_never_due_and_a_late_end_of_its_probe_is_nothing() {
+    let mut table = single();
+    table.remove(0);
+    assert!(table.is_empty());
+    assert_eq!(table.next_deadline(), None);
+    table.add(0, Duration::ZERO, PERIOD, 0);
+    assert_eq!(due(&mut table, PERIOD), [0]);
+    table.remove(0);
+    table.finish(0, PERIOD);
+    table.finish(7, PERIOD);
+    assert_eq!((table.len(), table.next_deadline()), (0, None));
+}
+
+#[test]
+fn hc_2_key_added_again_starts_anew() {
+    let mut table = single();
+    assert_eq!(due(&mut table, PERIOD), [0]);
+    table.add(0, SECOND * 6, SECOND, 0);
+    assert_eq!((table.len(), table.next_deadline()), (1, Some(SECOND * 7)));
+}
+
+/// The greatest number of probes due in any window of `width`, over `rounds` periods.
+fn peak(first: &[Duration], period: Duration, rounds: u32, width: Duration) -> usize {
+    let mut times: Vec<_> = (0..rounds)
+        .flat_map(|round| first.iter().map(move |at| *at + period * round))
+        .collect();
+    times.sort_unstable();
+    let mut from = 0;
+    let mut most = 0;
+    for (at, time) in times.iter().enumerate() {
+        while *time - times[from] >= width {
+            from += 1;
+        }
+        most = most.max(at + 1 - from);
+    }
+    most
+}
+
+#[test]
+fn hc_5_many_targets_of_one_moment_are_spread_over_the_period() {
+    // In one list, or in many small ones; the hash decides, not the order.
+    for targets in [5_000_usize, 40_000] {
+        let mut table = Timetable::new();
+        let mut first = Vec::new();
+        for key in 0..u32::try_from(targets).unwrap() {
+            table.add(key, SECOND, PERIOD, mix(key.into()));
+            let row = table.rows[key as usize].unwrap();
+            first.push(row.slot);
+        }
+        for width in [ms(50), ms(250), ms(1000)] {
+            let fair = targets as f64 * width.as_secs_f64() / PERIOD.as_secs_f64();
+            let most = peak(&first, PERIOD, 3, width) as f64;
+            // What came while the table was small lies near the start of the window: a fixed
+            // amount of some hundred probes a second, on top of the fair share.
+            let early = 3.0 * f64::from(CALM_RATE) * width.as_secs_f64();
+            assert!(
+                most <= fair * 1.2 + early + 20.0,
+                "{targets} in {width:?}: {most} of {fair}"
+            );
+        }
+    }
+}
+
+#[test]
+fn hc_5_no_order_of_arrival_makes_a_burst() {
+    // Ten targets every period, the worst case for a spread that grows with the population.
+    let mut table = Timetable::new();
+    let mut first = Vec::new();
+    for key in 0_u32..5000 {
+        table.add(key, PERIOD * (key / 10), PERIOD, mix(key.into()));
+        let slot = table.rows[key as usize].unwrap().slot.as_nanos() % PERIOD.as_nanos();
+        first.push(Duration::from_nanos(u64::try_from(slot).unwrap()));
+    }
+    let most = peak(&first, PERIOD, 3, SECOND);
+    assert!(
+        most < 3 * 1000,
+        "{most} in a second, the fair share is 1000"
+    );
+}
