@@ -1,1 +1,47 @@
 //! Test bed: a real control plane and real network namespaces on one machine, gone when its process is.
+//!
+//! A test binary has `harness = false` and calls [`enter`] first; what follows runs inside user,
+//! network, mount and pid namespaces of its own. There [`Bed::start`] makes the network and starts
+//! etcd, kube-apiserver, kube-controller-manager, and on each node kube-proxy and kube-vip.
+//!
+//! ```no_run
+//! use harvester_lb_testkit::{Bed, BedOptions, enter};
+//!
+//! fn main() -> anyhow::Result<()> {
+//!     enter();
+//!     tokio::runtime::Runtime::new()?.block_on(async {
+//!         let bed = Bed::start(BedOptions::default()).await?;
+//!         let vm = bed.add_vm("vm1")?;
+//!         vm.listen(8080)?;
+//!         bed.kubectl(&["get", "nodes"]).await?;
+//!         Ok(())
+//!     })
+//! }
+//! ```
+//!
+//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`),
+//! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in).
+
+mod bed;
+mod enter;
+mod farm;
+mod layout;
+mod netns;
+mod objects;
+mod pki;
+mod plane;
+mod poll;
+mod process;
+mod supply;
+mod traffic;
+mod vm;
+
+pub use bed::{Bed, BedOptions};
+pub use enter::enter;
+pub use farm::{Farm, Fault};
+pub use layout::{CLIENT, GATEWAY, lan};
+pub use netns::Netns;
+pub use poll::eventually;
+pub use process::Process;
+pub use traffic::{Failure, Record, Tally, Traffic};
+pub use vm::Vm;

@@ -1,0 +1,259 @@
+//! Owns the bed as a whole: start, the way to its parts, programs of the tests' own, the end.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use anyhow::{Context, bail};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+
+use crate::enter;
+use crate::layout::{FIRST_VM, Layout, MAX_NODES};
+use crate::netns::Netns;
+use crate::plane::Plane;
+use crate::process::{Process, Start, as_path};
+
+/// Folder to keep the beds' logs in; without it they go with the namespaces.
+const KEEP: &str = "BED_KEEP";
+
+/// Beds of one process are numbered.
+static BEDS: AtomicU8 = AtomicU8::new(0);
+
+/// What a bed is to have.
+#[derive(Clone, Debug)]
+pub struct BedOptions {
+    /// Number of nodes, each a namespace with kube-proxy.
+    pub nodes: u8,
+    /// kube-vip on each node.
+    pub kube_vip: bool,
+    /// Let the API server write an audit log, see [`Bed::audit`].
+    pub audit: bool,
+    /// Further flags for the API server.
+    pub apiserver_args: Vec<String>,
+}
+
+impl Default for BedOptions {
+    fn default() -> Self {
+        Self { nodes: 2, kube_vip: true, audit: false, apiserver_args: Vec::new() }
+    }
+}
+
+/// A control plane with nodes, a LAN, a client on it and virtual machines. Dropping it ends it.
+pub struct Bed {
+    // Fields are dropped in this order: programs before the namespaces they are in.
+    plane: Mutex<Plane>,
+    client: kube::Client,
+    server: String,
+    client_netns: Netns,
+    folder: PathBuf,
+    pub(crate) layout: Layout,
+    next_vm: AtomicU8,
+    pub(crate) resources: crate::objects::Resources,
+}
+
+impl std::fmt::Debug for Bed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bed").field("folder", &self.folder).finish_non_exhaustive()
+    }
+}
+
+impl Bed {
+    /// Starts everything and returns when all of it is ready: about 8 s on two free cores.
+    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
+        if std::env::var_os(enter::STAGE).is_none() {
+            bail!("not inside namespaces: enter() comes first in main");
+        }
+        if options.nodes > MAX_NODES {
+            bail!("{} nodes; a bed can have {MAX_NODES}", options.nodes);
+        }
+        // An error means that another part of the process has set it, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let number = BEDS.fetch_add(1, Ordering::Relaxed);
+        let folder = run_folder(number)?;
+        let layout = Layout::create(number, options.nodes)?;
+        let mut plane = Plane::start(&folder, &layout, &options)?;
+        let client = client(&plane.kubeconfig("admin")?).await?;
+        plane.apiserver_ready(&client).await?;
+        plane.start_nodes(&layout, &options, &client).await?;
+        Ok(Self {
+            server: plane.server.clone(),
+            plane: Mutex::new(plane),
+            client,
+            client_netns: layout.open("client")?,
+            folder,
+            layout,
+            next_vm: AtomicU8::new(FIRST_VM),
+            resources: crate::objects::Resources::default(),
+        })
+    }
+
+    /// A client with all rights, for use in this process.
+    pub fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// URL of the API server, reachable from this process, the nodes and the namespace `cp`.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// Certificate of the authority that the API server's certificate is from.
+    pub fn ca_pem(&self) -> String {
+        self.plane.lock().pki.ca_pem()
+    }
+
+    /// A server certificate of the bed's authority and its key, both PEM.
+    pub fn issue(
+        &self,
+        names: &[&str],
+        addresses: &[std::net::Ipv4Addr],
+    ) -> anyhow::Result<(String, String)> {
+        self.plane.lock().pki.issue("test", names, addresses)
+    }
+
+    /// The run folder: logs, kubeconfigs, the control plane's data.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The API server's audit log, one JSON object per line, if asked for.
+    pub fn audit(&self) -> PathBuf {
+        self.plane.lock().audit_log()
+    }
+
+    /// A kubeconfig file for one of the bed's users: `admin`, `kube-vip`, `system:kube-proxy`.
+    pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
+        self.plane.lock().kubeconfig(user)
+    }
+
+    /// A kubeconfig file with a token of a ServiceAccount, to run a program with the rights that
+    /// its chart gives it.
+    pub async fn service_account_kubeconfig(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> anyhow::Result<PathBuf> {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
+        let spec = TokenRequestSpec { expiration_seconds: Some(86_400), ..Default::default() };
+        let request = TokenRequest { spec, ..Default::default() };
+        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        let token = answer.status.context("no token in the answer")?.token;
+        self.plane.lock().write_kubeconfig(&format!("{namespace}:{name}"), &token)
+    }
+
+    /// Runs kubectl as admin and gives its standard output.
+    pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
+        let output = tokio::process::Command::new(self.folder.join("bin/kubectl"))
+            .args(args)
+            .env("KUBECONFIG", self.kubeconfig("admin")?)
+            .env("HOME", &self.folder)
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .context("cannot run kubectl")?;
+        if !output.status.success() {
+            let error = String::from_utf8_lossy(&output.stderr);
+            bail!("kubectl {}: {}: {}", args.join(" "), output.status, error.trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// A namespace of the bed: `lan`, `cp`, `gw`, `client`, `node1`, a VM's name.
+    pub fn netns(&self, name: &str) -> anyhow::Result<Netns> {
+        self.layout.open(name)
+    }
+
+    pub(crate) fn client_netns(&self) -> &Netns {
+        &self.client_netns
+    }
+
+    /// Runs `ip` in a namespace, one command per line.
+    pub fn ip(&self, netns: &str, commands: &str) -> anyhow::Result<()> {
+        self.netns(netns)?.ip(&format!("{commands}\n"))
+    }
+
+    /// Names of the nodes.
+    pub fn nodes(&self) -> Vec<String> {
+        (1..=self.layout.nodes()).map(|n| format!("node{n}")).collect()
+    }
+
+    /// Pulls a node's cables (`false`) or plugs them in again (`true`).
+    ///
+    /// The kernel drops the routes of an interface that goes down, so they are made again.
+    pub fn set_node_links(&self, node: &str, up: bool) -> anyhow::Result<()> {
+        let state = if up { "up" } else { "down" };
+        self.ip(node, &format!("link set eth0 {state}\nlink set mgmt0 {state}"))?;
+        if up { self.layout.default_route(node) } else { Ok(()) }
+    }
+
+    /// Starts a program in a namespace, with the environment of this process plus `env`. What it
+    /// writes goes to `<log>.log` in the run folder.
+    pub fn spawn(
+        &self,
+        netns: &str,
+        program: impl AsRef<OsStr>,
+        args: &[&str],
+        env: &[(&str, &str)],
+        log: &str,
+    ) -> anyhow::Result<Arc<Process>> {
+        Process::start(&self.netns(netns)?, &Start {
+            program: as_path(&program),
+            args,
+            env,
+            clean: false,
+            name: log,
+            folder: &self.folder,
+        })
+    }
+
+    /// One of the bed's own programs: `etcd`, `kube-apiserver`, `kube-controller-manager`,
+    /// `kube-proxy-node1`, `kube-vip-node1`.
+    pub fn process(&self, name: &str) -> anyhow::Result<Arc<Process>> {
+        self.plane.lock().process(name)
+    }
+
+    /// Starts kube-vip on a node again, after it was ended.
+    pub fn start_kube_vip(&self, node: u8) -> anyhow::Result<Arc<Process>> {
+        self.plane.lock().start_kube_vip(&self.layout, node)
+    }
+
+    /// Host part of the next VM's address.
+    pub(crate) fn next_vm(&self) -> u8 {
+        self.next_vm.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Resident memory of the bed's own programs, in KiB.
+    pub fn rss_kib(&self) -> Vec<(String, u64)> {
+        let plane = self.plane.lock();
+        let all = plane.processes.iter();
+        all.map(|(name, process)| (name.clone(), process.rss_kib().unwrap_or(0))).collect()
+    }
+}
+
+fn run_folder(number: u8) -> anyhow::Result<PathBuf> {
+    // On the tmpfs that enter() has mounted, unless the logs are to be kept.
+    let folder = match std::env::var_os(KEEP) {
+        None => PathBuf::from(format!("/run/bed{number}")),
+        Some(keep) => {
+            // The process id inside is the same in every run, so the time tells runs apart.
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+            PathBuf::from(keep).join(format!("bed-{}-{number}", now.as_millis()))
+        }
+    };
+    std::fs::create_dir_all(&folder).with_context(|| format!("run folder {}", folder.display()))?;
+    Ok(folder)
+}
+
+async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+    let text = Kubeconfig::read_from(kubeconfig)?;
+    let config =
+        kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await?;
+    Ok(kube::Client::try_from(config)?)
+}

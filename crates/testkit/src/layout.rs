@@ -1,0 +1,174 @@
+//! Owns the network of a bed: namespaces, bridges, addresses, routes.
+//!
+//! ```text
+//! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the bed)
+//! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager
+//! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for a DHCP server
+//! client 192.168.100.50
+//! node1  mgmt0 10.251.N.11, eth0 192.168.100.11: kube-proxy, kube-vip; node2 .12 and so on
+//! (this process) 10.251.N.254
+//! ```
+//!
+//! The bridges have a namespace of their own, without packet filter rules: where bridged frames
+//! are shown to the filter of the bridge's namespace, rules of kube-proxy would change them.
+
+use std::fmt::Write;
+use std::net::Ipv4Addr;
+
+use parking_lot::Mutex;
+
+use crate::netns::{Netns, ip};
+
+/// Address of the namespace `client`.
+pub const CLIENT: Ipv4Addr = lan(50);
+/// Address of the namespace `gw`.
+pub const GATEWAY: Ipv4Addr = lan(1);
+/// Host part of the first VM's address, so VMs are 192.168.100.101 and up.
+pub(crate) const FIRST_VM: u8 = 101;
+/// Host part of the farm's address.
+pub(crate) const FARM: u8 = 60;
+/// Most nodes a bed can have: host parts 11 to 40.
+pub(crate) const MAX_NODES: u8 = 30;
+
+/// An address of the LAN by its host part.
+pub const fn lan(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 100, host)
+}
+
+/// An address of the management network of bed number `bed`.
+pub(crate) const fn mgmt(bed: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 251, bed, host)
+}
+
+/// Host part of a node's addresses in both networks; nodes count from 1.
+pub(crate) const fn node_host(node: u8) -> u8 {
+    10 + node
+}
+
+/// The namespaces of one bed.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    bed: u8,
+    nodes: u8,
+    /// Names of the namespaces made so far.
+    made: Mutex<Vec<String>>,
+}
+
+impl Layout {
+    /// Makes everything; about 0.2 s.
+    pub(crate) fn create(bed: u8, nodes: u8) -> anyhow::Result<Self> {
+        let layout = Self { bed, nodes, made: Mutex::default() };
+        let mut all: Vec<String> = ["lan", "cp", "gw", "client"].map(String::from).into();
+        all.extend((1..=nodes).map(|n| format!("node{n}")));
+        for name in &all {
+            layout.make(name)?;
+        }
+        layout.open("lan")?.ip("link set lo up
+            link add br-lan type bridge
+            link add br-mgmt type bridge
+            link set br-lan up
+            link set br-mgmt up
+            ")?;
+        layout.plug("cp", "mgmt0", 1)?;
+        layout.plug("gw", "eth0", 1)?;
+        layout.plug("client", "eth0", 50)?;
+        for node in 1..=nodes {
+            let name = format!("node{node}");
+            layout.plug(&name, "mgmt0", node_host(node))?;
+            layout.plug(&name, "eth0", node_host(node))?;
+            let netns = layout.open(&name)?;
+            netns.sysctl("net/ipv4/ip_forward", "1")?;
+            layout.default_route(&name)?;
+        }
+        layout.open("gw")?.sysctl("net/ipv4/ip_forward", "1")?;
+        layout.plug_self()?;
+        Ok(layout)
+    }
+
+    /// Name of a namespace for `ip netns`: as it is in the first bed of a process, with the bed's
+    /// number in front in others.
+    pub(crate) fn name(&self, short: &str) -> String {
+        if self.bed == 0 { short.to_owned() } else { format!("b{}-{short}", self.bed) }
+    }
+
+    pub(crate) fn open(&self, short: &str) -> anyhow::Result<Netns> {
+        Netns::open(&self.name(short))
+    }
+
+    pub(crate) const fn nodes(&self) -> u8 {
+        self.nodes
+    }
+
+    pub(crate) const fn server(&self) -> Ipv4Addr {
+        mgmt(self.bed, 1)
+    }
+
+    pub(crate) const fn node_mgmt(&self, node: u8) -> Ipv4Addr {
+        mgmt(self.bed, node_host(node))
+    }
+
+    /// A new namespace with a leg in the LAN and a default route.
+    pub(crate) fn add(&self, short: &str, host: u8) -> anyhow::Result<Netns> {
+        self.make(short)?;
+        self.plug(short, "eth0", host)?;
+        self.default_route(short)?;
+        self.open(short)
+    }
+
+    fn make(&self, short: &str) -> anyhow::Result<()> {
+        let name = self.name(short);
+        ip(&[], &format!("netns add {name}\n"))?;
+        self.made.lock().push(name);
+        Ok(())
+    }
+
+    /// A node needs one even for its own connections to a ClusterIP: the route is looked up before
+    /// the packet filter puts the backend's address in.
+    pub(crate) fn default_route(&self, short: &str) -> anyhow::Result<()> {
+        self.open(short)?.ip(&format!("route replace default via {GATEWAY}\n"))
+    }
+
+    /// A leg in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware
+    /// addresses make captures and neighbour tables readable.
+    fn plug(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
+        let (bridge, network, address) = if interface == "eth0" {
+            ("br-lan", 1, lan(host))
+        } else {
+            ("br-mgmt", 2, mgmt(self.bed, host))
+        };
+        let peer = format!("p{network}-{host}");
+        let (lan, name) = (self.name("lan"), self.name(short));
+        ip(&[], &format!(
+            "link add {interface} netns {name} address 02:00:00:00:0{network}:{host:02x} type veth peer name {peer} netns {lan}\n"
+        ))?;
+        self.open("lan")?.ip(&format!("link set {peer} master {bridge}\nlink set {peer} up\n"))?;
+        self.open(short)?.ip(&format!(
+            "link set lo up\nlink set {interface} up\naddr add {address}/24 dev {interface}\n"
+        ))
+    }
+
+    /// A leg of the calling process's own namespace in the management network.
+    fn plug_self(&self) -> anyhow::Result<()> {
+        let (own, lan) = (format!("mgmt{}", self.bed), self.name("lan"));
+        let mut commands = String::new();
+        writeln!(commands, "link add {own} type veth peer name p2-254 netns {lan}")?;
+        writeln!(commands, "link set {own} up")?;
+        writeln!(commands, "addr add {}/24 dev {own}", mgmt(self.bed, 254))?;
+        ip(&[], &commands)?;
+        self.open("lan")?.ip("link set p2-254 master br-mgmt\nlink set p2-254 up\n")
+    }
+}
+
+impl Drop for Layout {
+    /// The names go; a namespace itself goes with the last process and socket in it. Matters only
+    /// where one process starts several beds.
+    fn drop(&mut self) {
+        let mut commands = String::new();
+        for name in self.made.get_mut() {
+            let _ = writeln!(commands, "netns del {name}");
+        }
+        let _ = writeln!(commands, "link del mgmt{}", self.bed);
+        // Nothing can be done about an error here, and the end of the process does it all anyway.
+        let _ = ip(&["-force"], &commands);
+    }
+}

@@ -1,0 +1,113 @@
+//! Owns what a bed is made of but does not make itself: the control plane's binary and the
+//! system's programs (`ip`, `nft`). Found or built before the namespaces are entered, since there
+//! is no network inside.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, bail};
+
+/// Path of the control plane's binary, if it is not to be built from `e2e/plane`.
+pub(crate) const PLANE: &str = "HLB_PLANE";
+/// Folder that `e2e/tools.sh` fills with missing programs, if not `target/tools`.
+const TOOLS: &str = "BED_TOOLS";
+/// Programs a bed calls, and the Debian package each is in.
+const PROGRAMS: [(&str, &str); 2] = [("ip", "iproute2"), ("nft", "nftables")];
+
+/// What was found; handed to the process inside as its environment.
+pub(crate) struct Supply {
+    plane: PathBuf,
+    /// `PATH` and `LD_LIBRARY_PATH`, as the tools script wrote them.
+    variables: Vec<(String, OsString)>,
+}
+
+impl Supply {
+    pub(crate) fn environment(&self) -> anyhow::Result<Vec<(String, OsString)>> {
+        let mut all = self.variables.clone();
+        all.push((PLANE.into(), self.plane.clone().into_os_string()));
+        Ok(all)
+    }
+}
+
+/// Builds or finds everything. Progress goes to standard error.
+pub(crate) fn provide() -> anyhow::Result<Supply> {
+    let repository = repository()?;
+    let variables = tools(&repository)?;
+    Ok(Supply { plane: plane(&repository)?, variables })
+}
+
+fn repository() -> anyhow::Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = here.ancestors().nth(2).context("the crate has been moved")?;
+    Ok(root.to_path_buf())
+}
+
+fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(PLANE) {
+        let path = PathBuf::from(path);
+        if !path.is_file() {
+            bail!("{PLANE} is {}, which is no file", path.display());
+        }
+        return Ok(path);
+    }
+    let script = repository.join("e2e/plane/build.sh");
+    let output = Command::new(&script)
+        .arg(repository.join("target/plane"))
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("cannot run {}", script.display()))?;
+    if !output.status.success() {
+        bail!("{} failed ({}); its messages are above", script.display(), output.status);
+    }
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
+/// The variables that `env` in the tools folder sets; the folder is filled first if a program is
+/// missing.
+fn tools(repository: &Path) -> anyhow::Result<Vec<(String, OsString)>> {
+    let folder = std::env::var_os(TOOLS)
+        .map_or_else(|| repository.join("target/tools"), PathBuf::from);
+    let script = repository.join("e2e/tools.sh");
+    let wanted: Vec<&str> = PROGRAMS.iter().map(|(program, _)| *program).collect();
+    // sbin is not on every user's PATH, though the programs are there.
+    let shell = format!(
+        r#"set -eu
+        if [ -f "$2/env" ]; then . "$2/env"; fi
+        PATH=$PATH:/usr/sbin:/sbin
+        for p in {programs}; do
+            command -v $p >/dev/null || {{ "$1" "$2" >&2; . "$2/env"; break; }}
+        done
+        for p in {programs}; do command -v $p >/dev/null || {{ echo "missing $p"; exit 0; }}; done
+        echo "PATH=$PATH"
+        echo "LD_LIBRARY_PATH=${{LD_LIBRARY_PATH:-}}""#,
+        programs = wanted.join(" ")
+    );
+    let output = Command::new("sh")
+        .args(["-c", &shell, "sh"])
+        .args([&script, &folder])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot run sh")?;
+    let text = String::from_utf8(output.stdout)?;
+    for (program, package) in PROGRAMS {
+        if text.trim() == format!("missing {program}") {
+            bail!("the program {program} is missing; it is in the Debian package {package}");
+        }
+    }
+    if !output.status.success() {
+        let list: Vec<String> =
+            PROGRAMS.iter().map(|(program, package)| format!("{program} ({package})")).collect();
+        bail!(
+            "a program is missing and {} could not fetch it; install what is not there of: {}",
+            script.display(),
+            list.join(", ")
+        );
+    }
+    Ok(text
+        .lines()
+        .filter_map(|line| line.split_once('='))
+        .filter(|(_, value)| !value.is_empty())
+        .map(|(name, value)| (name.to_owned(), value.into()))
+        .collect())
+}

@@ -1,0 +1,221 @@
+//! Owns the backends: namespaces on the LAN with listeners in the place of virtual machines.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UdpSocket};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use crate::bed::Bed;
+use crate::layout::{GATEWAY, lan};
+use crate::netns::Netns;
+
+/// Connections one VM serves at once; more wait in the listener's queue.
+const CONNECTIONS: usize = 512;
+/// A client that connects and says nothing (a probe that does not close) is dropped after this.
+const IDLE: Duration = Duration::from_secs(10);
+/// Host parts of VMs end here, so that 200 and up are free for Services.
+const LAST_VM: u8 = 199;
+
+/// A namespace on the LAN that answers HTTP with its name. Dropping it closes its ports; the
+/// namespace stays until the end of the bed.
+#[derive(Debug)]
+pub struct Vm {
+    name: String,
+    netns: Netns,
+    address: Mutex<Ipv4Addr>,
+    listeners: Mutex<HashMap<(Protocol, u16), JoinHandle<()>>>,
+    served: Arc<AtomicUsize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Bed {
+    /// A new VM with the next address: 192.168.100.101, .102 and so on to .199.
+    pub fn add_vm(&self, name: &str) -> anyhow::Result<Vm> {
+        let host = self.next_vm();
+        if host > LAST_VM {
+            bail!("no address left for VM {name}: the last is {}", lan(LAST_VM));
+        }
+        let netns = self.layout.add(name, host).with_context(|| format!("VM {name}"))?;
+        Ok(Vm {
+            name: name.to_owned(),
+            netns,
+            address: Mutex::new(lan(host)),
+            listeners: Mutex::default(),
+            served: Arc::default(),
+        })
+    }
+}
+
+impl Vm {
+    /// Its name, which is also its namespace's and the body of its answers.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address on the LAN.
+    pub fn address(&self) -> Ipv4Addr {
+        *self.address.lock()
+    }
+
+    /// Its namespace.
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// HTTP requests answered so far.
+    pub fn served(&self) -> usize {
+        self.served.load(Ordering::Relaxed)
+    }
+
+    /// Answers HTTP on a TCP port: status 200, body the VM's name.
+    pub fn listen(&self, port: u16) -> anyhow::Result<()> {
+        let listener = TcpListener::from_std(self.netns.listen(port)?)?;
+        let task = tokio::spawn(serve(listener, self.name.clone(), Arc::clone(&self.served)));
+        self.keep(Protocol::Tcp, port, task)
+    }
+
+    /// Answers on a UDP port: the VM's name, a space, and what came.
+    pub fn listen_udp(&self, port: u16) -> anyhow::Result<()> {
+        let socket = self.netns.udp(port)?;
+        let task = tokio::spawn(echo(socket, self.name.clone()));
+        self.keep(Protocol::Udp, port, task)
+    }
+
+    fn keep(&self, protocol: Protocol, port: u16, task: JoinHandle<()>) -> anyhow::Result<()> {
+        self.listeners.lock().insert((protocol, port), task);
+        Ok(())
+    }
+
+    /// Closes a port, TCP and UDP; connections are refused when this returns.
+    pub async fn close(&self, port: u16) {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            let task = self.listeners.lock().remove(&(protocol, port));
+            if let Some(task) = task {
+                task.abort();
+                // The socket is closed when the task is gone.
+                let _ = task.await;
+            }
+        }
+    }
+
+    /// Pulls the cable (`false`: connections time out) or plugs it in again (`true`).
+    pub fn set_link(&self, up: bool) -> anyhow::Result<()> {
+        if up {
+            self.netns.ip(&format!("link set eth0 up\nroute replace default via {GATEWAY}\n"))
+        } else {
+            self.netns.ip("link set eth0 down\n")
+        }
+    }
+
+    /// Changes the address, as another DHCP lease does. It must be of the LAN.
+    pub fn set_address(&self, new: Ipv4Addr) -> anyhow::Result<()> {
+        let mut address = self.address.lock();
+        // In this order: an address added to a network of which there is one already would be a
+        // secondary one and go with the first.
+        self.netns.ip(&format!(
+            "addr del {address}/24 dev eth0\naddr add {new}/24 dev eth0\n\
+             route replace default via {GATEWAY}\n"
+        ))?;
+        *address = new;
+        Ok(())
+    }
+
+    /// The VirtualMachineInstance object that KubeVirt would have made, for [`Bed::apply`]. Its uid
+    /// comes from the API server.
+    pub fn vmi_manifest(&self, namespace: &str, labels: &[(&str, &str)]) -> Value {
+        let labels: serde_json::Map<String, Value> =
+            labels.iter().map(|(k, v)| ((*k).to_owned(), Value::from(*v))).collect();
+        let address = self.address().to_string();
+        json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": self.name, "namespace": namespace, "labels": labels},
+            "spec": {
+                "domain": {"devices": {"interfaces": [{"name": "nic-1", "bridge": {}}]}},
+                "networks": [{"name": "nic-1", "multus": {"networkName": "default/lan"}}],
+            },
+            "status": {
+                "phase": "Running",
+                "interfaces": [{"name": "nic-1", "ipAddress": address, "ipAddresses": [address]}],
+            },
+        })
+    }
+}
+
+impl Drop for Vm {
+    fn drop(&mut self) {
+        for task in self.listeners.get_mut().values() {
+            task.abort();
+        }
+    }
+}
+
+/// Accepts until aborted. What the connections still do is of no interest then.
+pub(crate) async fn serve(listener: TcpListener, name: String, served: Arc<AtomicUsize>) {
+    let name: Arc<str> = name.into();
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        // Errors of accept are those of the one connection (it was reset before), or of the limit
+        // of open files, which passes.
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::task::yield_now().await;
+            continue;
+        };
+        let (name, served) = (Arc::clone(&name), Arc::clone(&served));
+        tokio::spawn(async move {
+            if let Ok(Ok(true)) = timeout(IDLE, answer(stream, &name)).await {
+                served.fetch_add(1, Ordering::Relaxed);
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Answers one request; false if the client sent none, as a probe does.
+async fn answer(mut stream: TcpStream, name: &str) -> io::Result<bool> {
+    let mut head = Vec::new();
+    let mut buffer = [0; 1024];
+    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
+        let length = stream.read(&mut buffer).await?;
+        if length == 0 || head.len() > 16 * 1024 {
+            return Ok(false);
+        }
+        head.extend_from_slice(buffer.get(..length).unwrap_or_default());
+    }
+    let text = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{name}",
+        name.len()
+    );
+    stream.write_all(text.as_bytes()).await?;
+    stream.shutdown().await?;
+    Ok(true)
+}
+
+async fn echo(socket: UdpSocket, name: String) {
+    let mut buffer = vec![0; 2048];
+    loop {
+        // An error is an ICMP message about an earlier answer.
+        if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
+            let mut text = format!("{name} ").into_bytes();
+            text.extend_from_slice(buffer.get(..length).unwrap_or_default());
+            let _ = socket.send_to(&text, from).await;
+        }
+    }
+}
