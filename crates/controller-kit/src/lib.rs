@@ -1,1 +1,34 @@
-//! What the controllers share: stores over watches, work queue, back-off, writes, leader Lease, events, telemetry, admin port.
+//! What the controllers of this project share, and what no controller is about: stores over watches, a work queue,
+//! back-off, fenced writes, the leader's Lease, events, clients, telemetry and the admin port.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`key`] | namespace and name, resource versions |
+//! | [`store`] | the newest known copy of each object of a kind |
+//! | [`watch`] | the task that keeps a store true |
+//! | [`queue`] | which objects are due, one worker at a time for each |
+//! | [`backoff`] | how long to wait after a failure |
+//! | [`merge`] | the difference between two objects as a merge patch |
+//! | [`writer`] | every write: fenced by the Lease, bounded in time, told apart by what went wrong |
+//! | [`lease`] | who leads |
+//! | [`events`] | Kubernetes Events, never in the way of work |
+//! | [`client`] | clients for watches and for writes, counted |
+//! | [`preflight`] | kinds and rights that a program needs |
+//! | [`admin`] | `/healthz`, `/readyz`, `/metrics` |
+//! | [`telemetry`] | the log |
+
+pub mod admin;
+pub mod backoff;
+pub mod client;
+pub mod events;
+pub mod key;
+pub mod lease;
+pub mod merge;
+pub mod preflight;
+pub mod queue;
+pub mod store;
+pub mod telemetry;
+pub mod watch;
+pub mod writer;
+
+pub use key::{Key, Version};

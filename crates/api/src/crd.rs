@@ -1,0 +1,116 @@
+//! The CustomResourceDefinitions, as they are written into `crds/`.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+    ValidationRule,
+};
+use kube::CustomResourceExt;
+
+use crate::{IPAllocation, IPPool, LoadBalancer};
+
+/// The definitions of all kinds, in the order in which they are to be applied.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![load_balancer(), ip_pool(), ip_allocation()]
+}
+
+/// LoadBalancer, without a status subresource (API-1) and with the two immutable fields as rules (WV-8, WV-9).
+pub fn load_balancer() -> CustomResourceDefinition {
+    let mut crd = finish(LoadBalancer::crd());
+    for version in &mut crd.spec.versions {
+        let spec = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut())
+            .and_then(|s| s.properties.as_mut())
+            .and_then(|p| p.get_mut("spec"));
+        if let Some(spec) = spec {
+            spec.x_kubernetes_validations =
+                Some(vec![fixed("ipam", "pool"), fixed("workloadType", "vm")]);
+        }
+    }
+    crd
+}
+
+/// IPPool, without a status subresource (API-1).
+pub fn ip_pool() -> CustomResourceDefinition {
+    finish(IPPool::crd())
+}
+
+/// IPAllocation.
+pub fn ip_allocation() -> CustomResourceDefinition {
+    finish(IPAllocation::crd())
+}
+
+/// A field that keeps its value, where absent stands for its default.
+fn fixed(field: &str, default: &str) -> ValidationRule {
+    let value = |of: &str| format!("(has({of}.{field}) ? {of}.{field} : '{default}')");
+    ValidationRule {
+        rule: format!("{} == {}", value("self"), value("oldSelf")),
+        message: Some(format!(
+            "spec.{field} cannot be changed once the load balancer exists (absent means '{default}'); delete it and create it again"
+        )),
+        field_path: Some(format!(".{field}")),
+        reason: Some("FieldValueForbidden".to_owned()),
+        ..ValidationRule::default()
+    }
+}
+
+/// Fields that the API server must insist on although the decoder does not: an old object without them is served all
+/// the same. Only the first has a default that the API server fills in.
+const REQUIRED: [(&str, bool); 4] = [
+    ("protocol", true),
+    ("total", false),
+    ("available", false),
+    ("lastAllocated", false),
+];
+
+/// Brings a derived definition to the form that upstream serves.
+///
+/// The derive macro adds a status subresource wherever a kind has a status. Guests in the field write the status by a
+/// plain update, which a status subresource would drop without a word (API-1), so it is taken out. The same for
+/// `nullable`, which upstream's fields are not, and for defaults that only the decoder needs.
+fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
+    for version in &mut crd.spec.versions {
+        version.subresources = None;
+        if let Some(schema) = version
+            .schema
+            .as_mut()
+            .and_then(|s| s.open_api_v3_schema.as_mut())
+        {
+            plain(schema);
+        }
+    }
+    crd
+}
+
+fn plain(schema: &mut JSONSchemaProps) {
+    schema.nullable = None;
+    // Upstream's health check numbers carry no format; everything else that is an integer has int32 or int64.
+    if schema.minimum.is_some() && schema.format.as_deref() == Some("int64") {
+        schema.format = None;
+    }
+    for (name, property) in schema.properties.iter_mut().flatten() {
+        let required = REQUIRED.iter().find(|(field, _)| field == name);
+        if !required.is_some_and(|(_, filled_in)| *filled_in) {
+            property.default = None;
+        }
+        if required.is_some() {
+            let names = schema.required.get_or_insert_default();
+            names.push(name.clone());
+            names.sort();
+            names.dedup();
+        }
+        plain(property);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => plain(items),
+        Some(JSONSchemaPropsOrArray::Schemas(all)) => all.iter_mut().for_each(plain),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(value)) = &mut schema.additional_properties {
+        plain(value);
+    }
+}
+
+#[cfg(test)]
+mod tests;

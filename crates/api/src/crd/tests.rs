@@ -1,0 +1,242 @@
+use super::*;
+use serde_json::{Value, json};
+
+fn value(crd: &CustomResourceDefinition) -> Value {
+    serde_json::to_value(crd).unwrap()
+}
+
+fn schema(crd: &CustomResourceDefinition) -> Value {
+    value(crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+/// The type of every field, as `path: type[/format][!]`, `!` where it is required.
+fn fields(schema: &Value, path: &str, out: &mut Vec<String>) {
+    let required: Vec<&str> = schema["required"]
+        .as_array()
+        .map(|r| r.iter().filter_map(Value::as_str).collect())
+        .unwrap_or_default();
+    let Some(properties) = schema["properties"].as_object() else {
+        return;
+    };
+    for (name, property) in properties {
+        let at = format!("{path}.{name}");
+        let mut line = format!("{at}: {}", property["type"].as_str().unwrap_or("?"));
+        if let Some(format) = property["format"].as_str() {
+            line += &format!("/{format}");
+        }
+        if required.contains(&name.as_str()) {
+            line += "!";
+        }
+        out.push(line);
+        fields(property, &at, out);
+        fields(&property["items"], &format!("{at}[]"), out);
+        if let Some(inner) = property["additionalProperties"]["type"].as_str() {
+            out.push(format!("{at}{{}}: {inner}"));
+        }
+    }
+}
+
+fn described(crd: &CustomResourceDefinition) -> String {
+    let mut out = Vec::new();
+    fields(&schema(crd), "", &mut out);
+    out.retain(|l| !l.contains("conditions[]"));
+    out.join("\n")
+}
+
+#[test]
+fn section_2_1_load_balancer_field_for_field() {
+    assert_eq!(
+        described(&load_balancer()),
+        "\
+.spec: object!
+.spec.backendServerSelector: object
+.spec.backendServerSelector{}: array
+.spec.description: string
+.spec.healthCheck: object
+.spec.healthCheck.failureThreshold: integer
+.spec.healthCheck.periodSeconds: integer
+.spec.healthCheck.port: integer
+.spec.healthCheck.successThreshold: integer
+.spec.healthCheck.timeoutSeconds: integer
+.spec.ipPool: string
+.spec.ipam: string
+.spec.listeners: array
+.spec.listeners[].backendPort: integer/int32!
+.spec.listeners[].name: string
+.spec.listeners[].port: integer/int32!
+.spec.listeners[].protocol: string!
+.spec.workloadType: string
+.status: object
+.status.address: string
+.status.allocatedAddress: object
+.status.allocatedAddress.gateway: string
+.status.allocatedAddress.ip: string
+.status.allocatedAddress.ipPool: string
+.status.allocatedAddress.mask: string
+.status.backendServers: array
+.status.conditions: array"
+    );
+    let schema = schema(&load_balancer());
+    let spec = &schema["properties"]["spec"]["properties"];
+    assert_eq!(spec["ipam"]["enum"], json!(["pool", "dhcp"]));
+    assert_eq!(spec["workloadType"]["enum"], json!(["vm", "cluster"]));
+    assert_eq!(
+        spec["listeners"]["items"]["properties"]["protocol"]["default"],
+        json!("TCP")
+    );
+    assert_eq!(
+        spec["healthCheck"]["properties"]["port"]["minimum"],
+        json!(0.0)
+    );
+}
+
+#[test]
+fn section_2_2_pool_field_for_field() {
+    assert_eq!(
+        described(&ip_pool()),
+        "\
+.spec: object!
+.spec.description: string
+.spec.ranges: array!
+.spec.ranges[].gateway: string
+.spec.ranges[].rangeEnd: string
+.spec.ranges[].rangeStart: string
+.spec.ranges[].subnet: string!
+.spec.selector: object
+.spec.selector.network: string
+.spec.selector.priority: integer/int32
+.spec.selector.scope: array
+.spec.selector.scope[].guestCluster: string
+.spec.selector.scope[].namespace: string
+.spec.selector.scope[].project: string
+.status: object
+.status.allocated: object
+.status.allocated{}: string
+.status.allocatedHistory: object
+.status.allocatedHistory{}: string
+.status.available: integer/int64!
+.status.conditions: array
+.status.lastAllocated: string!
+.status.total: integer/int64!"
+    );
+    let schema = schema(&ip_pool());
+    assert_eq!(
+        schema["properties"]["spec"]["properties"]["selector"]["properties"]["priority"]["minimum"],
+        json!(0.0)
+    );
+}
+
+#[test]
+fn section_6_5_allocation_field_for_field() {
+    assert_eq!(
+        described(&ip_allocation()),
+        "\
+.spec: object!
+.spec.address: string!
+.spec.boundAt: string
+.spec.owner: object!
+.spec.owner.name: string!
+.spec.owner.namespace: string!
+.spec.owner.uid: string
+.spec.phase: string!
+.spec.pool: string!
+.spec.releasedAt: string"
+    );
+}
+
+#[test]
+fn section_2_conditions_require_type_and_status() {
+    for crd in [load_balancer(), ip_pool()] {
+        let condition = &schema(&crd)["properties"]["status"]["properties"]["conditions"]["items"];
+        assert_eq!(condition["required"], json!(["status", "type"]));
+        assert_eq!(condition["properties"].as_object().unwrap().len(), 6);
+        for (name, property) in condition["properties"].as_object().unwrap() {
+            assert_eq!(property["type"], "string", "{name}");
+        }
+    }
+}
+
+#[test]
+fn api_1_no_status_subresource() {
+    for crd in all() {
+        let version = &value(&crd)["spec"]["versions"][0];
+        assert!(
+            version.get("subresources").is_none(),
+            "{}",
+            crd.spec.names.kind
+        );
+        assert_eq!(version["name"], "v1beta1");
+        assert_eq!(version["storage"], true);
+    }
+}
+
+#[test]
+fn pool_4_maps_are_atomic() {
+    let schema = schema(&ip_pool());
+    let status = &schema["properties"]["status"]["properties"];
+    for map in ["allocated", "allocatedHistory"] {
+        assert_eq!(status[map]["x-kubernetes-map-type"], "atomic", "{map}");
+    }
+}
+
+#[test]
+fn wv_8_wv_9_are_the_only_rules() {
+    let schema = schema(&load_balancer());
+    let rules: Vec<&str> = schema["properties"]["spec"]["x-kubernetes-validations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| r["rule"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        rules,
+        [
+            "(has(self.ipam) ? self.ipam : 'pool') == (has(oldSelf.ipam) ? oldSelf.ipam : 'pool')",
+            "(has(self.workloadType) ? self.workloadType : 'vm') == (has(oldSelf.workloadType) ? oldSelf.workloadType : 'vm')",
+        ]
+    );
+}
+
+#[test]
+fn names_scopes_and_columns() {
+    let expected = [
+        (
+            load_balancer(),
+            "Namespaced",
+            vec!["lb", "lbs"],
+            "DESCRIPTION WORKLOADTYPE IPAM ADDRESS AGE",
+        ),
+        (
+            ip_pool(),
+            "Cluster",
+            vec!["pool", "pools"],
+            "DESCRIPTION RANGES Priority AGE",
+        ),
+        (
+            ip_allocation(),
+            "Cluster",
+            vec!["ipalloc"],
+            "ADDRESS POOL OWNER PHASE AGE",
+        ),
+    ];
+    for (crd, scope, short, columns) in expected {
+        assert_eq!(crd.spec.scope, scope);
+        assert_eq!(crd.spec.names.short_names.clone().unwrap(), short);
+        let version = &crd.spec.versions[0];
+        let names: Vec<String> = version
+            .additional_printer_columns
+            .iter()
+            .flatten()
+            .map(|c| c.name.clone())
+            .collect();
+        assert_eq!(names.join(" "), columns);
+    }
+}
+
+#[test]
+fn nothing_is_nullable() {
+    for crd in all() {
+        let text = serde_json::to_string(&crd).unwrap();
+        assert!(!text.contains("nullable"), "{}", crd.spec.names.kind);
+    }
+}

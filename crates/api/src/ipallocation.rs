@@ -1,0 +1,67 @@
+//! IPAllocation v1beta1: one object for each address that is held or remembered (contract, section 6.5).
+//!
+//! The object is named after its address, so the API server itself refuses a second taker.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Who holds an address.
+#[derive(
+    CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema,
+)]
+#[kube(
+    group = "loadbalancer.harvesterhci.io",
+    version = "v1beta1",
+    kind = "IPAllocation",
+    plural = "ipallocations",
+    singular = "ipallocation",
+    shortname = "ipalloc",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "One address of a pool that is held, or was held, by a load balancer. Made by the operator.",
+    printcolumn = r#"{"name":"ADDRESS","type":"string","jsonPath":".spec.address"}"#,
+    printcolumn = r#"{"name":"POOL","type":"string","jsonPath":".spec.pool"}"#,
+    printcolumn = r#"{"name":"OWNER","type":"string","jsonPath":".spec.owner.name"}"#,
+    printcolumn = r#"{"name":"PHASE","type":"string","jsonPath":".spec.phase"}"#,
+    printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IPAllocationSpec {
+    /// The address in canonical text.
+    pub address: String,
+    /// Name of the pool that it was taken from.
+    pub pool: String,
+    /// The load balancer that holds it, or held it last.
+    pub owner: Owner,
+    /// Whether it is held or only remembered.
+    pub phase: Phase,
+    /// When it was taken, RFC 3339 with microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound_at: Option<String>,
+    /// When it was given back, RFC 3339 with microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released_at: Option<String>,
+}
+
+/// A load balancer, down to the individual object.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+pub struct Owner {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid; empty where the load balancer was gone before the record was made.
+    #[serde(default)]
+    pub uid: String,
+}
+
+/// Whether an address is held.
+#[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
+pub enum Phase {
+    /// The owner holds it.
+    #[default]
+    Bound,
+    /// The owner held it last; anybody may have it, the owner first.
+    Released,
+}

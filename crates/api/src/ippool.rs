@@ -1,0 +1,116 @@
+//! IPPool v1beta1 (contract, section 2.2).
+
+use std::collections::BTreeMap;
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::Condition;
+
+/// Addresses, and whom they are for.
+#[derive(
+    CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema,
+)]
+#[kube(
+    group = "loadbalancer.harvesterhci.io",
+    version = "v1beta1",
+    kind = "IPPool",
+    plural = "ippools",
+    singular = "ippool",
+    shortname = "pool",
+    shortname = "pools",
+    status = "IPPoolStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A pool of addresses for load balancers.",
+    printcolumn = r#"{"name":"DESCRIPTION","type":"string","jsonPath":".spec.description"}"#,
+    printcolumn = r#"{"name":"RANGES","type":"string","jsonPath":".spec.ranges"}"#,
+    printcolumn = r#"{"name":"Priority","type":"string","jsonPath":".spec.selector.priority"}"#,
+    printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct IPPoolSpec {
+    /// Free text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// The addresses, in the order in which they are given out.
+    pub ranges: Vec<Range>,
+    /// Whom the pool is for; absent: only load balancers that name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selector: Option<Selector>,
+}
+
+/// A range of addresses inside a subnet.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Range {
+    /// The subnet as address/prefix length.
+    pub subnet: String,
+    /// First address; absent: the one after the network address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_start: Option<String>,
+    /// Last address; absent: the one before the broadcast address (IPv4), the last one (IPv6).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range_end: Option<String>,
+    /// The gateway, never given out; absent: the address after the network address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gateway: Option<String>,
+}
+
+/// Whom a pool is for.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Selector {
+    /// Among matching pools the highest priority wins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<i32>", range(min = 0))]
+    pub priority: Option<i64>,
+    /// `<namespace>/<NetworkAttachmentDefinition>` of the network that the addresses belong to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
+    /// Who may use the pool; one matching entry is enough, and without an entry nobody may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Vec<Tuple>>,
+}
+
+/// One entry of a scope. `*` matches everything, an absent field only a load balancer without that requirement.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Tuple {
+    /// Rancher project as `<cluster>/<project>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// Namespace of the load balancer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Guest cluster of the load balancer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub guest_cluster: Option<String>,
+}
+
+/// What the operator reports. The maps are a projection of the IPAllocations (POOL-3).
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct IPPoolStatus {
+    /// Number of addresses in the ranges, gateways left out.
+    #[serde(default)]
+    pub total: i64,
+    /// Number of addresses that are still free.
+    #[serde(default)]
+    pub available: i64,
+    /// The address that was given out last; may be empty.
+    #[serde(default)]
+    pub last_allocated: String,
+    /// Address to `<namespace>/<name>` of the load balancer that holds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub allocated: Option<BTreeMap<String, String>>,
+    /// Address to `<namespace>/<name>` of the load balancer that held it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub allocated_history: Option<BTreeMap<String, String>>,
+    /// Observations about the pool; `Ready` is always among them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<Condition>>,
+}

@@ -1,0 +1,57 @@
+//! The fields of KubeVirt's objects that are read. All optional: a surprise in a field that is not used must not
+//! stop a watch, and what is not named here is never kept in memory.
+
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+/// A virtual machine, running or not.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "kubevirt.io",
+    version = "v1",
+    kind = "VirtualMachine",
+    plural = "virtualmachines",
+    namespaced,
+    schema = "disabled",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+pub struct VirtualMachineSpec {}
+
+/// A running virtual machine.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "kubevirt.io",
+    version = "v1",
+    kind = "VirtualMachineInstance",
+    plural = "virtualmachineinstances",
+    namespaced,
+    schema = "disabled",
+    status = "VirtualMachineInstanceStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+pub struct VirtualMachineInstanceSpec {}
+
+/// What KubeVirt reports of a running virtual machine.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct VirtualMachineInstanceStatus {
+    /// Its network interfaces, in the order of KubeVirt's report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interfaces: Option<Vec<Interface>>,
+}
+
+/// A network interface of a running virtual machine.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    /// Name of the network in the spec; absent for interfaces that exist only inside the guest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The first address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_address: Option<String>,
+    /// All addresses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_addresses: Option<Vec<String>>,
+}

@@ -1,0 +1,116 @@
+//! How long to wait after a failure: exponential, capped, jittered, forgotten on success.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+
+/// An exponential back-off. Pure: the jitter is an argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Backoff {
+    /// Delay after the first failure.
+    pub base: Duration,
+    /// No delay is longer, jitter included.
+    pub cap: Duration,
+}
+
+impl Backoff {
+    /// The delay after `failures` failures in a row (1 is the first): the base doubled each time, of which the upper
+    /// half is scaled by `jitter` in 0.0 ..= 1.0, so that what failed together does not come back together.
+    pub fn delay(self, failures: u32, jitter: f64) -> Duration {
+        let doubled = self
+            .base
+            .checked_mul(
+                1_u32
+                    .checked_shl(failures.saturating_sub(1))
+                    .unwrap_or(u32::MAX),
+            )
+            .unwrap_or(self.cap);
+        let full = doubled.min(self.cap);
+        full / 2 + (full / 2).mul_f64(jitter.clamp(0.0, 1.0))
+    }
+}
+
+/// Failures in a row by key. Holds only keys that are failing.
+#[derive(Debug)]
+pub struct Failures<K> {
+    backoff: Backoff,
+    counts: Mutex<HashMap<K, u32, FxBuildHasher>>,
+}
+
+impl<K: Eq + Hash> Failures<K> {
+    /// No failures yet.
+    pub fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Notes a failure of the key and says how long to wait.
+    pub fn failed(&self, key: K) -> Duration {
+        let mut counts = self.counts.lock();
+        let count = counts.entry(key).or_default();
+        *count = count.saturating_add(1);
+        self.backoff.delay(*count, fastrand::f64())
+    }
+
+    /// Forgets the failures of the key: it succeeded, or it is gone.
+    pub fn forget(&self, key: &K) {
+        self.counts.lock().remove(key);
+    }
+
+    /// Number of keys that are failing.
+    pub fn len(&self) -> usize {
+        self.counts.lock().len()
+    }
+
+    /// Whether no key is failing.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BACKOFF: Backoff = Backoff {
+        base: Duration::from_secs(1),
+        cap: Duration::from_secs(60),
+    };
+
+    #[test]
+    fn doubles_up_to_the_cap() {
+        let seconds: Vec<u64> = (1..=8).map(|n| BACKOFF.delay(n, 1.0).as_secs()).collect();
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 32, 60, 60]);
+        for failures in [0, 9, 31, 32, 33, 64, 1_000, u32::MAX] {
+            assert!(BACKOFF.delay(failures, 1.0) <= BACKOFF.cap, "{failures}");
+            assert!(
+                BACKOFF.delay(failures, 0.0) >= BACKOFF.base / 2,
+                "{failures}"
+            );
+        }
+    }
+
+    #[test]
+    fn jitter_stays_between_half_and_whole() {
+        assert_eq!(BACKOFF.delay(3, 0.0), Duration::from_secs(2));
+        assert_eq!(BACKOFF.delay(3, 0.5), Duration::from_secs(3));
+        assert_eq!(BACKOFF.delay(3, 7.0), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn success_forgets() {
+        let failures = Failures::new(BACKOFF);
+        for _ in 0..5 {
+            failures.failed("a");
+        }
+        assert_eq!(failures.len(), 1);
+        failures.forget(&"a");
+        assert!(failures.is_empty());
+        assert!(failures.failed("a") <= Duration::from_secs(1));
+    }
+}

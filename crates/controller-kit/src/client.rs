@@ -1,0 +1,209 @@
+//! Clients of the API server: one for watches, one for everything that ends.
+//!
+//! They differ in their time limits: an idle watch is normal, a silent request is not. Neither retries by itself; a
+//! retry inside the client would hide an overloaded API server from whoever decides what to do about it. Both count
+//! their requests.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use futures::future::BoxFuture;
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tower::{BoxError, Layer, Service};
+
+/// Time to establish a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Silence after which a request on the write client is given up.
+const READ_TIMEOUT: Duration = Duration::from_secs(15);
+/// Silence after which a watch is given up: above the time that the API server is asked to keep it for.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(200);
+
+/// Is told of each request: verb, resource, status code (0: no answer) and duration.
+pub trait RequestObserver: Send + Sync + 'static {
+    /// A request has ended.
+    fn request(&self, verb: &'static str, resource: &str, code: u16, duration: Duration);
+}
+
+/// The two clients of a process.
+#[derive(Clone)]
+pub struct Clients {
+    /// For watches.
+    pub watch: Client,
+    /// For requests that end: reads, writes, Leases, Events.
+    pub write: Client,
+}
+
+/// Clients by `KUBECONFIG` or the like, else by the pod's service account.
+pub async fn connect(observer: Arc<dyn RequestObserver>) -> anyhow::Result<Clients> {
+    let config = Config::infer().await.map_err(|error| {
+        anyhow::anyhow!(
+            "no way to the API server: {error}. Set KUBECONFIG, or run in a pod with a service account"
+        )
+    })?;
+    clients(&config, &observer)
+}
+
+/// Clients for a given configuration.
+pub fn clients(config: &Config, observer: &Arc<dyn RequestObserver>) -> anyhow::Result<Clients> {
+    let build = |read_timeout| -> anyhow::Result<Client> {
+        let mut config = config.clone();
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        config.read_timeout = Some(read_timeout);
+        config.default_retry = false;
+        Ok(ClientBuilder::try_from(config)?
+            .with_layer(&CountLayer {
+                observer: Arc::clone(observer),
+            })
+            .build())
+    };
+    Ok(Clients {
+        watch: build(WATCH_TIMEOUT)?,
+        write: build(READ_TIMEOUT)?,
+    })
+}
+
+#[derive(Clone)]
+struct CountLayer {
+    observer: Arc<dyn RequestObserver>,
+}
+
+impl<S> Layer<S> for CountLayer {
+    type Service = Count<S>;
+
+    fn layer(&self, inner: S) -> Count<S> {
+        Count {
+            inner,
+            observer: Arc::clone(&self.observer),
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Count<S> {
+    inner: S,
+    observer: Arc<dyn RequestObserver>,
+}
+
+type Request = axum::http::Request<Body>;
+
+impl<S, B> Service<Request> for Count<S>
+where
+    S: Service<Request, Response = axum::http::Response<B>, Error = BoxError>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request) -> Self::Future {
+        let (verb, resource) = describe(
+            request.method().as_str(),
+            request.uri().path(),
+            request.uri().query().unwrap_or_default(),
+        );
+        let observer = Arc::clone(&self.observer);
+        let started = Instant::now();
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await;
+            let code = answer
+                .as_ref()
+                .map_or(0, |response| response.status().as_u16());
+            observer.request(verb, &resource, code, started.elapsed());
+            answer
+        })
+    }
+}
+
+/// Verb and resource of a request, as Kubernetes' own metrics name them. A path that is no resource is `other`.
+fn describe(method: &str, path: &str, query: &str) -> (&'static str, String) {
+    let mut parts = path.trim_matches('/').split('/');
+    let rest: Vec<&str> = match parts.next() {
+        Some("api") => parts.skip(1).collect(),
+        Some("apis") => parts.skip(2).collect(),
+        _ => Vec::new(),
+    };
+    let rest = match rest.as_slice() {
+        ["namespaces", _, namespaced @ ..] if !namespaced.is_empty() => namespaced,
+        all => all,
+    };
+    let (resource, named) = match rest {
+        [resource] => (*resource, false),
+        [resource, _, ..] => (*resource, true),
+        [] => ("other", true),
+    };
+    let watching = query
+        .split('&')
+        .any(|p| p == "watch=true" || p == "watch=1");
+    let verb = match method {
+        "GET" if watching => "watch",
+        "GET" if named => "get",
+        "GET" => "list",
+        "POST" => "create",
+        "PUT" => "update",
+        "PATCH" => "patch",
+        "DELETE" => "delete",
+        _ => "other",
+    };
+    (verb, resource.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_1_requests_are_named_as_kubernetes_names_them() {
+        let cases = [
+            ("GET", "/api/v1/services", "limit=500", "list services"),
+            (
+                "GET",
+                "/api/v1/services",
+                "watch=true&timeoutSeconds=9",
+                "watch services",
+            ),
+            ("GET", "/api/v1/namespaces/a/services/b", "", "get services"),
+            (
+                "POST",
+                "/api/v1/namespaces/a/services",
+                "",
+                "create services",
+            ),
+            (
+                "PATCH",
+                "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/a/loadbalancers/b",
+                "",
+                "patch loadbalancers",
+            ),
+            (
+                "PUT",
+                "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/10.0.0.1",
+                "",
+                "update ipallocations",
+            ),
+            (
+                "GET",
+                "/apis/loadbalancer.harvesterhci.io/v1beta1",
+                "",
+                "get other",
+            ),
+            ("GET", "/version", "", "get other"),
+            (
+                "DELETE",
+                "/api/v1/namespaces/a/services/b",
+                "",
+                "delete services",
+            ),
+        ];
+        for (method, path, query, expected) in cases {
+            let (verb, resource) = describe(method, path, query);
+            assert_eq!(format!("{verb} {resource}"), expected, "{method} {path}");
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Kubernetes Events, never in the way of work.
+//!
+//! A controller hands an Event to a bounded queue and goes on; one task writes them. When the queue is full, the Event
+//! is dropped and counted: the object's condition says the same and is not dropped.
+//!
+//! kube-runtime's recorder is not used because it names an Event after the object without regard to the length of
+//! the name, and object names may use up all the 253 characters that a name may have.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::{Api, Client};
+use tokio::sync::mpsc;
+use tracing::debug;
+
+use crate::writer::bounded;
+
+/// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
+/// the conditions have to do.
+const QUEUE: usize = 1024;
+/// Longest note that the API takes, in bytes.
+const NOTE_LIMIT: usize = 1024;
+/// Longest object name.
+const NAME_LIMIT: usize = 253;
+
+/// Whether an Event speaks of trouble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Things went as they should.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+#[derive(Debug)]
+struct Note {
+    regarding: ObjectReference,
+    severity: Severity,
+    reason: String,
+    action: String,
+    text: String,
+}
+
+/// Where controllers leave their Events.
+#[derive(Clone, Debug)]
+pub struct Events {
+    sender: mpsc::Sender<Note>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Events {
+    /// The queue, and the task that writes it out: to be spawned, ends with the last [`Events`].
+    pub fn new(
+        client: Client,
+        controller: &'static str,
+        instance: String,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, mut receiver) = mpsc::channel::<Note>(QUEUE);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let task = {
+            let dropped = Arc::clone(&dropped);
+            async move {
+                while let Some(note) = receiver.recv().await {
+                    let event = event(note, controller, &instance, Timestamp::now());
+                    let namespace = event.metadata.namespace.clone().unwrap_or_default();
+                    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+                    if let Err(error) =
+                        bounded(api.create(&kube::api::PostParams::default(), &event)).await
+                    {
+                        dropped.fetch_add(1, Ordering::Relaxed);
+                        debug!(%error, "an Event was not written");
+                    }
+                }
+            }
+        };
+        (Self { sender, dropped }, task)
+    }
+
+    /// Leaves an Event about an object.
+    pub fn publish(
+        &self,
+        regarding: ObjectReference,
+        severity: Severity,
+        reason: &str,
+        action: &str,
+        text: &str,
+    ) {
+        let note = Note {
+            regarding,
+            severity,
+            reason: reason.to_owned(),
+            action: action.to_owned(),
+            text: text.to_owned(),
+        };
+        if self.sender.try_send(note).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Events that were not written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event {
+    let suffix = format!(".{:x}", now.as_nanosecond());
+    let object = note.regarding.name.as_deref().unwrap_or(controller);
+    // A cut name may end in a character that a name must not end in; the suffix follows, so it need not be looked at.
+    let name = format!(
+        "{}{suffix}",
+        truncated(object, NAME_LIMIT - suffix.len()).trim_end_matches(['.', '-'])
+    );
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name),
+            // Events about cluster-scoped objects live in the namespace `default`, as the API demands.
+            namespace: Some(
+                note.regarding
+                    .namespace
+                    .clone()
+                    .unwrap_or_else(|| "default".into()),
+            ),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        type_: Some(match note.severity {
+            Severity::Normal => "Normal".to_owned(),
+            Severity::Warning => "Warning".to_owned(),
+        }),
+        reason: Some(note.reason),
+        action: Some(note.action),
+        note: Some(truncated(&note.text, NOTE_LIMIT).to_owned()),
+        reporting_controller: Some(controller.to_owned()),
+        reporting_instance: Some(truncated(instance, 128).to_owned()),
+        regarding: Some(note.regarding),
+        ..Event::default()
+    }
+}
+
+/// At most `limit` bytes of a text, cut between characters.
+pub fn truncated(text: &str, limit: usize) -> &str {
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_and_notes_fit() {
+        let note = Note {
+            regarding: ObjectReference {
+                name: Some(format!("{}.b", "a".repeat(251))),
+                namespace: Some("ns".into()),
+                ..ObjectReference::default()
+            },
+            severity: Severity::Warning,
+            reason: "R".into(),
+            action: "A".into(),
+            text: "ü".repeat(2000),
+        };
+        let event = event(note, "c", "i", Timestamp::UNIX_EPOCH);
+        assert!(event.metadata.name.unwrap().len() <= NAME_LIMIT);
+        assert!(event.note.unwrap().len() <= NOTE_LIMIT);
+        assert_eq!(event.metadata.namespace.unwrap(), "ns");
+    }
+
+    #[test]
+    fn cuts_between_characters() {
+        assert_eq!(truncated("aü", 2), "a");
+        assert_eq!(truncated("aü", 3), "aü");
+        assert_eq!(truncated("aü", 99), "aü");
+        assert_eq!(truncated("", 0), "");
+    }
+}

@@ -1,0 +1,164 @@
+//! What a program needs from the cluster before it can work: kinds that are served, and rights.
+//!
+//! Asked once at start, and asked again until it is there, so that an operator that comes up before its CRDs says
+//! what is missing and goes on by itself once it is not.
+
+use std::fmt;
+
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use kube::{Api, Client};
+
+use crate::writer::{WriteError, bounded};
+
+/// Rights on one kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    /// API group, empty for the core group.
+    pub group: &'static str,
+    /// Version of the group.
+    pub version: &'static str,
+    /// Plural name of the kind.
+    pub resource: &'static str,
+    /// Verbs that are used.
+    pub verbs: &'static [&'static str],
+    /// Namespace that the rights are needed in; `None`: everywhere.
+    pub namespace: Option<&'static str>,
+}
+
+/// Something that is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// The API server does not serve the kind.
+    Kind {
+        /// `resource.group/version`.
+        kind: String,
+    },
+    /// The kind is served, and this program may not do that with it.
+    Right {
+        /// The verb.
+        verb: String,
+        /// `resource.group`.
+        resource: String,
+        /// Where.
+        namespace: Option<String>,
+    },
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind { kind } => {
+                write!(
+                    f,
+                    "the API server does not serve {kind}: apply its CustomResourceDefinition"
+                )
+            }
+            Self::Right {
+                verb,
+                resource,
+                namespace,
+            } => {
+                write!(f, "no right to {verb} {resource}")?;
+                if let Some(namespace) = namespace {
+                    write!(f, " in namespace {namespace}")?;
+                }
+                f.write_str(": add it to the ClusterRole of this program's service account")
+            }
+        }
+    }
+}
+
+/// Checks every need and answers what is missing, in the order of the needs.
+pub async fn check(client: &Client, needs: &[Need]) -> Result<Vec<Missing>, WriteError> {
+    let mut missing = Vec::new();
+    for need in needs {
+        if !is_served(client, need).await? {
+            missing.push(Missing::Kind {
+                kind: kind_name(need),
+            });
+            continue;
+        }
+        for verb in need.verbs {
+            if !is_allowed(client, need, verb).await? {
+                missing.push(Missing::Right {
+                    verb: (*verb).to_owned(),
+                    resource: resource_name(need),
+                    namespace: need.namespace.map(ToOwned::to_owned),
+                });
+            }
+        }
+    }
+    Ok(missing)
+}
+
+fn resource_name(need: &Need) -> String {
+    if need.group.is_empty() {
+        need.resource.to_owned()
+    } else {
+        format!("{}.{}", need.resource, need.group)
+    }
+}
+
+fn kind_name(need: &Need) -> String {
+    format!("{}/{}", resource_name(need), need.version)
+}
+
+async fn is_served(client: &Client, need: &Need) -> Result<bool, WriteError> {
+    let listed = if need.group.is_empty() {
+        bounded(client.list_core_api_resources(need.version)).await
+    } else {
+        let group_version = format!("{}/{}", need.group, need.version);
+        bounded(client.list_api_group_resources(&group_version)).await
+    };
+    match listed {
+        Ok(list) => Ok(list.resources.iter().any(|r| r.name == need.resource)),
+        Err(WriteError::NotFound(_)) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+async fn is_allowed(client: &Client, need: &Need, verb: &str) -> Result<bool, WriteError> {
+    let review = SelfSubjectAccessReview {
+        spec: SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(need.group.to_owned()),
+                resource: Some(need.resource.to_owned()),
+                verb: Some(verb.to_owned()),
+                namespace: need.namespace.map(ToOwned::to_owned),
+                ..ResourceAttributes::default()
+            }),
+            ..SelfSubjectAccessReviewSpec::default()
+        },
+        ..SelfSubjectAccessReview::default()
+    };
+    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let answer = bounded(api.create(&kube::api::PostParams::default(), &review)).await?;
+    Ok(answer.status.is_some_and(|s| s.allowed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_name_what_to_do() {
+        let kind = Missing::Kind {
+            kind: "ippools.loadbalancer.harvesterhci.io/v1beta1".into(),
+        };
+        assert!(
+            kind.to_string()
+                .contains("ippools.loadbalancer.harvesterhci.io/v1beta1")
+        );
+        let right = Missing::Right {
+            verb: "patch".into(),
+            resource: "services".into(),
+            namespace: Some("kube-system".into()),
+        };
+        assert_eq!(
+            right.to_string(),
+            "no right to patch services in namespace kube-system: add it to the ClusterRole of this program's service account"
+        );
+    }
+}

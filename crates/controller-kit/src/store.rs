@@ -1,0 +1,298 @@
+//! The newest known copy of each object of a kind.
+//!
+//! Two sources feed a store: the watch, and the answers to our own writes (write-through), so that the next decision
+//! is made from what we just wrote and not from an echo that is still on its way. Resource versions keep the two in
+//! order: an older copy never replaces a newer one, and the answer to a write that the watch has already overtaken is
+//! dropped, so that it cannot bring a deleted object back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::key::{Key, Version};
+
+/// A copy of an object, in the form that the program needs.
+#[derive(Debug)]
+pub struct Entry<V> {
+    /// Its resource version.
+    pub version: Version,
+    /// The object.
+    pub value: Arc<V>,
+}
+
+impl<V> Clone for Entry<V> {
+    fn clone(&self) -> Self {
+        Self {
+            version: self.version,
+            value: Arc::clone(&self.value),
+        }
+    }
+}
+
+/// A copy was news to the store.
+#[derive(Debug, PartialEq, Eq)]
+pub struct News<V> {
+    /// The copy that it replaced, if there was one.
+    pub old: Option<Arc<V>>,
+}
+
+#[derive(Debug)]
+struct Inner<V> {
+    entries: BTreeMap<Key, Entry<V>>,
+    /// Newest version that the watch has delivered.
+    watched: Version,
+    /// While a list is under way: keys that it has named, and keys that were written through since it began.
+    listed: Option<BTreeSet<Key>>,
+}
+
+/// The objects of one kind by namespace and name.
+#[derive(Debug)]
+pub struct Store<V> {
+    inner: RwLock<Inner<V>>,
+    synced: AtomicBool,
+}
+
+impl<V> Default for Store<V> {
+    fn default() -> Self {
+        Self {
+            inner: RwLock::new(Inner {
+                entries: BTreeMap::new(),
+                watched: Version::default(),
+                listed: None,
+            }),
+            synced: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<V> Store<V> {
+    /// The object of that name.
+    pub fn get(&self, key: &Key) -> Option<Arc<V>> {
+        self.inner
+            .read()
+            .entries
+            .get(key)
+            .map(|e| Arc::clone(&e.value))
+    }
+
+    /// The object of that name, with its version.
+    pub fn entry(&self, key: &Key) -> Option<Entry<V>> {
+        self.inner.read().entries.get(key).cloned()
+    }
+
+    /// All objects of a namespace, by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<(Key, Arc<V>)> {
+        let inner = self.inner.read();
+        inner
+            .entries
+            .range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded))
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .map(|(key, entry)| (key.clone(), Arc::clone(&entry.value)))
+            .collect()
+    }
+
+    /// All objects, by namespace and name.
+    pub fn all(&self) -> Vec<(Key, Arc<V>)> {
+        let inner = self.inner.read();
+        inner
+            .entries
+            .iter()
+            .map(|(k, e)| (k.clone(), Arc::clone(&e.value)))
+            .collect()
+    }
+
+    /// Calls `f` for each object, without a copy of the list.
+    pub fn for_each(&self, mut f: impl FnMut(&Key, &V)) {
+        for (key, entry) in &self.inner.read().entries {
+            f(key, &entry.value);
+        }
+    }
+
+    /// Number of objects.
+    pub fn len(&self) -> usize {
+        self.inner.read().entries.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the kind has been listed once.
+    pub fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Takes in the answer to a write of ours. Answers `None` if the store already knew as much or more.
+    pub fn written(&self, key: &Key, version: Version, value: V) -> Option<News<V>> {
+        let mut inner = self.inner.write();
+        if version <= inner.watched && version != Version::default() {
+            return None;
+        }
+        if inner.entries.get(key).is_some_and(|e| e.version >= version) {
+            return None;
+        }
+        if let Some(listed) = &mut inner.listed {
+            listed.insert(key.clone());
+        }
+        let entry = Entry {
+            version,
+            value: Arc::new(value),
+        };
+        Some(News { old: inner.entries.insert(key.clone(), entry).map(|e| e.value) })
+    }
+
+    /// Drops an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
+    pub fn forget(&self, key: &Key, version: Version) -> Option<Arc<V>> {
+        let mut inner = self.inner.write();
+        if inner.entries.get(key).is_some_and(|e| e.version <= version) {
+            return inner.entries.remove(key).map(|e| e.value);
+        }
+        None
+    }
+
+    /// Takes in a copy from the watch or from a list. Answers as [`Store::written`] does.
+    pub(crate) fn watched(&self, key: &Key, version: Version, value: V) -> Option<News<V>> {
+        let mut inner = self.inner.write();
+        inner.watched = inner.watched.max(version);
+        if let Some(listed) = &mut inner.listed {
+            listed.insert(key.clone());
+        }
+        if version != Version::default()
+            && inner.entries.get(key).is_some_and(|e| e.version >= version)
+        {
+            return None;
+        }
+        let entry = Entry {
+            version,
+            value: Arc::new(value),
+        };
+        Some(News { old: inner.entries.insert(key.clone(), entry).map(|e| e.value) })
+    }
+
+    /// Takes in a deletion from the watch.
+    pub(crate) fn deleted(&self, key: &Key, version: Version) -> Option<Arc<V>> {
+        let mut inner = self.inner.write();
+        inner.watched = inner.watched.max(version);
+        if inner
+            .entries
+            .get(key)
+            .is_some_and(|e| e.version > version && version.0 != 0)
+        {
+            return None;
+        }
+        inner.entries.remove(key).map(|e| e.value)
+    }
+
+    /// A list begins.
+    pub(crate) fn list_begins(&self) {
+        self.inner.write().listed = Some(BTreeSet::new());
+    }
+
+    /// A list is complete: what it did not name is gone. Answers what that was.
+    pub(crate) fn list_ends(&self) -> Vec<(Key, Arc<V>)> {
+        let mut inner = self.inner.write();
+        let Some(listed) = inner.listed.take() else {
+            return Vec::new();
+        };
+        let gone: Vec<Key> = inner
+            .entries
+            .keys()
+            .filter(|key| !listed.contains(*key))
+            .cloned()
+            .collect();
+        let gone = gone
+            .into_iter()
+            .filter_map(|key| inner.entries.remove(&key).map(|entry| (key, entry.value)))
+            .collect();
+        drop(inner);
+        self.synced.store(true, Ordering::Release);
+        gone
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    #[test]
+    fn an_older_copy_never_replaces_a_newer_one() {
+        let store = Store::default();
+        assert_eq!(store.watched(&key("a"), Version(5), 5), Some(News { old: None }));
+        assert_eq!(
+            store.written(&key("a"), Version(7), 7),
+            Some(Some(Arc::new(5)))
+        );
+        assert_eq!(store.watched(&key("a"), Version(6), 6), None);
+        assert_eq!(
+            store.watched(&key("a"), Version(7), 7),
+            None,
+            "the echo of our write"
+        );
+        assert_eq!(*store.get(&key("a")).unwrap(), 7);
+    }
+
+    #[test]
+    fn a_late_answer_does_not_bring_a_deleted_object_back() {
+        let store = Store::default();
+        store.watched(&key("a"), Version(5), 5);
+        assert!(store.deleted(&key("a"), Version(8)).is_some());
+        assert_eq!(store.written(&key("a"), Version(7), 7), None);
+        assert!(store.get(&key("a")).is_none());
+    }
+
+    #[test]
+    fn an_old_deletion_does_not_remove_a_newer_object() {
+        let store = Store::default();
+        store.written(&key("a"), Version(9), 9);
+        assert!(store.deleted(&key("a"), Version(8)).is_none());
+        assert!(store.get(&key("a")).is_some());
+    }
+
+    #[test]
+    fn a_relist_names_what_is_gone_and_spares_what_was_just_written() {
+        let store = Store::default();
+        assert!(!store.is_synced());
+        store.list_begins();
+        store.watched(&key("a"), Version(1), 1);
+        store.watched(&key("b"), Version(2), 2);
+        assert!(store.list_ends().is_empty());
+        assert!(store.is_synced());
+
+        store.list_begins();
+        store.written(&key("c"), Version(9), 9);
+        store.watched(&key("b"), Version(2), 2);
+        let gone = store.list_ends();
+        assert_eq!(gone, [(key("a"), Arc::new(1))]);
+        assert_eq!(store.len(), 2);
+    }
+
+    #[test]
+    fn namespaces_are_apart_and_in_order() {
+        let store = Store::default();
+        for (namespace, name) in [("b", "1"), ("a", "2"), ("a", "1"), ("ab", "0")] {
+            store.watched(&Key::new(namespace, name), Version(1), ());
+        }
+        let names: Vec<String> = store
+            .in_namespace("a")
+            .iter()
+            .map(|(k, _)| k.to_string())
+            .collect();
+        assert_eq!(names, ["a/1", "a/2"]);
+    }
+
+    #[test]
+    fn forgets_only_what_a_live_read_has_refuted() {
+        let store = Store::default();
+        store.watched(&key("a"), Version(5), 5);
+        assert!(store.forget(&key("a"), Version(4)).is_none());
+        assert!(store.forget(&key("a"), Version(5)).is_some());
+    }
+}

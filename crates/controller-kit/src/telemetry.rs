@@ -1,0 +1,31 @@
+//! The log: one line for each event on standard error, as text on a terminal and as JSON elsewhere.
+
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+/// Starts the log at a level (`error`, `warn`, `info`, `debug`, `trace`) or a filter in the syntax of
+/// `tracing_subscriber`. Logrus' names of levels, which the Go operator took, work too.
+pub fn init(level: &str) -> anyhow::Result<()> {
+    let level = match level.to_ascii_lowercase().as_str() {
+        "warning" => "warn".to_owned(),
+        "fatal" | "panic" => "error".to_owned(),
+        _ => level.to_owned(),
+    };
+    let filter = EnvFilter::try_new(&level)
+        .with_context(|| format!("--loglevel {level:?} is neither a level nor a filter"))?;
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    if std::io::stderr().is_terminal() {
+        log.try_init()
+    } else {
+        log.json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .with_span_list(false)
+            .try_init()
+    }
+    .map_err(|error| anyhow::anyhow!("the log cannot be started: {error}"))
+}

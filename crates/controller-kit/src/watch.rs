@@ -1,0 +1,168 @@
+//! The task that keeps a store true: one watch for one kind.
+//!
+//! The watch of kube-runtime lists, watches, resumes and lists again. This module turns its stream into changes of a
+//! [`Store`] and tells a handler of each, synchronously and in order. A deletion is told apart by how it was learned
+//! (IPA-3): seen in the watch, or only inferred from absence in a list.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt, pin_mut};
+use kube::core::DeserializeGuard;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tracing::{debug, warn};
+
+use crate::backoff::Backoff;
+use crate::key::{Key, Version};
+use crate::store::{News, Store};
+
+/// What happened to an object.
+#[derive(Debug)]
+pub enum Change<V> {
+    /// It was made or altered.
+    Applied {
+        /// The copy before, if one was known.
+        old: Option<Arc<V>>,
+        /// The copy now.
+        new: Arc<V>,
+    },
+    /// It is gone.
+    Deleted {
+        /// The last copy.
+        old: Arc<V>,
+        /// Seen in the watch; else only absent from a list.
+        certain: bool,
+    },
+}
+
+/// An object of a kind, or what is left of one that could not be decoded.
+pub type Decoded<K> = Result<K, kube::core::error_boundary::InvalidObject>;
+
+/// Idle limit of a watch, in seconds. Below the 240 s after which some load balancers drop an idle connection, so
+/// that a dead connection is noticed here first.
+const WATCH_SECONDS: u32 = 180;
+
+/// Settings of a watch: everything of the kind, or what a label selector takes.
+pub fn config(label_selector: Option<&str>) -> watcher::Config {
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    match label_selector {
+        Some(selector) => config.labels(selector),
+        None => config,
+    }
+}
+
+/// Runs a watch over all namespaces until the future is dropped. Never ends by itself and never fails: an error is logged, reported to
+/// `on_error`, and followed by another try after a back-off of at most [`BACKOFF`]'s cap.
+///
+/// `convert` makes the copy that is kept; an object that it answers `None` for is treated as absent.
+pub fn run<K, V>(
+    client: Client,
+    config: watcher::Config,
+    store: Arc<Store<V>>,
+    convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
+    handler: impl Fn(&Key, Change<V>) + Send + 'static,
+    on_error: impl Fn() + Send + 'static,
+) -> impl Future<Output = ()> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    let guarded: Api<DeserializeGuard<K>> = Api::all(client);
+    async move {
+        let kind = K::kind(&()).into_owned();
+        let stream = watch(guarded, config).backoff(WatchBackoff::default());
+        pin_mut!(stream);
+        while let Some(event) = stream.next().await {
+            let event = match event {
+                Ok(event) => event,
+                Err(error) => {
+                    warn!(kind, %error, "watch interrupted, trying again");
+                    on_error();
+                    continue;
+                }
+            };
+            match event {
+                Event::Init => {
+                    debug!(kind, "listing");
+                    store.list_begins();
+                }
+                Event::Apply(object) | Event::InitApply(object) => {
+                    apply(object, &store, &convert, &handler);
+                }
+                Event::Delete(object) => {
+                    let key = Key::of(object.meta());
+                    if let Some(old) = store.deleted(&key, Version::of(object.meta())) {
+                        handler(&key, Change::Deleted { old, certain: true });
+                    }
+                }
+                Event::InitDone => {
+                    for (key, old) in store.list_ends() {
+                        handler(
+                            &key,
+                            Change::Deleted {
+                                old,
+                                certain: false,
+                            },
+                        );
+                    }
+                    debug!(kind, objects = store.len(), "listed");
+                }
+            }
+        }
+    }
+}
+
+/// Waits between two tries of a watch. The cap is short: a controller must see the world again within seconds of the
+/// API server's return, and a handful of watches is no load.
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_millis(200),
+    cap: Duration::from_secs(5),
+};
+
+#[derive(Default)]
+struct WatchBackoff {
+    failures: u32,
+}
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.failures = self.failures.saturating_add(1);
+        Some(BACKOFF.delay(self.failures, fastrand::f64()))
+    }
+}
+
+impl kube::runtime::utils::Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+fn apply<K, V>(
+    object: DeserializeGuard<K>,
+    store: &Store<V>,
+    convert: &impl Fn(Decoded<K>) -> Option<V>,
+    handler: &impl Fn(&Key, Change<V>),
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let key = Key::of(object.meta());
+    let version = Version::of(object.meta());
+    let Some(value) = convert(object.0) else {
+        if let Some(old) = store.deleted(&key, version) {
+            handler(&key, Change::Deleted { old, certain: true });
+        }
+        return;
+    };
+    if let Some(News { old }) = store.watched(&key, version, value)
+        && let Some(new) = store.get(&key)
+    {
+        handler(&key, Change::Applied { old, new });
+    }
+}
