@@ -40,7 +40,12 @@ pub struct BedOptions {
 
 impl Default for BedOptions {
     fn default() -> Self {
-        Self { nodes: 2, kube_vip: true, audit: false, apiserver_args: Vec::new() }
+        Self {
+            nodes: 2,
+            kube_vip: true,
+            audit: false,
+            apiserver_args: Vec::new(),
+        }
     }
 }
 
@@ -59,7 +64,9 @@ pub struct Bed {
 
 impl std::fmt::Debug for Bed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bed").field("folder", &self.folder).finish_non_exhaustive()
+        f.debug_struct("Bed")
+            .field("folder", &self.folder)
+            .finish_non_exhaustive()
     }
 }
 
@@ -140,11 +147,21 @@ impl Bed {
         name: &str,
     ) -> anyhow::Result<PathBuf> {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client(), namespace);
-        let spec = TokenRequestSpec { expiration_seconds: Some(86_400), ..Default::default() };
-        let request = TokenRequest { spec, ..Default::default() };
-        let answer = accounts.create_token_request(name, &PostParams::default(), &request).await?;
+        let spec = TokenRequestSpec {
+            expiration_seconds: Some(86_400),
+            ..Default::default()
+        };
+        let request = TokenRequest {
+            spec,
+            ..Default::default()
+        };
+        let answer = accounts
+            .create_token_request(name, &PostParams::default(), &request)
+            .await?;
         let token = answer.status.context("no token in the answer")?.token;
-        self.plane.lock().write_kubeconfig(&format!("{namespace}:{name}"), &token)
+        self.plane
+            .lock()
+            .write_kubeconfig(&format!("{namespace}:{name}"), &token)
     }
 
     /// Runs kubectl as admin and gives its standard output.
@@ -160,7 +177,12 @@ impl Bed {
             .context("cannot run kubectl")?;
         if !output.status.success() {
             let error = String::from_utf8_lossy(&output.stderr);
-            bail!("kubectl {}: {}: {}", args.join(" "), output.status, error.trim());
+            bail!(
+                "kubectl {}: {}: {}",
+                args.join(" "),
+                output.status,
+                error.trim()
+            );
         }
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
@@ -181,7 +203,9 @@ impl Bed {
 
     /// Names of the nodes.
     pub fn nodes(&self) -> Vec<String> {
-        (1..=self.layout.nodes()).map(|n| format!("node{n}")).collect()
+        (1..=self.layout.nodes())
+            .map(|n| format!("node{n}"))
+            .collect()
     }
 
     /// Pulls a node's cables (`false`) or plugs them in again (`true`).
@@ -189,8 +213,15 @@ impl Bed {
     /// The kernel drops the routes of an interface that goes down, so they are made again.
     pub fn set_node_links(&self, node: &str, up: bool) -> anyhow::Result<()> {
         let state = if up { "up" } else { "down" };
-        self.ip(node, &format!("link set eth0 {state}\nlink set mgmt0 {state}"))?;
-        if up { self.layout.default_route(node) } else { Ok(()) }
+        self.ip(
+            node,
+            &format!("link set eth0 {state}\nlink set mgmt0 {state}"),
+        )?;
+        if up {
+            self.layout.default_route(node)
+        } else {
+            Ok(())
+        }
     }
 
     /// Starts a program in a namespace, with the environment of this process plus `env`. What it
@@ -203,14 +234,17 @@ impl Bed {
         env: &[(&str, &str)],
         log: &str,
     ) -> anyhow::Result<Arc<Process>> {
-        Process::start(&self.netns(netns)?, &Start {
-            program: as_path(&program),
-            args,
-            env,
-            clean: false,
-            name: log,
-            folder: &self.folder,
-        })
+        Process::start(
+            &self.netns(netns)?,
+            &Start {
+                program: as_path(&program),
+                args,
+                env,
+                clean: false,
+                name: log,
+                folder: &self.folder,
+            },
+        )
     }
 
     /// One of the bed's own programs: `etcd`, `kube-apiserver`, `kube-controller-manager`,
@@ -233,7 +267,8 @@ impl Bed {
     pub fn rss_kib(&self) -> Vec<(String, u64)> {
         let plane = self.plane.lock();
         let all = plane.processes.iter();
-        all.map(|(name, process)| (name.clone(), process.rss_kib().unwrap_or(0))).collect()
+        all.map(|(name, process)| (name.clone(), process.rss_kib().unwrap_or(0)))
+            .collect()
     }
 }
 
@@ -253,7 +288,6 @@ fn run_folder(number: u8) -> anyhow::Result<PathBuf> {
 
 async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     let text = Kubeconfig::read_from(kubeconfig)?;
-    let config =
-        kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await?;
+    let config = kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await?;
     Ok(kube::Client::try_from(config)?)
 }

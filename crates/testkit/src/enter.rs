@@ -47,7 +47,9 @@ pub fn enter() {
         Some(_) => return,
     };
     let code = match result {
-        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        Ok(status) => status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(error) => {
             report(&error);
             1
@@ -56,7 +58,16 @@ pub fn enter() {
     std::process::exit(code);
 }
 
-#[allow(clippy::print_stderr, reason = "there is no other way to reach the user from here")]
+/// Lets `command`, a program that calls [`enter`], have namespaces of its own below the present
+/// ones.
+pub fn apart(command: &mut Command) -> &mut Command {
+    command.env_remove(STAGE)
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "there is no other way to reach the user from here"
+)]
 fn report(error: &anyhow::Error) {
     eprintln!("test bed: {error:#}");
 }
@@ -67,7 +78,7 @@ fn outer() -> anyhow::Result<ExitStatus> {
     make_namespaces()?;
     again("init")
         .env(OUTER, getpid().to_string())
-        .envs(supply.environment()?)
+        .envs(supply.environment())
         .status()
         .context("cannot execute this binary inside the new namespaces")
 }
@@ -152,11 +163,18 @@ fn init() -> anyhow::Result<ExitStatus> {
     }
     mounts()?;
     raise_file_limit()?;
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-    if !up.context("cannot run ip (Debian package iproute2)")?.success() {
+    let up = Command::new("ip")
+        .args(["link", "set", "lo", "up"])
+        .status();
+    if !up
+        .context("cannot run ip (Debian package iproute2)")?
+        .success()
+    {
         bail!("cannot set the loopback interface up in the new network namespace");
     }
-    let child = again("inside").spawn().context("cannot execute this binary")?;
+    let child = again("inside")
+        .spawn()
+        .context("cannot execute this binary")?;
     let child = Pid::from_raw(i32::try_from(child.id())?);
     loop {
         // Every orphan becomes a child of this process; all are reaped.

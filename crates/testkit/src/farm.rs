@@ -65,12 +65,19 @@ impl Farm {
         netns.sysctl("net/core/somaxconn", "4096")?;
         netns.nft(RULES)?;
         for node in bed.nodes() {
-            bed.ip(&node, &format!("route replace {RANGE} via {}", lan(layout::FARM)))?;
+            bed.ip(
+                &node,
+                &format!("route replace {RANGE} via {}", lan(layout::FARM)),
+            )?;
         }
-        let mut farm = Self { netns, listeners: Vec::new() };
+        let mut farm = Self {
+            netns,
+            listeners: Vec::new(),
+        };
         for port in ports {
             let listener = TcpListener::from_std(farm.netns.listen(*port)?)?;
-            farm.listeners.push(tokio::spawn(serve(listener, "farm".into(), Arc::default())));
+            farm.listeners
+                .push(tokio::spawn(serve(listener, "farm".into(), Arc::default())));
         }
         Ok(farm)
     }
@@ -83,12 +90,18 @@ impl Farm {
     /// Breaks addresses: one (`10.99.0.1`), a range (`10.99.0.1-10.99.0.100`) or several with
     /// commas.
     pub fn fault(&self, fault: Fault, addresses: &str) -> anyhow::Result<()> {
-        self.netns.nft(&format!("add element ip faults {} {{ {addresses} }}\n", fault.set()))
+        self.netns.nft(&format!(
+            "add element ip faults {} {{ {addresses} }}\n",
+            fault.set()
+        ))
     }
 
     /// Takes back what [`Self::fault`] was told, in the same words.
     pub fn repair(&self, fault: Fault, addresses: &str) -> anyhow::Result<()> {
-        self.netns.nft(&format!("delete element ip faults {} {{ {addresses} }}\n", fault.set()))
+        self.netns.nft(&format!(
+            "delete element ip faults {} {{ {addresses} }}\n",
+            fault.set()
+        ))
     }
 }
 

@@ -57,7 +57,11 @@ pub(crate) struct Layout {
 impl Layout {
     /// Makes everything; about 0.2 s.
     pub(crate) fn create(bed: u8, nodes: u8) -> anyhow::Result<Self> {
-        let layout = Self { bed, nodes, made: Mutex::default() };
+        let layout = Self {
+            bed,
+            nodes,
+            made: Mutex::default(),
+        };
         let mut all: Vec<String> = ["lan", "cp", "gw", "client"].map(String::from).into();
         all.extend((1..=nodes).map(|n| format!("node{n}")));
         for name in &all {
@@ -88,7 +92,11 @@ impl Layout {
     /// Name of a namespace for `ip netns`: as it is in the first bed of a process, with the bed's
     /// number in front in others.
     pub(crate) fn name(&self, short: &str) -> String {
-        if self.bed == 0 { short.to_owned() } else { format!("b{}-{short}", self.bed) }
+        if self.bed == 0 {
+            short.to_owned()
+        } else {
+            format!("b{}-{short}", self.bed)
+        }
     }
 
     pub(crate) fn open(&self, short: &str) -> anyhow::Result<Netns> {
@@ -125,7 +133,8 @@ impl Layout {
     /// A node needs one even for its own connections to a ClusterIP: the route is looked up before
     /// the packet filter puts the backend's address in.
     pub(crate) fn default_route(&self, short: &str) -> anyhow::Result<()> {
-        self.open(short)?.ip(&format!("route replace default via {GATEWAY}\n"))
+        self.open(short)?
+            .ip(&format!("route replace default via {GATEWAY}\n"))
     }
 
     /// A leg in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware
@@ -138,10 +147,15 @@ impl Layout {
         };
         let peer = format!("p{network}-{host}");
         let (lan, name) = (self.name("lan"), self.name(short));
-        ip(&[], &format!(
-            "link add {interface} netns {name} address 02:00:00:00:0{network}:{host:02x} type veth peer name {peer} netns {lan}\n"
+        ip(
+            &[],
+            &format!(
+                "link add {interface} netns {name} address 02:00:00:00:0{network}:{host:02x} type veth peer name {peer} netns {lan}\n"
+            ),
+        )?;
+        self.open("lan")?.ip(&format!(
+            "link set {peer} master {bridge}\nlink set {peer} up\n"
         ))?;
-        self.open("lan")?.ip(&format!("link set {peer} master {bridge}\nlink set {peer} up\n"))?;
         self.open(short)?.ip(&format!(
             "link set lo up\nlink set {interface} up\naddr add {address}/24 dev {interface}\n"
         ))
@@ -151,11 +165,15 @@ impl Layout {
     fn plug_self(&self) -> anyhow::Result<()> {
         let (own, lan) = (format!("mgmt{}", self.bed), self.name("lan"));
         let mut commands = String::new();
-        writeln!(commands, "link add {own} type veth peer name p2-254 netns {lan}")?;
+        writeln!(
+            commands,
+            "link add {own} type veth peer name p2-254 netns {lan}"
+        )?;
         writeln!(commands, "link set {own} up")?;
         writeln!(commands, "addr add {}/24 dev {own}", mgmt(self.bed, 254))?;
         ip(&[], &commands)?;
-        self.open("lan")?.ip("link set p2-254 master br-mgmt\nlink set p2-254 up\n")
+        self.open("lan")?
+            .ip("link set p2-254 master br-mgmt\nlink set p2-254 up\n")
     }
 }
 

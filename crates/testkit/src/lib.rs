@@ -37,7 +37,7 @@ mod traffic;
 mod vm;
 
 pub use bed::{Bed, BedOptions};
-pub use enter::enter;
+pub use enter::{apart, enter};
 pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};
 pub use netns::Netns;

@@ -21,7 +21,10 @@ impl Netns {
     pub(crate) fn open(name: &str) -> anyhow::Result<Self> {
         let file = File::open(format!("/run/netns/{name}"))
             .with_context(|| format!("network namespace {name}"))?;
-        Ok(Self { name: name.into(), file: Arc::new(file) })
+        Ok(Self {
+            name: name.into(),
+            file: Arc::new(file),
+        })
     }
 
     /// Name for `ip netns exec`.
@@ -40,7 +43,9 @@ impl Netns {
                     .with_context(|| format!("cannot enter the namespace {}", self.name))?;
                 Ok(code())
             });
-            thread.join().map_err(|_| anyhow!("panic inside the namespace {}", self.name))?
+            thread
+                .join()
+                .map_err(|_| anyhow!("panic inside the namespace {}", self.name))?
         })
     }
 
@@ -52,7 +57,12 @@ impl Netns {
     /// Runs a program inside the namespace to its end and gives its standard output.
     pub fn output(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let output = self
-            .run(|| Command::new(program).args(args).stdin(Stdio::null()).output())?
+            .run(|| {
+                Command::new(program)
+                    .args(args)
+                    .stdin(Stdio::null())
+                    .output()
+            })?
             .with_context(|| format!("cannot run {program}"))?;
         if !output.status.success() {
             bail!(
@@ -122,8 +132,11 @@ fn any(port: u16) -> SocketAddr {
 
 /// Runs `ip` with `flags` and one command per line.
 pub(crate) fn ip(flags: &[&str], commands: &str) -> anyhow::Result<()> {
-    feed(Command::new("ip").args(flags).args(["-batch", "-"]), commands)
-        .with_context(|| format!("ip {}, commands:\n{commands}", flags.join(" ")))
+    feed(
+        Command::new("ip").args(flags).args(["-batch", "-"]),
+        commands,
+    )
+    .with_context(|| format!("ip {}, commands:\n{commands}", flags.join(" ")))
 }
 
 fn feed(command: &mut Command, input: &str) -> anyhow::Result<()> {
@@ -139,7 +152,10 @@ fn feed(command: &mut Command, input: &str) -> anyhow::Result<()> {
     }
     let output = child.wait_with_output()?;
     if !output.status.success() {
-        bail!("{program}: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!(
+            "{program}: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
     }
     Ok(())
 }

@@ -35,15 +35,14 @@ impl Bed {
         let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
         let gvk = GroupVersionKind::gvk(group, version, kind);
         let known = self.resources.lock().get(&gvk).cloned();
-        let (resource, capabilities) = match known {
-            Some(found) => found,
-            None => {
-                let found = pinned_kind(&self.client(), &gvk)
-                    .await
-                    .with_context(|| format!("the API server knows no {api_version} {kind}"))?;
-                self.resources.lock().insert(gvk, found.clone());
-                found
-            }
+        let (resource, capabilities) = if let Some(found) = known {
+            found
+        } else {
+            let found = pinned_kind(&self.client(), &gvk)
+                .await
+                .with_context(|| format!("the API server knows no {api_version} {kind}"))?;
+            self.resources.lock().insert(gvk, found.clone());
+            found
         };
         Ok(match capabilities.scope {
             Scope::Cluster => Api::all_with(self.client(), &resource),
@@ -63,7 +62,9 @@ impl Bed {
         else {
             bail!("no apiVersion, kind or metadata.name in {object}");
         };
-        let api = self.api(api_version, kind, text("/metadata/namespace")).await?;
+        let api = self
+            .api(api_version, kind, text("/metadata/namespace"))
+            .await?;
         let params = PatchParams::apply(MANAGER).force();
         api.patch(name, &params, &Patch::Apply(object))
             .await
@@ -87,7 +88,11 @@ impl Bed {
         namespace: Option<&str>,
         name: &str,
     ) -> anyhow::Result<Option<DynamicObject>> {
-        Ok(self.api(api_version, kind, namespace).await?.get_opt(name).await?)
+        Ok(self
+            .api(api_version, kind, namespace)
+            .await?
+            .get_opt(name)
+            .await?)
     }
 
     /// Deletes an object; returns when the API server has taken the request, which can be before
@@ -122,7 +127,9 @@ impl Bed {
         for file in files {
             let text = std::fs::read_to_string(&file)
                 .with_context(|| format!("CRD file {}", file.display()))?;
-            self.apply_crd_text(&text).await.with_context(|| file.display().to_string())?;
+            self.apply_crd_text(&text)
+                .await
+                .with_context(|| file.display().to_string())?;
         }
         Ok(())
     }
@@ -136,13 +143,27 @@ impl Bed {
     async fn apply_crd_text(&self, text: &str) -> anyhow::Result<()> {
         for crd in self.apply_yaml(text).await? {
             let types = crd.types.as_ref().context("no kind in the answer")?;
-            let name = crd.metadata.name.as_deref().context("no name in the answer")?;
+            let name = crd
+                .metadata
+                .name
+                .as_deref()
+                .context("no name in the answer")?;
             let api = self.api(&types.api_version, &types.kind, None).await?;
             eventually(&format!("CRD {name} established"), ESTABLISHED, || async {
-                let conditions = api.get(name).await?.data.pointer("/status/conditions").cloned();
-                let established = conditions.as_ref().and_then(Value::as_array).is_some_and(|all| {
-                    all.iter().any(|c| c["type"] == "Established" && c["status"] == "True")
-                });
+                let conditions = api
+                    .get(name)
+                    .await?
+                    .data
+                    .pointer("/status/conditions")
+                    .cloned();
+                let established =
+                    conditions
+                        .as_ref()
+                        .and_then(Value::as_array)
+                        .is_some_and(|all| {
+                            all.iter()
+                                .any(|c| c["type"] == "Established" && c["status"] == "True")
+                        });
                 Ok(established.then_some(()))
             })
             .await?;

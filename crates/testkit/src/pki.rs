@@ -34,9 +34,14 @@ impl Pki {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        params.distinguished_name.push(DnType::CommonName, "test bed");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "test bed");
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
-        let pki = Self { authority, folder: folder.to_path_buf() };
+        let pki = Self {
+            authority,
+            folder: folder.to_path_buf(),
+        };
         std::fs::write(pki.file("ca.crt"), pki.ca_pem())?;
 
         let names = ["kubernetes.default.svc", "kubernetes", "localhost"];
@@ -48,11 +53,9 @@ impl Pki {
         std::fs::write(pki.file("sa.key"), accounts.serialize_pem())?;
         std::fs::write(pki.file("sa.pub"), accounts.public_key_pem())?;
 
-        let tokens: String = USERS
-            .iter()
-            .map(|(user, token, groups)| format!("{token},{user},{user},\"{groups}\"\n"))
-            .collect();
-        std::fs::write(pki.file("tokens.csv"), tokens)?;
+        let tokens =
+            USERS.map(|(user, token, groups)| format!("{token},{user},{user},\"{groups}\""));
+        std::fs::write(pki.file("tokens.csv"), tokens.join("\n"))?;
         Ok(pki)
     }
 
@@ -73,7 +76,9 @@ impl Pki {
     ) -> anyhow::Result<(String, String)> {
         let mut params =
             CertificateParams::new(names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>())?;
-        params.subject_alt_names.extend(addresses.iter().map(|a| SanType::IpAddress(IpAddr::V4(*a))));
+        params
+            .subject_alt_names
+            .extend(addresses.iter().map(|a| SanType::IpAddress(IpAddr::V4(*a))));
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         let key = KeyPair::generate()?;

@@ -19,10 +19,16 @@ use crate::traffic::http_get;
 use crate::{eventually, supply};
 
 /// What the binary calls itself for each program.
-const PROGRAMS: [&str; 6] =
-    ["etcd", "kube-apiserver", "kube-controller-manager", "kube-proxy", "kube-vip", "kubectl"];
+const PROGRAMS: [&str; 6] = [
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-vip",
+    "kubectl",
+];
 /// Longest start of one program. Far above the usual 1 to 4 s, for machines that are busy.
-const START: Duration = Duration::from_mins(2);
+const START: Duration = Duration::from_secs(120);
 /// Longest answer to one question about readiness.
 const ANSWER: Duration = Duration::from_secs(2);
 const POD_RANGE: &str = "10.52.0.0/16";
@@ -56,10 +62,9 @@ impl Plane {
         layout: &Layout,
         options: &BedOptions,
     ) -> anyhow::Result<Self> {
-        let binary = PathBuf::from(
-            std::env::var_os(supply::PLANE)
-                .with_context(|| format!("{} is not set: enter() comes first in main", supply::PLANE))?,
-        );
+        let binary = PathBuf::from(std::env::var_os(supply::PLANE).with_context(|| {
+            format!("{} is not set: enter() comes first in main", supply::PLANE)
+        })?);
         let bin = folder.join("bin");
         std::fs::create_dir_all(&bin)?;
         for program in PROGRAMS {
@@ -76,16 +81,22 @@ impl Plane {
         let client_url = format!("http://{address}:2379");
         let peer_url = format!("http://{address}:2380");
         // Started together: the API server tries again until etcd answers.
-        plane.run(&cp, "etcd", "etcd", &[], &[
-            "--unsafe-no-fsync".into(),
-            "--log-level=warn".into(),
-            format!("--data-dir={}", folder.join("etcd").display()),
-            format!("--listen-client-urls={client_url}"),
-            format!("--advertise-client-urls={client_url}"),
-            format!("--listen-peer-urls={peer_url}"),
-            format!("--initial-advertise-peer-urls={peer_url}"),
-            format!("--initial-cluster=default={peer_url}"),
-        ])?;
+        plane.run(
+            &cp,
+            "etcd",
+            "etcd",
+            &[],
+            &[
+                "--unsafe-no-fsync".into(),
+                "--log-level=warn".into(),
+                format!("--data-dir={}", folder.join("etcd").display()),
+                format!("--listen-client-urls={client_url}"),
+                format!("--advertise-client-urls={client_url}"),
+                format!("--listen-peer-urls={peer_url}"),
+                format!("--initial-advertise-peer-urls={peer_url}"),
+                format!("--initial-cluster=default={peer_url}"),
+            ],
+        )?;
         let args = plane.apiserver_args(&client_url, layout, options)?;
         plane.run(&cp, "kube-apiserver", "kube-apiserver", &[], &args)?;
         Ok(plane)
@@ -106,7 +117,10 @@ impl Plane {
             format!("--tls-cert-file={}", file("apiserver.crt")),
             format!("--tls-private-key-file={}", file("apiserver.key")),
             format!("--client-ca-file={}", file("ca.crt")),
-            format!("--cert-dir={}", self.folder.join("apiserver-certs").display()),
+            format!(
+                "--cert-dir={}",
+                self.folder.join("apiserver-certs").display()
+            ),
             format!("--service-account-key-file={}", file("sa.pub")),
             format!("--service-account-signing-key-file={}", file("sa.key")),
             "--service-account-issuer=https://kubernetes.default.svc".into(),
@@ -157,21 +171,33 @@ impl Plane {
     ) -> anyhow::Result<()> {
         let cp = layout.open("cp")?;
         let kcm = self.kubeconfig("system:kube-controller-manager")?;
-        self.run(&cp, "kube-controller-manager", "kube-controller-manager", &[], &[
-            format!("--kubeconfig={}", kcm.display()),
-            format!("--service-account-private-key-file={}", self.pki.file("sa.key").display()),
-            format!("--root-ca-file={}", self.pki.file("ca.crt").display()),
-            "--use-service-account-credentials=true".into(),
-            "--leader-elect=false".into(),
-            format!("--cluster-cidr={POD_RANGE}"),
-            // Nodes are made by hand and have no kubelet that could renew their Leases; Services of
-            // type LoadBalancer belong to kube-vip.
-            "--controllers=*,-node-lifecycle-controller,-node-ipam-controller,\
+        self.run(
+            &cp,
+            "kube-controller-manager",
+            "kube-controller-manager",
+            &[],
+            &[
+                format!("--kubeconfig={}", kcm.display()),
+                format!(
+                    "--service-account-private-key-file={}",
+                    self.pki.file("sa.key").display()
+                ),
+                format!("--root-ca-file={}", self.pki.file("ca.crt").display()),
+                "--use-service-account-credentials=true".into(),
+                "--leader-elect=false".into(),
+                format!("--cluster-cidr={POD_RANGE}"),
+                // Nodes are made by hand and have no kubelet that could renew their Leases; Services of
+                // type LoadBalancer belong to kube-vip.
+                "--controllers=*,-node-lifecycle-controller,-node-ipam-controller,\
              -cloud-node-lifecycle-controller,-service-lb-controller"
-                .into(),
-            // The default is a folder of the machine, which it would create.
-            format!("--flex-volume-plugin-dir={}", self.folder.join("flex").display()),
-        ])?;
+                    .into(),
+                // The default is a folder of the machine, which it would create.
+                format!(
+                    "--flex-volume-plugin-dir={}",
+                    self.folder.join("flex").display()
+                ),
+            ],
+        )?;
         for node in 1..=layout.nodes() {
             make_node(client, layout, node).await?;
         }
@@ -186,8 +212,10 @@ impl Plane {
             }
         }
         let proxies = (1..=layout.nodes()).map(|node| self.proxy_ready(layout, node));
-        let (proxies, manager) =
-            tokio::join!(futures::future::try_join_all(proxies), self.manager_ready(client));
+        let (proxies, manager) = tokio::join!(
+            futures::future::try_join_all(proxies),
+            self.manager_ready(client)
+        );
         proxies?;
         manager
     }
@@ -199,23 +227,33 @@ impl Plane {
         kubeconfig: &Path,
     ) -> anyhow::Result<Arc<Process>> {
         let name = format!("kube-proxy-node{node}");
-        self.run(&layout.open(&format!("node{node}"))?, "kube-proxy", &name, &[], &[
-            format!("--kubeconfig={}", kubeconfig.display()),
-            "--proxy-mode=nftables".into(),
-            format!("--hostname-override=node{node}"),
-            format!("--cluster-cidr={POD_RANGE}"),
-            "--nodeport-addresses=primary".into(),
-            "--healthz-bind-address=127.0.0.1:10256".into(),
-            "--metrics-bind-address=127.0.0.1:10249".into(),
-            // Limits of the whole machine, not writable here.
-            "--conntrack-max-per-core=0".into(),
-            "--conntrack-tcp-timeout-established=0".into(),
-            "--conntrack-tcp-timeout-close-wait=0".into(),
-        ])
+        self.run(
+            &layout.open(&format!("node{node}"))?,
+            "kube-proxy",
+            &name,
+            &[],
+            &[
+                format!("--kubeconfig={}", kubeconfig.display()),
+                "--proxy-mode=nftables".into(),
+                format!("--hostname-override=node{node}"),
+                format!("--cluster-cidr={POD_RANGE}"),
+                "--nodeport-addresses=primary".into(),
+                "--healthz-bind-address=127.0.0.1:10256".into(),
+                "--metrics-bind-address=127.0.0.1:10249".into(),
+                // Limits of the whole machine, not writable here.
+                "--conntrack-max-per-core=0".into(),
+                "--conntrack-tcp-timeout-established=0".into(),
+                "--conntrack-tcp-timeout-close-wait=0".into(),
+            ],
+        )
     }
 
     /// Starts (or starts again) kube-vip on a node.
-    pub(crate) fn start_kube_vip(&mut self, layout: &Layout, node: u8) -> anyhow::Result<Arc<Process>> {
+    pub(crate) fn start_kube_vip(
+        &mut self,
+        layout: &Layout,
+        node: u8,
+    ) -> anyhow::Result<Arc<Process>> {
         let home = self.folder.join("kube-vip");
         std::fs::create_dir_all(home.join(".kube"))?;
         std::fs::copy(self.kubeconfig("kube-vip")?, home.join(".kube/config"))?;
@@ -240,7 +278,13 @@ impl Plane {
             ("prometheus_server", ":2112"),
         ];
         let name = format!("kube-vip-node{node}");
-        self.run(&layout.open(&node_name)?, "kube-vip", &name, &env, &["manager".into()])
+        self.run(
+            &layout.open(&node_name)?,
+            "kube-vip",
+            &name,
+            &env,
+            &["manager".into()],
+        )
     }
 
     async fn proxy_ready(&self, layout: &Layout, node: u8) -> anyhow::Result<()> {
@@ -259,7 +303,11 @@ impl Plane {
         let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> =
             Api::namespaced(client.clone(), "default");
         let process = self.process("kube-controller-manager")?;
-        process.ready(START, || async { Ok(accounts.get_opt("default").await?.is_some()) }).await
+        process
+            .ready(START, || async {
+                Ok(accounts.get_opt("default").await?.is_some())
+            })
+            .await
     }
 
     /// Writes the kubeconfig of one of the bed's users.
@@ -268,14 +316,21 @@ impl Plane {
     }
 
     pub(crate) fn write_kubeconfig(&self, user: &str, token: &str) -> anyhow::Result<PathBuf> {
-        let path = self.folder.join(format!("{}.kubeconfig", user.replace([':', '/'], "-")));
-        std::fs::write(&path, kubeconfig(&self.server, &self.pki.file("ca.crt"), user, token))?;
+        let path = self
+            .folder
+            .join(format!("{}.kubeconfig", user.replace([':', '/'], "-")));
+        std::fs::write(
+            &path,
+            kubeconfig(&self.server, &self.pki.file("ca.crt"), user, token),
+        )?;
         Ok(path)
     }
 
     pub(crate) fn process(&self, name: &str) -> anyhow::Result<Arc<Process>> {
         let found = self.processes.iter().find(|(n, _)| n == name);
-        found.map(|(_, p)| Arc::clone(p)).with_context(|| format!("the bed runs no {name}"))
+        found
+            .map(|(_, p)| Arc::clone(p))
+            .with_context(|| format!("the bed runs no {name}"))
     }
 
     fn run(
@@ -287,14 +342,17 @@ impl Plane {
         args: &[String],
     ) -> anyhow::Result<Arc<Process>> {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let process = Process::start(netns, &Start {
-            program: &self.folder.join("bin").join(program),
-            args: &args,
-            env,
-            clean: !env.is_empty(),
-            name,
-            folder: &self.folder,
-        })?;
+        let process = Process::start(
+            netns,
+            &Start {
+                program: &self.folder.join("bin").join(program),
+                args: &args,
+                env,
+                clean: !env.is_empty(),
+                name,
+                folder: &self.folder,
+            },
+        )?;
         self.processes.retain(|(n, _)| n != name);
         self.processes.push((name.to_owned(), Arc::clone(&process)));
         Ok(process)
@@ -315,7 +373,9 @@ async fn make_node(client: &kube::Client, layout: &Layout, node: u8) -> anyhow::
     let object = serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}}
     }))?;
-    api.create(&PostParams::default(), &object).await.with_context(|| format!("Node {name}"))?;
+    api.create(&PostParams::default(), &object)
+        .await
+        .with_context(|| format!("Node {name}"))?;
     let status = json!({"status": {
         "addresses": [
             {"type": "InternalIP", "address": layout.node_mgmt(node).to_string()},
@@ -326,7 +386,8 @@ async fn make_node(client: &kube::Client, layout: &Layout, node: u8) -> anyhow::
             "lastHeartbeatTime": null, "lastTransitionTime": null,
         }],
     }});
-    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status)).await?;
+    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
+        .await?;
     Ok(())
 }
 

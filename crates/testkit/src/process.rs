@@ -67,7 +67,12 @@ impl Process {
             })?
             .with_context(|| format!("cannot run {}", what.program.display()))?;
         let pid = Pid::from_raw(i32::try_from(child.id())?);
-        Ok(Arc::new(Self { name: what.name.to_owned(), log: path, pid, child: Mutex::new(child) }))
+        Ok(Arc::new(Self {
+            name: what.name.to_owned(),
+            log: path,
+            pid,
+            child: Mutex::new(child),
+        }))
     }
 
     /// Process id, as seen inside the bed.
@@ -118,7 +123,10 @@ impl Process {
 
     /// Waits for the end of the program.
     pub async fn wait(&self, timeout: Duration) -> anyhow::Result<ExitStatus> {
-        eventually(&format!("end of {}", self.name), timeout, || async { self.ended() }).await
+        eventually(&format!("end of {}", self.name), timeout, || async {
+            self.ended()
+        })
+        .await
     }
 
     /// Waits until `probe` says that the program is ready; an early end or the end of the time is
@@ -154,7 +162,10 @@ impl Process {
     pub fn tail(&self) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
-        lines.get(lines.len().saturating_sub(TAIL_LINES)..).unwrap_or_default().join("\n")
+        lines
+            .get(lines.len().saturating_sub(TAIL_LINES)..)
+            .unwrap_or_default()
+            .join("\n")
     }
 
     /// The log's file.
@@ -165,7 +176,10 @@ impl Process {
     /// Resident memory in KiB.
     pub fn rss_kib(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid))?;
-        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        let line = status
+            .lines()
+            .find_map(|l| l.strip_prefix("VmRSS:"))
+            .context("no VmRSS")?;
         Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }

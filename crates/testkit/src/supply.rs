@@ -23,10 +23,10 @@ pub(crate) struct Supply {
 }
 
 impl Supply {
-    pub(crate) fn environment(&self) -> anyhow::Result<Vec<(String, OsString)>> {
+    pub(crate) fn environment(&self) -> Vec<(String, OsString)> {
         let mut all = self.variables.clone();
         all.push((PLANE.into(), self.plane.clone().into_os_string()));
-        Ok(all)
+        all
     }
 }
 
@@ -34,12 +34,18 @@ impl Supply {
 pub(crate) fn provide() -> anyhow::Result<Supply> {
     let repository = repository()?;
     let variables = tools(&repository)?;
-    Ok(Supply { plane: plane(&repository)?, variables })
+    Ok(Supply {
+        plane: plane(&repository)?,
+        variables,
+    })
 }
 
 fn repository() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = here.ancestors().nth(2).context("the crate has been moved")?;
+    let root = here
+        .ancestors()
+        .nth(2)
+        .context("the crate has been moved")?;
     Ok(root.to_path_buf())
 }
 
@@ -58,7 +64,11 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
         .output()
         .with_context(|| format!("cannot run {}", script.display()))?;
     if !output.status.success() {
-        bail!("{} failed ({}); its messages are above", script.display(), output.status);
+        bail!(
+            "{} failed ({}); its messages are above",
+            script.display(),
+            output.status
+        );
     }
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
@@ -66,8 +76,8 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
 /// The variables that `env` in the tools folder sets; the folder is filled first if a program is
 /// missing.
 fn tools(repository: &Path) -> anyhow::Result<Vec<(String, OsString)>> {
-    let folder = std::env::var_os(TOOLS)
-        .map_or_else(|| repository.join("target/tools"), PathBuf::from);
+    let folder =
+        std::env::var_os(TOOLS).map_or_else(|| repository.join("target/tools"), PathBuf::from);
     let script = repository.join("e2e/tools.sh");
     let wanted: Vec<&str> = PROGRAMS.iter().map(|(program, _)| *program).collect();
     // sbin is not on every user's PATH, though the programs are there.
@@ -96,8 +106,10 @@ fn tools(repository: &Path) -> anyhow::Result<Vec<(String, OsString)>> {
         }
     }
     if !output.status.success() {
-        let list: Vec<String> =
-            PROGRAMS.iter().map(|(program, package)| format!("{program} ({package})")).collect();
+        let list: Vec<String> = PROGRAMS
+            .iter()
+            .map(|(program, package)| format!("{program} ({package})"))
+            .collect();
         bail!(
             "a program is missing and {} could not fetch it; install what is not there of: {}",
             script.display(),

@@ -41,14 +41,24 @@ pub(crate) async fn http_get(
         stream.read_to_end(&mut bytes).await?;
         parse(&bytes).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "no HTTP answer"))
     };
-    timeout(limit, exchange).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+    timeout(limit, exchange)
+        .await
+        .unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
 }
 
 fn parse(bytes: &[u8]) -> Option<Answer> {
     let text = String::from_utf8_lossy(bytes);
     let (head, body) = text.split_once("\r\n\r\n")?;
-    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?.parse().ok()?;
-    Some(Answer { status, body: body.to_owned() })
+    let status = head
+        .strip_prefix("HTTP/1.")?
+        .split(' ')
+        .nth(1)?
+        .parse()
+        .ok()?;
+    Some(Answer {
+        status,
+        body: body.to_owned(),
+    })
 }
 
 /// A request that failed.
@@ -105,7 +115,10 @@ impl Bed {
         while let Some((at, outcome)) = requests.next().await {
             match outcome {
                 Ok(body) => *tally.by_body.entry(body).or_default() += 1,
-                Err(error) => tally.failures.push(Failure { at, error: error.to_string() }),
+                Err(error) => tally.failures.push(Failure {
+                    at,
+                    error: error.to_string(),
+                }),
             }
         }
         tally
@@ -144,7 +157,11 @@ impl Traffic {
             Arc::clone(&records),
             Arc::clone(&stop),
         ));
-        Self { records, stop, task: Some(task) }
+        Self {
+            records,
+            stop,
+            task: Some(task),
+        }
     }
 
     /// The requests that are over so far, in the order they were sent.

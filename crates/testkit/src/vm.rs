@@ -49,9 +49,15 @@ impl Bed {
     pub fn add_vm(&self, name: &str) -> anyhow::Result<Vm> {
         let host = self.next_vm();
         if host > LAST_VM {
-            bail!("no address left for VM {name}: the last is {}", lan(LAST_VM));
+            bail!(
+                "no address left for VM {name}: the last is {}",
+                lan(LAST_VM)
+            );
         }
-        let netns = self.layout.add(name, host).with_context(|| format!("VM {name}"))?;
+        let netns = self
+            .layout
+            .add(name, host)
+            .with_context(|| format!("VM {name}"))?;
         Ok(Vm {
             name: name.to_owned(),
             netns,
@@ -87,19 +93,20 @@ impl Vm {
     pub fn listen(&self, port: u16) -> anyhow::Result<()> {
         let listener = TcpListener::from_std(self.netns.listen(port)?)?;
         let task = tokio::spawn(serve(listener, self.name.clone(), Arc::clone(&self.served)));
-        self.keep(Protocol::Tcp, port, task)
+        self.keep(Protocol::Tcp, port, task);
+        Ok(())
     }
 
     /// Answers on a UDP port: the VM's name, a space, and what came.
     pub fn listen_udp(&self, port: u16) -> anyhow::Result<()> {
         let socket = self.netns.udp(port)?;
         let task = tokio::spawn(echo(socket, self.name.clone()));
-        self.keep(Protocol::Udp, port, task)
+        self.keep(Protocol::Udp, port, task);
+        Ok(())
     }
 
-    fn keep(&self, protocol: Protocol, port: u16, task: JoinHandle<()>) -> anyhow::Result<()> {
+    fn keep(&self, protocol: Protocol, port: u16, task: JoinHandle<()>) {
         self.listeners.lock().insert((protocol, port), task);
-        Ok(())
     }
 
     /// Closes a port, TCP and UDP; connections are refused when this returns.
@@ -117,7 +124,9 @@ impl Vm {
     /// Pulls the cable (`false`: connections time out) or plugs it in again (`true`).
     pub fn set_link(&self, up: bool) -> anyhow::Result<()> {
         if up {
-            self.netns.ip(&format!("link set eth0 up\nroute replace default via {GATEWAY}\n"))
+            self.netns.ip(&format!(
+                "link set eth0 up\nroute replace default via {GATEWAY}\n"
+            ))
         } else {
             self.netns.ip("link set eth0 down\n")
         }
@@ -139,8 +148,10 @@ impl Vm {
     /// The VirtualMachineInstance object that KubeVirt would have made, for [`Bed::apply`]. Its uid
     /// comes from the API server.
     pub fn vmi_manifest(&self, namespace: &str, labels: &[(&str, &str)]) -> Value {
-        let labels: serde_json::Map<String, Value> =
-            labels.iter().map(|(k, v)| ((*k).to_owned(), Value::from(*v))).collect();
+        let labels: serde_json::Map<String, Value> = labels
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), Value::from(*v)))
+            .collect();
         let address = self.address().to_string();
         json!({
             "apiVersion": "kubevirt.io/v1",
@@ -171,7 +182,9 @@ pub(crate) async fn serve(listener: TcpListener, name: String, served: Arc<Atomi
     let name: Arc<str> = name.into();
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
+            return;
+        };
         // Errors of accept are those of the one connection (it was reset before), or of the limit
         // of open files, which passes.
         let Ok((stream, _)) = listener.accept().await else {

@@ -12,11 +12,21 @@ async fn run() -> anyhow::Result<u8> {
     let start = Instant::now();
     let bed = Bed::start(BedOptions::default()).await?;
     bed.apply_foreign_crds().await?;
-    report(&format!("ready after {:.1?}, logs in {}", start.elapsed(), bed.folder().display()));
+    report(&format!(
+        "ready after {:.1?}, logs in {}",
+        start.elapsed(),
+        bed.folder().display()
+    ));
     let rss = bed.rss_kib();
     let total: u64 = rss.iter().map(|(_, kib)| kib).sum();
-    report(&format!("{} programs, {} MiB resident", rss.len(), total / 1024));
-    report("namespaces: ip netns; try: kubectl get nodes; ip netns exec client ping 192.168.100.11");
+    report(&format!(
+        "{} programs, {} MiB resident",
+        rss.len(),
+        total / 1024
+    ));
+    report(
+        "namespaces: ip netns; try: kubectl get nodes; ip netns exec client ping 192.168.100.11",
+    );
 
     let path = std::env::var("PATH").unwrap_or_default();
     let mut args = std::env::args_os().skip(1);
@@ -25,11 +35,17 @@ async fn run() -> anyhow::Result<u8> {
         .args(args)
         .env("KUBECONFIG", bed.kubeconfig("admin")?)
         .env("HOME", bed.folder())
-        .env("PATH", format!("{}:{path}", bed.folder().join("bin").display()))
+        .env(
+            "PATH",
+            format!("{}:{path}", bed.folder().join("bin").display()),
+        )
         .env("PS1", "bed# ")
         .status()
         .with_context(|| format!("cannot run {}", program.display()))?;
-    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    Ok(status
+        .code()
+        .and_then(|code| u8::try_from(code).ok())
+        .unwrap_or(1))
 }
 
 #[allow(clippy::print_stderr, reason = "a command line tool")]
