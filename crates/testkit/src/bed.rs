@@ -18,6 +18,7 @@ use crate::layout::{FIRST_VM, Layout, MAX_NODES};
 use crate::netns::Netns;
 use crate::plane::Plane;
 use crate::process::{Process, Start, as_path};
+use crate::serve::Server;
 
 /// Folder to keep the beds' logs in; without it they go with the namespaces.
 const KEEP: &str = "BED_KEEP";
@@ -206,6 +207,11 @@ impl Bed {
         (1..=self.layout.nodes())
             .map(|n| format!("node{n}"))
             .collect()
+    }
+
+    /// Answers HTTP with `body` on a port of a namespace, as a program of that machine would.
+    pub fn serve(&self, netns: &str, port: u16, body: &str) -> anyhow::Result<Server> {
+        Server::http(&self.netns(netns)?, port, body, &Arc::default())
     }
 
     /// Pulls a node's cables (`false`) or plugs them in again (`true`).

@@ -38,11 +38,17 @@ const OUTER: &str = "HLB_BED_OUTER";
 ///
 /// With `--list` among the arguments it returns at once: listing tests needs no bed.
 pub fn enter() {
+    enter_with(&[]);
+}
+
+/// As [`enter`], for tests that need further programs on `PATH`: `dnsmasq`, `kea-dhcp4`,
+/// `promtool`. A missing one is fetched by `e2e/tools.sh`; if it cannot be, that is a failure.
+pub fn enter_with(programs: &[&str]) {
     if std::env::args().any(|a| a == "--list") {
         return;
     }
     let result = match std::env::var(STAGE).ok().as_deref() {
-        None => outer(),
+        None => outer(programs),
         Some("init") => init(),
         Some(_) => return,
     };
@@ -72,9 +78,9 @@ fn report(error: &anyhow::Error) {
     eprintln!("test bed: {error:#}");
 }
 
-fn outer() -> anyhow::Result<ExitStatus> {
+fn outer(programs: &[&str]) -> anyhow::Result<ExitStatus> {
     // Inside there is no network, so whatever has to be fetched is fetched now.
-    let supply = supply::provide()?;
+    let supply = supply::provide(programs)?;
     make_namespaces()?;
     again("init")
         .env(OUTER, getpid().to_string())

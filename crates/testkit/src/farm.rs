@@ -2,13 +2,10 @@
 
 use std::sync::Arc;
 
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
-
 use crate::bed::Bed;
 use crate::layout::{self, lan};
 use crate::netns::Netns;
-use crate::vm::serve;
+use crate::serve::Server;
 
 /// The addresses of the farm.
 const RANGE: &str = "10.99.0.0/16";
@@ -54,7 +51,7 @@ impl Fault {
 #[derive(Debug)]
 pub struct Farm {
     netns: Netns,
-    listeners: Vec<JoinHandle<()>>,
+    _servers: Vec<Server>,
 }
 
 impl Farm {
@@ -70,16 +67,14 @@ impl Farm {
                 &format!("route replace {RANGE} via {}", lan(layout::FARM)),
             )?;
         }
-        let mut farm = Self {
+        let servers = ports
+            .iter()
+            .map(|port| Server::http(&netns, *port, "farm", &Arc::default()))
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
             netns,
-            listeners: Vec::new(),
-        };
-        for port in ports {
-            let listener = TcpListener::from_std(farm.netns.listen(*port)?)?;
-            farm.listeners
-                .push(tokio::spawn(serve(listener, "farm".into(), Arc::default())));
-        }
-        Ok(farm)
+            _servers: servers,
+        })
     }
 
     /// Its namespace.
@@ -102,13 +97,5 @@ impl Farm {
             "delete element ip faults {} {{ {addresses} }}\n",
             fault.set()
         ))
-    }
-}
-
-impl Drop for Farm {
-    fn drop(&mut self) {
-        for task in &self.listeners {
-            task.abort();
-        }
     }
 }

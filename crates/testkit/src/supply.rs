@@ -12,8 +12,16 @@ use anyhow::{Context, bail};
 pub(crate) const PLANE: &str = "HLB_PLANE";
 /// Folder that `e2e/tools.sh` fills with missing programs, if not `target/tools`.
 const TOOLS: &str = "BED_TOOLS";
-/// Programs a bed calls, and the Debian package each is in.
-const PROGRAMS: [(&str, &str); 2] = [("ip", "iproute2"), ("nft", "nftables")];
+/// Programs every bed calls.
+const PROGRAMS: [&str; 2] = ["ip", "nft"];
+/// The Debian package of each program that a test can need.
+const PACKAGES: [(&str, &str); 5] = [
+    ("ip", "iproute2"),
+    ("nft", "nftables"),
+    ("dnsmasq", "dnsmasq-base"),
+    ("kea-dhcp4", "kea-dhcp4-server"),
+    ("promtool", "prometheus"),
+];
 
 /// What was found; handed to the process inside as its environment.
 pub(crate) struct Supply {
@@ -31,9 +39,9 @@ impl Supply {
 }
 
 /// Builds or finds everything. Progress goes to standard error.
-pub(crate) fn provide() -> anyhow::Result<Supply> {
+pub(crate) fn provide(programs: &[&str]) -> anyhow::Result<Supply> {
     let repository = repository()?;
-    let variables = tools(&repository)?;
+    let variables = tools(&repository, &[&PROGRAMS, programs].concat())?;
     Ok(Supply {
         plane: plane(&repository)?,
         variables,
@@ -52,10 +60,9 @@ fn repository() -> anyhow::Result<PathBuf> {
 fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(PLANE) {
         let path = PathBuf::from(path);
-        if !path.is_file() {
-            bail!("{PLANE} is {}, which is no file", path.display());
-        }
-        return Ok(path);
+        return path
+            .canonicalize()
+            .with_context(|| format!("{PLANE} names {}", path.display()));
     }
     let script = repository.join("e2e/plane/build.sh");
     let output = Command::new(&script)
@@ -75,11 +82,10 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
 
 /// The variables that `env` in the tools folder sets; the folder is filled first if a program is
 /// missing.
-fn tools(repository: &Path) -> anyhow::Result<Vec<(String, OsString)>> {
+fn tools(repository: &Path, wanted: &[&str]) -> anyhow::Result<Vec<(String, OsString)>> {
     let folder =
         std::env::var_os(TOOLS).map_or_else(|| repository.join("target/tools"), PathBuf::from);
     let script = repository.join("e2e/tools.sh");
-    let wanted: Vec<&str> = PROGRAMS.iter().map(|(program, _)| *program).collect();
     // sbin is not on every user's PATH, though the programs are there.
     let shell = format!(
         r#"set -eu
@@ -100,16 +106,18 @@ fn tools(repository: &Path) -> anyhow::Result<Vec<(String, OsString)>> {
         .output()
         .context("cannot run sh")?;
     let text = String::from_utf8(output.stdout)?;
-    for (program, package) in PROGRAMS {
-        if text.trim() == format!("missing {program}") {
-            bail!("the program {program} is missing; it is in the Debian package {package}");
-        }
+    let named = |program: &str| {
+        let package = PACKAGES.iter().find(|(name, _)| *name == program);
+        package.map_or_else(
+            || program.to_owned(),
+            |(_, p)| format!("{program} (Debian package {p})"),
+        )
+    };
+    if let Some(program) = text.trim().strip_prefix("missing ") {
+        bail!("a program is missing: {}", named(program));
     }
     if !output.status.success() {
-        let list: Vec<String> = PROGRAMS
-            .iter()
-            .map(|(program, package)| format!("{program} ({package})"))
-            .collect();
+        let list: Vec<String> = wanted.iter().map(|program| named(program)).collect();
         bail!(
             "a program is missing and {} could not fetch it; install what is not there of: {}",
             script.display(),

@@ -1,29 +1,19 @@
 //! Owns the backends: namespaces on the LAN with listeners in the place of virtual machines.
 
 use std::collections::HashMap;
-use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UdpSocket};
-use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 use crate::bed::Bed;
 use crate::layout::{GATEWAY, lan};
 use crate::netns::Netns;
+use crate::serve::Server;
 
-/// Connections one VM serves at once; more wait in the listener's queue.
-const CONNECTIONS: usize = 512;
-/// A client that connects and says nothing (a probe that does not close) is dropped after this.
-const IDLE: Duration = Duration::from_secs(10);
 /// Host parts of VMs end here, so that 200 and up are free for Services.
 const LAST_VM: u8 = 199;
 
@@ -34,7 +24,7 @@ pub struct Vm {
     name: String,
     netns: Netns,
     address: Mutex<Ipv4Addr>,
-    listeners: Mutex<HashMap<(Protocol, u16), JoinHandle<()>>>,
+    listeners: Mutex<HashMap<(Protocol, u16), Server>>,
     served: Arc<AtomicUsize>,
 }
 
@@ -91,32 +81,24 @@ impl Vm {
 
     /// Answers HTTP on a TCP port: status 200, body the VM's name.
     pub fn listen(&self, port: u16) -> anyhow::Result<()> {
-        let listener = TcpListener::from_std(self.netns.listen(port)?)?;
-        let task = tokio::spawn(serve(listener, self.name.clone(), Arc::clone(&self.served)));
-        self.keep(Protocol::Tcp, port, task);
+        let server = Server::http(&self.netns, port, &self.name, &self.served)?;
+        self.listeners.lock().insert((Protocol::Tcp, port), server);
         Ok(())
     }
 
     /// Answers on a UDP port: the VM's name, a space, and what came.
     pub fn listen_udp(&self, port: u16) -> anyhow::Result<()> {
-        let socket = self.netns.udp(port)?;
-        let task = tokio::spawn(echo(socket, self.name.clone()));
-        self.keep(Protocol::Udp, port, task);
+        let server = Server::udp(&self.netns, port, &self.name)?;
+        self.listeners.lock().insert((Protocol::Udp, port), server);
         Ok(())
-    }
-
-    fn keep(&self, protocol: Protocol, port: u16, task: JoinHandle<()>) {
-        self.listeners.lock().insert((protocol, port), task);
     }
 
     /// Closes a port, TCP and UDP; connections are refused when this returns.
     pub async fn close(&self, port: u16) {
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            let task = self.listeners.lock().remove(&(protocol, port));
-            if let Some(task) = task {
-                task.abort();
-                // The socket is closed when the task is gone.
-                let _ = task.await;
+            let server = self.listeners.lock().remove(&(protocol, port));
+            if let Some(server) = server {
+                server.close().await;
             }
         }
     }
@@ -166,69 +148,5 @@ impl Vm {
                 "interfaces": [{"name": "nic-1", "ipAddress": address, "ipAddresses": [address]}],
             },
         })
-    }
-}
-
-impl Drop for Vm {
-    fn drop(&mut self) {
-        for task in self.listeners.get_mut().values() {
-            task.abort();
-        }
-    }
-}
-
-/// Accepts until aborted. What the connections still do is of no interest then.
-pub(crate) async fn serve(listener: TcpListener, name: String, served: Arc<AtomicUsize>) {
-    let name: Arc<str> = name.into();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else {
-            return;
-        };
-        // Errors of accept are those of the one connection (it was reset before), or of the limit
-        // of open files, which passes.
-        let Ok((stream, _)) = listener.accept().await else {
-            tokio::task::yield_now().await;
-            continue;
-        };
-        let (name, served) = (Arc::clone(&name), Arc::clone(&served));
-        tokio::spawn(async move {
-            if let Ok(Ok(true)) = timeout(IDLE, answer(stream, &name)).await {
-                served.fetch_add(1, Ordering::Relaxed);
-            }
-            drop(place);
-        });
-    }
-}
-
-/// Answers one request; false if the client sent none, as a probe does.
-async fn answer(mut stream: TcpStream, name: &str) -> io::Result<bool> {
-    let mut head = Vec::new();
-    let mut buffer = [0; 1024];
-    while !head.windows(4).any(|w| w == b"\r\n\r\n") {
-        let length = stream.read(&mut buffer).await?;
-        if length == 0 || head.len() > 16 * 1024 {
-            return Ok(false);
-        }
-        head.extend_from_slice(buffer.get(..length).unwrap_or_default());
-    }
-    let text = format!(
-        "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{name}",
-        name.len()
-    );
-    stream.write_all(text.as_bytes()).await?;
-    stream.shutdown().await?;
-    Ok(true)
-}
-
-async fn echo(socket: UdpSocket, name: String) {
-    let mut buffer = vec![0; 2048];
-    loop {
-        // An error is an ICMP message about an earlier answer.
-        if let Ok((length, from)) = socket.recv_from(&mut buffer).await {
-            let mut text = format!("{name} ").into_bytes();
-            text.extend_from_slice(buffer.get(..length).unwrap_or_default());
-            let _ = socket.send_to(&text, from).await;
-        }
     }
 }
