@@ -1,1 +1,33 @@
 //! Address ranges, pool selection and the allocation ledger: pure logic without I/O, clock or log.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`addr`] | names and arithmetic of addresses |
+//! | [`interval`] | a set of addresses kept as coalesced intervals |
+//! | [`range`] | the ranges of a pool (RNG-1 to RNG-10, overlap, ALC-6) |
+//! | [`select`] | which pool serves a load balancer (SEL-1 to SEL-8) |
+//! | [`ledger`] | who holds which address, who waits, what to write next (ALC-*, REL-*, IPA-*) |
+//! | [`import`] | what the first start takes over from maps and statuses (IPA-1, IPA-2) |
+//! | [`manual_release`] | the verdict on a pool's release annotation |
+//!
+//! The ledger proposes and the API server decides: an address belongs to whoever managed to write
+//! the object named after it. Nothing here can therefore hand an address out twice, however old
+//! the picture is that it works from; at worst a proposal is refused and made again.
+
+pub mod addr;
+pub mod import;
+pub mod interval;
+pub mod ledger;
+pub mod manual_release;
+pub mod range;
+pub mod select;
+mod types;
+
+pub use interval::IntervalSet;
+pub use ledger::{
+    Blocked, Counts, Decision, Evidence, Grant, Ledger, Lost, PoolSpec, PoolView, Request,
+    Settings, StatusAddress, WaitReason, Why,
+};
+pub use range::{PoolRanges, Range, RangeError, RangeField, RangeProblem, RangeSpec};
+pub use select::{Explanation, PoolVerdict, Requirement, Selector, Tuple, Verdict, Workload};
+pub use types::{Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Uid, Version};

@@ -1,0 +1,385 @@
+//! Who holds which address, who waits, and what to write next.
+//!
+//! The ledger is a picture in memory of the pools, the records (IPAllocations), the addresses that
+//! Services show and the load balancers that wait. It is told of every change that is seen
+//! ([`observe`](Ledger::observe), [`set_pool`](Ledger::set_pool), ...) and asked what to do about a
+//! load balancer ([`decide`](Ledger::decide)). It proposes only: the address belongs to whoever
+//! managed to write the record, and the answer to that write is observed again (ALC-8).
+//!
+//! | submodule | owns |
+//! |---|---|
+//! | `decision` | questions and answers |
+//! | `decide` | the order of ALC-1 to ALC-7 and REL-4 |
+//! | `records` | the store of records |
+//! | `holds` | addresses taken without a record |
+//! | `pools` | pools, their counts, the next free address |
+//! | `queue`, `wake` | who waits, and whom a change wakes |
+//! | `release` | what may be released or deleted |
+//! | `view` | what the pool's status and the metrics show |
+//!
+//! An address is *taken* when a Bound record, a reservation, a claim, a Service or an unreadable
+//! record says so. All taken addresses are in one set of intervals for all pools, so that pools
+//! that overlap see each other (IPA-4).
+
+mod decide;
+mod decision;
+mod holds;
+mod pools;
+mod queue;
+mod records;
+mod release;
+mod view;
+mod wake;
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use rustc_hash::FxHashMap;
+
+use crate::addr;
+use crate::interval::IntervalSet;
+use crate::select::{Requirement, Workload};
+use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Version};
+
+pub use decision::{
+    Blocked, Decision, Evidence, Grant, Lost, PoolSpec, Request, Settings, StatusAddress,
+    WaitReason, Why,
+};
+pub use view::{Counts, PoolView};
+
+use holds::{Claim, Holds};
+use pools::{Pools, Spec};
+use queue::{Age, Queue};
+use records::{Records, Slot};
+
+/// The picture. See the module.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    settings: Settings,
+    pools: Pools,
+    records: Records,
+    holds: Holds,
+    /// Every taken address, of all pools.
+    taken: IntervalSet,
+    /// Those that no pool matches.
+    unmatched: Queue,
+    /// Where each waiting id stands: the place of its pool (none: unmatched) and its age.
+    waiting: FxHashMap<OwnerId, (Option<u32>, Age)>,
+    /// What section 5 answered since the pools changed last.
+    selected: FxHashMap<(Requirement, Workload), Option<u32>>,
+    /// Pools changed, and the waiting were not selected anew yet.
+    unsettled: bool,
+    /// Queues whose first may be served now.
+    freed: BTreeSet<u32>,
+    /// Queues in which everybody must be looked at.
+    changed: BTreeSet<Option<u32>>,
+    /// Ids to be woken although they do not wait.
+    poked: BTreeSet<OwnerId>,
+    /// The latest `bound_at` given out.
+    stamp: Micros,
+}
+
+impl Ledger {
+    /// An empty picture.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            stamp: Micros::MIN,
+            ..Self::default()
+        }
+    }
+
+    /// Takes a pool as it is now. Nothing happens when nothing changed, so every event of a pool
+    /// may be passed on.
+    ///
+    /// A record is never moved by this (IPA-7).
+    pub fn set_pool(&mut self, pool: PoolSpec) {
+        let at = self.pools.intern(&pool.name);
+        let place = &self.pools[at];
+        if let Some((last, as_of)) = pool.last_allocated
+            && place.spec.is_none()
+            && (place.last.is_none() || place.last_at < as_of)
+        {
+            self.pools[at].last = Some(last);
+            self.pools[at].last_at = as_of;
+        }
+        let spec = Spec {
+            created: pool.created,
+            ranges: pool.ranges,
+            selector: pool.selector,
+        };
+        if self.pools[at].spec.as_ref() != Some(&spec) {
+            self.pools.set_existing(at, true);
+            self.replace_spec(at, Some(spec));
+        }
+    }
+
+    /// A pool is gone. Its records stay as they are (IPA-7).
+    pub fn remove_pool(&mut self, name: &str) {
+        if let Some(at) = self.pools.find(name) {
+            self.pools.set_existing(at, false);
+            self.replace_spec(at, None);
+            self.pools[at].last = None;
+            self.pools[at].last_at = Micros::MIN;
+            self.pools.tidy(at);
+        }
+    }
+
+    fn replace_spec(&mut self, at: u32, spec: Option<Spec>) {
+        self.pools[at].replace_spec(at, spec, &self.records, &self.taken);
+        self.selected.clear();
+        self.unsettled = true;
+        self.changed.insert(Some(at));
+    }
+
+    /// Takes a record as it is stored: from the watch, or from the answer to our own write. False
+    /// when something newer is known already.
+    pub fn observe(&mut self, record: Record) -> bool {
+        let Record { spec, version } = record;
+        let addr = spec.addr;
+        self.unblock(addr);
+        if !self.records.is_news(addr, version) {
+            return false;
+        }
+        let pool = self.pools.intern(&spec.pool);
+        let ours = match spec.phase {
+            Phase::Bound => self.settle_holds(addr, &spec.owner),
+            Phase::Released => None,
+        };
+        let member = &mut self.pools[pool];
+        // Where the search for a free address goes on (ALC-3, ALC-4). To record what was allocated
+        // long ago is no allocation. A record of the far future, which is not from here, must not
+        // stop the search for ever.
+        let newest = spec.bound_at > member.last_at;
+        let overdue = ours.is_some() && member.last_at > self.stamp;
+        if (newest || overdue) && ours != Some(Why::Recorded) {
+            member.last = Some(addr);
+            member.last_at = spec.bound_at;
+        }
+        let mut slot = Slot::new(addr, spec.owner, pool, spec.phase);
+        slot.bound_at = spec.bound_at;
+        slot.released_at = spec.released_at.unwrap_or(Micros::MIN);
+        slot.version = version;
+        let old = self.take_out(addr);
+        let bound = slot.is_bound();
+        self.pools[pool].count_member(&slot, true);
+        self.records.insert(slot);
+        self.follow(addr, old.as_ref(), bound);
+        true
+    }
+
+    /// Takes a record out of the store and out of its pool's counts.
+    fn take_out(&mut self, addr: IpAddr) -> Option<Slot> {
+        let old = self.records.remove(addr)?;
+        self.pools[old.pool].count_member(&old, false);
+        Some(old)
+    }
+
+    /// A record was deleted; `version` is that of the deletion, or of the copy that was deleted.
+    ///
+    /// When it was Bound, its owner keeps the address as a claim and is woken, to make the record
+    /// again (IPA-7) or, when it lives no more, to be withdrawn.
+    pub fn forget(&mut self, addr: IpAddr, version: Version) {
+        self.unblock(addr);
+        if self
+            .records
+            .get(addr)
+            .is_some_and(|slot| slot.version > version)
+        {
+            return;
+        }
+        self.records.bury(addr, version);
+        let Some(old) = self.take_out(addr) else {
+            return;
+        };
+        if old.is_bound() {
+            let evidence = Evidence::Trusted(self.pools[old.pool].name.clone());
+            self.holds.claim(
+                addr,
+                Claim {
+                    owner: old.owner.clone(),
+                    evidence,
+                },
+            );
+            self.poked.insert(old.owner.id.clone());
+        }
+        self.follow(addr, Some(&old), false);
+    }
+
+    /// Brings every pool in line after the record of an address changed.
+    fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
+        if old.is_some_and(Slot::is_bound) != bound {
+            self.pools
+                .for_each_existing(|_, pool| pool.mark_bound(addr, bound));
+        }
+        self.sync_taken(addr);
+        if let Some(old) = old {
+            self.pools.tidy(old.pool);
+        }
+    }
+
+    /// An address turned Bound for `owner`: whoever else counted on it is woken. Tells how it was
+    /// reserved for this owner, if it was.
+    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<Why> {
+        let mut ours = None;
+        if let Some(reservation) = self.holds.drop_reservation(addr) {
+            if reservation.owner == *owner {
+                ours = Some(reservation.why);
+            } else if reservation.owner.id != owner.id {
+                self.poked.insert(reservation.owner.id);
+            }
+        }
+        if let Some(claim) = self.holds.drop_claim(addr)
+            && claim.owner.id != owner.id
+        {
+            self.poked.insert(claim.owner.id);
+        }
+        ours
+    }
+
+    /// IPA-1: a record that cannot be read blocks the address it is named after. What was known
+    /// of it stays. False when the name is no address, so that nothing is blocked.
+    pub fn block_name(&mut self, name: &str) -> bool {
+        let Some(addr) = addr::parse_record_name(name) else {
+            return false;
+        };
+        self.holds.set_blocked(addr, true);
+        if let Some(reservation) = self.holds.drop_reservation(addr) {
+            self.poked.insert(reservation.owner.id);
+        }
+        self.sync_taken(addr);
+        true
+    }
+
+    /// The record that could not be read was deleted. (One that can be read again is observed.)
+    pub fn unblock_name(&mut self, name: &str) -> bool {
+        addr::parse_record_name(name).is_some_and(|addr| self.unblock(addr))
+    }
+
+    fn unblock(&mut self, addr: IpAddr) -> bool {
+        let was = self.holds.is_blocked(addr);
+        if was {
+            self.holds.set_blocked(addr, false);
+            self.sync_taken(addr);
+            // Those that wait for just this record may stand in a queue with nothing free.
+            let changed = &mut self.changed;
+            self.pools.for_each_existing(|at, pool| {
+                if pool.usable(addr) {
+                    changed.insert(Some(at));
+                }
+            });
+            let claim = self.holds.get(addr).and_then(|hold| hold.claim.as_ref());
+            self.poked.extend(claim.map(|claim| claim.owner.id.clone()));
+        }
+        was
+    }
+
+    /// Takes all addresses that Services of this id show in loadBalancerIP or ingress. They count
+    /// as taken for every other id, and block the release of this id's records (IPA-1, IPA-3 b).
+    pub fn set_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
+        for addr in self.holds.set_shown(id, addrs) {
+            self.sync_taken(addr);
+        }
+    }
+
+    /// IPA-1: a living load balancer has this address, but there is no record of it yet. Ignored
+    /// when a Bound record exists.
+    pub fn claim(&mut self, addr: IpAddr, owner: Owner, evidence: Evidence) {
+        if !self.records.is_bound(addr) {
+            self.holds.claim(addr, Claim { owner, evidence });
+            self.sync_taken(addr);
+        }
+    }
+
+    /// The load balancer is gone, or wants no address of a pool: it gives up its place in the queue,
+    /// its reservations and claims. Its records are not touched.
+    pub fn withdraw(&mut self, id: &OwnerId) {
+        self.leave_queue(id);
+        self.drop_holds(id, |_, _| true);
+    }
+
+    /// The record of a reserved address could not be written and will not be tried again. (After
+    /// a conflict or an unknown outcome nothing needs to be abandoned: observe what is stored, and
+    /// decide again.)
+    pub fn abandon(&mut self, id: &OwnerId, addr: IpAddr) {
+        let reserved = self
+            .holds
+            .get(addr)
+            .and_then(|hold| hold.reservation.as_ref());
+        if reserved.is_some_and(|reservation| reservation.owner.id == *id) {
+            self.holds.drop_reservation(addr);
+            self.sync_taken(addr);
+        }
+    }
+
+    /// Drops the reservations and claims of an id that are `unwanted`.
+    fn drop_holds(&mut self, id: &OwnerId, unwanted: impl Fn(IpAddr, &Owner) -> bool) {
+        for addr in self.holds.of(id) {
+            let Some(hold) = self.holds.get(addr) else {
+                continue;
+            };
+            let own = |owner: &Owner| owner.id == *id && unwanted(addr, owner);
+            let reserved = hold.reservation.as_ref().is_some_and(|it| own(&it.owner));
+            let claimed = hold.claim.as_ref().is_some_and(|it| own(&it.owner));
+            if reserved {
+                self.holds.drop_reservation(addr);
+            }
+            if claimed {
+                self.holds.drop_claim(addr);
+            }
+            self.sync_taken(addr);
+        }
+    }
+
+    /// Brings the set of taken addresses and every pool's counts in line at one address.
+    fn sync_taken(&mut self, addr: IpAddr) {
+        let taken = self.records.is_bound(addr) || self.holds.contains(addr);
+        let changed = if taken {
+            self.taken.insert(addr)
+        } else {
+            self.taken.remove(addr)
+        };
+        if changed {
+            let freed = &mut self.freed;
+            self.pools.for_each_existing(|at, pool| {
+                if pool.mark_taken(addr, taken) && !taken {
+                    freed.insert(at);
+                }
+            });
+        }
+    }
+
+    /// The record of an address.
+    pub fn record(&self, addr: IpAddr) -> Option<Record> {
+        self.records.get(addr).map(|slot| self.to_record(slot))
+    }
+
+    /// The records of an id, Bound or Released, by address.
+    pub fn records_of(&self, id: &OwnerId) -> Vec<Record> {
+        let mut records: Vec<_> = self
+            .records
+            .of(id)
+            .map(|slot| self.to_record(slot))
+            .collect();
+        records.sort_unstable_by_key(|record| record.spec.addr);
+        records
+    }
+
+    fn to_record(&self, slot: &Slot) -> Record {
+        let spec = RecordSpec {
+            addr: slot.addr,
+            pool: self.pools[slot.pool].name.clone(),
+            owner: slot.owner.clone(),
+            phase: slot.phase,
+            bound_at: slot.bound_at,
+            released_at: Some(slot.released_at).filter(|at| *at != Micros::MIN),
+        };
+        Record {
+            spec,
+            version: slot.version,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,548 @@
+//! The order in which a load balancer's address is found: what it holds, what it had, what is free.
+
+use std::net::IpAddr;
+
+use super::Ledger;
+use super::decision::{Decision, Evidence, Grant, Lost, Request, StatusAddress, WaitReason, Why};
+use super::holds::Reservation;
+use super::queue::{Age, older};
+use super::records::Slot;
+use crate::range::Range;
+use crate::select::{self, Explanation, PoolVerdict, Verdict};
+use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
+
+/// An address that may be taken, before it is reserved.
+struct Find {
+    addr: IpAddr,
+    pool: PoolName,
+    why: Why,
+    lost: Option<Lost>,
+    /// Records to be deleted (ALC-2).
+    stale: Vec<Record>,
+}
+
+/// No address.
+struct Refusal {
+    reason: WaitReason,
+    lost: Option<Lost>,
+}
+
+impl Refusal {
+    fn new(reason: WaitReason) -> Self {
+        Self { reason, lost: None }
+    }
+}
+
+impl Ledger {
+    /// What to do about a load balancer's address (ALC-1 to ALC-7, REL-4, IPA-6).
+    ///
+    /// The same question gets the same answer until something changes: an address once proposed
+    /// stays reserved until its record is observed, or the load balancer is withdrawn, or asks for
+    /// something else. Who gets no address is put into the queue of the pool it waits for.
+    pub fn decide(&mut self, request: &Request, now: Micros) -> Decision {
+        self.settle();
+        let id = &request.owner.id;
+        // One load balancer of a name lives at a time; what an earlier one began is void.
+        self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
+        if self
+            .waiting
+            .get(id)
+            .is_some_and(|(_, age)| *age != Age::of(request))
+        {
+            self.leave_queue(id);
+        }
+
+        let mut bound: Vec<Slot> = self
+            .records
+            .of(id)
+            .filter(|slot| slot.is_bound())
+            .cloned()
+            .collect();
+        if let Some(kept) = self.choose_bound(request, &bound) {
+            let kept = bound.swap_remove(kept);
+            self.leave_queue(id);
+            self.drop_holds(id, |_, _| true);
+            return self.held(request, &kept, &bound);
+        }
+        let surplus = self.to_records(&mut bound);
+        let moving = surplus
+            .iter()
+            .any(|record| record.spec.owner == request.owner);
+        match self
+            .reserved(request)
+            .map_or_else(|| self.find(request, moving), Ok)
+        {
+            Ok(find) => {
+                self.leave_queue(id);
+                self.take(request, find, surplus, now)
+            }
+            Err(Refusal { reason, lost }) => {
+                // A claim that came to nothing must not hold its address while its owner waits,
+                // except for the record that cannot be read.
+                if reason != WaitReason::RecordUnreadable {
+                    self.drop_holds(id, |_, _| true);
+                }
+                let explanation = self.explain_briefly(request);
+                self.enrol(request.clone(), Some(reason));
+                Decision::Wait {
+                    reason,
+                    explanation,
+                    lost,
+                    surplus,
+                }
+            }
+        }
+    }
+
+    /// ALC-1, IPA-3, IPA-6, REL-4: which of the Bound records of this id is kept: of the demanded
+    /// pool; of this uid before an earlier one; the one that the status names, else the lowest.
+    fn choose_bound(&self, request: &Request, bound: &[Slot]) -> Option<usize> {
+        let named = request.status.as_ref().map(|status| status.addr);
+        bound
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| {
+                request
+                    .pool
+                    .as_ref()
+                    .is_none_or(|pool| *pool == self.pools[slot.pool].name)
+            })
+            .min_by_key(|(_, slot)| {
+                (
+                    slot.owner.uid != request.owner.uid,
+                    Some(slot.addr) != named,
+                    slot.addr,
+                )
+            })
+            .map(|(at, _)| at)
+    }
+
+    fn to_records(&self, slots: &mut [Slot]) -> Vec<Record> {
+        slots.sort_unstable_by_key(|slot| slot.addr);
+        slots.iter().map(|slot| self.to_record(slot)).collect()
+    }
+
+    /// The answer for a load balancer that holds a record.
+    fn held(&self, request: &Request, kept: &Slot, others: &[Slot]) -> Decision {
+        let lost = request
+            .status
+            .as_ref()
+            .filter(|status| status.addr != kept.addr)
+            .and_then(|status| {
+                let holder = self.rival(status.addr, &request.owner.id)?.clone();
+                Some(Lost {
+                    addr: status.addr,
+                    holder: Some(holder),
+                })
+            });
+        let grant = self.grant(kept.addr, &self.pools[kept.pool].name, lost);
+        let surplus = self.to_records(&mut others.to_vec());
+        if kept.owner.uid == request.owner.uid {
+            return Decision::Held { grant, surplus };
+        }
+        let mut record = self.to_record(kept);
+        record.spec.owner = request.owner.clone();
+        Decision::Adopt {
+            grant,
+            record,
+            surplus,
+        }
+    }
+
+    /// The address that is reserved for this load balancer already, if it still suits.
+    fn reserved(&mut self, request: &Request) -> Option<Find> {
+        for addr in self.holds.of(&request.owner.id) {
+            let Some(reservation) = self
+                .holds
+                .get(addr)
+                .and_then(|hold| hold.reservation.clone())
+            else {
+                continue;
+            };
+            let Reservation {
+                owner, pool, why, ..
+            } = reservation;
+            let demanded = request
+                .pool
+                .as_ref()
+                .is_none_or(|demanded| *demanded == pool);
+            let usable = why == Why::Recorded
+                || self
+                    .pools
+                    .by_name(&pool)
+                    .is_some_and(|pool| pool.usable(addr));
+            if owner == request.owner && demanded && usable {
+                let lost = self.lost_to(request, addr, &pool);
+                return Some(Find {
+                    addr,
+                    pool,
+                    why,
+                    lost,
+                    stale: Vec::new(),
+                });
+            }
+            if owner == request.owner {
+                self.abandon(&request.owner.id, addr);
+            }
+        }
+        None
+    }
+
+    /// Finds an address for a load balancer that has none.
+    fn find(&mut self, request: &Request, moving: bool) -> Result<Find, Refusal> {
+        if let Some(find) = self.claimed(request)? {
+            return Ok(find);
+        }
+        let Some(at) = self.target(request) else {
+            return Err(Refusal::new(WaitReason::NoMatchedPool));
+        };
+        let pool = &self.pools[at];
+        if pool.ranges().is_none() {
+            return Err(Refusal::new(self.queue_reason(Some(at))));
+        }
+        let name = pool.name.clone();
+        let id = &request.owner.id;
+        let mut lost = None;
+        // ALC-3 and fairness: something is free that no older load balancer waits for.
+        let served = pool.free() > older(&pool.queue, &Age::of(request), pool.free()) as u128;
+        let refuse = |lost| {
+            Err(Refusal {
+                reason: WaitReason::NoAvailableIp,
+                lost,
+            })
+        };
+        // What is taken, if only by a Service of its own, is none of the free ones.
+        let allowed = |addr| served || self.taken.contains(addr);
+
+        if let Some(addr) = self.status_to_consider(request) {
+            lost = self.lost_to(request, addr, &name);
+            if lost.is_none() && pool.usable(addr) {
+                if self.holds.is_blocked(addr) {
+                    return Err(Refusal::new(WaitReason::RecordUnreadable));
+                }
+                if !allowed(addr) {
+                    return refuse(None);
+                }
+                return Ok(Find {
+                    addr,
+                    pool: name,
+                    why: Why::Recorded,
+                    lost,
+                    stale: Vec::new(),
+                });
+            }
+        }
+
+        let (remembered, stale) = self.remembered(id, at);
+        for addr in remembered {
+            if allowed(addr) {
+                return Ok(Find {
+                    addr,
+                    pool: name,
+                    why: Why::Sticky,
+                    lost,
+                    stale,
+                });
+            }
+        }
+        if !served {
+            return refuse(lost);
+        }
+        let why = if moving { Why::Moved } else { Why::Fresh };
+        match pool.next_free(&self.taken) {
+            Some(addr) => Ok(Find {
+                addr,
+                pool: name,
+                why,
+                lost,
+                stale,
+            }),
+            None => refuse(lost),
+        }
+    }
+
+    /// IPA-1, IPA-7, ALC-7: an address that this load balancer has without a record. It is no free
+    /// address, so nobody who waits is wronged.
+    fn claimed(&mut self, request: &Request) -> Result<Option<Find>, Refusal> {
+        let named = request.status.as_ref().map(|status| status.addr);
+        let mut addrs = self.holds.of(&request.owner.id);
+        addrs.sort_by_key(|addr| Some(*addr) != named);
+        for addr in addrs {
+            let Some(claim) = self.holds.get(addr).and_then(|hold| hold.claim.as_ref()) else {
+                continue;
+            };
+            if claim.owner != request.owner {
+                continue;
+            }
+            let evidence = claim.evidence.clone();
+            let pool = match evidence {
+                Evidence::Trusted(pool) => request
+                    .pool
+                    .as_ref()
+                    .is_none_or(|demanded| *demanded == pool)
+                    .then_some(pool),
+                Evidence::Status => self
+                    .target(request)
+                    .map(|at| &self.pools[at])
+                    .filter(|pool| pool.usable(addr))
+                    .map(|pool| pool.name.clone()),
+            };
+            let Some(pool) = pool else {
+                continue;
+            };
+            if self.holds.is_blocked(addr) {
+                return Err(Refusal::new(WaitReason::RecordUnreadable));
+            }
+            let lost = self.lost_to(request, addr, &pool);
+            return Ok(Some(Find {
+                addr,
+                pool,
+                why: Why::Recorded,
+                lost,
+                stale: Vec::new(),
+            }));
+        }
+        Ok(None)
+    }
+
+    /// ALC-7: the address in the status, unless a record of this load balancer's own says that it
+    /// is the one it moves away from (REL-4).
+    fn status_to_consider(&self, request: &Request) -> Option<IpAddr> {
+        let StatusAddress { addr, .. } = request.status.as_ref()?;
+        let own = |slot: &Slot| slot.is_bound() && slot.owner.id == request.owner.id;
+        (!self.records.get(*addr).is_some_and(own)).then_some(*addr)
+    }
+
+    /// ALC-7, IPA-2: whether the address in the status is lost to a load balancer that gets `addr`
+    /// of `pool`, or is to get some address of it.
+    fn lost_to(&self, request: &Request, addr: IpAddr, pool: &str) -> Option<Lost> {
+        let named = self.status_to_consider(request)?;
+        let id = &request.owner.id;
+        if let Some(holder) = self
+            .rival(named, id)
+            .filter(|_| !self.claims(request, named))
+        {
+            return Some(Lost {
+                addr: named,
+                holder: Some(holder.clone()),
+            });
+        }
+        let elsewhere = || {
+            !self
+                .pools
+                .by_name(pool)
+                .is_some_and(|pool| pool.usable(named))
+        };
+        // One that moves to another pool by its own spec has not lost anything.
+        let moves = request.pool.is_some()
+            && request
+                .status
+                .as_ref()
+                .is_some_and(|status| status.pool != request.pool);
+        let kept = named == addr && self.claims(request, named);
+        (!kept && !moves && elsewhere()).then_some(Lost {
+            addr: named,
+            holder: None,
+        })
+    }
+
+    /// Whether this load balancer has a claim on the address.
+    fn claims(&self, request: &Request, addr: IpAddr) -> bool {
+        let hold = self.holds.get(addr);
+        let claimed = hold.and_then(|hold| hold.claim.as_ref());
+        let reserved = hold.and_then(|hold| hold.reservation.as_ref());
+        claimed.is_some_and(|claim| claim.owner == request.owner)
+            || reserved.is_some_and(|it| it.owner == request.owner && it.why == Why::Recorded)
+    }
+
+    /// ALC-2: the free addresses that this id had in the pool, ascending, and the records of it
+    /// that are of no use: out of range now, or a gateway.
+    fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
+        let pool = &self.pools[at];
+        let (mut usable, mut stale) = (Vec::new(), Vec::new());
+        for slot in self
+            .records
+            .of(id)
+            .filter(|slot| !slot.is_bound() && slot.pool == at)
+        {
+            if !pool.usable(slot.addr) {
+                stale.push(self.to_record(slot));
+            } else if self.holds.rival(slot.addr, id).is_none() && !self.holds.is_blocked(slot.addr)
+            {
+                usable.push(slot.addr);
+            }
+        }
+        usable.sort_unstable();
+        stale.sort_unstable_by_key(|record| record.spec.addr);
+        (usable, stale)
+    }
+
+    /// Reserves what was found and says what to write (ALC-4, ALC-8).
+    fn take(
+        &mut self,
+        request: &Request,
+        find: Find,
+        surplus: Vec<Record>,
+        now: Micros,
+    ) -> Decision {
+        let Find {
+            addr,
+            pool,
+            why,
+            lost,
+            stale,
+        } = find;
+        let known = self
+            .holds
+            .get(addr)
+            .and_then(|hold| hold.reservation.as_ref());
+        let known = known
+            .filter(|it| it.owner == request.owner)
+            .map(|it| it.bound_at);
+        let bound_at = known.unwrap_or_else(|| {
+            // Strictly growing, so that records show the order in which they were taken.
+            self.stamp = now.max(Micros(self.stamp.0.saturating_add(1)));
+            self.stamp
+        });
+        let owner = request.owner.clone();
+        // A claim on this very address stays until the record is there.
+        self.drop_holds(&owner.id, |other, _| other != addr);
+        let reservation = Reservation {
+            owner: owner.clone(),
+            pool: pool.clone(),
+            why,
+            bound_at,
+        };
+        self.holds.reserve(addr, reservation);
+        self.sync_taken(addr);
+        let grant = self.grant(addr, &pool, lost);
+        let over = self.records.get(addr).map(|slot| slot.version);
+        let phase = Phase::Bound;
+        let spec = RecordSpec {
+            addr,
+            pool,
+            owner,
+            phase,
+            bound_at,
+            released_at: None,
+        };
+        Decision::Take {
+            grant,
+            spec,
+            over,
+            why,
+            surplus,
+            stale,
+        }
+    }
+
+    /// ALC-6, IPA-7: mask and gateway as the pool has them now.
+    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<Lost>) -> Grant {
+        let pool = self.pools.by_name(name);
+        let ranges = pool.and_then(|pool| pool.ranges());
+        let range = ranges.and_then(|ranges| {
+            ranges
+                .range_of(addr)
+                .or_else(|| ranges.range_by_subnet(addr))
+        });
+        let invalid = pool.is_some_and(|pool| pool.spec.is_some() && ranges.is_none());
+        Grant {
+            addr,
+            pool: name.clone(),
+            mask: range.map(Range::mask),
+            gateway: range.and_then(Range::gateway),
+            out_of_pool: !invalid && !ranges.is_some_and(|ranges| ranges.usable(addr)),
+            lost,
+        }
+    }
+
+    /// Who holds the address, other than `id`: a Bound record, a reservation, a claim or a Service.
+    fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
+        match self.records.get(addr).filter(|slot| slot.is_bound()) {
+            Some(slot) => Some(&slot.owner.id).filter(|owner| *owner != id),
+            None => self.holds.rival(addr, id),
+        }
+    }
+
+    /// SEL-1, SEL-3 to SEL-6: the place of the pool that serves a load balancer without an
+    /// address: the one it names, which may be missing, or the one that section 5 selects.
+    pub(super) fn target(&mut self, request: &Request) -> Option<u32> {
+        if let Some(name) = &request.pool {
+            return Some(self.pools.intern(name));
+        }
+        let requirement = request
+            .requirement
+            .clone()
+            .or_namespace(request.owner.id.namespace());
+        let key = (requirement, request.workload);
+        if let Some(known) = self.selected.get(&key) {
+            return *known;
+        }
+        let name = select::select(self.pools.selectors(), &key.0, key.1);
+        let at = name.and_then(|name| self.pools.find(name));
+        if self.selected.len() >= SELECTIONS {
+            self.selected.clear();
+        }
+        self.selected.insert(key, at);
+        at
+    }
+
+    /// Which pools were looked at for a load balancer and why each does or does not serve it.
+    pub fn explain(&self, request: &Request) -> Explanation {
+        self.explain_to(request, usize::MAX)
+    }
+
+    fn explain_briefly(&self, request: &Request) -> Explanation {
+        self.explain_to(request, Explanation::SHOWN)
+    }
+
+    fn explain_to(&self, request: &Request, limit: usize) -> Explanation {
+        let mut verdicts = match &request.pool {
+            Some(name) => vec![PoolVerdict {
+                pool: name.clone(),
+                verdict: Verdict::Serves,
+            }],
+            None => select::explain(
+                self.pools.selectors(),
+                &request
+                    .requirement
+                    .clone()
+                    .or_namespace(request.owner.id.namespace()),
+                request.workload,
+            ),
+        };
+        for verdict in verdicts
+            .iter_mut()
+            .filter(|it| it.verdict == Verdict::Serves)
+        {
+            verdict.verdict = self.serves(&verdict.pool, request);
+        }
+        Explanation::new(verdicts, limit)
+    }
+
+    /// Whether the chosen pool has an address for a load balancer that has none.
+    fn serves(&self, name: &str, request: &Request) -> Verdict {
+        let pool = self.pools.by_name(name);
+        let Some((pool, spec)) = pool.and_then(|pool| Some((pool, pool.spec.as_ref()?))) else {
+            return Verdict::Missing;
+        };
+        if let Err(error) = &spec.ranges {
+            return Verdict::RangesInvalid {
+                error: error.to_string(),
+            };
+        }
+        let free = pool.free();
+        let waiting = older(&pool.queue, &Age::of(request), free);
+        match free {
+            0 => Verdict::Full,
+            free if free > waiting as u128 => Verdict::Serves,
+            _ => Verdict::OthersFirst {
+                waiting: pool.queue.range(..Age::of(request)).count(),
+            },
+        }
+    }
+}
+
+/// How many answers of section 5 are kept between two changes of pools. Tenants choose what is
+/// asked, so there must be a limit; those that wait seldom ask for more than a few dozen things.
+const SELECTIONS: usize = 4096;

@@ -1,0 +1,204 @@
+//! Why an address is taken although no Bound record says so: a reservation under way, a claim, a
+//! Service that shows it, a record that cannot be read.
+
+use std::net::IpAddr;
+
+use rustc_hash::FxHashMap;
+
+use super::decision::{Evidence, Why};
+use crate::types::{Micros, Owner, OwnerId, PoolName};
+
+/// An address proposed to a load balancer whose record is not seen yet.
+#[derive(Clone, Debug)]
+pub(crate) struct Reservation {
+    pub(crate) owner: Owner,
+    pub(crate) pool: PoolName,
+    pub(crate) why: Why,
+    pub(crate) bound_at: Micros,
+}
+
+/// An address that a living load balancer has without a record.
+#[derive(Clone, Debug)]
+pub(crate) struct Claim {
+    pub(crate) owner: Owner,
+    pub(crate) evidence: Evidence,
+}
+
+/// What holds an address.
+#[derive(Debug, Default)]
+pub(crate) struct Hold {
+    pub(crate) reservation: Option<Reservation>,
+    pub(crate) claim: Option<Claim>,
+    /// IPA-1: the record of this address cannot be read.
+    pub(crate) blocked: bool,
+}
+
+impl Hold {
+    fn is_empty(&self) -> bool {
+        self.reservation.is_none() && self.claim.is_none() && !self.blocked
+    }
+
+    /// Who holds the address, other than `id`.
+    fn rival<'a>(&'a self, id: &OwnerId) -> Option<&'a OwnerId> {
+        let reserved = self
+            .reservation
+            .iter()
+            .map(|reservation| &reservation.owner.id);
+        reserved
+            .chain(self.claim.iter().map(|claim| &claim.owner.id))
+            .find(|owner| *owner != id)
+    }
+}
+
+/// All holds, by address and by owner.
+#[derive(Debug, Default)]
+pub(crate) struct Holds {
+    by_addr: FxHashMap<IpAddr, Hold>,
+    /// Reserved or claimed by an id, without repetition.
+    by_owner: FxHashMap<OwnerId, Vec<IpAddr>>,
+    shown_at: FxHashMap<IpAddr, Vec<OwnerId>>,
+    shown_by: FxHashMap<OwnerId, Vec<IpAddr>>,
+}
+
+impl Holds {
+    /// Whether anything holds the address.
+    pub(crate) fn contains(&self, addr: IpAddr) -> bool {
+        self.by_addr.contains_key(&addr) || self.shown_at.contains_key(&addr)
+    }
+
+    /// What holds the address, Services apart.
+    pub(crate) fn get(&self, addr: IpAddr) -> Option<&Hold> {
+        self.by_addr.get(&addr)
+    }
+
+    /// Who holds the address or shows it, other than `id`.
+    pub(crate) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
+        let held = self.by_addr.get(&addr).and_then(|hold| hold.rival(id));
+        held.or_else(|| self.shown_at.get(&addr)?.iter().find(|owner| *owner != id))
+    }
+
+    /// IPA-1: whether the record of the address cannot be read.
+    pub(crate) fn is_blocked(&self, addr: IpAddr) -> bool {
+        self.by_addr.get(&addr).is_some_and(|hold| hold.blocked)
+    }
+
+    /// The addresses that an id has reserved or claims, ascending.
+    pub(crate) fn of(&self, id: &OwnerId) -> Vec<IpAddr> {
+        let mut addrs = self.by_owner.get(id).cloned().unwrap_or_default();
+        addrs.sort_unstable();
+        addrs
+    }
+
+    /// Reserves an address in the place of whatever reservation was there.
+    pub(crate) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
+        let owner = reservation.owner.id.clone();
+        let old = self
+            .by_addr
+            .entry(addr)
+            .or_default()
+            .reservation
+            .replace(reservation);
+        self.reindex(addr, old.map(|old| old.owner.id), Some(owner));
+    }
+
+    /// Claims an address in the place of whatever claim was there.
+    pub(crate) fn claim(&mut self, addr: IpAddr, claim: Claim) {
+        let owner = claim.owner.id.clone();
+        let old = self.by_addr.entry(addr).or_default().claim.replace(claim);
+        self.reindex(addr, old.map(|old| old.owner.id), Some(owner));
+    }
+
+    /// Takes the reservation of an address back.
+    pub(crate) fn drop_reservation(&mut self, addr: IpAddr) -> Option<Reservation> {
+        let old = self.by_addr.get_mut(&addr)?.reservation.take();
+        self.reindex(addr, old.as_ref().map(|old| old.owner.id.clone()), None);
+        old
+    }
+
+    /// Takes the claim on an address back.
+    pub(crate) fn drop_claim(&mut self, addr: IpAddr) -> Option<Claim> {
+        let old = self.by_addr.get_mut(&addr)?.claim.take();
+        self.reindex(addr, old.as_ref().map(|old| old.owner.id.clone()), None);
+        old
+    }
+
+    /// Notes whether the record of the address can be read.
+    pub(crate) fn set_blocked(&mut self, addr: IpAddr, blocked: bool) {
+        self.by_addr.entry(addr).or_default().blocked = blocked;
+        self.reindex(addr, None, None);
+    }
+
+    /// Brings the index by owner in line after a change at an address.
+    fn reindex(&mut self, addr: IpAddr, before: Option<OwnerId>, after: Option<OwnerId>) {
+        let hold = self.by_addr.get(&addr);
+        let has = |id: &OwnerId| {
+            hold.is_some_and(|hold| {
+                hold.reservation
+                    .as_ref()
+                    .is_some_and(|it| it.owner.id == *id)
+                    || hold.claim.as_ref().is_some_and(|it| it.owner.id == *id)
+            })
+        };
+        if let Some(id) = before.filter(|id| !has(id))
+            && let Some(addrs) = self.by_owner.get_mut(&id)
+        {
+            addrs.retain(|other| *other != addr);
+            if addrs.is_empty() {
+                self.by_owner.remove(&id);
+            }
+        }
+        if let Some(id) = after {
+            let addrs = self.by_owner.entry(id).or_default();
+            if !addrs.contains(&addr) {
+                addrs.push(addr);
+            }
+        }
+        if self.by_addr.get(&addr).is_some_and(Hold::is_empty) {
+            self.by_addr.remove(&addr);
+        }
+    }
+
+    /// Notes all addresses that Services of an id show; gives those for which that is a change.
+    pub(crate) fn set_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) -> Vec<IpAddr> {
+        let mut now = addrs.to_vec();
+        now.sort_unstable();
+        now.dedup();
+        let before = self.shown_by.remove(id).unwrap_or_default();
+        let mut changed = Vec::new();
+        for addr in before
+            .iter()
+            .filter(|addr| now.binary_search(addr).is_err())
+        {
+            if let Some(owners) = self.shown_at.get_mut(addr) {
+                owners.retain(|owner| owner != id);
+                if owners.is_empty() {
+                    self.shown_at.remove(addr);
+                }
+            }
+            changed.push(*addr);
+        }
+        for addr in now
+            .iter()
+            .filter(|addr| before.binary_search(addr).is_err())
+        {
+            self.shown_at.entry(*addr).or_default().push(id.clone());
+            changed.push(*addr);
+        }
+        if !now.is_empty() {
+            self.shown_by.insert(id.clone(), now);
+        }
+        changed
+    }
+
+    /// IPA-3 b: whether a Service of this id shows the address.
+    pub(crate) fn shows(&self, id: &OwnerId, addr: IpAddr) -> bool {
+        self.shown_by
+            .get(id)
+            .is_some_and(|addrs| addrs.binary_search(&addr).is_ok())
+    }
+
+    /// The holds there are, for the counts; few, as each lasts as long as a write.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
+        self.by_addr.values()
+    }
+}

@@ -1,0 +1,81 @@
+//! What may be released, and what of the history may be deleted.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::Ledger;
+use super::decision::Blocked;
+use crate::types::{Micros, Phase, Record, Uid};
+
+impl Ledger {
+    /// IPA-3, REL-1: the Released record to write for an address whose owner, of this uid, went, or
+    /// holds another address. Released is only what this very uid owns, and only when no Service
+    /// of its id shows the address. That the uid really went is for the caller to know.
+    pub fn may_release(&self, addr: IpAddr, uid: &Uid, now: Micros) -> Result<Record, Blocked> {
+        let slot = self.records.get(addr).ok_or(Blocked::NoRecord)?;
+        let owner = &slot.owner;
+        if !slot.is_bound() {
+            return Err(Blocked::NotBound);
+        }
+        if owner.uid != *uid {
+            return Err(Blocked::OtherOwner {
+                owner: owner.id.clone(),
+            });
+        }
+        if self.holds.shows(&owner.id, addr) {
+            return Err(Blocked::Shown {
+                owner: owner.id.clone(),
+            });
+        }
+        let mut record = self.to_record(slot);
+        record.spec.phase = Phase::Released;
+        record.spec.released_at = Some(now);
+        Ok(record)
+    }
+
+    /// The Released records to delete, at most `limit`: those that their pool cannot hand out (any
+    /// more) or whose pool is gone (POOL-1), and the oldest of what is more than the settings
+    /// allow (6.5). A pool whose ranges are refused keeps its history until they are repaired. To
+    /// be asked only when all pools are known.
+    pub fn history_excess(&self, limit: usize) -> Vec<Record> {
+        let mut excess: BTreeSet<IpAddr> = BTreeSet::new();
+        let mut total = 0;
+        for pool in self.pools.all() {
+            let judged = pool.spec.is_none() || pool.ranges().is_some();
+            let outside = pool
+                .outside
+                .iter()
+                .filter(|addr| judged && !self.records.is_bound(**addr));
+            let before = excess.len();
+            excess.extend(outside);
+            let kept = pool.history.len() - (excess.len() - before);
+            let over = kept.saturating_sub(self.settings.history_per_pool);
+            let oldest: Vec<_> = pool
+                .history
+                .iter()
+                .map(|(_, addr)| *addr)
+                .filter(|addr| !excess.contains(addr))
+                .take(over)
+                .collect();
+            excess.extend(oldest);
+            total += kept - over;
+        }
+        let over = total.saturating_sub(self.settings.history_total);
+        if over > 0 {
+            let mut rest: Vec<_> = self
+                .pools
+                .all()
+                .iter()
+                .flat_map(|pool| &pool.history)
+                .filter(|(_, addr)| !excess.contains(addr))
+                .collect();
+            rest.sort_unstable();
+            excess.extend(rest.into_iter().take(over).map(|(_, addr)| *addr));
+        }
+        excess
+            .into_iter()
+            .take(limit)
+            .filter_map(|addr| self.record(addr))
+            .collect()
+    }
+}

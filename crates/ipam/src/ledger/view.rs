@@ -1,0 +1,157 @@
+//! What the status of a pool and the metrics show. Every number here is kept up to date by each
+//! change, so that a view costs nothing until its maps are walked (POOL-3).
+
+use std::net::IpAddr;
+
+use super::Ledger;
+use super::pools::{Pool, Spec};
+use super::records::Slot;
+use crate::types::{Micros, OwnerId, PoolName, Record};
+
+/// A pool's status as the records have it (POOL-1, POOL-3).
+#[derive(Clone, Copy, Debug)]
+pub struct PoolView<'a> {
+    /// How many addresses can be handed out (RNG-8, RNG-10); 0 while the ranges are refused.
+    pub total: i64,
+    /// `total` less the pool's addresses that are Bound, by whatever pool (IPA-4).
+    pub available: i64,
+    /// The address taken last.
+    pub last_allocated: Option<IpAddr>,
+    /// Length of [`allocated`](Self::allocated).
+    pub allocated_len: usize,
+    /// Length of [`history`](Self::history).
+    pub history_len: usize,
+    /// How many wait for an address of this pool.
+    pub waiting: usize,
+    ledger: &'a Ledger,
+    pool: &'a Pool,
+    at: u32,
+}
+
+impl<'a> PoolView<'a> {
+    fn members(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
+        self.pool.members(&self.ledger.records, self.at)
+    }
+
+    /// `status.allocated`, by ascending address.
+    pub fn allocated(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
+        self.members()
+            .filter(|slot| slot.is_bound())
+            .map(|slot| (slot.addr, &slot.owner.id))
+    }
+
+    /// `status.allocatedHistory`, by ascending address, with the time of the release, as the
+    /// oldest are left out first.
+    pub fn history(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId, Micros)> + use<'a> {
+        self.members()
+            .filter(|slot| !slot.is_bound())
+            .map(|slot| (slot.addr, &slot.owner.id, slot.released_at))
+    }
+}
+
+/// Sizes, for the metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Addresses held.
+    pub bound: usize,
+    /// Addresses remembered.
+    pub released: usize,
+    /// Addresses proposed whose record is not seen yet.
+    pub reserved: usize,
+    /// Addresses held without a record.
+    pub claimed: usize,
+    /// Addresses whose record cannot be read.
+    pub blocked: usize,
+    /// Load balancers that wait.
+    pub waiting: usize,
+    /// Pools.
+    pub pools: usize,
+}
+
+impl Ledger {
+    /// The status of a pool; none when there is no such pool.
+    pub fn projection(&self, name: &str) -> Option<PoolView<'_>> {
+        let at = self.pools.find(name)?;
+        let pool = &self.pools[at];
+        let spec = pool.spec.as_ref()?;
+        Some(PoolView {
+            total: spec
+                .ranges
+                .as_ref()
+                .map_or(0, crate::range::PoolRanges::total),
+            available: pool.available(),
+            last_allocated: pool.last,
+            allocated_len: pool.named_bound,
+            history_len: pool.history.len(),
+            waiting: pool.queue.len(),
+            ledger: self,
+            pool,
+            at,
+        })
+    }
+
+    /// IPA-4: an older pool (by creation, then name) whose ranges overlap those of this one; of
+    /// several the oldest.
+    pub fn overlaps(&self, name: &str) -> Option<PoolName> {
+        let own = self.pools.by_name(name)?;
+        let spec = own.spec.as_ref()?;
+        let ranges = spec.ranges.as_ref().ok()?;
+        let age = |pool: &Pool, spec: &Spec| (spec.created, pool.name.clone());
+        let own_age = age(own, spec);
+        self.pools
+            .existing()
+            .filter_map(|at| {
+                let pool = &self.pools[at];
+                let other = pool.spec.as_ref()?;
+                let older = age(pool, other);
+                let meets = older < own_age && ranges.meets(other.ranges.as_ref().ok()?);
+                meets.then_some(older)
+            })
+            .min()
+            .map(|(_, name)| name)
+    }
+
+    /// IPA-7: the addresses Bound in this pool that it could not hand out any more: outside its
+    /// ranges, or its gateway. Nothing is said while its ranges are refused.
+    pub fn out_of_pool(&self, name: &str) -> Vec<Record> {
+        let Some(pool) = self.pools.by_name(name) else {
+            return Vec::new();
+        };
+        if pool.spec.is_some() && pool.ranges().is_none() {
+            return Vec::new();
+        }
+        pool.outside
+            .iter()
+            .filter_map(|addr| self.records.get(*addr))
+            .filter(|slot| slot.is_bound())
+            .map(|slot| self.to_record(slot))
+            .collect()
+    }
+
+    /// Whether a pool's history may hold the address: the pool can hand it out, or its ranges cannot
+    /// be judged.
+    pub(crate) fn may_remember(&self, name: &str, addr: IpAddr) -> bool {
+        self.pools
+            .by_name(name)
+            .and_then(|pool| pool.spec.as_ref())
+            .is_some_and(|spec| {
+                spec.ranges.as_ref().is_ok_and(|it| it.usable(addr)) || spec.ranges.is_err()
+            })
+    }
+
+    /// How much of everything there is.
+    pub fn counts(&self) -> Counts {
+        let held = |test: fn(&super::holds::Hold) -> bool| {
+            self.holds.iter().filter(|hold| test(hold)).count()
+        };
+        Counts {
+            bound: self.records.bound(),
+            released: self.records.len() - self.records.bound(),
+            reserved: held(|hold| hold.reservation.is_some()),
+            claimed: held(|hold| hold.claim.is_some()),
+            blocked: held(|hold| hold.blocked),
+            waiting: self.waiting.len(),
+            pools: self.pools.existing().count(),
+        }
+    }
+}

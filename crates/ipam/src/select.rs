@@ -1,0 +1,386 @@
+//! Which pool serves a load balancer that names none, and why each other pool does not.
+//!
+//! The answer depends on the set of pools alone, never on the order in which they are listed.
+//! SEL-1 and SEL-8 (an explicit pool, and stickiness) are the ledger's business: it does not ask.
+
+use std::cmp::Reverse;
+use std::fmt;
+
+use crate::types::PoolName;
+
+/// The text that matches everything.
+const ANY: &str = "*";
+
+/// One entry of a pool's scope.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tuple {
+    /// `project`
+    pub project: String,
+    /// `namespace`
+    pub namespace: String,
+    /// `guestCluster`
+    pub guest_cluster: String,
+}
+
+/// SEL-2: either side is `*`, or both are equal.
+fn meets(a: &str, b: &str) -> bool {
+    a == ANY || b == ANY || a == b
+}
+
+impl Tuple {
+    /// The tuple of these three.
+    pub fn new(project: &str, namespace: &str, guest_cluster: &str) -> Self {
+        Self {
+            project: project.into(),
+            namespace: namespace.into(),
+            guest_cluster: guest_cluster.into(),
+        }
+    }
+
+    /// Whether two tuples can match the same load balancer (PV-6, PV-8).
+    pub fn overlaps(&self, other: &Self) -> bool {
+        meets(&self.project, &other.project)
+            && meets(&self.namespace, &other.namespace)
+            && meets(&self.guest_cluster, &other.guest_cluster)
+    }
+
+    /// SEL-2.
+    fn matches(&self, requirement: &Requirement) -> bool {
+        meets(&self.project, &requirement.project)
+            && meets(&self.namespace, &requirement.namespace)
+            && meets(&self.guest_cluster, &requirement.cluster)
+    }
+
+    /// SEL-6: the same with an empty project and cluster of the pool as wildcards.
+    fn matches_loosely(&self, requirement: &Requirement) -> bool {
+        let loose = |own: &str, required: &str| own.is_empty() || meets(own, required);
+        loose(&self.project, &requirement.project)
+            && meets(&self.namespace, &requirement.namespace)
+            && loose(&self.guest_cluster, &requirement.cluster)
+    }
+}
+
+/// `spec.selector` of a pool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// `priority`: the highest wins.
+    pub priority: u32,
+    /// `network`
+    pub network: String,
+    /// `scope`
+    pub scope: Vec<Tuple>,
+}
+
+impl Selector {
+    /// SEL-4: whether the scope is exactly one tuple of three `*`.
+    pub fn is_global(&self) -> bool {
+        matches!(self.scope.as_slice(), [only]
+            if only.project == ANY && only.namespace == ANY && only.guest_cluster == ANY)
+    }
+}
+
+/// What a load balancer asks for; from its annotations, "" where one is absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Requirement {
+    /// Required network.
+    pub network: String,
+    /// Required project.
+    pub project: String,
+    /// Required namespace.
+    pub namespace: String,
+    /// Required guest cluster.
+    pub cluster: String,
+}
+
+impl Requirement {
+    /// The requirement of these four.
+    pub fn new(network: &str, project: &str, namespace: &str, cluster: &str) -> Self {
+        Self {
+            network: network.into(),
+            project: project.into(),
+            namespace: namespace.into(),
+            cluster: cluster.into(),
+        }
+    }
+
+    /// An empty namespace stands for the one of the load balancer.
+    #[must_use]
+    pub fn or_namespace(mut self, namespace: &str) -> Self {
+        if self.namespace.is_empty() {
+            self.namespace = namespace.into();
+        }
+        self
+    }
+}
+
+/// Kind of load balancer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Workload {
+    /// Serves virtual machines.
+    #[default]
+    Vm,
+    /// Serves a guest cluster.
+    Cluster,
+}
+
+/// How well a pool fits, apart from its priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    None,
+    Loose,
+    Global,
+    Strict,
+}
+
+/// SEL-3, SEL-4, SEL-6. That strict beats global and global beats loose is the order of the passes:
+/// the loose one is made only when the strict one found neither a match nor a global pool.
+fn fit(selector: &Selector, requirement: &Requirement, workload: Workload) -> Fit {
+    if selector.is_global() {
+        return Fit::Global;
+    }
+    if selector.network != requirement.network {
+        return Fit::None;
+    }
+    if selector
+        .scope
+        .iter()
+        .any(|tuple| tuple.matches(requirement))
+    {
+        return Fit::Strict;
+    }
+    let loose = workload == Workload::Cluster
+        && selector
+            .scope
+            .iter()
+            .any(|tuple| tuple.matches_loosely(requirement));
+    if loose { Fit::Loose } else { Fit::None }
+}
+
+/// SEL-3 to SEL-6: the pool that serves the requirement. Equal fit and priority: the smallest name.
+pub fn select<'a>(
+    pools: impl IntoIterator<Item = (&'a str, &'a Selector)>,
+    requirement: &Requirement,
+    workload: Workload,
+) -> Option<&'a str> {
+    pools
+        .into_iter()
+        .map(|(name, selector)| {
+            (
+                fit(selector, requirement, workload),
+                selector.priority,
+                name,
+            )
+        })
+        .filter(|(fit, ..)| *fit != Fit::None)
+        .max_by_key(|(fit, priority, name)| (*fit, *priority, Reverse(*name)))
+        .map(|(.., name)| name)
+}
+
+/// Why a pool serves a load balancer, or does not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// It is the one, and it has an address free.
+    Serves,
+    /// It is the one, but all its addresses are taken.
+    Full,
+    /// It is the one, and what is free belongs to load balancers that wait longer.
+    OthersFirst {
+        /// How many wait longer.
+        waiting: usize,
+    },
+    /// It is the one, but its ranges are refused.
+    RangesInvalid {
+        /// The reason.
+        error: String,
+    },
+    /// It is named, but there is no such pool.
+    Missing,
+    /// It matches, but another one has a higher priority, or the same and a smaller name.
+    Outranked {
+        /// The pool that was chosen.
+        by: PoolName,
+        /// Its own priority.
+        priority: u32,
+        /// The priority of the chosen one.
+        than: u32,
+    },
+    /// It is global, but another pool matches.
+    GlobalUnused {
+        /// The pool that matches.
+        matched: PoolName,
+    },
+    /// It would match loosely, but there is a global pool (SEL-6).
+    LooseUnused {
+        /// The pool that was chosen.
+        chosen: PoolName,
+    },
+    /// The load balancer names another pool.
+    OtherNamed {
+        /// The named one.
+        named: PoolName,
+    },
+    /// The pool is for another network.
+    NetworkDiffers {
+        /// The network of the pool.
+        pool: String,
+        /// The network required.
+        required: String,
+    },
+    /// The pool has no scope and so matches nothing.
+    NoScope,
+    /// No tuple of the scope matches.
+    NoTupleMatches {
+        /// How many tuples there are.
+        tuples: usize,
+    },
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Serves => f.write_str("serves this load balancer"),
+            Self::Full => f.write_str("all addresses are taken"),
+            Self::OthersFirst { waiting } => {
+                write!(
+                    f,
+                    "{waiting} older load balancers wait for its free addresses"
+                )
+            }
+            Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
+            Self::Missing => f.write_str("does not exist"),
+            Self::Outranked { by, priority, than } if priority < than => {
+                write!(f, "priority {priority} is lower than {than} of {by}")
+            }
+            Self::Outranked { by, priority, .. } => {
+                write!(
+                    f,
+                    "{by} has priority {priority} too and comes first by name"
+                )
+            }
+            Self::GlobalUnused { matched } => write!(f, "is global, but {matched} matches"),
+            Self::LooseUnused { chosen } => {
+                write!(
+                    f,
+                    "matches only loosely, and {chosen} is chosen before that"
+                )
+            }
+            Self::OtherNamed { named } => write!(f, "spec.ipPool names {named}"),
+            Self::NetworkDiffers { pool, required } => {
+                write!(f, "network is {pool:?}, required is {required:?}")
+            }
+            Self::NoScope => f.write_str("has no scope"),
+            Self::NoTupleMatches { tuples: 1 } => f.write_str("its scope does not match"),
+            Self::NoTupleMatches { tuples } => write!(f, "none of its {tuples} scopes matches"),
+        }
+    }
+}
+
+/// The verdict on one pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolVerdict {
+    /// The pool.
+    pub pool: PoolName,
+    /// Why it serves or does not.
+    pub verdict: Verdict,
+}
+
+/// Judges every pool: the chosen one first, those that nearly matched next.
+///
+/// Whether the chosen pool has an address free is not known here; the ledger says so.
+pub fn explain<'a>(
+    pools: impl IntoIterator<Item = (&'a str, &'a Selector)>,
+    requirement: &Requirement,
+    workload: Workload,
+) -> Vec<PoolVerdict> {
+    let pools: Vec<_> = pools.into_iter().collect();
+    let chosen = select(pools.iter().copied(), requirement, workload);
+    let chosen_pool = pools.iter().find(|(name, _)| Some(*name) == chosen);
+    let mut verdicts: Vec<_> = pools
+        .iter()
+        .map(|(name, selector)| PoolVerdict {
+            pool: PoolName::from(*name),
+            verdict: judge(name, selector, chosen_pool, requirement, workload),
+        })
+        .collect();
+    verdicts.sort_by(|a, b| (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool)));
+    verdicts
+}
+
+/// The verdict on one pool, given which was chosen.
+fn judge(
+    name: &str,
+    selector: &Selector,
+    chosen: Option<&(&str, &Selector)>,
+    requirement: &Requirement,
+    workload: Workload,
+) -> Verdict {
+    let own = fit(selector, requirement, workload);
+    if let Some((chosen_name, chosen)) = chosen
+        && own != Fit::None
+    {
+        let by = PoolName::from(*chosen_name);
+        return match (own, fit(chosen, requirement, workload)) {
+            _ if name == *chosen_name => Verdict::Serves,
+            (own, best) if own == best => Verdict::Outranked {
+                by,
+                priority: selector.priority,
+                than: chosen.priority,
+            },
+            (Fit::Global, _) => Verdict::GlobalUnused { matched: by },
+            _ => Verdict::LooseUnused { chosen: by },
+        };
+    }
+    if selector.network != requirement.network {
+        return Verdict::NetworkDiffers {
+            pool: selector.network.clone(),
+            required: requirement.network.clone(),
+        };
+    }
+    match selector.scope.len() {
+        0 => Verdict::NoScope,
+        tuples => Verdict::NoTupleMatches { tuples },
+    }
+}
+
+/// The verdicts on all pools that were looked at, with a text that stays short.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Explanation {
+    /// The most telling ones, those that came nearest first.
+    pub pools: Vec<PoolVerdict>,
+    /// How many more there were.
+    pub more: usize,
+}
+
+impl Explanation {
+    /// Pools that a condition message names; a human reads no more, and each one costs bytes in
+    /// every waiting load balancer.
+    pub const SHOWN: usize = 8;
+
+    /// Keeps the first `limit` verdicts.
+    pub fn new(mut pools: Vec<PoolVerdict>, limit: usize) -> Self {
+        let more = pools.len().saturating_sub(limit);
+        pools.truncate(limit);
+        Self { pools, more }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.pools.is_empty() {
+            return f.write_str("there are no pools");
+        }
+        for (index, PoolVerdict { pool, verdict }) in
+            self.pools.iter().take(Self::SHOWN).enumerate()
+        {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}pool {pool}: {verdict}")?;
+        }
+        match self.more + self.pools.len().saturating_sub(Self::SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! The words that the other modules share: owners, versions, times and records.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+/// Microseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Micros(pub i64);
+
+impl Micros {
+    /// Earlier than every real time.
+    pub const MIN: Self = Self(i64::MIN);
+}
+
+/// A `resourceVersion`: grows with every write of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version(pub u64);
+
+/// Name of a pool; shared, so that a record costs no copy of it.
+pub type PoolName = Arc<str>;
+
+/// Namespace and name of a load balancer, kept as the text `namespace/name` that the maps of a
+/// pool's status use.
+///
+/// The API server admits no `/` in either part, so the text is unambiguous.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OwnerId(Arc<str>);
+
+impl OwnerId {
+    /// The id of `name` in `namespace`.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// Reads `namespace/name`; both parts must be there and hold no further `/` and no blank.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (namespace, name) = text.split_once('/')?;
+        let sound = |part: &str| {
+            !part.is_empty() && !part.contains(|c: char| c == '/' || c.is_whitespace())
+        };
+        (sound(namespace) && sound(name)).then(|| Self(text.into()))
+    }
+
+    /// The part before the `/`.
+    pub fn namespace(&self) -> &str {
+        self.0
+            .split_once('/')
+            .map_or("", |(namespace, _)| namespace)
+    }
+
+    /// The part after the `/`.
+    pub fn name(&self) -> &str {
+        self.0.split_once('/').map_or("", |(_, name)| name)
+    }
+
+    /// The text `namespace/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for OwnerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The uid of an object. Any text is one; the usual UUID is kept in its 16 bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(UidRepr);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum UidRepr {
+    /// Only a text that the bytes give back letter for letter is kept this way.
+    Uuid([u8; 16]),
+    Text(Arc<str>),
+}
+
+impl Uid {
+    /// The uid written as `text`.
+    pub fn new(text: &str) -> Self {
+        Self(parse_uuid(text).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
+    }
+
+    /// Whether it is the empty text: the owner of a record taken over from a map, of which only
+    /// the name is known.
+    pub fn is_empty(&self) -> bool {
+        matches!(&self.0, UidRepr::Text(text) if text.is_empty())
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            UidRepr::Text(text) => f.write_str(text),
+            UidRepr::Uuid(bytes) => {
+                for (index, byte) in bytes.iter().enumerate() {
+                    let dash = if matches!(index, 4 | 6 | 8 | 10) {
+                        "-"
+                    } else {
+                        ""
+                    };
+                    write!(f, "{dash}{byte:02x}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+
+/// The bytes of a lower-case UUID in 8-4-4-4-12 form.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let text = text.as_bytes();
+    if text.len() != 36 {
+        return None;
+    }
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = [0; 16];
+    let mut at = 0;
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            if text[at] != b'-' {
+                return None;
+            }
+            at += 1;
+        }
+        *byte = digit(text[at])? << 4 | digit(text[at + 1])?;
+        at += 2;
+    }
+    Some(bytes)
+}
+
+/// A load balancer: the name that outlives it, and the uid that does not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Owner {
+    /// Namespace and name.
+    pub id: OwnerId,
+    /// Which of the objects that had this name one after the other.
+    pub uid: Uid,
+}
+
+impl Owner {
+    /// The load balancer `namespace/name` with this uid.
+    pub fn new(namespace: &str, name: &str, uid: &str) -> Self {
+        Self {
+            id: OwnerId::new(namespace, name),
+            uid: Uid::new(uid),
+        }
+    }
+}
+
+/// Whether a record holds its address or only remembers its last owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// The owner holds the address.
+    Bound,
+    /// History: free, but the same owner gets it back (ALC-2).
+    Released,
+}
+
+/// What an IPAllocation says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordSpec {
+    /// The address.
+    pub addr: IpAddr,
+    /// The pool it was taken from.
+    pub pool: PoolName,
+    /// Who holds it, or held it last.
+    pub owner: Owner,
+    /// Held or remembered.
+    pub phase: Phase,
+    /// When it was taken. The ledger makes these grow strictly, so they order the allocations.
+    pub bound_at: Micros,
+    /// When it was given back.
+    pub released_at: Option<Micros>,
+}
+
+/// An IPAllocation as stored: what it says and the version that says so. As an answer of the
+/// ledger: what to write, and the version that the write must carry (IPA-5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The content.
+    pub spec: RecordSpec,
+    /// The `resourceVersion`.
+    pub version: Version,
+}
+
+#[cfg(test)]
+mod tests;
