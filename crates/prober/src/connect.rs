@@ -43,4 +43,4 @@ impl Connector for TcpConnector {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

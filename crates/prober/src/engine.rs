@@ -49,7 +49,7 @@ struct Shared {
     max_in_flight: usize,
     observer: Arc<dyn Observer>,
     state: Mutex<State>,
-    /// Wakes the timer task: targets were added, there is room again, or the end.
+    /// Wakes the timer task: an earlier deadline, room in flight again, or the end.
     timer: Notify,
     /// Wakes the consumer of the edges: a group became dirty, or the end.
     dirty: Notify,
@@ -62,9 +62,40 @@ struct State {
     flights: FxHashMap<u64, AbortHandle>,
     /// Connects whose socket may be open; also those that were stopped but still run.
     in_flight: usize,
-    /// The timer task waits for room.
-    starved: bool,
+    /// What the timer task waits for.
+    pause: Pause,
     closed: bool,
+}
+
+/// What the timer task waits for between two passes.
+#[derive(Clone, Copy, Debug, Default)]
+enum Pause {
+    /// Nothing: it is in a pass, or woken already.
+    #[default]
+    No,
+    /// This deadline, the earliest when it looked; without one, for any.
+    Until(Option<Duration>),
+    /// The end of any probe in flight.
+    ForRoom,
+}
+
+impl State {
+    /// Whether the timer task has to be woken because its deadlines changed, or because there is
+    /// `room` in flight again. If so, it counts as woken.
+    fn wakes_timer(&mut self, room: bool) -> bool {
+        let wakes = match self.pause {
+            Pause::No => false,
+            Pause::Until(planned) => self
+                .registry
+                .next_deadline()
+                .is_some_and(|next| planned.is_none_or(|planned| next < planned)),
+            Pause::ForRoom => room,
+        };
+        if wakes {
+            self.pause = Pause::No;
+        }
+        wakes
+    }
 }
 
 impl Prober {
@@ -131,7 +162,6 @@ impl Prober {
         shared.change(|registry, cancelled| {
             registry.set_group(now, &group, check, targets, cancelled);
         });
-        shared.timer.notify_one();
     }
 
     /// Forgets `group`: its probes stop and an edge of it that is not delivered yet never is
@@ -248,19 +278,22 @@ impl Shared {
     /// nobody waits for any more.
     fn change(&self, change: impl FnOnce(&mut Registry, &mut Vec<u64>)) {
         let mut cancelled = Vec::new();
-        let flights: Vec<AbortHandle> = {
+        let (flights, wake): (Vec<AbortHandle>, bool) = {
             let mut state = self.state.lock();
             if state.closed {
                 return;
             }
             change(&mut state.registry, &mut cancelled);
-            cancelled
+            let flights = cancelled
                 .iter()
-                .filter_map(|number| state.flights.remove(number))
-                .collect()
+                .filter_map(|number| state.flights.remove(number));
+            (flights.collect(), state.wakes_timer(false))
         };
         for flight in flights {
             flight.abort();
+        }
+        if wake {
+            self.timer.notify_one();
         }
     }
 

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::{Shared, State};
+use super::{Pause, Shared, State};
 use crate::{
     Connector, OwnFault, ProbeResult,
     registry::{Finished, Launch, Ticket},
@@ -24,7 +24,8 @@ pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) 
     let mut started = Vec::with_capacity(BATCH);
     loop {
         let pass = Instant::now();
-        let Some(pause) = shared.take_due(&mut launches) else {
+        // A probe that ends before the wait below leaves a permit, which ends the wait at once.
+        let Ok(deadline) = shared.take_due(&mut launches) else {
             return;
         };
         for launch in launches.drain(..) {
@@ -38,20 +39,9 @@ pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) 
             started.push((launch.ticket, task.abort_handle()));
         }
         shared.keep(&mut started);
-        match pause {
-            Pause::Until(deadline) => shared.wait(deadline, &shared.timer).await,
-            Pause::ForRoom => shared.wait(None, &shared.timer).await,
-        }
+        shared.wait(deadline, &shared.timer).await;
         tokio::time::sleep_until(pass + TICK).await;
     }
-}
-
-/// What the timer task waits for between two passes, apart from a call that adds targets.
-enum Pause {
-    /// The next deadline, if there is one.
-    Until(Option<Duration>),
-    /// The end of a probe in flight.
-    ForRoom,
 }
 
 /// One probe.
@@ -69,6 +59,9 @@ async fn probe<C: Connector>(flight: Flight, connector: Arc<C>, launch: Launch) 
     };
     flight.end(result, started.elapsed());
 }
+
+/// The prober was shut down.
+struct Closed;
 
 /// A place in flight; given back when dropped.
 struct Flight {
@@ -103,28 +96,23 @@ impl Drop for Flight {
 }
 
 impl Shared {
-    /// Takes the probes that are due as far as there is room in flight. `None` after the shutdown.
-    fn take_due(&self, launches: &mut Vec<Launch>) -> Option<Pause> {
+    /// Takes the probes that are due as far as there is room in flight, and the deadline to wait
+    /// for then: none when nothing waits, or when it is for room. `Err` after the shutdown.
+    fn take_due(&self, launches: &mut Vec<Launch>) -> Result<Option<Duration>, Closed> {
         let mut state = self.state.lock();
-        let State {
-            registry,
-            in_flight,
-            starved,
-            closed,
-            ..
-        } = &mut *state;
-        if *closed {
-            return None;
+        if state.closed {
+            return Err(Closed);
         }
-        let room = self.max_in_flight.saturating_sub(*in_flight);
-        registry.launch(self.now(), room.min(BATCH), launches);
-        *in_flight += launches.len();
-        *starved = launches.len() >= room;
-        Some(if *starved {
-            Pause::ForRoom
-        } else {
-            Pause::Until(registry.next_deadline())
-        })
+        let room = self.max_in_flight.saturating_sub(state.in_flight);
+        state.registry.launch(self.now(), room.min(BATCH), launches);
+        state.in_flight += launches.len();
+        if launches.len() >= room {
+            state.pause = Pause::ForRoom;
+            return Ok(None);
+        }
+        let deadline = state.registry.next_deadline();
+        state.pause = Pause::Until(deadline);
+        Ok(deadline)
     }
 
     /// Remembers how to stop the probes just started, and stops those that nobody waits for any
@@ -150,14 +138,14 @@ impl Shared {
 
     /// A probe is over, with or without a result.
     fn finish(&self, ticket: Ticket, result: ProbeResult) -> Finished {
-        let (finished, room) = {
+        let (finished, wake) = {
             let mut state = self.state.lock();
             state.in_flight = state.in_flight.saturating_sub(1);
             state.flights.remove(&ticket.number);
             let finished = state.registry.finish(self.now(), ticket, result);
-            (finished, std::mem::take(&mut state.starved))
+            (finished, state.wakes_timer(true))
         };
-        if room {
+        if wake {
             self.timer.notify_one();
         }
         if matches!(finished, Finished::Changed(_)) {

@@ -80,6 +80,8 @@ fn naive(start: bool, success: usize, failure: usize, history: &[bool]) -> bool 
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn hc_1_verdict_is_that_of_the_naive_model(
         start: bool,

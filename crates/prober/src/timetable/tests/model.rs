@@ -65,7 +65,7 @@ impl Key {
             .last()
             .unwrap();
         let following = slot + self.period;
-        let slow = now - started >= self.period;
+        let slow = now >= started + self.period;
         self.next = if following >= now {
             following
         } else if slow {
@@ -204,11 +204,13 @@ prop_state_machine! {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// With probes shorter than their period and a timer that comes often, each key has exactly
     /// one probe per slot, at most one pass of the timer late.
     #[test]
     fn hc_every_target_is_probed_exactly_once_per_period(
-        keys in prop::collection::vec((1_u64..6, any::<u64>(), 0_u64..5000, 1_u64..950), 1..40),
+        keys in prop::collection::vec((1_u64..6, any::<u64>(), 0_u64..5000, 1_u64..900), 1..40),
         tick in 1_u64..50,
     ) {
         let mut table = Timetable::new();
@@ -249,8 +251,8 @@ proptest! {
                 let slot = first[index] + Duration::from_secs(*period) * round;
                 prop_assert!(*start >= slot && *start < slot + ms(tick), "{start:?} for {slot:?}");
             }
-            let last = ms(end) - ms(tick);
-            let slots = (0..)
+            let last = ms(end - tick);
+            let slots = (0_u32..40)
                 .map(|round| first[index] + Duration::from_secs(*period) * round)
                 .take_while(|slot| *slot <= last)
                 .count();
