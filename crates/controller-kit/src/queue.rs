@@ -29,6 +29,7 @@ struct Inner<K> {
 pub struct Queue<K> {
     inner: Mutex<Inner<K>>,
     changed: Notify,
+    ended: Notify,
 }
 
 impl<K> Default for Queue<K> {
@@ -43,6 +44,7 @@ impl<K> Default for Queue<K> {
                 closed: false,
             }),
             changed: Notify::new(),
+            ended: Notify::new(),
         }
     }
 }
@@ -130,10 +132,22 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         inner.ready.is_empty() && inner.working.is_empty()
     }
 
+    /// Waits until the queue is closed.
+    pub async fn closed(&self) {
+        loop {
+            let changed = self.ended.notified();
+            if self.inner.lock().closed {
+                return;
+            }
+            changed.await;
+        }
+    }
+
     /// Ends the queue: every present and future [`Queue::next`] answers `None`.
     pub fn close(&self) {
         self.inner.lock().closed = true;
         self.changed.notify_one();
+        self.ended.notify_waiters();
     }
 }
 

@@ -94,6 +94,16 @@ impl<V> Store<V> {
             .collect()
     }
 
+    /// Whether any object of a namespace is so.
+    pub fn any_in_namespace(&self, namespace: &str, is_so: impl Fn(&V) -> bool) -> bool {
+        let inner = self.inner.read();
+        inner
+            .entries
+            .range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded))
+            .take_while(|(key, _)| &*key.namespace == namespace)
+            .any(|(_, entry)| is_so(&entry.value))
+    }
+
     /// All objects, by namespace and name.
     pub fn all(&self) -> Vec<(Key, Arc<V>)> {
         let inner = self.inner.read();
@@ -142,7 +152,9 @@ impl<V> Store<V> {
             version,
             value: Arc::new(value),
         };
-        Some(News { old: inner.entries.insert(key.clone(), entry).map(|e| e.value) })
+        Some(News {
+            old: inner.entries.insert(key.clone(), entry).map(|e| e.value),
+        })
     }
 
     /// Drops an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
@@ -170,7 +182,9 @@ impl<V> Store<V> {
             version,
             value: Arc::new(value),
         };
-        Some(News { old: inner.entries.insert(key.clone(), entry).map(|e| e.value) })
+        Some(News {
+            old: inner.entries.insert(key.clone(), entry).map(|e| e.value),
+        })
     }
 
     /// Takes in a deletion from the watch.
@@ -225,7 +239,10 @@ mod tests {
     #[test]
     fn an_older_copy_never_replaces_a_newer_one() {
         let store = Store::default();
-        assert_eq!(store.watched(&key("a"), Version(5), 5), Some(News { old: None }));
+        assert_eq!(
+            store.watched(&key("a"), Version(5), 5),
+            Some(News { old: None })
+        );
         assert_eq!(
             store.written(&key("a"), Version(7), 7),
             Some(Some(Arc::new(5)))

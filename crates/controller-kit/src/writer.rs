@@ -153,14 +153,26 @@ impl Writer {
             .await
     }
 
-    /// Deletes the object in that version and no other (IPA-5); a version is never used twice, so it tells the
-    /// individual object too.
-    pub async fn delete<K>(
+    /// Applies a JSON patch (RFC 6902), which is to set `metadata.resourceVersion` to the version that it was decided
+    /// from (IPA-5).
+    pub async fn patch_json<K>(
         &self,
         api: &Api<K>,
         name: &str,
-        version: &str,
-    ) -> Result<(), WriteError>
+        operations: Value,
+    ) -> Result<K, WriteError>
+    where
+        K: Clone + DeserializeOwned + Debug,
+    {
+        let patch: json_patch::Patch = serde_json::from_value(operations)
+            .map_err(|error| WriteError::Refused(format!("not a JSON patch: {error}")))?;
+        self.fenced(api.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch)))
+            .await
+    }
+
+    /// Deletes the object in that version and no other (IPA-5); a version is never used twice, so it tells the
+    /// individual object too.
+    pub async fn delete<K>(&self, api: &Api<K>, name: &str, version: &str) -> Result<(), WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Resource,
     {

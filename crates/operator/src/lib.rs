@@ -1,1 +1,26 @@
-//! The host operator: LoadBalancer and IPPool objects in, addresses, Services, EndpointSlices and health checks out.
+//! The host operator: LoadBalancer and IPPool objects in; addresses, Services, EndpointSlices and health checks out.
+//!
+//! A reconcile is a pipeline: what is observed (copies from the stores) is checked into types that cannot be wrong
+//! ([`spec`]), turned into the objects that should exist ([`backends`], [`build`], [`status`]; all of it pure), and
+//! applied by writing the differences ([`reconcile`], [`address`], [`release`], [`pools`]).
+
+pub mod address;
+pub mod app;
+pub mod args;
+pub mod backends;
+pub mod build;
+pub mod export;
+pub mod guests;
+pub mod handlers;
+pub mod hub;
+pub mod lead;
+pub mod legacy;
+pub mod metrics;
+pub mod objects;
+pub mod pools;
+pub mod reconcile;
+pub mod release;
+pub mod spec;
+pub mod start;
+pub mod status;
+pub mod time;

@@ -1,0 +1,211 @@
+//! From what the ledger proposes to what the API server has decided (section 6).
+//!
+//! The ledger proposes an address; creating the object that is named after it decides. Whoever comes second is refused
+//! by the API server, reads what is there, and asks the ledger again (ALC-8).
+
+use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
+use harvester_lb_controller_kit::Version;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_ipam::{Decision, Grant, Lost, Record, RecordSpec, Request, addr};
+use kube::api::ObjectMeta;
+use serde_json::json;
+use tracing::{debug, info};
+
+use crate::hub::Hub;
+use crate::{objects, time};
+
+/// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
+/// one more address that is taken; a process that meets more than this is better off behind the others.
+const ROUNDS: usize = 16;
+
+/// What came of asking for an address.
+#[derive(Debug)]
+pub enum Acquired {
+    /// The record is there.
+    Granted {
+        /// The address.
+        grant: Grant,
+        /// Further records of this load balancer, to be released once nothing shows their addresses.
+        surplus: Vec<Record>,
+    },
+    /// There is none; the ledger has enrolled the load balancer.
+    Waiting {
+        /// The condition's reason.
+        reason: &'static str,
+        /// Which pools were looked at, and why each did not serve.
+        message: String,
+        /// An address that the status names and that is not this load balancer's.
+        lost: Option<Lost>,
+        /// As above.
+        surplus: Vec<Record>,
+    },
+}
+
+/// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
+pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
+    for _ in 0..ROUNDS {
+        let now = time::now();
+        let Some(decision) = hub.lead(|lead| lead.ledger.decide(request, now)) else {
+            return Err(WriteError::Fenced);
+        };
+        match decision {
+            Decision::Held { grant, surplus } => return Ok(Acquired::Granted { grant, surplus }),
+            Decision::Adopt {
+                grant,
+                record,
+                surplus,
+            } => {
+                info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
+                if write(hub, &record.spec, Some(record.version)).await? {
+                    return Ok(Acquired::Granted { grant, surplus });
+                }
+            }
+            Decision::Take {
+                grant,
+                spec,
+                over,
+                why,
+                surplus,
+                stale,
+            } => {
+                for record in stale {
+                    remove(hub, &record).await?;
+                }
+                if write(hub, &spec, over).await? {
+                    info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
+                    return Ok(Acquired::Granted { grant, surplus });
+                }
+            }
+            Decision::Wait {
+                reason,
+                explanation,
+                lost,
+                surplus,
+            } => {
+                return Ok(Acquired::Waiting {
+                    reason: reason.as_str(),
+                    message: explanation.to_string(),
+                    lost,
+                    surplus,
+                });
+            }
+        }
+        hub.metrics.allocation_conflicts.inc();
+    }
+    Err(WriteError::Conflict(format!(
+        "{ROUNDS} addresses in a row were taken by somebody else"
+    )))
+}
+
+/// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
+/// what is there instead.
+async fn write(
+    hub: &Hub,
+    spec: &RecordSpec,
+    over: Option<harvester_lb_ipam::Version>,
+) -> Result<bool, WriteError> {
+    let api = hub.allocation_api();
+    let name = addr::record_name(spec.addr);
+    let written = match over {
+        None => {
+            let object = IPAllocation {
+                metadata: ObjectMeta {
+                    name: Some(name.clone()),
+                    ..ObjectMeta::default()
+                },
+                spec: objects::allocation_spec(spec),
+            };
+            hub.writer.create(&api, &object).await
+        }
+        Some(version) => {
+            hub.writer
+                .patch(&api, &name, &version.0.to_string(), spec_patch(spec))
+                .await
+        }
+    };
+    match written {
+        Ok(object) => {
+            hub.learn_allocation(&name, Some(object), Version::default());
+            Ok(true)
+        }
+        Err(WriteError::AlreadyExists(_) | WriteError::Conflict(_) | WriteError::NotFound(_)) => {
+            debug!(record = name, "somebody else was faster");
+            refresh(hub, &name, over.map_or(Version(u64::MAX), |v| Version(v.0))).await?;
+            Ok(false)
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// All fields of a record, those that are not set as `null`, so that a merge leaves nothing of the record before.
+fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
+    let spec = objects::allocation_spec(spec);
+    json!({ "spec": {
+        "address": spec.address,
+        "pool": spec.pool,
+        "owner": spec.owner,
+        "phase": spec.phase,
+        "boundAt": spec.bound_at,
+        "releasedAt": spec.released_at,
+    }})
+}
+
+/// Reads a record live and tells the ledger.
+pub async fn refresh(hub: &Hub, name: &str, known: Version) -> Result<(), WriteError> {
+    let object = hub.writer.get(&hub.allocation_api(), name).await;
+    hub.learn_allocation(name, object?, known);
+    Ok(())
+}
+
+/// Writes a record as released (REL-1). Answers whether it is; if not, somebody else has written it meanwhile, and the
+/// ledger has learned what.
+pub async fn release(hub: &Hub, record: &Record) -> Result<bool, WriteError> {
+    let released = write(hub, &record.spec, Some(record.version)).await?;
+    if released {
+        info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
+    }
+    Ok(released)
+}
+
+/// Deletes a record of the past.
+pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
+    let name = addr::record_name(record.spec.addr);
+    let version = record.version.0;
+    match hub
+        .writer
+        .delete(&hub.allocation_api(), &name, &version.to_string())
+        .await
+    {
+        Ok(()) | Err(WriteError::NotFound(_)) => {
+            hub.learn_allocation(&name, None, Version(version));
+            Ok(())
+        }
+        Err(WriteError::Conflict(_)) => refresh(hub, &name, Version(version)).await,
+        Err(other) => Err(other),
+    }
+}
+
+/// `status.allocatedAddress` of a granted address (ALC-6). What the pool cannot tell any more is kept as it was
+/// (IPA-7).
+pub fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
+    let ip = grant.addr.to_string();
+    let before = lb
+        .status
+        .as_ref()
+        .and_then(|s| s.allocated_address.as_ref())
+        .filter(|a| a.ip.as_deref() == Some(&*ip));
+    if grant.mask.is_none()
+        && let Some(before) = before
+    {
+        return AllocatedAddress {
+            ip_pool: Some(grant.pool.to_string()),
+            ..before.clone()
+        };
+    }
+    AllocatedAddress {
+        ip_pool: Some(grant.pool.to_string()),
+        ip: Some(ip),
+        mask: grant.mask.clone(),
+        gateway: grant.gateway.map(|g| g.to_string()),
+    }
+}

@@ -1,0 +1,586 @@
+//! Wiring: from flags to running controllers, and back down again in order.
+//!
+//! There are two runtimes. The main one runs watches, reconciles, the Lease and the admin port; the other runs the
+//! health checks, so that neither waits for the other.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use harvester_lb_controller_kit::admin::{self, Readiness};
+use harvester_lb_controller_kit::client::{self, Clients};
+use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
+use harvester_lb_controller_kit::preflight::{self, Need};
+use harvester_lb_controller_kit::queue::Queue;
+use harvester_lb_controller_kit::telemetry;
+use harvester_lb_controller_kit::watch;
+use harvester_lb_controller_kit::writer::{WriteError, Writer};
+use harvester_lb_prober::{Edges, Prober, Settings};
+use kube::Client;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parking_lot::RwLock;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::args::Args;
+use crate::hub::{BACKOFF, Hub, Stores};
+use crate::metrics::{Metrics, ProbeMetrics};
+use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use crate::reconcile::Next;
+use crate::{guests, handlers, legacy, pools, reconcile, start};
+
+/// Longest wait for something that the cluster lacks, before it is asked again.
+const PREFLIGHT_PAUSE: Duration = Duration::from_secs(5);
+/// Longest time to bring the pools' maps up to date at the end.
+const FLUSH_LIMIT: Duration = Duration::from_secs(8);
+/// Workers for pools; a write of a large map takes its time.
+const POOL_WORKERS: usize = 2;
+
+/// What the operator uses of the cluster.
+pub const NEEDS: &[Need] = &[
+    need(
+        "loadbalancer.harvesterhci.io",
+        "v1beta1",
+        "loadbalancers",
+        &["get", "list", "watch", "patch", "delete"],
+    ),
+    need(
+        "loadbalancer.harvesterhci.io",
+        "v1beta1",
+        "ippools",
+        &["get", "list", "watch", "patch"],
+    ),
+    need(
+        "loadbalancer.harvesterhci.io",
+        "v1beta1",
+        "ipallocations",
+        &["get", "list", "watch", "create", "patch", "delete"],
+    ),
+    need(
+        "",
+        "v1",
+        "services",
+        &["get", "list", "watch", "create", "patch", "delete"],
+    ),
+    need(
+        "discovery.k8s.io",
+        "v1",
+        "endpointslices",
+        &["get", "list", "watch", "create", "patch", "delete"],
+    ),
+    need(
+        "kubevirt.io",
+        "v1",
+        "virtualmachines",
+        &["list", "watch", "patch"],
+    ),
+    need(
+        "kubevirt.io",
+        "v1",
+        "virtualmachineinstances",
+        &["list", "watch", "patch"],
+    ),
+    need("events.k8s.io", "v1", "events", &["create"]),
+    Need {
+        namespace: Some("kube-system"),
+        ..need(
+            "coordination.k8s.io",
+            "v1",
+            "leases",
+            &["get", "create", "update"],
+        )
+    },
+];
+
+const fn need(
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+) -> Need {
+    Need {
+        group,
+        version,
+        resource,
+        verbs,
+        namespace: None,
+    }
+}
+
+/// Starts the log and the main runtime, and runs a program on it.
+pub fn block_on(
+    args: &Args,
+    program: impl for<'a> FnOnce(&'a Args) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>,
+) -> anyhow::Result<()> {
+    telemetry::init(&args.loglevel)?;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("main")
+        .enable_all()
+        .build()
+        .context("the main runtime cannot be started")?;
+    let outcome = runtime.block_on(program(args));
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+/// What is still waited for, for `/readyz`.
+#[derive(Default)]
+struct Progress {
+    missing: RwLock<Vec<String>>,
+    hub: RwLock<Option<Arc<Hub>>>,
+}
+
+impl Readiness for Progress {
+    /// Ready once everything has been listed, on a standby too (OPS-1).
+    fn waiting_for(&self) -> Vec<String> {
+        let missing = self.missing.read();
+        if !missing.is_empty() {
+            return missing.clone();
+        }
+        match &*self.hub.read() {
+            None => vec!["the API server is being asked for kinds and rights".to_owned()],
+            Some(hub) => hub
+                .stores
+                .unsynced()
+                .into_iter()
+                .map(|kind| format!("{kind} are being listed"))
+                .collect(),
+        }
+    }
+}
+
+/// Runs the controllers until SIGTERM or SIGINT, or until leadership is lost.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let host = nix::unistd::gethostname().context("this host has no name")?;
+    let lease = args.lease(&host.to_string_lossy());
+    lease.check().map_err(|why| anyhow::anyhow!(why))?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        identity = lease.identity,
+        "starting"
+    );
+
+    let stop = CancellationToken::new();
+    tokio::spawn(signals(stop.clone()));
+    let metrics = Arc::new(Metrics::new()?);
+    let progress = Arc::new(Progress::default());
+    let (listener, address) = admin::bind(args.admin_address).await?;
+    info!(%address, "admin port");
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    // The admin port outlives the work, so that the end can be watched too.
+    let admin_stop = CancellationToken::new();
+    tasks.spawn(admin::serve(
+        listener,
+        metrics.registry(),
+        Arc::clone(&progress) as Arc<dyn Readiness>,
+        admin_stop.clone(),
+    ));
+
+    let observer: Arc<dyn client::RequestObserver> = Arc::clone(&metrics) as _;
+    let clients = client::connect(observer).await?;
+    if preflight(&clients.write, &progress, &stop).await.is_none() {
+        return Ok(());
+    }
+
+    let leadership = Arc::new(Leadership::default());
+    let (probe_runtime, prober, edges) = start_prober(&metrics)?;
+    let (events, events_task) = Events::new(
+        clients.write.clone(),
+        harvester_lb_api::keys::MANAGER,
+        lease.identity.clone(),
+    );
+    tasks.spawn(async {
+        events_task.await;
+        Ok(())
+    });
+    let hub = Arc::new(Hub::new(
+        Stores::default(),
+        Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),
+        events,
+        prober,
+        Arc::clone(&metrics),
+        Arc::clone(&leadership),
+    ));
+    metrics.watch_sizes(&hub, args.backend_metrics_limit)?;
+    *progress.hub.write() = Some(Arc::clone(&hub));
+    spawn_watches(&hub, &clients, &mut tasks);
+
+    let mut candidate = Candidate::new(clients.write.clone(), lease, Arc::clone(&leadership));
+    let outcome = tokio::select! {
+        outcome = work(&hub, args.workers(), edges, &mut candidate, &stop) => outcome,
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
+        },
+    };
+    hub.prober.shutdown();
+    candidate.release().await;
+    admin_stop.cancel();
+    probe_runtime.shutdown_background();
+    outcome
+}
+
+/// Waits for the stores, then for leadership, then works until the end of either.
+async fn work(
+    hub: &Arc<Hub>,
+    workers: usize,
+    edges: Edges,
+    candidate: &mut Candidate,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    while !hub.stores.unsynced().is_empty() {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+    info!("everything is listed");
+    if candidate.acquire(stop).await.is_none() {
+        return Ok(());
+    }
+    let mut workers_set = JoinSet::new();
+    let started = tokio::select! {
+        end = candidate.hold(stop) => Err(end),
+        () = begin(hub) => Ok(()),
+    };
+    let end = if let Err(end) = started {
+        end
+    } else {
+        spawn_workers(hub, workers, edges, &mut workers_set);
+        tokio::select! {
+            end = candidate.hold(stop) => end,
+            ended = workers_set.join_next() => bail!("a worker of this process ended: {ended:?}"),
+        }
+    };
+    if end == End::Lost {
+        // What was decided under the old Lease must not be finished under a new one: start afresh.
+        bail!("leadership is lost; this process ends, so that it can start again as a standby");
+    }
+    info!("stopping");
+    hub.queues.lbs.close();
+    hub.queues.guests.close();
+    hub.queues.legacy.close();
+    hub.queues.pools.close();
+    let finish = async {
+        while workers_set.join_next().await.is_some() {}
+        pools::flush(hub).await;
+    };
+    // Renewal goes on meanwhile: the maps are written under a Lease that holds.
+    let never = CancellationToken::new();
+    tokio::select! {
+        done = tokio::time::timeout(FLUSH_LIMIT, finish) => {
+            if done.is_err() {
+                warn!("not everything could be written in time; the next leader does it");
+            }
+        }
+        _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
+    }
+    Ok(())
+}
+
+async fn begin(hub: &Hub) {
+    let mut failures = 0;
+    while let Err(error) = start::begin(hub).await {
+        failures += 1;
+        warn!(%error, "what is there could not be taken over yet, trying again");
+        tokio::time::sleep(BACKOFF.delay(failures, fastrand::f64())).await;
+    }
+}
+
+async fn preflight(client: &Client, progress: &Progress, stop: &CancellationToken) -> Option<()> {
+    let mut said = Vec::new();
+    loop {
+        match preflight::check(client, NEEDS).await {
+            Ok(missing) if missing.is_empty() => {
+                progress.missing.write().clear();
+                return Some(());
+            }
+            Ok(missing) => {
+                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                if said != missing {
+                    for what in &missing {
+                        error!(what, "the cluster lacks something that this program needs");
+                    }
+                    said.clone_from(&missing);
+                }
+                *progress.missing.write() = missing;
+            }
+            Err(error) => {
+                warn!(%error, "kinds and rights cannot be checked yet");
+                *progress.missing.write() = vec![error.to_string()];
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(PREFLIGHT_PAUSE) => {}
+        }
+    }
+}
+
+/// The prober on a runtime of its own, with as many descriptors as this process may have.
+fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edges)> {
+    let files = raise_file_limit();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("probes")
+        .enable_all()
+        .build()
+        .context("the prober's runtime cannot be started")?;
+    let guard = runtime.enter();
+    let (prober, edges) = Prober::start(
+        Settings::for_file_limit(files),
+        Arc::new(ProbeMetrics::new(metrics)),
+    );
+    drop(guard);
+    Ok((runtime, prober, edges))
+}
+
+fn raise_file_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 1024;
+    };
+    let limit = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        hard
+    } else {
+        soft
+    };
+    debug!(limit, "open files");
+    limit
+}
+
+fn spawn_watches(hub: &Arc<Hub>, clients: &Clients, tasks: &mut JoinSet<anyhow::Result<()>>) {
+    macro_rules! watch {
+        ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:path) => {{
+            let errors = hub.metrics.watch_errors.with_label_values(&[$kind]);
+            let handler_hub = Arc::clone(hub);
+            let watching = watch::run(
+                clients.watch.clone(),
+                watch::config($selector),
+                Arc::clone(&hub.stores.$store),
+                $convert,
+                move |key, change| $handler(&handler_hub, key, &change),
+                move || errors.inc(),
+            );
+            tasks.spawn(async move {
+                watching.await;
+                bail!(concat!("the watch of ", $kind, " ended"))
+            });
+        }};
+    }
+    let ours = format!("{}=true", harvester_lb_api::keys::LABEL_SERVICELB);
+    watch!(
+        "LoadBalancer",
+        lbs,
+        None,
+        |d| Some(Lb::from_watch(d)),
+        handlers::lb_changed
+    );
+    watch!(
+        "IPPool",
+        pools,
+        None,
+        |d| Some(Pool::from_watch(d)),
+        handlers::pool_changed
+    );
+    watch!(
+        "IPAllocation",
+        allocations,
+        None,
+        |d| Some(Allocation::from_watch(d)),
+        handlers::allocation_changed
+    );
+    watch!(
+        "Service",
+        services,
+        None,
+        objects::service,
+        handlers::service_changed
+    );
+    watch!(
+        "EndpointSlice",
+        slices,
+        Some(&ours),
+        objects::slice,
+        handlers::slice_changed
+    );
+    watch!(
+        "VirtualMachineInstance",
+        vmis,
+        None,
+        |d| Some(Vmi::from_watch(d)),
+        handlers::vmi_changed
+    );
+    watch!(
+        "VirtualMachine",
+        vms,
+        None,
+        |d| Some(Vm::from_watch(d)),
+        handlers::vm_changed
+    );
+}
+
+fn spawn_workers(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
+    for _ in 0..workers {
+        let hub = Arc::clone(hub);
+        set.spawn(async move {
+            while let Some(key) = hub.queues.lbs.next().await {
+                // On the heap: the state of a reconcile is large, and most workers have none.
+                let work = Box::pin(reconcile::reconcile(&hub, &key));
+                let outcome = timed(&hub, "LoadBalancer", work).await;
+                match outcome {
+                    Ok(Next::Event) => hub.lb_failures.forget(&key),
+                    Ok(Next::Recheck) => {
+                        hub.lb_failures.forget(&key);
+                        hub.queues.lbs.add_after(key.clone(), Next::recheck_delay());
+                    }
+                    outcome => {
+                        if let Some(delay) = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer")
+                        {
+                            hub.queues.lbs.add_after(key.clone(), delay);
+                        }
+                    }
+                }
+                hub.queues.lbs.done(&key);
+            }
+        });
+    }
+    for _ in 0..POOL_WORKERS {
+        let hub = Arc::clone(hub);
+        set.spawn(async move {
+            while let Some(name) = hub.queues.pools.next().await {
+                match timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await {
+                    Ok(Next::Event | Next::Recheck) => hub.pool_failures.forget(&name),
+                    outcome => {
+                        if let Some(delay) = retry(&hub.pool_failures, &name, &outcome, "IPPool") {
+                            hub.queues.pools.add_after(name.clone(), delay);
+                        }
+                    }
+                }
+                hub.queues.pools.done(&name);
+            }
+        });
+    }
+    let guests_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let hub = guests_hub;
+        drain(&hub.queues.guests, |cluster| {
+            let hub = &hub;
+            async move { timed(hub, "GuestCluster", guests::reconcile(hub, &cluster)).await }
+        })
+        .await;
+    });
+    let legacy_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let hub = legacy_hub;
+        drain(&hub.queues.legacy, |(kind, key)| {
+            let hub = &hub;
+            async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
+        })
+        .await;
+    });
+    let edges_hub = Arc::clone(hub);
+    set.spawn(async move {
+        loop {
+            tokio::select! {
+                groups = edges.next() => {
+                    let Some(groups) = groups else { return };
+                    for group in groups {
+                        if let Some((namespace, name)) = group.split_once('/') {
+                            let key = harvester_lb_controller_kit::Key::new(namespace, name);
+                            edges_hub.queues.lbs.add(key);
+                        }
+                    }
+                }
+                () = edges_hub.queues.lbs.closed() => return,
+            }
+        }
+    });
+}
+
+/// Works through a queue of rare things; what failed comes back after ten seconds.
+async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
+where
+    K: Clone + Eq + std::hash::Hash + Ord,
+    F: Future<Output = Result<Next, WriteError>>,
+{
+    while let Some(key) = queue.next().await {
+        match work(key.clone()).await {
+            Ok(Next::Event | Next::Recheck) => {}
+            Ok(Next::Backoff) => queue.add_after(key.clone(), Duration::from_secs(10)),
+            Err(error) => {
+                warn!(%error, "trying again in a while");
+                queue.add_after(key.clone(), Duration::from_secs(10));
+            }
+        }
+        queue.done(&key);
+    }
+}
+
+async fn timed<T>(
+    hub: &Hub,
+    kind: &str,
+    work: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
+    let started = Instant::now();
+    let outcome = work.await;
+    hub.metrics
+        .reconcile_duration
+        .with_label_values(&[kind])
+        .observe(started.elapsed().as_secs_f64());
+    if outcome.as_ref().is_err_and(|e| !reconcile::is_stale(e)) {
+        hub.metrics
+            .reconcile_errors
+            .with_label_values(&[kind])
+            .inc();
+    }
+    outcome
+}
+
+/// When to try again what did not work. A copy that was old has been read anew by now: at once, unless that goes on.
+fn retry<K: Clone + Eq + std::hash::Hash + std::fmt::Display>(
+    failures: &harvester_lb_controller_kit::backoff::Failures<K>,
+    key: &K,
+    outcome: &Result<Next, WriteError>,
+    kind: &str,
+) -> Option<Duration> {
+    match outcome {
+        Ok(_) => Some(failures.failed(key.clone())),
+        Err(WriteError::Fenced) => None,
+        Err(error) if reconcile::is_stale(error) => {
+            debug!(kind, object = %key, %error, "deciding again");
+            let delay = failures.failed(key.clone());
+            Some(if delay <= BACKOFF.base {
+                Duration::ZERO
+            } else {
+                delay
+            })
+        }
+        Err(error) => {
+            let delay = failures.failed(key.clone());
+            warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
+            Some(delay)
+        }
+    }
+}
+
+async fn signals(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        error!("signals cannot be caught");
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+}

@@ -1,0 +1,170 @@
+//! Flags and environment (section 1).
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use harvester_lb_api::keys;
+use harvester_lb_controller_kit::lease;
+
+/// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
+const MIN_WORKERS: usize = 16;
+
+/// Stable addresses in front of virtual machines and of the Services of guest clusters on Harvester.
+#[derive(Debug, Parser)]
+#[command(name = "harvester-load-balancer", version, about)]
+pub struct Args {
+    /// What to do; without a subcommand: run the controllers.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Level of the log: error, warn, info, debug, trace, or a filter such as `info,kube=debug`.
+    #[arg(long, env = "LOGLEVEL", default_value = "info", global = true)]
+    pub loglevel: String,
+    /// How many load balancers are worked on at a time; at least 16 are.
+    #[arg(long, env = "THREADINESS", default_value_t = MIN_WORKERS)]
+    pub threadiness: usize,
+    /// Address of the admin port: /healthz, /readyz, /metrics.
+    #[arg(long, env = "ADMIN_ADDRESS", default_value = "0.0.0.0:8081")]
+    pub admin_address: SocketAddr,
+    /// Who leases addresses for load balancers with `ipam: dhcp`.
+    #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip)]
+    pub dhcp_mode: DhcpMode,
+    /// How many backends get a series of their own in the metrics.
+    #[arg(long, env = "BACKEND_METRICS_LIMIT", default_value_t = 2000)]
+    pub backend_metrics_limit: usize,
+    /// How long the leader's Lease stands without renewal.
+    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration)]
+    pub lease_duration: Duration,
+    /// For how long the leader works on after its last renewal.
+    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration)]
+    pub lease_renew_deadline: Duration,
+    /// Time between two tries to get or renew the Lease.
+    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration)]
+    pub lease_retry_period: Duration,
+    /// Uid of this pod, by which it takes over from a dead predecessor in the same pod at once.
+    #[arg(long, env = "POD_UID")]
+    pub pod_uid: Option<String>,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the CustomResourceDefinitions as YAML.
+    Crd,
+    /// Write every pool's address maps in full, so that the Go operator can take over.
+    Export,
+}
+
+/// Who leases addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DhcpMode {
+    /// kube-vip, told by a Service with the address 0.0.0.0.
+    KubeVip,
+}
+
+impl Args {
+    /// How many workers reconcile load balancers.
+    pub fn workers(&self) -> usize {
+        self.threadiness.max(MIN_WORKERS)
+    }
+
+    /// Who this process is to the Lease: the host's name, and the pod's uid or else something random, because two
+    /// processes on one host must not take each other for themselves.
+    pub fn identity(&self, host: &str) -> String {
+        match self.pod_uid.as_deref().filter(|uid| !uid.is_empty()) {
+            Some(uid) => format!("{host}_{uid}"),
+            None => format!("{host}_{:016x}", fastrand::u64(..)),
+        }
+    }
+
+    /// The settings of the Lease.
+    pub fn lease(&self, host: &str) -> lease::Settings {
+        lease::Settings {
+            namespace: keys::LEASE_NAMESPACE.to_owned(),
+            name: keys::LEASE_NAME.to_owned(),
+            identity: self.identity(host),
+            duration: self.lease_duration,
+            renew_deadline: self.lease_renew_deadline,
+            retry: self.lease_retry_period,
+        }
+    }
+}
+
+/// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = &text[number.len()..];
+    let value: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no duration; write it like 15s, 500ms or 2m"))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(value)),
+        "s" | "" => Ok(Duration::from_secs(value)),
+        "m" => Ok(Duration::from_secs(value.saturating_mul(60))),
+        _ => Err(format!(
+            "{text:?} has the unknown unit {unit:?}; use ms, s or m"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(args: &[&str]) -> Args {
+        Args::try_parse_from(std::iter::once("harvester-load-balancer").chain(args.iter().copied()))
+            .unwrap()
+    }
+
+    #[test]
+    fn section_1_defaults() {
+        let args = parse(&[]);
+        assert_eq!(args.loglevel, "info");
+        assert_eq!(args.workers(), 16);
+        assert_eq!(args.admin_address.port(), 8081);
+        assert_eq!(args.dhcp_mode, DhcpMode::KubeVip);
+        let lease = args.lease("host");
+        assert_eq!(
+            (lease.namespace.as_str(), lease.name.as_str()),
+            ("kube-system", "harvester-load-balancer")
+        );
+        assert_eq!(
+            (lease.duration, lease.renew_deadline, lease.retry),
+            (
+                Duration::from_secs(15),
+                Duration::from_secs(10),
+                Duration::from_secs(2)
+            )
+        );
+        assert!(lease.check().is_ok());
+    }
+
+    #[test]
+    fn section_1_threadiness_is_at_least_16() {
+        assert_eq!(parse(&["--threadiness", "4"]).workers(), 16);
+        assert_eq!(parse(&["--threadiness", "40"]).workers(), 40);
+    }
+
+    #[test]
+    fn section_1_identity() {
+        assert_eq!(parse(&["--pod-uid", "u1"]).identity("host"), "host_u1");
+        let args = parse(&[]);
+        assert_ne!(
+            args.identity("host"),
+            args.identity("host"),
+            "two processes on a host differ"
+        );
+        assert!(args.identity("host").starts_with("host_"));
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("7"), Ok(Duration::from_secs(7)));
+        for bad in ["", "s", "-1s", "1h", "1.5s"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Which virtual machines stand behind a load balancer, and at which address (section 8.4). Pure.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use harvester_lb_api::kubevirt::Interface;
+use harvester_lb_controller_kit::Key;
+
+use crate::objects::Vmi;
+
+/// Endpoints that one EndpointSlice takes, less one for the stand-in (EPS-2).
+pub const MAX_BACKENDS: usize = 999;
+
+/// Labels of the virtual machines behind a load balancer: every key, with one of its values (BE-1).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selector(BTreeMap<String, Vec<String>>);
+
+impl Selector {
+    /// Checks a selector: a key without values is an error (BE-1). The error names the key.
+    pub fn new(spec: Option<&BTreeMap<String, Vec<String>>>) -> Result<Self, String> {
+        let spec = spec.cloned().unwrap_or_default();
+        match spec.iter().find(|(_, values)| values.is_empty()) {
+            Some((key, _)) => Err(key.clone()),
+            None => Ok(Self(spec)),
+        }
+    }
+
+    /// Whether labels match. An empty selector matches nothing (BE-1).
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        !self.0.is_empty()
+            && self.0.iter().all(|(key, values)| {
+                labels
+                    .get(key)
+                    .is_some_and(|label| values.iter().any(|value| value == label))
+            })
+    }
+}
+
+/// A virtual machine behind a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its uid.
+    pub uid: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+}
+
+/// What a selector has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Virtual machines that match.
+    pub matched: usize,
+    /// Those with an address, by name, [`MAX_BACKENDS`] at most (REC-5).
+    pub backends: Vec<Backend>,
+    /// How many with an address were left out.
+    pub left_out: usize,
+}
+
+/// Chooses among the virtual machines of a namespace, which come in the order of their names.
+pub fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
+    let mut found = Found::default();
+    for (key, vmi) in vmis {
+        if vmi.deleting || !selector.matches(&vmi.labels) {
+            continue;
+        }
+        found.matched += 1;
+        let Some(address) = vmi.address else { continue };
+        if found.backends.len() == MAX_BACKENDS {
+            found.left_out += 1;
+            continue;
+        }
+        found.backends.push(Backend {
+            name: Arc::clone(&key.name),
+            uid: vmi.uid.clone(),
+            address,
+        });
+    }
+    found
+}
+
+/// The address of a virtual machine as a backend (BE-2): the first usable IPv4 address, looked for at the interfaces
+/// with a name (those of the spec) before the others, and at each in `ipAddress` before `ipAddresses`.
+pub fn address(interfaces: Option<&[Interface]>) -> Option<Ipv4Addr> {
+    let interfaces = interfaces.unwrap_or_default();
+    let named = |i: &&Interface| i.name.as_deref().is_some_and(|n| !n.is_empty());
+    interfaces
+        .iter()
+        .filter(named)
+        .chain(interfaces.iter().filter(|i| !named(i)))
+        .flat_map(|i| i.ip_address.iter().chain(i.ip_addresses.iter().flatten()))
+        .filter_map(|text| text.parse().ok())
+        .find(|ip| is_usable(*ip))
+}
+
+/// Whether an EndpointSlice may name the address; the API server refuses a slice with any other as a whole.
+fn is_usable(ip: Ipv4Addr) -> bool {
+    !(ip.is_unspecified() || ip.is_loopback() || ip.is_link_local() || ip.is_multicast())
+}
+
+#[cfg(test)]
+mod tests;

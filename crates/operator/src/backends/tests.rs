@@ -1,0 +1,200 @@
+use super::*;
+
+fn interface(name: Option<&str>, ip: Option<&str>, ips: &[&str]) -> Interface {
+    Interface {
+        name: name.map(Into::into),
+        ip_address: ip.map(Into::into),
+        ip_addresses: (!ips.is_empty()).then(|| ips.iter().map(|i| (*i).to_owned()).collect()),
+    }
+}
+
+fn labels(of: &[(&str, &str)]) -> BTreeMap<String, String> {
+    of.iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+fn selector(of: &[(&str, &[&str])]) -> Result<Selector, String> {
+    let map = of
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), v.iter().map(|v| (*v).to_owned()).collect()))
+        .collect();
+    Selector::new(Some(&map))
+}
+
+fn vmi(name: &str, of: &[(&str, &str)], address: Option<&str>) -> (Key, Arc<Vmi>) {
+    let vmi = Vmi {
+        uid: format!("uid-{name}"),
+        labels: labels(of),
+        deleting: false,
+        address: address.map(|a| a.parse().unwrap()),
+        finalizers_to_keep: None,
+    };
+    (Key::new("shop", name), Arc::new(vmi))
+}
+
+#[test]
+fn be_1_every_key_with_one_of_its_values() {
+    let cases: [(&[(&str, &[&str])], &[(&str, &str)], bool); 7] = [
+        (&[("app", &["web"])], &[("app", "web")], true),
+        (
+            &[("app", &["web", "api"])],
+            &[("app", "api"), ("x", "y")],
+            true,
+        ),
+        (&[("app", &["web"])], &[("app", "db")], false),
+        (&[("app", &["web"])], &[], false),
+        (
+            &[("app", &["web"]), ("zone", &["a"])],
+            &[("app", "web"), ("zone", "a")],
+            true,
+        ),
+        (
+            &[("app", &["web"]), ("zone", &["a"])],
+            &[("app", "web")],
+            false,
+        ),
+        (&[], &[("app", "web")], false),
+    ];
+    for (wanted, present, expected) in cases {
+        assert_eq!(
+            selector(wanted).unwrap().matches(&labels(present)),
+            expected,
+            "{wanted:?}"
+        );
+    }
+    assert!(
+        !Selector::new(None)
+            .unwrap()
+            .matches(&labels(&[("app", "web")]))
+    );
+}
+
+#[test]
+fn be_1_a_key_without_values_is_an_error() {
+    assert_eq!(
+        selector(&[("app", &["web"]), ("zone", &[])]),
+        Err("zone".to_owned())
+    );
+}
+
+#[test]
+fn be_1_a_machine_on_its_way_out_is_none() {
+    let wanted = selector(&[("app", &["web"])]).unwrap();
+    let (key, leaving) = vmi("a", &[("app", "web")], Some("10.0.0.1"));
+    let leaving = Arc::new(Vmi {
+        deleting: true,
+        ..Arc::into_inner(leaving).unwrap()
+    });
+    assert_eq!(find(&wanted, &[(key, leaving)]), Found::default());
+}
+
+#[test]
+fn be_2_a_machine_without_address_matches_and_is_not_listed() {
+    let wanted = selector(&[("app", &["web"])]).unwrap();
+    let found = find(
+        &wanted,
+        &[
+            vmi("a", &[("app", "web")], None),
+            vmi("b", &[("app", "web")], Some("10.0.0.2")),
+            vmi("c", &[("app", "db")], Some("10.0.0.3")),
+        ],
+    );
+    assert_eq!(found.matched, 2);
+    assert_eq!(found.backends.len(), 1);
+    assert_eq!(&*found.backends[0].name, "b");
+}
+
+#[test]
+fn be_2_the_first_usable_ipv4_of_a_named_interface() {
+    let cases: [(&str, Vec<Interface>, Option<&str>); 10] = [
+        (
+            "plain",
+            vec![interface(Some("n"), Some("10.1.1.7"), &[])],
+            Some("10.1.1.7"),
+        ),
+        (
+            "a named interface goes before an in-guest bridge",
+            vec![
+                interface(None, Some("10.42.0.1"), &[]),
+                interface(Some("n"), Some("10.1.1.7"), &[]),
+            ],
+            Some("10.1.1.7"),
+        ),
+        (
+            "IPv6 first",
+            vec![interface(
+                Some("n"),
+                Some("fd00::7"),
+                &["fd00::7", "10.1.1.7"],
+            )],
+            Some("10.1.1.7"),
+        ),
+        (
+            "an unnamed one is better than none",
+            vec![
+                interface(Some("n"), Some("fd00::7"), &[]),
+                interface(Some(""), Some("10.1.1.8"), &[]),
+            ],
+            Some("10.1.1.8"),
+        ),
+        (
+            "unusable addresses are passed over",
+            vec![interface(
+                Some("n"),
+                Some("0.0.0.0"),
+                &["127.0.0.1", "169.254.1.1", "224.0.0.1", "10.1.1.7"],
+            )],
+            Some("10.1.1.7"),
+        ),
+        (
+            "text is no address",
+            vec![interface(Some("n"), Some("10.1.1.7/24"), &["x", ""])],
+            None,
+        ),
+        (
+            "mapped IPv6 is not IPv4",
+            vec![interface(Some("n"), Some("::ffff:10.1.1.7"), &[])],
+            None,
+        ),
+        (
+            "nothing at all",
+            vec![interface(Some("n"), None, &[])],
+            None,
+        ),
+        ("no interface", vec![], None),
+        (
+            "in the order of the interfaces",
+            vec![
+                interface(Some("a"), Some("10.1.1.1"), &[]),
+                interface(Some("b"), Some("10.1.1.2"), &[]),
+            ],
+            Some("10.1.1.1"),
+        ),
+    ];
+    for (what, interfaces, expected) in cases {
+        assert_eq!(
+            address(Some(&interfaces)),
+            expected.map(|e| e.parse().unwrap()),
+            "{what}"
+        );
+    }
+    assert_eq!(address(None), None);
+}
+
+#[test]
+fn a_slice_is_never_overfilled() {
+    let wanted = selector(&[("app", &["web"])]).unwrap();
+    let all: Vec<_> = (0..1500_u32)
+        .map(|n| {
+            let ip = Ipv4Addr::from(0x0a00_0001 + n).to_string();
+            vmi(&format!("vm-{n:04}"), &[("app", "web")], Some(&ip))
+        })
+        .collect();
+    let found = find(&wanted, &all);
+    assert_eq!(
+        (found.matched, found.backends.len(), found.left_out),
+        (1500, MAX_BACKENDS, 501)
+    );
+    assert_eq!(&*found.backends[0].name, "vm-0000");
+}

@@ -1,0 +1,212 @@
+//! From changes of objects to work that is due (rule: no polling). Runs in the watches' tasks, never waits.
+//!
+//! Only a leader has work: on a standby the handlers find no leader's knowledge and leave the queues alone. What
+//! happened before leadership is read from the stores when it begins ([`crate::start`]).
+
+use std::sync::Arc;
+
+use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
+use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::watch::Change;
+use harvester_lb_ipam::{Phase, PoolName};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tracing::warn;
+
+use crate::backends::Selector;
+use crate::guests;
+use crate::hub::Hub;
+use crate::lead::Departed;
+use crate::legacy::Kind;
+use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+
+/// A load balancer was made, altered or deleted.
+pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
+    let is_leader = hub.lead(|lead| match change {
+        Change::Applied { old, new } => {
+            // A new object under an old name: the old one is gone, whatever the watch has missed.
+            if let Some(old) = old
+                && old.uid() != new.uid()
+            {
+                lead.departed.remove(key);
+            }
+        }
+        Change::Deleted { old, certain } => {
+            lead.ledger.withdraw(&objects::id(key));
+            lead.departed.insert(key.clone(), departed(old, *certain));
+        }
+    });
+    if is_leader.is_none() {
+        return;
+    }
+    if let Change::Deleted { .. } = change {
+        hub.prober.remove_group(&key.to_string());
+        hub.lb_failures.forget(key);
+    }
+    if let Change::Applied { new, .. } = change
+        && let Lb::Valid(lb) = &**new
+    {
+        guests::lb_applied(hub, lb);
+    }
+    hub.queues.lbs.add(key.clone());
+}
+
+fn departed(old: &Lb, certain: bool) -> Departed {
+    Departed {
+        uid: old.uid().to_owned(),
+        had_service: match old {
+            Lb::Valid(lb) => lb.spec.workload() == WorkloadType::Vm,
+            Lb::Invalid(..) => true,
+        },
+        certain,
+    }
+}
+
+/// A pool was made, altered or deleted.
+pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
+    hub.lead(|lead| match change {
+        Change::Applied { new, .. } => lead.set_pool(key, new),
+        Change::Deleted { .. } => lead.remove_pool(&key.name),
+    });
+    if let Change::Deleted { .. } = change {
+        let name = PoolName::from(&*key.name);
+        hub.pool_failures.forget(&name);
+        hub.pacer.forget(&name);
+    }
+    // A condition AddressOutOfPool of a load balancer comes and goes with the pool's ranges (IPA-7).
+    if let Change::Applied {
+        old: Some(old),
+        new,
+    } = change
+        && old.spec == new.spec
+    {
+        return;
+    }
+    let mut holders = Vec::new();
+    hub.stores.allocations.for_each(|_, allocation| {
+        if let Allocation::Valid(record) = allocation
+            && *record.spec.pool == *key.name
+            && record.spec.phase == Phase::Bound
+        {
+            holders.push(objects::key(&record.spec.owner.id));
+        }
+    });
+    for holder in holders {
+        hub.queues.lbs.add(holder);
+    }
+}
+
+/// A record was made, altered or deleted: by an earlier write of ours that came late, by another leader, or by hand.
+pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
+    let mut owners = Vec::new();
+    let is_leader = hub.lead(|lead| match change {
+        Change::Applied { old, new } => {
+            lead.observe_allocation(&key.name, new);
+            for allocation in [Some(new), old.as_ref()].into_iter().flatten() {
+                if let Allocation::Valid(record) = &**allocation {
+                    owners.push(objects::key(&record.spec.owner.id));
+                }
+            }
+        }
+        Change::Deleted { old, .. } => {
+            let version = match &**old {
+                Allocation::Valid(record) => {
+                    owners.push(objects::key(&record.spec.owner.id));
+                    record.version
+                }
+                Allocation::Unreadable(_) => harvester_lb_ipam::Version(u64::MAX),
+            };
+            lead.forget(&key.name, version);
+        }
+    });
+    if is_leader.is_none() {
+        return;
+    }
+    if let Change::Applied { new, .. } = change
+        && let Allocation::Unreadable(why) = &**new
+    {
+        warn!(record = %key, why, "a record cannot be read; its address is given to nobody until it is repaired or deleted");
+    }
+    for owner in owners {
+        hub.queues.lbs.add(owner);
+    }
+}
+
+/// A Service was made, altered or deleted, by whomever.
+pub fn service_changed(hub: &Hub, key: &Key, change: &Change<Service>) {
+    let shown = match change {
+        Change::Applied { new, .. } => objects::shown_addresses(new),
+        Change::Deleted { .. } => Vec::new(),
+    };
+    hub.lead(|lead| lead.ledger.set_shown(&objects::id(key), &shown));
+    queue_if_known(hub, key);
+}
+
+/// An EndpointSlice of ours was made, altered or deleted.
+pub fn slice_changed(hub: &Hub, key: &Key, _: &Change<EndpointSlice>) {
+    queue_if_known(hub, key);
+}
+
+/// Queues a load balancer that exists, or that has left something behind.
+fn queue_if_known(hub: &Hub, key: &Key) {
+    let known = hub.lead(|lead| {
+        lead.departed.contains_key(key) || !lead.ledger.records_of(&objects::id(key)).is_empty()
+    });
+    if let Some(left_behind) = known
+        && (left_behind || hub.stores.lbs.get(key).is_some())
+    {
+        hub.queues.lbs.add(key.clone());
+    }
+}
+
+/// A running virtual machine was started, altered or stopped (BE-3): whoever selected it before or selects it now.
+pub fn vmi_changed(hub: &Hub, key: &Key, change: &Change<Vmi>) {
+    if hub.lead(|_| ()).is_none() {
+        return;
+    }
+    let (old, new) = match change {
+        Change::Applied { old, new } => {
+            if new.finalizers_to_keep.is_some() {
+                hub.queues.legacy.add((Kind::Vmi, key.clone()));
+            }
+            if old.as_ref().is_some_and(|old| old == new) {
+                return;
+            }
+            (old.as_ref(), Some(new))
+        }
+        Change::Deleted { old, .. } => (Some(old), None),
+    };
+    for (lb_key, lb) in hub.stores.lbs.in_namespace(&key.namespace) {
+        let Lb::Valid(lb) = &*lb else { continue };
+        if [old, new].into_iter().flatten().any(|vmi| selects(lb, vmi)) {
+            hub.queues.lbs.add(lb_key);
+        }
+    }
+}
+
+fn selects(lb: &LoadBalancer, vmi: &Arc<Vmi>) -> bool {
+    lb.spec.workload() == WorkloadType::Vm
+        && Selector::new(lb.spec.backend_server_selector.as_ref())
+            .is_ok_and(|selector| selector.matches(&vmi.labels))
+}
+
+/// A virtual machine was made, altered or deleted (GC-1, FIN-1).
+pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
+    if let Change::Applied { new, .. } = change
+        && new.finalizers_to_keep.is_some()
+        && hub.lead(|_| ()).is_some()
+    {
+        hub.queues.legacy.add((Kind::Vm, key.clone()));
+    }
+    guests::vm_changed(hub, key, change);
+}
+
+/// The name of the guest cluster that made a load balancer.
+pub fn guest_cluster(lb: &LoadBalancer) -> Option<&str> {
+    lb.metadata
+        .labels
+        .as_ref()
+        .and_then(|l| l.get(keys::LABEL_CLOUDPROVIDER_CLUSTER))
+        .map(String::as_str)
+        .filter(|c| !c.is_empty())
+}

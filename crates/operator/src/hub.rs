@@ -1,0 +1,332 @@
+//! What the parts of the operator share: the stores, the ledger of the leader, the queues and the hands that write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::backoff::{Backoff, Failures};
+use harvester_lb_controller_kit::events::{Events, Severity};
+use harvester_lb_controller_kit::lease::Leadership;
+use harvester_lb_controller_kit::queue::Queue;
+use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::watch::Change;
+use harvester_lb_controller_kit::writer::Writer;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_ipam::PoolName;
+use harvester_lb_prober::Prober;
+use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use parking_lot::Mutex;
+
+use crate::handlers;
+use crate::lead::Lead;
+use crate::legacy::Kind;
+use crate::metrics::Metrics;
+use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use crate::pools::Pacer;
+use crate::status::Notice;
+
+/// Back-off of a load balancer or pool that cannot be served (section 9).
+pub const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(60),
+};
+
+/// The stores, one for each kind that is watched.
+#[derive(Default)]
+pub struct Stores {
+    /// Load balancers.
+    pub lbs: Arc<Store<Lb>>,
+    /// Pools.
+    pub pools: Arc<Store<Pool>>,
+    /// Records.
+    pub allocations: Arc<Store<Allocation>>,
+    /// Services, everybody's: a name conflict has to be seen, and its end too.
+    pub services: Arc<Store<Service>>,
+    /// EndpointSlices with our label.
+    pub slices: Arc<Store<EndpointSlice>>,
+    /// Running virtual machines.
+    pub vmis: Arc<Store<Vmi>>,
+    /// Virtual machines.
+    pub vms: Arc<Store<Vm>>,
+}
+
+impl Stores {
+    /// The kinds that have not been listed yet.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        [
+            ("loadbalancers", self.lbs.is_synced()),
+            ("ippools", self.pools.is_synced()),
+            ("ipallocations", self.allocations.is_synced()),
+            ("services", self.services.is_synced()),
+            ("endpointslices", self.slices.is_synced()),
+            ("virtualmachineinstances", self.vmis.is_synced()),
+            ("virtualmachines", self.vms.is_synced()),
+        ]
+        .into_iter()
+        .filter_map(|(kind, synced)| (!synced).then_some(kind))
+        .collect()
+    }
+}
+
+/// Work that is due, by kind of work.
+#[derive(Default)]
+pub struct Queues {
+    /// Load balancers, living or gone.
+    pub lbs: Queue<Key>,
+    /// Pools.
+    pub pools: Queue<PoolName>,
+    /// Guest clusters: namespace and name.
+    pub guests: Queue<Key>,
+    /// Objects with finalizers of old.
+    pub legacy: Queue<(Kind, Key)>,
+}
+
+/// What the parts of the operator share.
+pub struct Hub {
+    /// What is known.
+    pub stores: Stores,
+    /// What is due.
+    pub queues: Queues,
+    /// How often in a row it went wrong.
+    pub lb_failures: Failures<Key>,
+    /// How often in a row it went wrong.
+    pub pool_failures: Failures<PoolName>,
+    /// When a pool's status may be written again (POOL-3).
+    pub pacer: Pacer,
+    /// Writes, and reads that must be live.
+    pub writer: Writer,
+    /// Events.
+    pub events: Events,
+    /// Health checks.
+    pub prober: Prober,
+    /// Figures.
+    pub metrics: Arc<Metrics>,
+    /// Whether this process leads.
+    pub leadership: Arc<Leadership>,
+    lead: Mutex<Option<Lead>>,
+}
+
+impl Hub {
+    /// A hub without a leader's knowledge.
+    pub fn new(
+        stores: Stores,
+        writer: Writer,
+        events: Events,
+        prober: Prober,
+        metrics: Arc<Metrics>,
+        leadership: Arc<Leadership>,
+    ) -> Self {
+        Self {
+            stores,
+            queues: Queues::default(),
+            lb_failures: Failures::new(BACKOFF),
+            pool_failures: Failures::new(BACKOFF),
+            pacer: Pacer::default(),
+            writer,
+            events,
+            prober,
+            metrics,
+            leadership,
+            lead: Mutex::new(None),
+        }
+    }
+
+    /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of
+    /// a store falls between.
+    pub fn begin_lead(&self, begin: impl FnOnce() -> Lead) {
+        let mut lead = self.lead.lock();
+        *lead = Some(begin());
+    }
+
+    /// Works on the leader's knowledge, then queues what that has made due. `None` if this process does not lead.
+    pub fn lead<T>(&self, work: impl FnOnce(&mut Lead) -> T) -> Option<T> {
+        let mut guard = self.lead.lock();
+        let lead = guard.as_mut()?;
+        let answer = work(lead);
+        let wakes = lead.ledger.take_wakes();
+        let dirty = lead.take_dirty();
+        drop(guard);
+        for id in wakes {
+            self.queues.lbs.add(objects::key(&id));
+        }
+        for pool in dirty {
+            self.queue_pool(pool);
+        }
+        Some(answer)
+    }
+
+    /// A pool's status is due, as soon as its pace allows.
+    pub fn queue_pool(&self, pool: PoolName) {
+        match self.pacer.delay(&pool) {
+            Duration::ZERO => self.queues.pools.add(pool),
+            delay => self.queues.pools.add_after(pool, delay),
+        }
+    }
+
+    /// The API of load balancers in a namespace.
+    pub fn lb_api(&self, namespace: &str) -> Api<LoadBalancer> {
+        Api::namespaced(self.writer.client(), namespace)
+    }
+
+    /// The API of pools.
+    pub fn pool_api(&self) -> Api<IPPool> {
+        Api::all(self.writer.client())
+    }
+
+    /// The API of records.
+    pub fn allocation_api(&self) -> Api<IPAllocation> {
+        Api::all(self.writer.client())
+    }
+
+    /// The API of Services in a namespace.
+    pub fn service_api(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.writer.client(), namespace)
+    }
+
+    /// The API of EndpointSlices in a namespace.
+    pub fn slice_api(&self, namespace: &str) -> Api<EndpointSlice> {
+        Api::namespaced(self.writer.client(), namespace)
+    }
+
+    /// The API of running virtual machines in a namespace.
+    pub fn vmi_api(&self, namespace: &str) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.writer.client(), namespace)
+    }
+
+    /// The API of virtual machines in a namespace.
+    pub fn vm_api(&self, namespace: &str) -> Api<VirtualMachine> {
+        Api::namespaced(self.writer.client(), namespace)
+    }
+
+    /// Takes in the answer to our own write of a load balancer: no news to anybody.
+    pub fn absorb_lb(&self, key: &Key, object: LoadBalancer) {
+        let version = Version::of(&object.metadata);
+        self.stores.lbs.written(key, version, Lb::valid(object));
+    }
+
+    /// Takes in what a live read of a load balancer found, as if the watch had said so.
+    pub fn learn_lb(&self, key: &Key, object: Option<LoadBalancer>, known: Version) {
+        match object {
+            Some(object) => {
+                let version = Version::of(&object.metadata);
+                if let Some(news) = self.stores.lbs.written(key, version, Lb::valid(object))
+                    && let Some(new) = self.stores.lbs.get(key)
+                {
+                    handlers::lb_changed(self, key, &Change::Applied { old: news.old, new });
+                }
+            }
+            None => {
+                if let Some(old) = self.stores.lbs.forget(key, known) {
+                    handlers::lb_changed(self, key, &Change::Deleted { old, certain: true });
+                }
+            }
+        }
+    }
+
+    /// Takes in what a live read of a pool found, or the answer to our own write of it.
+    pub fn learn_pool(&self, key: &Key, object: Option<IPPool>, known: Version) {
+        match object {
+            Some(object) => {
+                let version = Version::of(&object.metadata);
+                if let Some(news) = self.stores.pools.written(key, version, Pool::valid(object))
+                    && let Some(new) = self.stores.pools.get(key)
+                {
+                    handlers::pool_changed(self, key, &Change::Applied { old: news.old, new });
+                }
+            }
+            None => {
+                if let Some(old) = self.stores.pools.forget(key, known) {
+                    handlers::pool_changed(self, key, &Change::Deleted { old, certain: true });
+                }
+            }
+        }
+    }
+
+    /// Takes in the answer to our own write of a record, or what a live read found.
+    pub fn learn_allocation(&self, name: &str, object: Option<IPAllocation>, known: Version) {
+        let key = Key::new("", name);
+        if let Some(object) = object {
+            let version = Version::of(&object.metadata);
+            let allocation = Allocation::decoded(&object);
+            // The ledger is told in any case: it must know the outcome before the next decision, and it keeps
+            // versions apart by itself.
+            self.lead(|lead| lead.observe_allocation(name, &allocation));
+            self.stores.allocations.written(&key, version, allocation);
+        } else {
+            self.stores.allocations.forget(&key, known);
+            self.lead(|lead| lead.forget(name, harvester_lb_ipam::Version(known.0)));
+        }
+    }
+
+    /// Takes in the answer to our own write of a Service, or what a live read found.
+    pub fn learn_service(&self, key: &Key, object: Option<Service>, known: Version) {
+        match object {
+            Some(object) => {
+                let version = Version::of(&object.metadata);
+                if let Some(object) = objects::service(Ok(object)) {
+                    let shown = objects::shown_addresses(&object);
+                    if self.stores.services.written(key, version, object).is_some() {
+                        self.lead(|lead| lead.ledger.set_shown(&objects::id(key), &shown));
+                    }
+                }
+            }
+            None => {
+                if self.stores.services.forget(key, known).is_some() {
+                    self.lead(|lead| lead.ledger.set_shown(&objects::id(key), &[]));
+                }
+            }
+        }
+    }
+
+    /// Takes in the answer to our own write of an EndpointSlice, or what a live read found.
+    pub fn learn_slice(&self, key: &Key, object: Option<EndpointSlice>, known: Version) {
+        match object {
+            Some(object) => {
+                let version = Version::of(&object.metadata);
+                if let Some(object) = objects::slice(Ok(object)) {
+                    self.stores.slices.written(key, version, object);
+                }
+            }
+            None => {
+                self.stores.slices.forget(key, known);
+            }
+        }
+    }
+
+    /// Leaves an Event about a load balancer.
+    pub fn notify_lb(&self, meta: &ObjectMeta, notice: &Notice) {
+        self.notify("LoadBalancer", meta, notice);
+    }
+
+    /// Leaves an Event about a pool.
+    pub fn notify_pool(&self, meta: &ObjectMeta, notice: &Notice) {
+        self.notify("IPPool", meta, notice);
+    }
+
+    fn notify(&self, kind: &str, meta: &ObjectMeta, notice: &Notice) {
+        let severity = if notice.warning {
+            Severity::Warning
+        } else {
+            Severity::Normal
+        };
+        let regarding = ObjectReference {
+            api_version: Some(harvester_lb_api::API_VERSION.to_owned()),
+            kind: Some(kind.to_owned()),
+            namespace: meta.namespace.clone(),
+            name: meta.name.clone(),
+            uid: meta.uid.clone(),
+            ..ObjectReference::default()
+        };
+        self.events.publish(
+            regarding,
+            severity,
+            &notice.reason,
+            "Reconcile",
+            &notice.text,
+        );
+    }
+}

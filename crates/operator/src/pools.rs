@@ -1,0 +1,396 @@
+//! The status of pools: counters, the two address maps, conditions (section 6.2), and releases by hand (6.4).
+//!
+//! The maps are a projection of the records, written late and coalesced (POOL-3). Allocation never waits for them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use harvester_lb_api::condition::{self, ConditionStatus, READY};
+use harvester_lb_api::{Condition, keys, projection};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_ipam::manual_release::{self, Verdict};
+use harvester_lb_ipam::{Ledger, PoolName};
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use crate::hub::Hub;
+use crate::lead;
+use crate::objects::{self, Pool, annotation};
+use crate::reconcile::{Next, is_stale};
+use crate::status::notices;
+use crate::{address, time};
+
+/// Shortest time between two writes of a pool's status (POOL-3).
+const PACE: Duration = Duration::from_secs(1);
+/// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
+/// the API server's time (POOL-3).
+const PACE_FACTOR: u32 = 20;
+/// Records of the past that one pass deletes; more wait for the next pass.
+const EXCESS_BATCH: usize = 64;
+/// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
+/// 1.5 MiB; the rest of the object needs room too, and 1 MiB is what the contract promises.
+const MAPS_LIMIT: usize = 1_000_000;
+
+/// Reason of a pool that cannot be used.
+pub const INVALID_RANGES: &str = "InvalidRanges";
+/// Condition: the pool shares addresses with an older one (IPA-4).
+pub const OVERLAPS: &str = "Overlaps";
+/// Condition: addresses are held that the pool no longer has (IPA-7).
+pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
+/// Condition: the maps do not fit into the object (POOL-3).
+pub const ALLOCATED_MAP_TRUNCATED: &str = "AllocatedMapTruncated";
+
+/// When a pool's status may be written again.
+#[derive(Debug, Default)]
+pub struct Pacer {
+    next: Mutex<HashMap<PoolName, Instant, FxBuildHasher>>,
+}
+
+impl Pacer {
+    /// Time until the pool's status may be written; zero if it may be now.
+    pub fn delay(&self, pool: &PoolName) -> Duration {
+        self.next.lock().get(pool).map_or(Duration::ZERO, |next| {
+            next.saturating_duration_since(Instant::now())
+        })
+    }
+
+    fn wrote(&self, pool: &PoolName, took: Duration) {
+        let pause = PACE.max(took * PACE_FACTOR);
+        self.next
+            .lock()
+            .insert(pool.clone(), Instant::now() + pause);
+    }
+
+    /// The pool is gone.
+    pub fn forget(&self, pool: &PoolName) {
+        self.next.lock().remove(pool);
+    }
+}
+
+/// What a pool's status should say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Projection {
+    /// `status.total`.
+    pub total: i64,
+    /// `status.available`.
+    pub available: i64,
+    /// `status.lastAllocated`.
+    pub last_allocated: String,
+    /// `status.allocated`.
+    pub allocated: BTreeMap<String, String>,
+    /// `status.allocatedHistory`.
+    pub history: BTreeMap<String, String>,
+    /// Held addresses that did not fit into the map.
+    pub truncated: usize,
+}
+
+/// The projection of a pool's records, in at most `limit` bytes of maps: what is held goes before what is remembered,
+/// and what was released last before what was released earlier.
+pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> {
+    let view = ledger.projection(pool)?;
+    let mut projection = Projection {
+        total: view.total,
+        available: view.available,
+        last_allocated: view
+            .last_allocated
+            .map(|a| a.to_string())
+            .unwrap_or_default(),
+        ..Projection::default()
+    };
+    let mut room = limit;
+    // Quotes, colon and comma of a JSON entry.
+    let mut fits = |address: &str, id: &str| {
+        let size = address.len() + id.len() + 6;
+        let fits = size <= room;
+        if fits {
+            room -= size;
+        }
+        fits
+    };
+    for (address, id) in view.allocated() {
+        let address = address.to_string();
+        if fits(&address, id.as_str()) {
+            projection.allocated.insert(address, id.to_string());
+        } else {
+            projection.truncated += 1;
+        }
+    }
+    let mut history: Vec<_> = view.history().collect();
+    history.sort_by_key(|(_, _, released_at)| std::cmp::Reverse(*released_at));
+    for (address, id, _) in history {
+        let address = address.to_string();
+        if !fits(&address, id.as_str()) {
+            break;
+        }
+        projection.history.insert(address, id.to_string());
+    }
+    Some(projection)
+}
+
+/// Brings a pool's status up to date, does what an administrator asked for by annotation, and forgets what is too much
+/// of the past.
+pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
+    drop_excess(hub).await?;
+    let key = Key::new("", name);
+    let Some(entry) = hub.stores.pools.entry(&key) else {
+        return Ok(Next::Event);
+    };
+    let pool = entry.value;
+    let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
+        .filter(|v| !v.trim().is_empty())
+        .map(ToOwned::to_owned);
+    if let Some(asked) = &asked {
+        release_by_hand(hub, name, asked).await?;
+    }
+    let Some((projection, conditions)) = hub
+        .lead(|lead| {
+            let projection = project(&lead.ledger, name, MAPS_LIMIT)?;
+            let conditions = conditions(
+                &lead.ledger,
+                name,
+                &pool,
+                &projection,
+                &time::rfc3339(time::now()),
+            );
+            Some((projection, conditions))
+        })
+        .flatten()
+    else {
+        return Ok(Next::Event);
+    };
+    let digest = projection::digest(Some(&projection.allocated), Some(&projection.history));
+    let patch = patch(&pool, &projection, &conditions, &digest, asked.is_some());
+    if patch.len() == 1 {
+        return Ok(Next::Event);
+    }
+    let started = Instant::now();
+    let written = hub
+        .writer
+        .patch_json(&hub.pool_api(), name, Value::Array(patch))
+        .await;
+    hub.pacer.wrote(name, started.elapsed());
+    match written {
+        Ok(object) => {
+            for notice in notices(Some(&pool.conditions), &conditions) {
+                hub.notify_pool(&pool.meta, &notice);
+            }
+            let version = Version::of(&object.metadata);
+            hub.stores.pools.written(&key, version, Pool::valid(object));
+            Ok(Next::Event)
+        }
+        Err(error) => {
+            if is_stale(&error) {
+                hub.metrics
+                    .write_conflicts
+                    .with_label_values(&["IPPool"])
+                    .inc();
+                let object = hub.writer.get(&hub.pool_api(), name).await?;
+                hub.learn_pool(&key, object, entry.version);
+                hub.queue_pool(name.clone());
+                return Ok(Next::Event);
+            }
+            Err(error)
+        }
+    }
+}
+
+/// The conditions of a pool (POOL-1, POOL-2, IPA-4, IPA-7, POOL-3).
+fn conditions(
+    ledger: &Ledger,
+    name: &str,
+    pool: &Pool,
+    projection: &Projection,
+    now: &str,
+) -> Vec<Condition> {
+    let mut all = pool.conditions.clone();
+    match (&pool.spec, lead::pool_spec(&name.into(), pool).ranges.err()) {
+        (Err(error), _) => {
+            let message = format!("IPPool {name} cannot be decoded, correct it: {error}");
+            condition::set(
+                &mut all,
+                READY,
+                ConditionStatus::False,
+                "InvalidObject",
+                &message,
+                now,
+            );
+        }
+        (Ok(_), Some(error)) => {
+            let message = format!("IPPool {name}: {error}");
+            condition::set(
+                &mut all,
+                READY,
+                ConditionStatus::False,
+                INVALID_RANGES,
+                &message,
+                now,
+            );
+        }
+        (Ok(_), None) => {
+            condition::set(&mut all, READY, ConditionStatus::True, READY, "", now);
+        }
+    }
+    let mut hold = |type_: &str, message: Option<String>| match message {
+        Some(message) => {
+            condition::set(&mut all, type_, ConditionStatus::True, type_, &message, now);
+        }
+        None => condition::clear(&mut all, type_),
+    };
+    hold(
+        OVERLAPS,
+        ledger.overlaps(name).map(|older| {
+            format!("shares addresses with the older IPPool {older}; what one gives out is taken for the other")
+        }),
+    );
+    let outside = ledger.out_of_pool(name);
+    hold(
+        ADDRESS_OUT_OF_POOL,
+        outside.first().map(|first| {
+            format!(
+                "{} held addresses are no longer in spec.ranges, the first is {} of LoadBalancer {}; they are kept until their owners go",
+                outside.len(),
+                first.spec.addr,
+                first.spec.owner.id
+            )
+        }),
+    );
+    hold(
+        ALLOCATED_MAP_TRUNCATED,
+        (projection.truncated > 0).then(|| {
+            format!(
+                "status.allocated lacks {} addresses, they do not fit; see the IPAllocations. Going back to the Go operator is not possible",
+                projection.truncated
+            )
+        }),
+    );
+    all
+}
+
+/// The JSON patch (RFC 6902) from the stored pool to the one that should be. The first operation makes the API server
+/// refuse it for any other copy (IPA-5); alone, it means that there is nothing to write.
+///
+/// A JSON patch and not a merge patch, because the maps are replaced as a whole and a store does not keep them.
+fn patch(
+    pool: &Pool,
+    projection: &Projection,
+    conditions: &[Condition],
+    digest: &str,
+    asked: bool,
+) -> Vec<Value> {
+    let version = pool.meta.resource_version.as_deref().unwrap_or_default();
+    let mut patch =
+        vec![json!({"op": "replace", "path": "/metadata/resourceVersion", "value": version})];
+    let counters = (
+        projection.total,
+        projection.available,
+        projection.last_allocated.clone(),
+    );
+    let ours = annotation(&pool.meta, keys::ANNOTATION_PROJECTION);
+    let same_maps = pool.digest == digest && ours == Some(digest);
+    if !same_maps || pool.counters.as_ref() != Some(&counters) || pool.conditions != conditions {
+        patch.push(json!({"op": "add", "path": "/status", "value": {
+            "total": projection.total,
+            "available": projection.available,
+            "lastAllocated": projection.last_allocated,
+            "allocated": projection.allocated,
+            "allocatedHistory": projection.history,
+            "conditions": conditions,
+        }}));
+    }
+    if ours != Some(digest) {
+        if pool.meta.annotations.is_some() {
+            patch.push(json!({
+                "op": "add",
+                "path": annotation_path(keys::ANNOTATION_PROJECTION),
+                "value": digest,
+            }));
+        } else {
+            patch.push(json!({
+                "op": "add",
+                "path": "/metadata/annotations",
+                "value": { keys::ANNOTATION_PROJECTION: digest },
+            }));
+        }
+    }
+    if asked {
+        patch.push(json!({
+            "op": "remove",
+            "path": annotation_path(keys::ANNOTATION_MANUALLY_RELEASE_IP),
+        }));
+    }
+    if let Some(kept) = objects::without_legacy(&pool.meta, &keys::LEGACY_FINALIZERS) {
+        patch.push(json!({"op": "add", "path": "/metadata/finalizers", "value": kept}));
+    }
+    patch
+}
+
+/// A JSON pointer (RFC 6901) to an annotation.
+fn annotation_path(key: &str) -> String {
+    format!(
+        "/metadata/annotations/{}",
+        key.replace('~', "~0").replace('/', "~1")
+    )
+}
+
+/// An administrator's wish to release one address (6.4). It is refused without harm when it names the wrong pool,
+/// owner or address, or a load balancer that lives.
+async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
+    let Some(verdict) = hub.lead(|lead| {
+        // Whether the load balancer lives is asked of the API server below, not of a store that may lag.
+        manual_release::judge(&lead.ledger, pool, value, |_| false, time::now())
+    }) else {
+        return Err(WriteError::Fenced);
+    };
+    match verdict {
+        Verdict::Nothing => {}
+        Verdict::Refused(refusal) => {
+            warn!(%pool, value, %refusal, "not released by hand");
+        }
+        Verdict::Release(record) => {
+            let id = record.spec.owner.id.clone();
+            let key = objects::key(&id);
+            if hub
+                .writer
+                .get(&hub.lb_api(&key.namespace), &key.name)
+                .await?
+                .is_some()
+            {
+                warn!(%pool, value, "not released by hand: the load balancer exists");
+            } else if address::release(hub, &record).await? {
+                info!(%pool, value, "released by hand");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Deletes records of the past beyond the limits of 6.5, and those that no pool has any more (POOL-1).
+async fn drop_excess(hub: &Hub) -> Result<(), WriteError> {
+    loop {
+        let excess = hub
+            .lead(|lead| lead.ledger.history_excess(EXCESS_BATCH))
+            .unwrap_or_default();
+        for record in &excess {
+            address::remove(hub, record).await?;
+        }
+        if excess.len() < EXCESS_BATCH {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes every pool's status that is behind, whatever its pace: before leadership is given up (POOL-3).
+pub async fn flush(hub: &Hub) {
+    for (key, _) in hub.stores.pools.all() {
+        let name = PoolName::from(&*key.name);
+        if let Err(error) = reconcile(hub, &name).await {
+            warn!(pool = %name, %error, "the pool's status could not be brought up to date; the next leader does it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

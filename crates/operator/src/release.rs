@@ -1,0 +1,214 @@
+//! Giving back: of load balancers that are gone, of addresses that are no longer needed, of Services that must not
+//! serve any more (section 6.3, IPA-3).
+//!
+//! An address is given back last: after its owner is known to be gone, and after no Service shows it.
+
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_ipam::{Blocked, Phase, Record};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use kube::{Api, CustomResourceExt};
+use serde_json::json;
+use tracing::{debug, info};
+
+use crate::build::{self, Ownership};
+use crate::hub::Hub;
+use crate::reconcile::{Next, is_stale, version};
+use crate::status::{INVALID_OBJECT, Notice};
+use crate::{address, objects, time};
+
+/// What a load balancer that is gone has left behind (REL-2, REL-3).
+pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
+    let id = objects::id(key);
+    let Some((departed, bound)) = hub.lead(|lead| {
+        let bound: Vec<Record> = lead
+            .ledger
+            .records_of(&id)
+            .into_iter()
+            .filter(|r| r.spec.phase == Phase::Bound)
+            .collect();
+        (lead.departed.get(key).cloned(), bound)
+    }) else {
+        return Ok(Next::Event);
+    };
+    if departed.is_none() && bound.is_empty() {
+        return Ok(Next::Event);
+    }
+    let certain = departed
+        .as_ref()
+        .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
+    if !certain
+        && let Some(lb) = hub
+            .writer
+            .get(&hub.lb_api(&key.namespace), &key.name)
+            .await?
+    {
+        // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
+        // puts it back into the store, and a living load balancer is reconciled as such.
+        hub.learn_lb(key, Some(lb), Version::default());
+        return Ok(Next::Recheck);
+    }
+
+    hub.prober.remove_group(&key.to_string());
+    take_down(hub, key).await?;
+    let had_service = departed.as_ref().is_none_or(|d| d.had_service);
+    if had_service && !bound.is_empty() && hub.stores.services.get(key).is_none() {
+        // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
+        let service = hub
+            .writer
+            .get(&hub.service_api(&key.namespace), &key.name)
+            .await?;
+        if service.is_some() {
+            hub.learn_service(key, service, Version::default());
+            take_down(hub, key).await?;
+        }
+    }
+    let all = surplus(hub, key, bound).await?;
+    if all {
+        hub.lead(|lead| lead.departed.remove(key));
+        return Ok(Next::Event);
+    }
+    Ok(Next::Recheck)
+}
+
+/// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
+/// end of the Service is an event.
+pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
+    if let Some(service) = hub.stores.services.get(key)
+        && service.metadata.deletion_timestamp.is_none()
+        && build::ownership(&service.metadata, &key.name) == Ownership::Ours
+    {
+        let api = hub.service_api(&key.namespace);
+        info!(service = %key, "deleting the Service");
+        match hub
+            .writer
+            .delete(&api, &key.name, version(&service.metadata))
+            .await
+        {
+            Ok(()) => {}
+            Err(error) if is_stale(&error) => {
+                let object = hub.writer.get(&api, &key.name).await?;
+                let gone = object.is_none();
+                hub.learn_service(key, object, Version::of(&service.metadata));
+                if !gone {
+                    return Err(WriteError::Conflict(format!(
+                        "Service {key} has just changed"
+                    )));
+                }
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    if let Some(slice) = hub.stores.slices.get(key)
+        && slice.metadata.deletion_timestamp.is_none()
+        && build::ownership(&slice.metadata, &key.name) == Ownership::Ours
+    {
+        let api = hub.slice_api(&key.namespace);
+        match hub
+            .writer
+            .delete(&api, &key.name, version(&slice.metadata))
+            .await
+        {
+            Ok(()) => {}
+            Err(error) if is_stale(&error) => {
+                let object = hub.writer.get(&api, &key.name).await?;
+                hub.learn_slice(key, object, Version::of(&slice.metadata));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+/// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
+/// released when that ends, which is an event.
+pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
+    let mut all = true;
+    for record in records {
+        if record.spec.phase != Phase::Bound {
+            continue;
+        }
+        let now = time::now();
+        let verdict = hub.lead(|lead| {
+            lead.ledger
+                .may_release(record.spec.addr, &record.spec.owner.uid, now)
+        });
+        match verdict {
+            None => return Err(WriteError::Fenced),
+            Some(Ok(released)) => {
+                if !address::release(hub, &released).await? {
+                    all = false;
+                    hub.queues.lbs.add(key.clone());
+                }
+            }
+            Some(Err(Blocked::Shown { .. })) => {
+                debug!(lb = %key, address = %record.spec.addr, "a Service still shows the address");
+                all = false;
+            }
+            // Released, taken over or gone meanwhile: nothing is left to do for this owner.
+            Some(Err(other)) => {
+                debug!(lb = %key, address = %record.spec.addr, ?other, "not released")
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// Tells on the object itself that it cannot be decoded. Only the condition is known to be safe to write, so it is
+/// written by a patch that touches nothing else.
+pub async fn condition_of_undecodable(
+    hub: &Hub,
+    key: &Key,
+    meta: &ObjectMeta,
+    error: &str,
+) -> Result<(), WriteError> {
+    let resource = LoadBalancer::api_resource();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(hub.writer.client(), &key.namespace, &resource);
+    let Some(present) = hub.writer.get(&api, &key.name).await? else {
+        return Ok(());
+    };
+    if present.metadata.resource_version != meta.resource_version {
+        return Ok(());
+    }
+    let message = format!(
+        "LoadBalancer {key} cannot be decoded, correct it or delete it: {}",
+        harvester_lb_controller_kit::events::truncated(error, 512)
+    );
+    let mut conditions: Vec<harvester_lb_api::Condition> =
+        serde_json::from_value(present.data["status"]["conditions"].clone()).unwrap_or_default();
+    let before = conditions.clone();
+    harvester_lb_api::condition::set(
+        &mut conditions,
+        harvester_lb_api::condition::READY,
+        harvester_lb_api::ConditionStatus::False,
+        INVALID_OBJECT,
+        &message,
+        &time::rfc3339(time::now()),
+    );
+    let legacy = objects::without_legacy(meta, &keys::LEGACY_FINALIZERS)
+        .filter(|_| meta.deletion_timestamp.is_some());
+    if conditions == before && legacy.is_none() {
+        return Ok(());
+    }
+    let mut patch = json!({ "status": { "conditions": conditions } });
+    if let Some(kept) = legacy {
+        patch["metadata"]["finalizers"] = json!(kept);
+    }
+    hub.writer
+        .patch(&api, &key.name, version(meta), patch)
+        .await?;
+    if conditions != before {
+        hub.notify_lb(
+            meta,
+            &Notice {
+                warning: true,
+                reason: INVALID_OBJECT.to_owned(),
+                text: message,
+            },
+        );
+    }
+    Ok(())
+}

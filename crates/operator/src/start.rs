@@ -1,0 +1,216 @@
+//! The beginning of leadership (IPA-1): everything is read before the first address is given out; what the Go operator
+//! or a crash has left is taken over; existing holders come first, then the waiting, oldest first.
+
+use std::collections::HashSet;
+
+use harvester_lb_api::{IPAllocation, Ipam};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_ipam::{Ledger, Phase, PoolName, RecordSpec, Settings, addr, import};
+use kube::api::ObjectMeta;
+use tracing::{info, warn};
+
+use crate::hub::Hub;
+use crate::lead::{Departed, Lead};
+use crate::legacy::Kind;
+use crate::objects::{self, Allocation, Lb};
+use crate::status::{self, Notice};
+use crate::{address, guests, spec, time};
+
+/// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
+pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
+    let mut plan = None;
+    hub.begin_lead(|| {
+        let (lead, planned) = from_stores(hub);
+        plan = Some(planned);
+        lead
+    });
+    let Some(plan) = plan else { return Ok(()) };
+    for skipped in &plan.skipped {
+        warn!(?skipped, "an entry of a pool's status was not taken over");
+    }
+    for loser in &plan.losers {
+        let key = objects::key(&loser.owner.id);
+        if let Some(lb) = hub.stores.lbs.get(&key) {
+            let text = format!(
+                "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
+                loser.addr, loser.keeper
+            );
+            let reason = status::ADDRESS_LOST.to_owned();
+            hub.notify_lb(
+                lb.meta(),
+                &Notice {
+                    warning: true,
+                    reason,
+                    text,
+                },
+            );
+        }
+    }
+    for record in &plan.released {
+        import_released(hub, record).await?;
+    }
+    let claimed: HashSet<Key> = plan
+        .claims
+        .iter()
+        .map(|c| objects::key(&c.owner.id))
+        .collect();
+    queue_everything(hub, &claimed);
+    info!(
+        load_balancers = hub.stores.lbs.len(),
+        pools = hub.stores.pools.len(),
+        records = hub.stores.allocations.len(),
+        imported = plan.claims.len() + plan.released.len(),
+        "everything is read"
+    );
+    Ok(())
+}
+
+fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
+    let settings = Settings::default();
+    let mut lead = Lead::new(Ledger::new(settings));
+    let mut maps = Vec::new();
+    for (key, pool) in hub.stores.pools.all() {
+        lead.set_pool(&key, &pool);
+        if let Some(foreign) = &pool.foreign_maps {
+            maps.push(import::PoolMaps {
+                name: PoolName::from(&*key.name),
+                created: time::created(&pool.meta),
+                allocated: foreign.allocated.clone().into_iter().collect(),
+                history: foreign.history.clone().into_iter().collect(),
+            });
+        }
+    }
+    for (key, allocation) in hub.stores.allocations.all() {
+        if let Allocation::Unreadable(why) = &*allocation {
+            warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
+        }
+        lead.observe_allocation(&key.name, &allocation);
+    }
+    for (key, service) in hub.stores.services.all() {
+        let shown = objects::shown_addresses(&service);
+        if !shown.is_empty() {
+            lead.ledger.set_shown(&objects::id(&key), &shown);
+        }
+    }
+    let lbs = hub.stores.lbs.all();
+    let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
+    let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
+    // A record whose owner is not there is released only after a live read (IPA-3 a).
+    for (_, allocation) in hub.stores.allocations.all() {
+        let Allocation::Valid(record) = &*allocation else {
+            continue;
+        };
+        let key = objects::key(&record.spec.owner.id);
+        if record.spec.phase == Phase::Bound && !alive.contains(&key) {
+            let uid = record.spec.owner.uid.to_string();
+            lead.departed.insert(
+                key,
+                Departed {
+                    uid,
+                    had_service: true,
+                    certain: false,
+                },
+            );
+        }
+    }
+    let plan = import::plan(&lead.ledger, &settings, &maps, &living, time::now());
+    for claim in &plan.claims {
+        lead.ledger
+            .claim(claim.addr, claim.owner.clone(), claim.evidence.clone());
+    }
+    (lead, plan)
+}
+
+/// What the import needs to know of a load balancer that exists.
+fn living(lb: &Lb) -> import::Living {
+    match lb {
+        Lb::Valid(lb) => {
+            let request = spec::request(lb);
+            import::Living {
+                owner: request.owner,
+                created: request.created,
+                status: request.status,
+                wants: lb.spec.address_source() == Ipam::Pool
+                    && lb.metadata.deletion_timestamp.is_none(),
+            }
+        }
+        Lb::Invalid(meta, _) => import::Living {
+            owner: spec::owner(meta),
+            created: time::created(meta),
+            status: None,
+            wants: false,
+        },
+    }
+}
+
+/// Records an address of the past that only a map knew. One that has a record by now is left to it.
+async fn import_released(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
+    let name = addr::record_name(spec.addr);
+    let object = IPAllocation {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            ..ObjectMeta::default()
+        },
+        spec: objects::allocation_spec(spec),
+    };
+    match hub.writer.create(&hub.allocation_api(), &object).await {
+        Ok(object) => {
+            hub.learn_allocation(&name, Some(object), Version::default());
+            Ok(())
+        }
+        Err(WriteError::AlreadyExists(_)) => address::refresh(hub, &name, Version::default()).await,
+        Err(other) => Err(other),
+    }
+}
+
+/// Queues everything once: holders first, the waiting by age, then what is gone.
+fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
+    let mut lbs = hub.stores.lbs.all();
+    lbs.sort_by_cached_key(|(key, lb)| (time::created(lb.meta()), key.clone()));
+    let mut waiting = Vec::new();
+    for (key, lb) in &lbs {
+        let Lb::Valid(lb) = &**lb else {
+            hub.queues.lbs.add(key.clone());
+            continue;
+        };
+        guests::lb_applied(hub, lb);
+        let needs_pool = lb.spec.address_source() == Ipam::Pool
+            && lb.metadata.deletion_timestamp.is_none()
+            && spec::check(lb).is_ok();
+        let id = objects::id(key);
+        let holds = claimed.contains(key)
+            || hub
+                .lead(|lead| lead.ledger.records_of(&id))
+                .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound));
+        if needs_pool && !holds {
+            waiting.push(spec::request(lb));
+        } else {
+            hub.queues.lbs.add(key.clone());
+        }
+    }
+    hub.lead(|lead| {
+        for request in waiting {
+            lead.ledger.enlist(request);
+        }
+    });
+    // Those that found no pool are not woken; they still need their condition.
+    for (key, _) in lbs {
+        hub.queues.lbs.add(key);
+    }
+    let departed = hub.lead(|lead| lead.departed.keys().cloned().collect::<Vec<_>>());
+    for key in departed.into_iter().flatten() {
+        hub.queues.lbs.add(key);
+    }
+    for (key, vmi) in hub.stores.vmis.all() {
+        if vmi.finalizers_to_keep.is_some() {
+            hub.queues.legacy.add((Kind::Vmi, key));
+        }
+    }
+    for (key, vm) in hub.stores.vms.all() {
+        if vm.finalizers_to_keep.is_some() {
+            hub.queues.legacy.add((Kind::Vm, key.clone()));
+        }
+        guests::vm_seen(hub, &key, &vm);
+    }
+}

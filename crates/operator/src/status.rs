@@ -1,0 +1,208 @@
+//! What a load balancer's status says (section 9). Pure.
+
+use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
+use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+
+use crate::objects;
+
+/// Longest message of a condition, in bytes: enough to explain, no place to store things.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// Whether the load balancer does what it is for, and if not, why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Readiness {
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// The message of the condition.
+    pub message: String,
+}
+
+/// Reason of a load balancer that works.
+pub const READY_REASON: &str = "Ready";
+/// The Service has no external address yet.
+pub const WAITING_FOR_EXTERNAL_IP: &str = "WaitingForExternalIP";
+/// The selector is empty or matches nothing.
+pub const NO_BACKEND: &str = "NoBackend";
+/// What matches has no address.
+pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
+/// Every backend fails its health check.
+pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
+/// An object of the load balancer's name is somebody else's.
+pub const NAME_CONFLICT: &str = "NameConflict";
+/// The API server refuses an object.
+pub const API_ERROR: &str = "ApiError";
+/// The object cannot be decoded.
+pub const INVALID_OBJECT: &str = "InvalidObject";
+
+/// Condition: the address is no longer one of its pool (IPA-7).
+pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
+/// Condition: an address that the status named belongs to somebody else (IPA-2, ALC-7).
+pub const ADDRESS_LOST: &str = "AddressLost";
+/// Condition: more backends match than one EndpointSlice takes.
+pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
+
+impl Readiness {
+    /// All good.
+    pub fn ready() -> Self {
+        Self {
+            reason: READY_REASON,
+            message: String::new(),
+        }
+    }
+
+    /// Not ready.
+    pub fn not(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// Whether it is ready.
+    pub fn is_ready(&self) -> bool {
+        self.reason == READY_REASON
+    }
+}
+
+/// A field of the status: left as it is, or set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Field<T> {
+    /// As it is.
+    #[default]
+    Keep,
+    /// To this; `None` takes it out.
+    Set(Option<T>),
+}
+
+/// A further condition: present with a reason and a message, or absent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extra {
+    /// The type.
+    pub type_: &'static str,
+    /// The message, if the condition holds.
+    pub message: Option<String>,
+}
+
+/// What there is to say about a load balancer.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The condition `Ready`.
+    pub readiness: Readiness,
+    /// `status.allocatedAddress`.
+    pub allocated: Field<AllocatedAddress>,
+    /// `status.address`.
+    pub address: Field<String>,
+    /// `status.backendServers`.
+    pub backend_servers: Field<Vec<String>>,
+    /// Further conditions.
+    pub extras: Vec<Extra>,
+}
+
+impl Report {
+    /// A report that changes the readiness and nothing else.
+    pub fn only(readiness: Readiness) -> Self {
+        Self {
+            readiness,
+            allocated: Field::Keep,
+            address: Field::Keep,
+            backend_servers: Field::Keep,
+            extras: Vec::new(),
+        }
+    }
+}
+
+/// The load balancer as it should be stored: its status as reported, and without finalizers of old (FIN-2).
+pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
+    let mut lb = lb.clone();
+    if let Some(kept) = objects::without_legacy(&lb.metadata, &keys::LEGACY_FINALIZERS) {
+        lb.metadata.finalizers = (!kept.is_empty()).then_some(kept);
+    }
+    let status = lb.status.get_or_insert_default();
+    set(&mut status.allocated_address, &report.allocated);
+    set(&mut status.address, &report.address);
+    set(&mut status.backend_servers, &report.backend_servers);
+    let conditions = status.conditions.get_or_insert_default();
+    let readiness = &report.readiness;
+    let verdict = if readiness.is_ready() {
+        ConditionStatus::True
+    } else {
+        ConditionStatus::False
+    };
+    condition::set(
+        conditions,
+        READY,
+        verdict,
+        readiness.reason,
+        limited(&readiness.message),
+        now,
+    );
+    for extra in &report.extras {
+        match &extra.message {
+            Some(message) => condition::set(
+                conditions,
+                extra.type_,
+                ConditionStatus::True,
+                extra.type_,
+                limited(message),
+                now,
+            ),
+            None => condition::clear(conditions, extra.type_),
+        }
+    }
+    lb
+}
+
+fn limited(message: &str) -> &str {
+    harvester_lb_controller_kit::events::truncated(message, MESSAGE_LIMIT)
+}
+
+fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &Field<T>) {
+    if let Field::Set(value) = to
+        && field != value
+    {
+        field.clone_from(value);
+    }
+}
+
+/// An Event that a change of the conditions calls for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// Whether it is trouble.
+    pub warning: bool,
+    /// Its reason.
+    pub reason: String,
+    /// Its text.
+    pub text: String,
+}
+
+/// The Events that a change of the conditions calls for (section 9): a refusal and a recovery, once for each change.
+/// The first `Ready` is none, and waiting for the external address is a step on the way, not a refusal.
+pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice> {
+    let before = before.unwrap_or_default();
+    let is_step = |c: &Condition| c.reason.as_deref() == Some(WAITING_FOR_EXTERNAL_IP);
+    let mut notices = Vec::new();
+    for now in after {
+        let was = condition::find(before, &now.type_);
+        let same = was.is_some_and(|w| w.status == now.status && w.reason == now.reason);
+        if same || is_step(now) {
+            continue;
+        }
+        let recovered = now.type_ == READY && now.status == ConditionStatus::True.as_str();
+        if recovered && was.is_none_or(|w| is_step(w) || w.status == now.status) {
+            continue;
+        }
+        notices.push(Notice {
+            warning: !recovered,
+            reason: now.reason.clone().unwrap_or_default(),
+            text: if recovered {
+                "the load balancer is ready again".to_owned()
+            } else {
+                now.message.clone().unwrap_or_default()
+            },
+        });
+    }
+    notices
+}
+
+#[cfg(test)]
+mod tests;
