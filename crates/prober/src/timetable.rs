@@ -18,22 +18,29 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// First probes per second up to which no wider spread is needed: four percent of what one core
-/// was measured to do.
+/// First probes per second up to which no wider spread is needed: a few percent of a core.
 const CALM_RATE: u32 = 500;
 
 /// The time of the first probe of a target (docs/decisions/0004-probe-spread.md).
 ///
-/// `start + period`, plus the share `phase / 2^64` of a window that is `population / 500` seconds
-/// long and at most one period. So a backend of a small installation is probed one full period
-/// after it came, as the contract says, while tens of thousands that come at the same moment are
-/// spread evenly over a whole period. `phase` is a hash of the target's identity, `population` the
-/// number of targets with this one: no clock and no chance, so that a restart gives the same order.
+/// `start + period`, plus a share of a window that is `population / 500` seconds long and at most
+/// one period. So a backend of a small installation is probed one full period after it came, as
+/// the contract says, while tens of thousands that come at the same moment are spread evenly over
+/// a whole period. `phase` is a hash of the target's identity, `population` the number of targets
+/// with this one: no clock and no chance, so that a restart gives the same order.
+///
+/// The share is `phase / 2^64` of a full window, and its square root while the window still grows
+/// with the population: targets added one after the other at the same moment then come at no more
+/// than 1000 a second, instead of piling up where all the short windows begin.
 pub fn first_probe(start: Duration, period: Duration, phase: u64, population: usize) -> Duration {
     let calm = Duration::from_secs(u64::try_from(population).unwrap_or(u64::MAX)) / CALM_RATE;
-    let window = calm.min(period).as_nanos();
-    let offset = (window * u128::from(phase)) >> 64;
-    // `offset` is below one period, which is at most a day in practice.
+    let share = if calm < period {
+        phase.isqrt() << 32
+    } else {
+        phase
+    };
+    let offset = (calm.min(period).as_nanos() * u128::from(share)) >> 64;
+    // Below one period, so far below 2^64 for the periods of a health check.
     let offset = Duration::from_nanos(u64::try_from(offset).unwrap_or(u64::MAX));
     start.saturating_add(period).saturating_add(offset)
 }

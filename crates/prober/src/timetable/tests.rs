@@ -48,7 +48,7 @@ fn hc_1_first_probe_is_hardly_spread_in_small_installations() {
     assert!(first_probe(Duration::ZERO, PERIOD, u64::MAX, 1) <= PERIOD + ms(2));
     assert!(first_probe(Duration::ZERO, PERIOD, u64::MAX, 100) <= PERIOD + ms(200));
     assert_eq!(
-        first_probe(Duration::ZERO, PERIOD, 1 << 63, 1000),
+        first_probe(Duration::ZERO, PERIOD, 1 << 62, 1000),
         PERIOD + SECOND
     );
     assert_eq!(
@@ -155,7 +155,7 @@ fn peak(first: &[Duration], period: Duration, rounds: u32, width: Duration) -> u
 #[test]
 fn hc_5_many_targets_of_one_moment_are_spread_over_the_period() {
     // In one list, or in many small ones; the hash decides, not the order.
-    for targets in [5_000_u32, 40_000] {
+    for targets in [100_u32, 1_000, 5_000, 40_000] {
         let mut table = Timetable::new();
         let mut first = Vec::new();
         for key in 0..targets {
@@ -167,13 +167,10 @@ fn hc_5_many_targets_of_one_moment_are_spread_over_the_period() {
             let fair = f64::from(targets) * width.as_secs_f64() / PERIOD.as_secs_f64();
             let most = f64::from(peak(&first, PERIOD, 3, width));
             // On top of the fair share: what came while the table was small and its windows short.
-            // The sum of (calm rate * width) / n over all n that had a window, hence the logarithm.
-            let width = width.as_secs_f64();
-            let calm = f64::from(CALM_RATE) * width;
-            let early = calm * (1.0 + (PERIOD.as_secs_f64() / width).ln());
+            let early = 2.0 * f64::from(CALM_RATE) * width.as_secs_f64();
             assert!(
-                most <= (fair + early) * 1.1 + 20.0,
-                "{targets} in {width}: {most} of {fair}"
+                most <= (fair + early) * 1.1 + 25.0,
+                "{targets} in {width:?}: {most} of {fair}"
             );
         }
     }
