@@ -18,6 +18,16 @@ if [ -x "$binary" ]; then
 	exit 0
 fi
 
+# Several test binaries may ask at once: the first one builds, the others wait.
+if command -v flock >/dev/null 2>&1; then
+	exec 9>"$out/lock"
+	flock 9
+	if [ -x "$binary" ]; then
+		echo "$binary"
+		exit 0
+	fi
+fi
+
 command -v go >/dev/null 2>&1 || {
 	echo "plane: the Go toolchain is not on PATH; it builds the control plane that the demo and the tests run on" >&2
 	exit 1

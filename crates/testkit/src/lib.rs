@@ -23,6 +23,7 @@
 //! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in).
 
 mod bed;
+mod dhcp;
 mod enter;
 mod farm;
 mod layout;
@@ -39,6 +40,7 @@ mod traffic;
 mod vm;
 
 pub use bed::{Bed, BedOptions};
+pub use dhcp::Dhcp;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};

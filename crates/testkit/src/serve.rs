@@ -15,6 +15,8 @@ use crate::netns::Netns;
 
 /// Connections one VM serves at once; more wait in the listener's queue.
 const CONNECTIONS: usize = 512;
+/// After a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 /// A client that connects and says nothing (a probe that does not close) is dropped after this.
 const IDLE: Duration = Duration::from_secs(10);
 /// A listener. Dropping it closes the port.
@@ -63,9 +65,9 @@ async fn serve(listener: TcpListener, name: Arc<str>, served: Arc<AtomicUsize>) 
             return;
         };
         // Errors of accept are those of the one connection (it was reset before), or of the limit
-        // of open files, which passes.
+        // of open files, which passes; the pause is so that it is not asked for all the while.
         let Ok((stream, _)) = listener.accept().await else {
-            tokio::task::yield_now().await;
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let (name, served) = (Arc::clone(&name), Arc::clone(&served));

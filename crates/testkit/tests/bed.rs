@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
-use harvester_lb_testkit::{Bed, BedOptions, Farm, Fault, Traffic, apart, enter, eventually, lan};
+use harvester_lb_testkit::{
+    Bed, BedOptions, Dhcp, Farm, Fault, Traffic, apart, enter_with, eventually, lan,
+};
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -24,7 +26,7 @@ const SOON: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    enter();
+    enter_with(&["dnsmasq", "kea-dhcp4"]);
     // The tests share a bed, and one of them cuts a node off.
     arguments.test_threads = Some(1);
     let runtime = Arc::new(Runtime::new().unwrap());
@@ -73,6 +75,7 @@ fn trials(runtime: &Arc<Runtime>, bed: &Arc<Shared>) -> Vec<Trial> {
         trial!(vm_ports_links_and_addresses),
         trial!(vmi_object_is_kept_as_written),
         trial!(farm_breaks_single_addresses),
+        trial!(kube_vip_leases_from_both_dhcp_servers),
         trial!(program_is_stopped_continued_and_killed),
         trial!(service_account_has_its_own_rights),
         trial!(two_beds_in_one_process),
@@ -372,6 +375,37 @@ async fn farm_breaks_single_addresses(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
+async fn kube_vip_leases_from_both_dhcp_servers(bed: &Bed) -> anyhow::Result<()> {
+    for (name, first) in [("dnsmasq", 220), ("kea", 230)] {
+        let last = lan(first + 5);
+        let server = match name {
+            "kea" => Dhcp::kea(bed, lan(first), last, Duration::from_secs(30)).await?,
+            _ => Dhcp::dnsmasq(bed, lan(first), last).await?,
+        };
+        expose(bed, name, Ipv4Addr::UNSPECIFIED, None).await?;
+        let address: Ipv4Addr = eventually("leased address", SOON, || async {
+            let service = bed
+                .get("v1", "Service", None, name)
+                .await?
+                .context("no Service")?;
+            let ip = service.data.pointer("/status/loadBalancer/ingress/0/ip");
+            Ok(ip.and_then(Value::as_str).and_then(|ip| ip.parse().ok()))
+        })
+        .await?;
+        ensure!(
+            (lan(first)..=last).contains(&address),
+            "{address} is not of {name}"
+        );
+        ensure!(
+            server.leases().contains(&address.to_string()),
+            "{}",
+            server.leases()
+        );
+        bed.delete("v1", "Service", None, name).await?;
+    }
+    Ok(())
+}
+
 async fn program_is_stopped_continued_and_killed(bed: &Bed) -> anyhow::Result<()> {
     let script = "echo started $WORD; while :; do read -t 1 x </dev/null; sleep 0.05; done";
     let program = bed.spawn(
@@ -432,12 +466,18 @@ async fn service_account_has_its_own_rights(bed: &Bed) -> anyhow::Result<()> {
 }
 
 async fn two_beds_in_one_process(bed: &Bed) -> anyhow::Result<()> {
-    let other = Bed::start(BedOptions {
+    let options = BedOptions {
         nodes: 1,
         kube_vip: false,
+        audit: true,
         ..Default::default()
-    })
-    .await?;
+    };
+    let other = Bed::start(options).await?;
+    let audit = std::fs::read_to_string(other.audit())?;
+    ensure!(
+        audit.contains("\"username\":\"system:kube-proxy\""),
+        "{audit}"
+    );
     let (vm, twin) = (bed.add_vm("twin")?, other.add_vm("twin")?);
     vm.listen(8080)?;
     ensure!(other.kubectl(&["get", "nodes", "-o", "name"]).await?.trim() == "node/node1");

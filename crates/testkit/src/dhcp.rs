@@ -1,0 +1,104 @@
+//! Owns DHCP servers for the LAN: real dnsmasq and real Kea, in the namespace `gw`.
+//!
+//! Tests that use them call [`crate::enter_with`] with their names, so that they are there.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::bed::Bed;
+use crate::layout::GATEWAY;
+use crate::process::Process;
+
+const START: Duration = Duration::from_secs(20);
+
+/// A running DHCP server, authoritative for the LAN; one at a time. Dropping it kills it.
+#[derive(Debug)]
+pub struct Dhcp {
+    process: Arc<Process>,
+    leases: PathBuf,
+}
+
+impl Dhcp {
+    /// dnsmasq with the given range and its shortest lease, 2 minutes.
+    pub async fn dnsmasq(bed: &Bed, first: Ipv4Addr, last: Ipv4Addr) -> anyhow::Result<Self> {
+        let leases = bed.folder().join("dnsmasq.leases");
+        let args = [
+            "--conf-file=/dev/null",
+            "--keep-in-foreground",
+            "--port=0",
+            "--interface=eth0",
+            "--bind-interfaces",
+            "--except-interface=lo",
+            &format!("--dhcp-range={first},{last},255.255.255.0,2m"),
+            &format!("--dhcp-option=3,{GATEWAY}"),
+            "--dhcp-authoritative",
+            &format!("--dhcp-leasefile={}", leases.display()),
+            "--pid-file=",
+            // No group at all: a user namespace made without root cannot change groups.
+            "--user=root",
+            "--group=",
+            "--log-dhcp",
+            "--log-facility=-",
+            // Else it pings each address for 3 s before it offers it.
+            "--no-ping",
+        ];
+        let process = bed.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
+        let started = || async { Ok(process.log().contains("DHCP, sockets bound")) };
+        process.ready(START, started).await?;
+        Ok(Self { process, leases })
+    }
+
+    /// Kea with the given range and any lease time.
+    pub async fn kea(
+        bed: &Bed,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        lifetime: Duration,
+    ) -> anyhow::Result<Self> {
+        let leases = bed.folder().join("kea-leases.csv");
+        let config = json!({"Dhcp4": {
+            "authoritative": true,
+            "interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
+            // The interval is that of a helper program which tidies the file.
+            "lease-database": {
+                "type": "memfile", "persist": true, "name": leases, "lfc-interval": 0,
+            },
+            "valid-lifetime": lifetime.as_secs(),
+            "subnet4": [{
+                "id": 1, "interface": "eth0", "subnet": "192.168.100.0/24",
+                "pools": [{"pool": format!("{first}-{last}")}],
+                "option-data": [{"name": "routers", "data": GATEWAY.to_string()}],
+            }],
+            "loggers": [{
+                "name": "kea-dhcp4", "severity": "DEBUG", "debuglevel": 15,
+                "output_options": [{"output": "stdout"}],
+            }],
+        }});
+        let path = bed.folder().join("kea.json");
+        std::fs::write(&path, serde_json::to_vec(&config)?)?;
+        let folder = bed.folder().display().to_string();
+        let env = [
+            ("KEA_PIDFILE_DIR", folder.as_str()),
+            ("KEA_LOCKFILE_DIR", folder.as_str()),
+        ];
+        let args = ["-c", &path.display().to_string()];
+        let process = bed.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
+        let started = || async { Ok(process.log().contains("DHCP4_STARTED")) };
+        process.ready(START, started).await?;
+        Ok(Self { process, leases })
+    }
+
+    /// The server: its log has each exchange; stop it to test a server that is away.
+    pub fn process(&self) -> &Arc<Process> {
+        &self.process
+    }
+
+    /// The server's lease file, in its own form.
+    pub fn leases(&self) -> String {
+        std::fs::read_to_string(&self.leases).unwrap_or_default()
+    }
+}
