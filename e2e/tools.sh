@@ -16,8 +16,9 @@ set -eu
 }
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 root=$folder/root
-# Administration programs are not on every user's PATH, though installed.
-PATH=$PATH:/usr/sbin:/sbin
+# Administration programs are not on every user's PATH, though installed. What
+# an earlier run unpacked does not count as there.
+PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vF "$root/" | paste -sd: -):/usr/sbin:/sbin
 
 say() { echo "tools: $*" >&2; }
 
