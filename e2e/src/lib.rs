@@ -1,1 +1,11 @@
-//! End-to-end tests and the demo: the operator on a real control plane with real traffic.
+//! What the end-to-end tests and the demo share: a bed with the operator in it, and words for what is looked at.
+//!
+//! A test binary has one world: one control plane, one operator. Its tests run side by side, each in a namespace and
+//! with pools of its own.
+
+pub mod audit;
+pub mod runner;
+pub mod world;
+
+pub use runner::{Test, run};
+pub use world::World;

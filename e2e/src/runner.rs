@@ -1,0 +1,95 @@
+//! Runs the tests of a binary side by side in one world.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context;
+use harvester_lb_testkit::{BedOptions, enter_with};
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::OnceCell;
+
+use crate::world::World;
+
+/// What a test is made of: the shared world in, the verdict out.
+pub type Body = fn(Arc<World>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
+
+/// A test.
+pub struct Test {
+    /// Its name, which carries the rules that it holds.
+    pub name: &'static str,
+    /// What it does.
+    pub body: Body,
+}
+
+/// Makes a [`Test`] of an `async fn(Arc<World>) -> anyhow::Result<()>`.
+#[macro_export]
+macro_rules! tests {
+    ($($name:ident),* $(,)?) => {
+        vec![$($crate::Test { name: stringify!($name), body: |world| Box::pin($name(world)) }),*]
+    };
+}
+
+/// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first one that needs it makes the
+/// world; when that fails, all fail.
+pub fn run(
+    options: BedOptions,
+    programs: &[&str],
+    threads: usize,
+    set_up: Body,
+    tests: Vec<Test>,
+) -> ExitCode {
+    let mut arguments = Arguments::from_args();
+    if !arguments.list
+        && std::env::var_os("HLB_BED_STAGE").is_none()
+        && let Err(error) = World::build()
+    {
+        return complain(&error);
+    }
+    enter_with(programs);
+    arguments.test_threads.get_or_insert(threads);
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => Arc::new(runtime),
+        Err(error) => return complain(&error.into()),
+    };
+    let world: Arc<OnceCell<Arc<World>>> = Arc::default();
+    let trials = tests
+        .into_iter()
+        .map(|test| trial(test, &runtime, &world, options.clone(), set_up));
+    let conclusion = libtest_mimic::run(&arguments, trials.collect());
+    drop(world);
+    conclusion.exit_code()
+}
+
+fn trial(
+    test: Test,
+    runtime: &Arc<Runtime>,
+    world: &Arc<OnceCell<Arc<World>>>,
+    options: BedOptions,
+    set_up: Body,
+) -> Trial {
+    let (runtime, world) = (Arc::clone(runtime), Arc::clone(world));
+    Trial::test(test.name, move || {
+        runtime
+            .block_on(async {
+                let world = world
+                    .get_or_try_init(|| async {
+                        let world = Arc::new(World::start(options).await?);
+                        set_up(Arc::clone(&world)).await.context("set-up")?;
+                        anyhow::Ok(world)
+                    })
+                    .await?;
+                // A task of its own, so that a panic is this test's and nobody else's.
+                tokio::spawn((test.body)(Arc::clone(world))).await?
+            })
+            .map_err(|error: anyhow::Error| Failed::from(format!("{error:#}")))
+    })
+}
+
+#[allow(clippy::print_stderr)] // The way to the user of a test.
+fn complain(error: &anyhow::Error) -> ExitCode {
+    eprintln!("{error:#}");
+    ExitCode::FAILURE
+}

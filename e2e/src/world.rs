@@ -1,0 +1,496 @@
+//! A bed with our definitions and the operator in it.
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use harvester_lb_api::kubevirt::VirtualMachineInstance;
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_testkit::{Bed, BedOptions, Process, Vm, eventually};
+use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A bed with our definitions and the operator in it.
+pub struct World {
+    /// The control plane and the network.
+    pub bed: Bed,
+    binary: PathBuf,
+}
+
+impl World {
+    /// Builds the operator. Outside of the bed, where the package registry can be reached.
+    pub fn build() -> anyhow::Result<()> {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args(["build", "--quiet", "--package", "harvester-load-balancer"])
+            .current_dir(repository())
+            .status()
+            .context("cargo cannot be started")?;
+        ensure!(status.success(), "the operator does not build");
+        Ok(())
+    }
+
+    /// A bed with our definitions in it; the operator is yet to be started.
+    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
+        let bed = Bed::start(options).await?;
+        bed.apply_foreign_crds().await?;
+        bed.apply_crds(repository().join("crds/crds.yaml")).await?;
+        Ok(Self {
+            bed,
+            binary: binary("harvester-load-balancer")?,
+        })
+    }
+
+    /// The operator's program.
+    pub fn binary(&self) -> &Path {
+        &self.binary
+    }
+
+    /// Starts an operator on a node and waits until it is ready.
+    pub async fn start_operator(&self, node: &str) -> anyhow::Result<Arc<Process>> {
+        self.start_operator_with(node, &[], &[]).await
+    }
+
+    /// Starts an operator with more flags and environment, and waits until it is ready.
+    pub async fn start_operator_with(
+        &self,
+        node: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Process>> {
+        let operator = self.spawn_operator(node, flags, env)?;
+        operator
+            .ready(SOON, || async move {
+                Ok(self
+                    .get(node, "/readyz")
+                    .await
+                    .is_ok_and(|(code, _)| code == 200))
+            })
+            .await?;
+        Ok(operator)
+    }
+
+    /// Starts an operator and does not wait for anything.
+    pub fn spawn_operator(
+        &self,
+        node: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Process>> {
+        let kubeconfig = self.bed.kubeconfig("admin")?;
+        let kubeconfig = kubeconfig
+            .to_str()
+            .context("the kubeconfig's path is no text")?;
+        let mut all = vec![
+            ("KUBECONFIG", kubeconfig),
+            (
+                "LOGLEVEL",
+                "info,harvester_load_balancer=debug,harvester_lb_controller_kit=debug",
+            ),
+        ];
+        all.extend_from_slice(env);
+        let program = self
+            .binary
+            .to_str()
+            .context("the operator's path is no text")?;
+        self.bed
+            .spawn(node, program, flags, &all, &format!("operator-{node}"))
+    }
+
+    /// Reads from the admin port of the operator on a node: status code and body.
+    pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
+        let ip = node_address(node)?;
+        let exchange = async {
+            let mut stream = TcpStream::connect((ip, 8081)).await?;
+            let request =
+                format!("GET {path} HTTP/1.1\r\nHost: {node}\r\nConnection: close\r\n\r\n");
+            stream.write_all(request.as_bytes()).await?;
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await?;
+            anyhow::Ok(answer)
+        };
+        let answer = tokio::time::timeout(Duration::from_secs(5), exchange).await??;
+        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
+        let code = head.split(' ').nth(1).context("no status line")?.parse()?;
+        Ok((code, body.to_owned()))
+    }
+
+    /// One figure of the operator on a node, by the beginning of its line: name and labels.
+    pub async fn metric(&self, node: &str, series: &str) -> anyhow::Result<Option<f64>> {
+        let (_, text) = self.get(node, "/metrics").await?;
+        for line in text.lines() {
+            if let Some(value) = line
+                .strip_prefix(series)
+                .and_then(|rest| rest.strip_prefix(' '))
+            {
+                return Ok(Some(value.trim().parse()?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The admin's client.
+    pub fn client(&self) -> Client {
+        self.bed.client()
+    }
+
+    /// Makes a namespace.
+    pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
+        let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+        Api::all(self.client())
+            .create(&PostParams::default(), &namespace)
+            .await?;
+        Ok(())
+    }
+
+    /// Load balancers of a namespace.
+    pub fn lbs(&self, namespace: &str) -> Api<LoadBalancer> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// Pools.
+    pub fn pools(&self) -> Api<IPPool> {
+        Api::all(self.client())
+    }
+
+    /// Records.
+    pub fn records(&self) -> Api<IPAllocation> {
+        Api::all(self.client())
+    }
+
+    /// Services of a namespace.
+    pub fn services(&self, namespace: &str) -> Api<Service> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// EndpointSlices of a namespace.
+    pub fn slices(&self, namespace: &str) -> Api<EndpointSlice> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// Running virtual machines of a namespace.
+    pub fn vmis(&self, namespace: &str) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.client(), namespace)
+    }
+
+    /// Makes a pool from its spec.
+    pub async fn pool(&self, name: &str, spec: Value) -> anyhow::Result<()> {
+        let pool: IPPool =
+            serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
+        self.pools().create(&PostParams::default(), &pool).await?;
+        Ok(())
+    }
+
+    /// Makes a pool for one namespace from subnets and `start-end` ranges within a /24.
+    pub async fn pool_for(
+        &self,
+        namespace: &str,
+        name: &str,
+        ranges: &[Value],
+    ) -> anyhow::Result<()> {
+        self.pool(
+            name,
+            json!({
+                "ranges": ranges,
+                "selector": {"scope": [{"project": "*", "namespace": namespace, "guestCluster": "*"}]}
+            }),
+        )
+        .await
+    }
+
+    /// Makes a load balancer from its spec.
+    pub async fn lb(
+        &self,
+        namespace: &str,
+        name: &str,
+        spec: Value,
+    ) -> anyhow::Result<LoadBalancer> {
+        self.lb_with(json!({"namespace": namespace, "name": name}), spec)
+            .await
+    }
+
+    /// Makes a load balancer from its metadata and its spec.
+    pub async fn lb_with(&self, metadata: Value, spec: Value) -> anyhow::Result<LoadBalancer> {
+        let lb: LoadBalancer = serde_json::from_value(json!({"metadata": metadata, "spec": spec}))?;
+        let namespace = lb.metadata.namespace.clone().context("no namespace")?;
+        Ok(self
+            .lbs(&namespace)
+            .create(&PostParams::default(), &lb)
+            .await?)
+    }
+
+    /// Deletes a load balancer.
+    pub async fn delete_lb(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
+        self.lbs(namespace)
+            .delete(name, &DeleteParams::default())
+            .await?;
+        Ok(())
+    }
+
+    /// Merges a patch into any object of ours.
+    pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: Value) -> anyhow::Result<K>
+    where
+        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
+        Ok(api
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?)
+    }
+
+    /// Waits until a load balancer is as wanted, and answers it.
+    pub async fn lb_until(
+        &self,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&LoadBalancer) -> bool,
+    ) -> anyhow::Result<LoadBalancer> {
+        let api = self.lbs(namespace);
+        until(
+            &api,
+            &format!("LoadBalancer {namespace}/{name}: {what}"),
+            name,
+            wanted,
+        )
+        .await
+    }
+
+    /// Waits until a load balancer's condition Ready has this reason.
+    pub async fn lb_reason(
+        &self,
+        namespace: &str,
+        name: &str,
+        reason: &str,
+    ) -> anyhow::Result<LoadBalancer> {
+        self.lb_until(namespace, name, reason, |lb| {
+            ready(lb).is_some_and(|(_, r, _)| r == reason)
+        })
+        .await
+    }
+
+    /// Waits until a load balancer has an allocated address, and answers that.
+    pub async fn lb_address(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
+        let lb = self
+            .lb_until(namespace, name, "an address", |lb| allocated(lb).is_some())
+            .await?;
+        allocated(&lb).context("the address is gone")
+    }
+
+    /// Waits until a pool is as wanted, and answers it.
+    pub async fn pool_until(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&IPPool) -> bool,
+    ) -> anyhow::Result<IPPool> {
+        until(
+            &self.pools(),
+            &format!("IPPool {name}: {what}"),
+            name,
+            wanted,
+        )
+        .await
+    }
+
+    /// Waits until the ready addresses of an EndpointSlice are these, the stand-in included.
+    pub async fn ready_endpoints(
+        &self,
+        namespace: &str,
+        name: &str,
+        wanted: &[&str],
+    ) -> anyhow::Result<EndpointSlice> {
+        let what = format!("EndpointSlice {namespace}/{name}: ready {wanted:?}");
+        until(&self.slices(namespace), &what, name, |slice| {
+            endpoints(slice, true) == wanted
+        })
+        .await
+    }
+
+    /// Waits until there is no object of the name.
+    pub async fn gone<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
+    where
+        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
+        eventually(&format!("{name} is gone"), SOON, || async {
+            Ok(api.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await
+    }
+
+    /// Makes a running virtual machine without a network behind it.
+    pub async fn fake_vmi(
+        &self,
+        namespace: &str,
+        name: &str,
+        labels: Value,
+        address: Option<&str>,
+    ) -> anyhow::Result<VirtualMachineInstance> {
+        let interfaces = address.map_or_else(
+            || json!([]),
+            |a| json!([{"name": "default", "ipAddress": a}]),
+        );
+        let vmi = json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"namespace": namespace, "name": name, "labels": labels},
+            "spec": {},
+            "status": {"phase": "Running", "interfaces": interfaces},
+        });
+        self.bed.apply(&vmi).await?;
+        Ok(self.vmis(namespace).get(name).await?)
+    }
+
+    /// Makes a virtual machine: a namespace on the LAN with a listener, and its object.
+    pub async fn vm(
+        &self,
+        namespace: &str,
+        name: &str,
+        labels: &[(&str, &str)],
+        port: u16,
+    ) -> anyhow::Result<Vm> {
+        let vm = self.bed.add_vm(name)?;
+        vm.listen(port)?;
+        self.bed.apply(&vm.vmi_manifest(namespace, labels)).await?;
+        Ok(vm)
+    }
+
+    /// Messages of the Events about an object, as `reason: note`.
+    pub async fn events(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+    ) -> anyhow::Result<Vec<String>> {
+        let api: Api<k8s_openapi::api::events::v1::Event> =
+            Api::namespaced(self.client(), namespace);
+        let all = api.list(&ListParams::default()).await?;
+        Ok(all
+            .into_iter()
+            .filter(|e| {
+                e.regarding.as_ref().is_some_and(|r| {
+                    r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name)
+                })
+            })
+            .map(|e| {
+                format!(
+                    "{}: {}",
+                    e.reason.unwrap_or_default(),
+                    e.note.unwrap_or_default()
+                )
+            })
+            .collect())
+    }
+
+    /// Waits for an Event about an object that holds the text.
+    pub async fn event(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+        text: &str,
+    ) -> anyhow::Result<()> {
+        eventually(
+            &format!("an Event about {kind} {name} with {text:?}"),
+            SOON,
+            || async {
+                let all = self.events(namespace, kind, name).await?;
+                if all.iter().any(|e| e.contains(text)) {
+                    return Ok(Some(()));
+                }
+                bail!("there are {all:?}")
+            },
+        )
+        .await
+    }
+}
+
+async fn until<K>(
+    api: &Api<K>,
+    what: &str,
+    name: &str,
+    wanted: impl Fn(&K) -> bool,
+) -> anyhow::Result<K>
+where
+    K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
+{
+    eventually(what, SOON, || async {
+        let object = api.get(name).await?;
+        if wanted(&object) {
+            return Ok(Some(object));
+        }
+        let mut seen = serde_json::to_value(&object)?;
+        seen["metadata"]["managedFields"] = Value::Null;
+        bail!("it is {seen}")
+    })
+    .await
+}
+
+/// Status, reason and message of the condition Ready.
+pub fn ready(lb: &LoadBalancer) -> Option<(String, String, String)> {
+    let conditions = lb.status.as_ref()?.conditions.as_deref()?;
+    let ready = harvester_lb_api::condition::find(conditions, "Ready")?;
+    Some((
+        ready.status.clone(),
+        ready.reason.clone().unwrap_or_default(),
+        ready.message.clone().unwrap_or_default(),
+    ))
+}
+
+/// Message of a condition that holds.
+pub fn condition(lb: &LoadBalancer, type_: &str) -> Option<String> {
+    let conditions = lb.status.as_ref()?.conditions.as_deref()?;
+    let found = harvester_lb_api::condition::find(conditions, type_)?;
+    (found.status == "True").then(|| found.message.clone().unwrap_or_default())
+}
+
+/// The allocated address.
+pub fn allocated(lb: &LoadBalancer) -> Option<String> {
+    lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone()
+}
+
+/// Addresses of a slice's endpoints that are ready, or that are not, in order.
+pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
+    slice
+        .endpoints
+        .iter()
+        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) == ready)
+        .flat_map(|e| e.addresses.iter().map(String::as_str))
+        .collect()
+}
+
+fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
+    match node {
+        "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),
+        "node2" => Ok(Ipv4Addr::new(10, 251, 0, 12)),
+        _ => bail!("no node {node}"),
+    }
+}
+
+/// The folder of this repository.
+pub fn repository() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here).to_owned()
+}
+
+/// A program of this workspace, from beside the one that is running.
+fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("this program has no path")?;
+    let found = this
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(name))
+        .find(|p| p.is_file());
+    found.with_context(|| format!("{name} is not beside {}", this.display()))
+}
