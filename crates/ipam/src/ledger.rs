@@ -65,6 +65,9 @@ pub struct Ledger {
     unmatched: Queue,
     /// Where each waiting id stands: the place of its pool (none: unmatched) and its age.
     waiting: FxHashMap<OwnerId, (Option<u32>, Age)>,
+    /// Those that wait for the record of an address to be repaired or deleted; in no queue, as they
+    /// would take up the place of others that can be served.
+    stuck: FxHashMap<OwnerId, IpAddr>,
     /// What section 5 answered since the pools changed last.
     selected: FxHashMap<(Requirement, Workload), Option<u32>>,
     /// Pools changed, and the waiting were not selected anew yet.
@@ -261,15 +264,8 @@ impl Ledger {
         if was {
             self.holds.set_blocked(addr, false);
             self.sync_taken(addr);
-            // Those that wait for just this record may stand in a queue with nothing free.
-            let changed = &mut self.changed;
-            self.pools.for_each_existing(|at, pool| {
-                if pool.usable(addr) {
-                    changed.insert(Some(at));
-                }
-            });
-            let claim = self.holds.get(addr).and_then(|hold| hold.claim.as_ref());
-            self.poked.extend(claim.map(|claim| claim.owner.id.clone()));
+            let stuck = self.stuck.iter().filter(|(_, at)| **at == addr);
+            self.poked.extend(stuck.map(|(id, _)| id.clone()));
         }
         was
     }
@@ -295,6 +291,7 @@ impl Ledger {
     /// its reservations and claims. Its records are not touched.
     pub fn withdraw(&mut self, id: &OwnerId) {
         self.leave_queue(id);
+        self.stuck.remove(id);
         self.drop_holds(id, |_, _| true);
     }
 

@@ -195,6 +195,11 @@ pub enum Verdict {
     },
     /// It is named, but there is no such pool.
     Missing,
+    /// It has the load balancer's address, but the record of that address cannot be read.
+    RecordUnreadable {
+        /// Name of the record.
+        record: String,
+    },
     /// It matches, but another one has a higher priority, or the same and a smaller name.
     Outranked {
         /// The pool that was chosen.
@@ -248,6 +253,12 @@ impl fmt::Display for Verdict {
             }
             Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
             Self::Missing => f.write_str("does not exist"),
+            Self::RecordUnreadable { record } => {
+                write!(
+                    f,
+                    "IPAllocation {record} cannot be read; repair or delete it"
+                )
+            }
             Self::Outranked { by, priority, than } if priority < than => {
                 write!(f, "priority {priority} is lower than {than} of {by}")
             }

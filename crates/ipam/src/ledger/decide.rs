@@ -7,6 +7,7 @@ use super::decision::{Decision, Evidence, Grant, Lost, Request, StatusAddress, W
 use super::holds::Reservation;
 use super::queue::{Age, older};
 use super::records::Slot;
+use crate::addr;
 use crate::range::Range;
 use crate::select::{self, Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
@@ -22,14 +23,19 @@ struct Find {
 }
 
 /// No address.
-struct Refusal {
-    reason: WaitReason,
-    lost: Option<Lost>,
+enum Refusal {
+    /// None that could be given now.
+    Wait {
+        reason: WaitReason,
+        lost: Option<Lost>,
+    },
+    /// IPA-1: its address has a record that cannot be read.
+    Unreadable { addr: IpAddr, pool: PoolName },
 }
 
 impl Refusal {
     fn new(reason: WaitReason) -> Self {
-        Self { reason, lost: None }
+        Self::Wait { reason, lost: None }
     }
 }
 
@@ -44,6 +50,7 @@ impl Ledger {
         let id = &request.owner.id;
         // One load balancer of a name lives at a time; what an earlier one began is void.
         self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
+        self.stuck.remove(id);
         if self
             .waiting
             .get(id)
@@ -76,12 +83,22 @@ impl Ledger {
                 self.leave_queue(id);
                 self.take(request, find, surplus, now)
             }
-            Err(Refusal { reason, lost }) => {
-                // A claim that came to nothing must not hold its address while its owner waits,
-                // except for the record that cannot be read.
-                if reason != WaitReason::RecordUnreadable {
-                    self.drop_holds(id, |_, _| true);
+            Err(Refusal::Unreadable { addr, pool }) => {
+                self.leave_queue(id);
+                self.stuck.insert(id.clone(), addr);
+                let verdict = Verdict::RecordUnreadable {
+                    record: addr::record_name(addr),
+                };
+                let explanation = Explanation::new(vec![PoolVerdict { pool, verdict }], 1);
+                let reason = WaitReason::RecordUnreadable;
+                Decision::Wait {
+                    reason,
+                    explanation,
+                    lost: None,
+                    surplus,
                 }
+            }
+            Err(Refusal::Wait { reason, lost }) => {
                 let explanation = self.explain_briefly(request);
                 self.enrol(request.clone(), Some(reason));
                 Decision::Wait {
@@ -206,10 +223,8 @@ impl Ledger {
         // ALC-3 and fairness: something is free that no older load balancer waits for.
         let served = pool.free() > older(&pool.queue, &Age::of(request), pool.free()) as u128;
         let refuse = |lost| {
-            Err(Refusal {
-                reason: WaitReason::NoAvailableIp,
-                lost,
-            })
+            let reason = WaitReason::NoAvailableIp;
+            Err(Refusal::Wait { reason, lost })
         };
         // What is taken, if only by a Service of its own, is none of the free ones.
         let allowed = |addr| served || self.taken.contains(addr);
@@ -218,7 +233,7 @@ impl Ledger {
             lost = self.lost_to(request, addr, &name);
             if lost.is_none() && pool.usable(addr) {
                 if self.holds.is_blocked(addr) {
-                    return Err(Refusal::new(WaitReason::RecordUnreadable));
+                    return Err(Refusal::Unreadable { addr, pool: name });
                 }
                 if !allowed(addr) {
                     return refuse(None);
@@ -291,7 +306,7 @@ impl Ledger {
                 continue;
             };
             if self.holds.is_blocked(addr) {
-                return Err(Refusal::new(WaitReason::RecordUnreadable));
+                return Err(Refusal::Unreadable { addr, pool });
             }
             let lost = self.lost_to(request, addr, &pool);
             return Ok(Some(Find {
@@ -302,6 +317,8 @@ impl Ledger {
                 stale: Vec::new(),
             }));
         }
+        // What came to nothing must not keep an address from others, nor from its own search.
+        self.drop_holds(&request.owner.id, |_, _| true);
         Ok(None)
     }
 

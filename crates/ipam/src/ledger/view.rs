@@ -150,7 +150,7 @@ impl Ledger {
             reserved: held(|hold| hold.reservation.is_some()),
             claimed: held(|hold| hold.claim.is_some()),
             blocked: held(|hold| hold.blocked),
-            waiting: self.waiting.len(),
+            waiting: self.waiting.len() + self.stuck.len(),
             pools: self.pools.existing().count(),
         }
     }
