@@ -38,7 +38,7 @@ use rustc_hash::FxHashMap;
 
 use crate::addr;
 use crate::interval::IntervalSet;
-use crate::select::{Requirement, Workload};
+use crate::select::Requirement;
 use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Version};
 
 pub use decision::{
@@ -69,7 +69,7 @@ pub struct Ledger {
     /// would take up the place of others that can be served.
     stuck: FxHashMap<OwnerId, IpAddr>,
     /// What section 5 answered since the pools changed last.
-    selected: FxHashMap<(Requirement, Workload), Option<u32>>,
+    selected: [FxHashMap<Requirement, Option<u32>>; 2],
     /// Pools changed, and the waiting were not selected anew yet.
     unsettled: bool,
     /// Queues whose first may be served now.
@@ -112,7 +112,6 @@ impl Ledger {
             selector: pool.selector,
         };
         if self.pools[at].spec.as_ref() != Some(&spec) {
-            self.pools.set_existing(at, true);
             self.replace_spec(at, Some(spec));
         }
     }
@@ -120,7 +119,6 @@ impl Ledger {
     /// A pool is gone. Its records stay as they are (IPA-7).
     pub fn remove_pool(&mut self, name: &str) {
         if let Some(at) = self.pools.find(name) {
-            self.pools.set_existing(at, false);
             self.replace_spec(at, None);
             self.pools[at].last = None;
             self.pools[at].last_at = Micros::MIN;
@@ -130,7 +128,8 @@ impl Ledger {
 
     fn replace_spec(&mut self, at: u32, spec: Option<Spec>) {
         self.pools[at].replace_spec(at, spec, &self.records, &self.taken);
-        self.selected.clear();
+        self.pools.follow_spec(at);
+        self.selected = Default::default();
         self.unsettled = true;
         self.changed.insert(Some(at));
     }
@@ -213,7 +212,7 @@ impl Ledger {
     fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
         if old.is_some_and(Slot::is_bound) != bound {
             self.pools
-                .for_each_existing(|_, pool| pool.mark_bound(addr, bound));
+                .for_each_near(addr, |_, pool| pool.mark_bound(addr, bound));
         }
         self.sync_taken(addr);
         if let Some(old) = old {
@@ -338,7 +337,7 @@ impl Ledger {
         };
         if changed {
             let freed = &mut self.freed;
-            self.pools.for_each_existing(|at, pool| {
+            self.pools.for_each_near(addr, |at, pool| {
                 if pool.mark_taken(addr, taken) && !taken {
                     freed.insert(at);
                 }

@@ -3,6 +3,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::addr;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -1,5 +1,6 @@
 //! The order in which a load balancer's address is found: what it holds, what it had, what is free.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::Ledger;
@@ -487,20 +488,22 @@ impl Ledger {
         if let Some(name) = &request.pool {
             return Some(self.pools.intern(name));
         }
-        let requirement = request
-            .requirement
-            .clone()
-            .or_namespace(request.owner.id.namespace());
-        let key = (requirement, request.workload);
-        if let Some(known) = self.selected.get(&key) {
+        let namespace = request.owner.id.namespace();
+        let requirement = if request.requirement.namespace.is_empty() {
+            Cow::Owned(request.requirement.clone().or_namespace(namespace))
+        } else {
+            Cow::Borrowed(&request.requirement)
+        };
+        let answers = &mut self.selected[request.workload as usize];
+        if let Some(known) = answers.get(&*requirement) {
             return *known;
         }
-        let name = select::select(self.pools.selectors(), &key.0, key.1);
+        let name = select::select(self.pools.selectors(), &requirement, request.workload);
         let at = name.and_then(|name| self.pools.find(name));
-        if self.selected.len() >= SELECTIONS {
-            self.selected.clear();
+        if answers.len() >= SELECTIONS {
+            answers.clear();
         }
-        self.selected.insert(key, at);
+        answers.insert(requirement.into_owned(), at);
         at
     }
 

@@ -265,8 +265,14 @@ pub(crate) struct Pools {
     places: Vec<Pool>,
     unused: Vec<u32>,
     by_name: BTreeMap<PoolName, u32>,
-    /// Places of the pools that exist.
-    existing: Vec<u32>,
+    existing: Vec<Existing>,
+}
+
+/// A pool that exists. Each change of an address looks through all of these, so they lie together.
+#[derive(Debug)]
+struct Existing {
+    at: u32,
+    bounds: Option<(IpAddr, IpAddr)>,
 }
 
 impl Pools {
@@ -307,23 +313,27 @@ impl Pools {
         }
     }
 
-    /// Notes whether the pool at a place exists.
-    pub(crate) fn set_existing(&mut self, at: u32, exists: bool) {
-        self.existing.retain(|other| *other != at);
-        if exists {
-            self.existing.push(at);
+    /// Notes whether the pool at a place exists, and where its ranges lie.
+    pub(crate) fn follow_spec(&mut self, at: u32) {
+        self.existing.retain(|other| other.at != at);
+        let pool = &self[at];
+        if pool.spec.is_some() {
+            let bounds = pool.ranges().and_then(PoolRanges::bounds);
+            self.existing.push(Existing { at, bounds });
         }
     }
 
     /// Places of the pools that exist.
     pub(crate) fn existing(&self) -> impl Iterator<Item = u32> {
-        self.existing.iter().copied()
+        self.existing.iter().map(|pool| pool.at)
     }
 
-    /// Runs for each pool that exists.
-    pub(crate) fn for_each_existing(&mut self, mut each: impl FnMut(u32, &mut Pool)) {
-        for at in &self.existing {
-            each(*at, &mut self.places[*at as usize]);
+    /// Runs for each pool between whose lowest and highest address this one lies.
+    pub(crate) fn for_each_near(&mut self, addr: IpAddr, mut each: impl FnMut(u32, &mut Pool)) {
+        for Existing { at, bounds } in &self.existing {
+            if bounds.is_some_and(|(first, last)| first <= addr && addr <= last) {
+                each(*at, &mut self.places[*at as usize]);
+            }
         }
     }
 

@@ -6,7 +6,7 @@ mod properties;
 
 use super::*;
 use crate::range::{PoolRanges, RangeSpec};
-use crate::select::{Selector, Tuple};
+use crate::select::{Selector, Tuple, Workload};
 use crate::types::PoolName;
 
 pub(super) fn ip(text: &str) -> IpAddr {

@@ -67,12 +67,8 @@ impl PoolRanges {
                     range: position,
                 })
             };
-            overlapping.extend(
-                covered
-                    .within(range.start, range.end)
-                    .next()
-                    .map(|(at, _)| (index, at)),
-            );
+            let overlap = covered.first_within(range.start, range.end);
+            overlapping.extend(overlap.map(|(at, _)| (index, at)));
             cover.extend(cut(covered.gaps(range.start, range.end)));
             usable.extend(cut(withheld.gaps(range.start, range.end)));
             covered.insert_span(range.start, range.end);
@@ -163,11 +159,15 @@ impl PoolRanges {
 
     /// Whether [`overlaps`](Self::overlaps) would name a pair; pools far apart are told at once.
     pub fn meets(&self, other: &Self) -> bool {
-        let bounds = |of: &Self| Some((of.cover.first()?.start, of.cover.last()?.end));
-        match (bounds(self), bounds(other)) {
+        match (self.bounds(), other.bounds()) {
             (Some((a, b)), Some((c, d))) if a <= d && c <= b => !self.overlaps(other).is_empty(),
             _ => false,
         }
+    }
+
+    /// The lowest and the highest address of all ranges.
+    pub(crate) fn bounds(&self) -> Option<(IpAddr, IpAddr)> {
+        Some((self.cover.first()?.start, self.cover.last()?.end))
     }
 
     /// RNG-9: positions of the ranges with nothing to hand out, for the admission warning.
