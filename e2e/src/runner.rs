@@ -17,6 +17,7 @@ use crate::world::World;
 pub type Body = fn(Arc<World>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 /// A test.
+#[derive(Clone, Copy)]
 pub struct Test {
     /// Its name, which carries the rules that it holds.
     pub name: &'static str,
@@ -34,6 +35,10 @@ macro_rules! tests {
 
 /// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first one that needs it makes the
 /// world; when that fails, all fail.
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "callers make the options for this call"
+)]
 pub fn run(
     options: BedOptions,
     programs: &[&str],

@@ -245,7 +245,9 @@ mod tests {
         );
         assert_eq!(
             store.written(&key("a"), Version(7), 7),
-            Some(Some(Arc::new(5)))
+            Some(News {
+                old: Some(Arc::new(5))
+            })
         );
         assert_eq!(store.watched(&key("a"), Version(6), 6), None);
         assert_eq!(

@@ -13,6 +13,8 @@ pub fn init(level: &str) -> anyhow::Result<()> {
         "fatal" | "panic" => "error".to_owned(),
         _ => level.to_owned(),
     };
+    // The client logs each failed request; whoever made the request does too, and knows what it was for.
+    let level = format!("kube_client=off,{level}");
     let filter = EnvFilter::try_new(&level)
         .with_context(|| format!("--loglevel {level:?} is neither a level nor a filter"))?;
     let log = tracing_subscriber::fmt()

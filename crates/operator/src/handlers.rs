@@ -23,13 +23,9 @@ use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 /// A load balancer was made, altered or deleted.
 pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
     let is_leader = hub.lead(|lead| match change {
-        Change::Applied { old, new } => {
-            // A new object under an old name: the old one is gone, whatever the watch has missed.
-            if let Some(old) = old
-                && old.uid() != new.uid()
-            {
-                lead.departed.remove(key);
-            }
+        // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
+        Change::Applied { .. } => {
+            lead.departed.remove(key);
         }
         Change::Deleted { old, certain } => {
             lead.ledger.withdraw(&objects::id(key));

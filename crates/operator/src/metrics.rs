@@ -325,7 +325,8 @@ impl Sizes {
 
     #[allow(clippy::cast_precision_loss)] // A pool of more than 2^53 addresses may be off by a few.
     fn fill_pools(hub: &Hub, to: &Families) {
-        hub.stores.pools.for_each(|key, pool| {
+        // A copy of the list: the leader's lock is never taken under a store's.
+        for (key, pool) in hub.stores.pools.all() {
             let live = hub
                 .lead(|lead| {
                     lead.ledger
@@ -347,7 +348,7 @@ impl Sizes {
                 set("available", available);
                 set("allocated", total.saturating_sub(available));
             }
-        });
+        }
         if let Some(counts) = hub.lead(|lead| lead.ledger.counts()) {
             to.records
                 .with_label_values(&["Bound"])
@@ -388,12 +389,12 @@ impl Sizes {
 
     fn fill_backends(&self, hub: &Hub, to: &Families) {
         let mut named = 0;
-        hub.stores.slices.for_each(|key, slice| {
-            if hub.stores.lbs.get(key).is_none() {
-                return;
+        for (key, slice) in hub.stores.slices.all() {
+            if hub.stores.lbs.get(&key).is_none() {
+                continue;
             }
             let (mut ready, mut not_ready) = (0, 0);
-            for endpoint in build::real_endpoints(slice) {
+            for endpoint in build::real_endpoints(&slice) {
                 let up = endpoint
                     .conditions
                     .as_ref()
@@ -414,7 +415,7 @@ impl Sizes {
                     .with_label_values(&[&*key.namespace, &*key.name, state])
                     .set(count);
             }
-        });
+        }
     }
 
     fn fill_process(hub: &Hub, to: &Families) {
@@ -483,3 +484,6 @@ impl Collector for Sizes {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,7 @@ use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::backends;
 use crate::time;
@@ -39,6 +39,8 @@ impl Lb {
     /// A decoded object.
     pub fn valid(mut object: LoadBalancer) -> Self {
         object.metadata = pruned(object.metadata);
+        // Free text of any length that nothing here reads; a patch of differences leaves it as it is.
+        object.spec.description = None;
         Self::Valid(Box::new(object))
     }
 
@@ -337,10 +339,13 @@ pub fn is_labelled(meta: &ObjectMeta) -> bool {
 }
 
 fn owned_by_any_lb(meta: &ObjectMeta) -> bool {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .any(|o| o.kind == "LoadBalancer" && o.api_version.starts_with(harvester_lb_api::GROUP))
+    meta.owner_references.iter().flatten().any(is_lb)
+}
+
+/// Whether an ownerReference is to a load balancer, in whatever version.
+pub fn is_lb(owner: &OwnerReference) -> bool {
+    let group = owner.api_version.split_once('/').map(|(group, _)| group);
+    owner.kind == "LoadBalancer" && group == Some(harvester_lb_api::GROUP)
 }
 
 /// The value of an annotation.

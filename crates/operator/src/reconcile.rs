@@ -92,20 +92,27 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
     };
     let address = match &checked.source {
         Source::Dhcp => dhcp(hub, key),
-        Source::Pool(request) => match address::acquire(hub, request).await? {
-            Acquired::Granted { grant, surplus } => Address {
+        Source::Pool(request) => match address::acquire(hub, request).await {
+            Err(WriteError::Refused(message)) => {
+                let message = format!("the IPAllocation of {key} cannot be written: {message}");
+                let report = Report::only(Readiness::not(status::API_ERROR, message));
+                write_status(hub, key, lb, &report).await?;
+                return Ok(Next::Backoff);
+            }
+            Err(other) => return Err(other),
+            Ok(Acquired::Granted { grant, surplus }) => Address {
                 allocated: address::allocated_address(lb, &grant),
                 load_balancer_ip: grant.addr.to_string(),
                 surplus,
                 lost: grant.lost,
                 out_of_pool: grant.out_of_pool,
             },
-            Acquired::Waiting {
+            Ok(Acquired::Waiting {
                 reason,
                 message,
                 lost,
                 surplus,
-            } => {
+            }) => {
                 return wait(hub, key, lb, Readiness::not(reason, message), lost, surplus).await;
             }
         },
