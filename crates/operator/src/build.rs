@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends::Backend;
-use crate::objects::is_labelled;
+use crate::objects::{is_labelled, is_lb};
 use crate::spec::Port;
 
 const KIND: &str = "LoadBalancer";
@@ -30,9 +30,8 @@ pub enum Ownership {
 /// Whose an object of the load balancer's name is: ours if it has our label, or an ownerReference to a load balancer
 /// of that name.
 pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
-    let owned = meta.owner_references.iter().flatten().any(|o| {
-        o.kind == KIND && o.name == lb_name && o.api_version.starts_with(harvester_lb_api::GROUP)
-    });
+    let owners = meta.owner_references.as_deref().unwrap_or_default();
+    let owned = owners.iter().any(|o| is_lb(o) && o.name == lb_name);
     if is_labelled(meta) || owned {
         Ownership::Ours
     } else {
@@ -204,11 +203,10 @@ fn own(meta: &mut ObjectMeta, lb: &LoadBalancer) {
         uid: lb.metadata.uid.clone().unwrap_or_default(),
         ..OwnerReference::default()
     };
-    if references.contains(&reference) {
-        return;
+    references.retain(|o| *o == reference || !(is_lb(o) && o.name == name));
+    if !references.contains(&reference) {
+        references.push(reference);
     }
-    references.retain(|o| !(o.kind == KIND && o.name == name));
-    references.push(reference);
 }
 
 fn label(meta: &mut ObjectMeta, key: &str, value: &str) {

@@ -193,3 +193,6 @@ fn selector_of(selector: &harvester_lb_api::Selector) -> Selector {
             .collect(),
     }
 }
+
+#[cfg(test)]
+mod tests;

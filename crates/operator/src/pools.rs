@@ -118,6 +118,9 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
             projection.truncated += 1;
         }
     }
+    if projection.truncated > 0 {
+        return Some(projection);
+    }
     let mut history: Vec<_> = view.history().collect();
     history.sort_by_key(|(_, _, released_at)| std::cmp::Reverse(*released_at));
     for (address, id, _) in history {

@@ -195,7 +195,7 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
             warning: !recovered,
             reason: now.reason.clone().unwrap_or_default(),
             text: if recovered {
-                "the load balancer is ready again".to_owned()
+                "ready again".to_owned()
             } else {
                 now.message.clone().unwrap_or_default()
             },
