@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `decision` | questions and answers |
 //! | `decide` | the order of ALC-1 to ALC-7 and REL-4 |
+//! | `choose` | the pool that serves, and why not another |
+//! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
 //! | `pools` | pools, their counts, the next free address |
@@ -21,9 +23,11 @@
 //! record says so. All taken addresses are in one set of intervals for all pools, so that pools
 //! that overlap see each other (IPA-4).
 
+mod choose;
 mod decide;
 mod decision;
 mod holds;
+mod lost;
 mod pools;
 mod queue;
 mod records;

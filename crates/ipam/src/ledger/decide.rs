@@ -1,16 +1,15 @@
 //! The order in which a load balancer's address is found: what it holds, what it had, what is free.
 
-use std::borrow::Cow;
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{Decision, Evidence, Grant, Lost, Request, StatusAddress, WaitReason, Why};
+use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
 use super::holds::Reservation;
 use super::queue::{Age, older};
 use super::records::Slot;
 use crate::addr;
 use crate::range::Range;
-use crate::select::{self, Explanation, PoolVerdict, Verdict};
+use crate::select::{Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 
 /// An address that may be taken, before it is reserved.
@@ -21,6 +20,19 @@ struct Find {
     lost: Option<Lost>,
     /// Records to be deleted (ALC-2).
     stale: Vec<Record>,
+}
+
+impl Find {
+    fn new(addr: IpAddr, pool: PoolName, why: Why, lost: Option<Lost>) -> Self {
+        let stale = Vec::new();
+        Self {
+            addr,
+            pool,
+            why,
+            lost,
+            stale,
+        }
+    }
 }
 
 /// No address.
@@ -100,7 +112,7 @@ impl Ledger {
                 }
             }
             Err(Refusal::Wait { reason, lost }) => {
-                let explanation = self.explain_briefly(request);
+                let explanation = self.explain_to(request, Explanation::SHOWN);
                 self.enrol(request.clone(), Some(reason));
                 Decision::Wait {
                     reason,
@@ -191,13 +203,7 @@ impl Ledger {
                     .is_some_and(|pool| pool.usable(addr));
             if owner == request.owner && demanded && usable {
                 let lost = self.lost_to(request, addr, &pool);
-                return Some(Find {
-                    addr,
-                    pool,
-                    why,
-                    lost,
-                    stale: Vec::new(),
-                });
+                return Some(Find::new(addr, pool, why, lost));
             }
             if owner == request.owner {
                 self.abandon(&request.owner.id, addr);
@@ -239,13 +245,7 @@ impl Ledger {
                 if !allowed(addr) {
                     return refuse(None);
                 }
-                return Ok(Find {
-                    addr,
-                    pool: name,
-                    why: Why::Recorded,
-                    lost,
-                    stale: Vec::new(),
-                });
+                return Ok(Find::new(addr, name, Why::Recorded, lost));
             }
         }
 
@@ -310,67 +310,11 @@ impl Ledger {
                 return Err(Refusal::Unreadable { addr, pool });
             }
             let lost = self.lost_to(request, addr, &pool);
-            return Ok(Some(Find {
-                addr,
-                pool,
-                why: Why::Recorded,
-                lost,
-                stale: Vec::new(),
-            }));
+            return Ok(Some(Find::new(addr, pool, Why::Recorded, lost)));
         }
         // What came to nothing must not keep an address from others, nor from its own search.
         self.drop_holds(&request.owner.id, |_, _| true);
         Ok(None)
-    }
-
-    /// ALC-7: the address in the status, unless a record of this load balancer's own says that it
-    /// is the one it moves away from (REL-4).
-    fn status_to_consider(&self, request: &Request) -> Option<IpAddr> {
-        let StatusAddress { addr, .. } = request.status.as_ref()?;
-        let own = |slot: &Slot| slot.is_bound() && slot.owner.id == request.owner.id;
-        (!self.records.get(*addr).is_some_and(own)).then_some(*addr)
-    }
-
-    /// ALC-7, IPA-2: whether the address in the status is lost to a load balancer that gets `addr`
-    /// of `pool`, or is to get some address of it.
-    fn lost_to(&self, request: &Request, addr: IpAddr, pool: &str) -> Option<Lost> {
-        let named = self.status_to_consider(request)?;
-        let id = &request.owner.id;
-        if let Some(holder) = self
-            .rival(named, id)
-            .filter(|_| !self.claims(request, named))
-        {
-            return Some(Lost {
-                addr: named,
-                holder: Some(holder.clone()),
-            });
-        }
-        let elsewhere = || {
-            !self
-                .pools
-                .by_name(pool)
-                .is_some_and(|pool| pool.usable(named))
-        };
-        // One that moves to another pool by its own spec has not lost anything.
-        let moves = request.pool.is_some()
-            && request
-                .status
-                .as_ref()
-                .is_some_and(|status| status.pool != request.pool);
-        let kept = named == addr && self.claims(request, named);
-        (!kept && !moves && elsewhere()).then_some(Lost {
-            addr: named,
-            holder: None,
-        })
-    }
-
-    /// Whether this load balancer has a claim on the address.
-    fn claims(&self, request: &Request, addr: IpAddr) -> bool {
-        let hold = self.holds.get(addr);
-        let claimed = hold.and_then(|hold| hold.claim.as_ref());
-        let reserved = hold.and_then(|hold| hold.reservation.as_ref());
-        claimed.is_some_and(|claim| claim.owner == request.owner)
-            || reserved.is_some_and(|it| it.owner == request.owner && it.why == Why::Recorded)
     }
 
     /// ALC-2: the free addresses that this id had in the pool, ascending, and the records of it
@@ -473,96 +417,4 @@ impl Ledger {
             lost,
         }
     }
-
-    /// Who holds the address, other than `id`: a Bound record, a reservation, a claim or a Service.
-    fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
-        match self.records.get(addr).filter(|slot| slot.is_bound()) {
-            Some(slot) => Some(&slot.owner.id).filter(|owner| *owner != id),
-            None => self.holds.rival(addr, id),
-        }
-    }
-
-    /// SEL-1, SEL-3 to SEL-6: the place of the pool that serves a load balancer without an
-    /// address: the one it names, which may be missing, or the one that section 5 selects.
-    pub(super) fn target(&mut self, request: &Request) -> Option<u32> {
-        if let Some(name) = &request.pool {
-            return Some(self.pools.intern(name));
-        }
-        let namespace = request.owner.id.namespace();
-        let requirement = if request.requirement.namespace.is_empty() {
-            Cow::Owned(request.requirement.clone().or_namespace(namespace))
-        } else {
-            Cow::Borrowed(&request.requirement)
-        };
-        let answers = &mut self.selected[request.workload as usize];
-        if let Some(known) = answers.get(&*requirement) {
-            return *known;
-        }
-        let name = select::select(self.pools.selectors(), &requirement, request.workload);
-        let at = name.and_then(|name| self.pools.find(name));
-        if answers.len() >= SELECTIONS {
-            answers.clear();
-        }
-        answers.insert(requirement.into_owned(), at);
-        at
-    }
-
-    /// Which pools were looked at for a load balancer and why each does or does not serve it.
-    pub fn explain(&self, request: &Request) -> Explanation {
-        self.explain_to(request, usize::MAX)
-    }
-
-    fn explain_briefly(&self, request: &Request) -> Explanation {
-        self.explain_to(request, Explanation::SHOWN)
-    }
-
-    fn explain_to(&self, request: &Request, limit: usize) -> Explanation {
-        let mut verdicts = match &request.pool {
-            Some(name) => vec![PoolVerdict {
-                pool: name.clone(),
-                verdict: Verdict::Serves,
-            }],
-            None => select::explain(
-                self.pools.selectors(),
-                &request
-                    .requirement
-                    .clone()
-                    .or_namespace(request.owner.id.namespace()),
-                request.workload,
-            ),
-        };
-        for verdict in verdicts
-            .iter_mut()
-            .filter(|it| it.verdict == Verdict::Serves)
-        {
-            verdict.verdict = self.serves(&verdict.pool, request);
-        }
-        Explanation::new(verdicts, limit)
-    }
-
-    /// Whether the chosen pool has an address for a load balancer that has none.
-    fn serves(&self, name: &str, request: &Request) -> Verdict {
-        let pool = self.pools.by_name(name);
-        let Some((pool, spec)) = pool.and_then(|pool| Some((pool, pool.spec.as_ref()?))) else {
-            return Verdict::Missing;
-        };
-        if let Err(error) = &spec.ranges {
-            return Verdict::RangesInvalid {
-                error: error.to_string(),
-            };
-        }
-        let free = pool.free();
-        let waiting = older(&pool.queue, &Age::of(request), free);
-        match free {
-            0 => Verdict::Full,
-            free if free > waiting as u128 => Verdict::Serves,
-            _ => Verdict::OthersFirst {
-                waiting: pool.queue.range(..Age::of(request)).count(),
-            },
-        }
-    }
 }
-
-/// How many answers of section 5 are kept between two changes of pools. Tenants choose what is
-/// asked, so there must be a limit; those that wait seldom ask for more than a few dozen things.
-const SELECTIONS: usize = 4096;
