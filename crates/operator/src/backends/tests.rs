@@ -35,7 +35,9 @@ fn vmi(name: &str, of: &[(&str, &str)], address: Option<&str>) -> (Key, Arc<Vmi>
 
 #[test]
 fn be_1_every_key_with_one_of_its_values() {
-    let cases: [(&[(&str, &[&str])], &[(&str, &str)], bool); 7] = [
+    type Wanted<'a> = &'a [(&'a str, &'a [&'a str])];
+    type Labels<'a> = &'a [(&'a str, &'a str)];
+    let cases: [(Wanted<'_>, Labels<'_>, bool); 7] = [
         (&[("app", &["web"])], &[("app", "web")], true),
         (
             &[("app", &["web", "api"])],

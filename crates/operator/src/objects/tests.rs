@@ -6,6 +6,7 @@ fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
+#[allow(clippy::result_large_err)] // What the watch hands over.
 fn undecodable<K>(metadata: Value) -> Decoded<K> {
     Err(InvalidObject {
         error: "invalid type".into(),
@@ -61,7 +62,7 @@ fn copies_are_lean() {
     assert_eq!(slice(undecodable(verbose())), None);
 }
 
-fn pool(annotation: Option<&str>, allocated: Value, history: Value) -> Pool {
+fn pool(annotation: Option<&str>, allocated: &Value, history: &Value) -> Pool {
     Pool::valid(object(json!({
         "metadata": {
             "name": "p",
@@ -77,12 +78,12 @@ fn pool(annotation: Option<&str>, allocated: Value, history: Value) -> Pool {
 
 #[test]
 fn ipa_1_maps_that_this_operator_wrote_are_not_kept() {
-    let allocated = || json!({"172.20.1.2": "shop/web"});
-    let history = || json!({"172.20.1.3": "shop/api"});
-    let map = |of: Value| object::<BTreeMap<String, String>>(of);
-    let digest = projection::digest(Some(&map(allocated())), Some(&map(history())));
+    let allocated = json!({"172.20.1.2": "shop/web"});
+    let history = json!({"172.20.1.3": "shop/api"});
+    let map = |of: &Value| object::<BTreeMap<String, String>>(of.clone());
+    let digest = projection::digest(Some(&map(&allocated)), Some(&map(&history)));
 
-    let ours = pool(Some(&digest), allocated(), history());
+    let ours = pool(Some(&digest), &allocated, &history);
     assert!(ours.is_our_projection());
     assert!(ours.foreign_maps.is_none());
     assert_eq!(ours.digest, digest);
@@ -93,19 +94,19 @@ fn ipa_1_maps_that_this_operator_wrote_are_not_kept() {
         ("empty", Some("")),
         ("another", Some("0000000000000000")),
     ] {
-        let foreign = pool(annotation, allocated(), history());
+        let foreign = pool(annotation, &allocated, &history);
         assert!(!foreign.is_our_projection(), "{what}");
         let maps = foreign.foreign_maps.unwrap();
-        assert_eq!(maps.allocated, map(allocated()), "{what}");
-        assert_eq!(maps.history, map(history()), "{what}");
+        assert_eq!(maps.allocated, map(&allocated), "{what}");
+        assert_eq!(maps.history, map(&history), "{what}");
     }
 
-    let swapped = pool(Some(&digest), history(), allocated());
+    let swapped = pool(Some(&digest), &history, &allocated);
     assert!(
         swapped.foreign_maps.is_some(),
         "held and remembered are two things"
     );
-    let emptied = pool(Some(&digest), json!(null), json!({}));
+    let emptied = pool(Some(&digest), &json!(null), &json!({}));
     assert!(!emptied.is_our_projection());
     assert!(emptied.foreign_maps.is_none(), "there is nothing to import");
 }
@@ -121,7 +122,7 @@ fn ipa_1_a_pool_without_status() {
     assert_eq!(fresh.digest, projection::digest(None, None));
 }
 
-fn allocation(name: &str, spec: Value) -> IPAllocation {
+fn allocation(name: &str, spec: &Value) -> IPAllocation {
     object(json!({
         "metadata": {"name": name, "resourceVersion": "42", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": spec,
@@ -156,7 +157,7 @@ fn section_6_5_records_round_trip() {
         ),
     ];
     for (name, spec) in cases {
-        let written = allocation(name, serde_json::to_value(allocation_spec(&spec)).unwrap());
+        let written = allocation(name, &serde_json::to_value(allocation_spec(&spec)).unwrap());
         let Allocation::Valid(read) = Allocation::from_watch(Ok(written)) else {
             unreachable!("{name} can be read")
         };
@@ -213,7 +214,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
     for (what, name, address) in cases {
         let written = allocation(
             name,
-            json!({"address": address, "pool": "p", "owner": {"namespace": "a", "name": "b"}, "phase": "Bound"}),
+            &json!({"address": address, "pool": "p", "owner": {"namespace": "a", "name": "b"}, "phase": "Bound"}),
         );
         let read = Allocation::decoded(&written);
         assert!(
@@ -223,7 +224,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
     }
     let misnamed = allocation(
         "172.20.1.5",
-        json!({"address": "172.20.1.4", "pool": "p", "owner": {"namespace": "a", "name": "b"}, "phase": "Bound"}),
+        &json!({"address": "172.20.1.4", "pool": "p", "owner": {"namespace": "a", "name": "b"}, "phase": "Bound"}),
     );
     assert_eq!(
         record(&misnamed),
@@ -274,7 +275,7 @@ fn section_6_5_times_that_cannot_be_read() {
         let what = format!("{phase} {bound_at} {released_at}");
         let read = record(&allocation(
             "172.20.1.4",
-            json!({
+            &json!({
                 "address": "172.20.1.4", "pool": "p", "owner": {"namespace": "a", "name": "b"},
                 "phase": phase, "boundAt": bound_at, "releasedAt": released_at,
             }),

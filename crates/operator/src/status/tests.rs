@@ -266,8 +266,9 @@ fn section_9_messages_are_cut_between_characters() {
 
 #[test]
 fn fin_2_finalizers_of_old_are_taken_off_and_those_of_others_kept() {
+    type Finalizers<'a> = Option<&'a [&'a str]>;
     let [lb_controller, ipam_controller] = keys::LEGACY_FINALIZERS;
-    let cases: [(Option<&[&str]>, Option<&[&str]>); 6] = [
+    let cases: [(Finalizers<'_>, Finalizers<'_>); 6] = [
         (None, None),
         (Some(&[lb_controller]), None),
         (Some(&[ipam_controller, lb_controller]), None),
@@ -275,7 +276,7 @@ fn fin_2_finalizers_of_old_are_taken_off_and_those_of_others_kept() {
         (Some(&["x/y"]), Some(&["x/y"])),
         (Some(&[]), Some(&[])),
     ];
-    let list = |of: Option<&[&str]>| of.map(|f| f.iter().map(|f| (*f).to_owned()).collect());
+    let list = |of: Finalizers<'_>| of.map(|f| f.iter().map(|f| (*f).to_owned()).collect());
     for (before, after) in cases {
         let mut lb = lb(&json!(null));
         lb.metadata.finalizers = list(before);
