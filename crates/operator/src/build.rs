@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use harvester_lb_api::{API_VERSION, LoadBalancer, keys};
-use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -46,14 +46,7 @@ pub fn service(
     ports: &[Port],
     address: &str,
 ) -> Service {
-    let mut service = present.cloned().unwrap_or_else(|| Service {
-        spec: Some(ServiceSpec {
-            // A node port for each listener would end at some 2,768 of them on the whole host.
-            allocate_load_balancer_node_ports: Some(false),
-            ..ServiceSpec::default()
-        }),
-        ..Service::default()
-    });
+    let mut service = present.cloned().unwrap_or_default();
     own(&mut service.metadata, lb);
     label(&mut service.metadata, keys::LABEL_SERVICELB, "true");
     let spec = service.spec.get_or_insert_default();
@@ -64,7 +57,12 @@ pub fn service(
             .map(|port| service_port(port, &present_ports))
             .collect(),
     );
-    spec.type_ = Some("LoadBalancer".to_owned());
+    if spec.type_.as_deref() != Some("LoadBalancer") {
+        // New, or given another type by somebody. A node port for each listener would end at some 2,768 of them on
+        // the whole host.
+        spec.allocate_load_balancer_node_ports.get_or_insert(false);
+        spec.type_ = Some("LoadBalancer".to_owned());
+    }
     spec.load_balancer_ip = Some(address.to_owned());
     // With a selector the endpoint controller would fill the Service with pods.
     spec.selector = None;

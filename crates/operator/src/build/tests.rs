@@ -271,7 +271,7 @@ fn section_8_2_node_ports_follow_protocol_and_port() {
 }
 
 #[test]
-fn section_8_2_node_ports_are_switched_off_on_creation_only() {
+fn section_8_2_node_ports_are_switched_off_where_nothing_is_said() {
     let lb = example();
     let switch = |present: Option<&Service>| {
         service(&lb, present, &ports(&lb), "172.20.1.4")
@@ -288,8 +288,11 @@ fn section_8_2_node_ports_are_switched_off_on_creation_only() {
         .unwrap()
         .allocate_load_balancer_node_ports = None;
     assert_eq!(switch(Some(&present)), None);
+    // Somebody has made it another type, which takes the switch off.
+    present.spec.as_mut().unwrap().type_ = Some("ClusterIP".to_owned());
+    assert_eq!(switch(Some(&present)), Some(false));
     present.spec = None;
-    assert_eq!(switch(Some(&present)), None);
+    assert_eq!(switch(Some(&present)), Some(false));
 }
 
 #[test]

@@ -1,0 +1,270 @@
+//! Words that the rules are told in.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::{BedOptions, eventually};
+use k8s_openapi::api::core::v1::Service;
+use kube::Resource;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+
+/// One node and nobody who announces anything.
+pub(crate) fn small_bed() -> BedOptions {
+    BedOptions {
+        nodes: 1,
+        kube_vip: false,
+        ..BedOptions::default()
+    }
+}
+
+/// Starts the operator, for as long as the bed lives.
+pub(crate) fn one_operator(
+    world: Arc<World>,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
+    Box::pin(async move {
+        std::mem::forget(world.start_operator("node1").await?);
+        Ok(())
+    })
+}
+
+/// A range that is a whole subnet.
+pub(crate) fn subnet(subnet: &str) -> Value {
+    json!({ "subnet": subnet })
+}
+
+/// A range of a subnet, with the subnet's first address as gateway.
+pub(crate) fn part(subnet: &str, start: &str, end: &str) -> Value {
+    json!({ "subnet": subnet, "rangeStart": start, "rangeEnd": end })
+}
+
+/// Spec of a load balancer for a guest cluster.
+pub(crate) fn cluster(pool: &str) -> Value {
+    json!({ "workloadType": "cluster", "ipPool": pool })
+}
+
+/// Spec of a load balancer for virtual machines labelled `app`.
+pub(crate) fn vm(pool: &str, app: &str) -> Value {
+    json!({
+        "ipPool": pool,
+        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        "backendServerSelector": {"app": [app]},
+    })
+}
+
+/// Actions and looks that only these tests need.
+pub(crate) trait More {
+    /// Makes a pool that serves only those who name it.
+    async fn ranges(&self, name: &str, ranges: &[Value]) -> anyhow::Result<()>;
+    /// Makes a load balancer for a guest cluster and waits for its address.
+    async fn served(&self, namespace: &str, name: &str, pool: &str) -> anyhow::Result<String>;
+    /// Reads a load balancer.
+    async fn read(&self, namespace: &str, name: &str) -> anyhow::Result<LoadBalancer>;
+    /// Reports an external address of a Service, as kube-vip does.
+    async fn ingress(&self, namespace: &str, name: &str, ingress: Value) -> anyhow::Result<()>;
+    /// Waits until a Service is as wanted.
+    async fn service_until(
+        &self,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&Service) -> bool,
+    ) -> anyhow::Result<Service>;
+    /// Makes a load balancer for virtual machines and reports its external address once it has one.
+    async fn announced(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<String>;
+    /// Deletes a load balancer and waits until it is gone and its address is given back.
+    async fn remove(&self, namespace: &str, name: &str, address: &str) -> anyhow::Result<()>;
+    /// The record of an address.
+    async fn record(&self, address: &str) -> anyhow::Result<Option<IPAllocation>>;
+    /// Waits for the phase of an address, and answers whose it is.
+    async fn phase(&self, address: &str, phase: Phase) -> anyhow::Result<String>;
+    /// Waits until a pool's status says all this.
+    async fn accounts(&self, pool: &str, wanted: &Accounts<'_>) -> anyhow::Result<()>;
+    /// Resource versions of all that belongs to a namespace, and of pools.
+    async fn versions(
+        &self,
+        namespace: &str,
+        pools: &[&str],
+    ) -> anyhow::Result<BTreeMap<String, String>>;
+    /// Nothing of a namespace, nor a pool, is written for a while.
+    async fn at_rest(&self, namespace: &str, pools: &[&str], time: Duration) -> anyhow::Result<()>;
+    /// Deletes an object of ours.
+    async fn delete_pool(&self, name: &str) -> anyhow::Result<()>;
+}
+
+/// What a pool's status says of its addresses. Address to owner, both lists in order.
+pub(crate) struct Accounts<'a> {
+    /// `status.total`
+    pub(crate) total: i64,
+    /// `status.available`
+    pub(crate) available: i64,
+    /// `status.lastAllocated`
+    pub(crate) last: &'a str,
+    /// `status.allocated`
+    pub(crate) allocated: &'a [(&'a str, &'a str)],
+    /// `status.allocatedHistory`
+    pub(crate) history: &'a [(&'a str, &'a str)],
+}
+
+impl Accounts<'_> {
+    fn hold(&self, pool: &IPPool) -> bool {
+        let map = |of: &[(&str, &str)]| -> BTreeMap<String, String> {
+            of.iter()
+                .map(|(a, o)| ((*a).to_owned(), (*o).to_owned()))
+                .collect()
+        };
+        pool.status.as_ref().is_some_and(|s| {
+            s.total == self.total
+                && s.available == self.available
+                && s.last_allocated == self.last
+                && s.allocated.clone().unwrap_or_default() == map(self.allocated)
+                && s.allocated_history.clone().unwrap_or_default() == map(self.history)
+        })
+    }
+}
+
+fn version_of<K: Resource>(object: &K) -> (String, String) {
+    let meta = object.meta();
+    let name = meta.name.clone().unwrap_or_default();
+    let version = meta.resource_version.clone().unwrap_or_default();
+    (format!("{} {name}", std::any::type_name::<K>()), version)
+}
+
+impl More for World {
+    async fn ranges(&self, name: &str, ranges: &[Value]) -> anyhow::Result<()> {
+        self.pool(name, json!({ "ranges": ranges })).await
+    }
+
+    async fn served(&self, namespace: &str, name: &str, pool: &str) -> anyhow::Result<String> {
+        self.lb(namespace, name, cluster(pool)).await?;
+        self.lb_address(namespace, name).await
+    }
+
+    async fn read(&self, namespace: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+        Ok(self.lbs(namespace).get(name).await?)
+    }
+
+    async fn ingress(&self, namespace: &str, name: &str, ingress: Value) -> anyhow::Result<()> {
+        let patch = json!({ "status": { "loadBalancer": { "ingress": ingress } } });
+        self.services(namespace)
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
+        Ok(())
+    }
+
+    async fn service_until(
+        &self,
+        namespace: &str,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&Service) -> bool,
+    ) -> anyhow::Result<Service> {
+        let api = self.services(namespace);
+        eventually(
+            &format!("Service {namespace}/{name}: {what}"),
+            SOON,
+            || async {
+                let service = api.get(name).await?;
+                ensure!(wanted(&service), "it is {}", json!(service));
+                Ok(Some(service))
+            },
+        )
+        .await
+    }
+
+    async fn announced(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<String> {
+        self.lb(namespace, name, spec).await?;
+        let address = self.lb_address(namespace, name).await?;
+        self.service_until(namespace, name, "its address", |s| {
+            let spec = s.spec.as_ref();
+            spec.and_then(|s| s.load_balancer_ip.as_deref()) == Some(&address)
+        })
+        .await?;
+        self.ingress(namespace, name, json!([{ "ip": address }]))
+            .await?;
+        self.lb_until(namespace, name, "its external address", |lb| {
+            lb.status.as_ref().and_then(|s| s.address.as_deref()) == Some(&address)
+        })
+        .await?;
+        Ok(address)
+    }
+
+    async fn remove(&self, namespace: &str, name: &str, address: &str) -> anyhow::Result<()> {
+        self.delete_lb(namespace, name).await?;
+        let owner = self.phase(address, Phase::Released).await?;
+        ensure!(owner == format!("{namespace}/{name}"), "{address}: {owner}");
+        self.gone(&self.lbs(namespace), name).await
+    }
+
+    async fn record(&self, address: &str) -> anyhow::Result<Option<IPAllocation>> {
+        let all = self.records().list(&ListParams::default()).await?;
+        Ok(all.into_iter().find(|r| r.spec.address == address))
+    }
+
+    async fn phase(&self, address: &str, phase: Phase) -> anyhow::Result<String> {
+        eventually(&format!("{address} is {phase:?}"), SOON, || async {
+            let record = self.record(address).await?.context("no record")?;
+            let owner = record.spec.owner;
+            ensure!(
+                record.spec.phase == phase,
+                "{:?} of {owner:?}",
+                record.spec.phase
+            );
+            Ok(Some(format!("{}/{}", owner.namespace, owner.name)))
+        })
+        .await
+    }
+
+    async fn accounts(&self, pool: &str, wanted: &Accounts<'_>) -> anyhow::Result<()> {
+        let what = format!(
+            "available {} of {}, last {:?}, {:?}, history {:?}",
+            wanted.available, wanted.total, wanted.last, wanted.allocated, wanted.history
+        );
+        self.pool_until(pool, &what, |p| wanted.hold(p)).await?;
+        Ok(())
+    }
+
+    async fn versions(
+        &self,
+        namespace: &str,
+        pools: &[&str],
+    ) -> anyhow::Result<BTreeMap<String, String>> {
+        let all = ListParams::default();
+        let mut versions = BTreeMap::new();
+        for name in pools {
+            versions.extend([version_of(&self.pools().get(name).await?)]);
+        }
+        versions.extend(self.lbs(namespace).list(&all).await?.iter().map(version_of));
+        let services = self.services(namespace).list(&all).await?;
+        versions.extend(services.iter().map(version_of));
+        let slices = self.slices(namespace).list(&all).await?;
+        versions.extend(slices.iter().map(version_of));
+        let records = self.records().list(&all).await?;
+        let own = records
+            .iter()
+            .filter(|r| r.spec.owner.namespace == namespace);
+        versions.extend(own.map(version_of));
+        Ok(versions)
+    }
+
+    async fn at_rest(&self, namespace: &str, pools: &[&str], time: Duration) -> anyhow::Result<()> {
+        // The last write of a pool's status comes up to a second late.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        let before = self.versions(namespace, pools).await?;
+        tokio::time::sleep(time).await;
+        assert_eq!(before, self.versions(namespace, pools).await?);
+        Ok(())
+    }
+
+    async fn delete_pool(&self, name: &str) -> anyhow::Result<()> {
+        self.pools().delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
