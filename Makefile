@@ -1,0 +1,96 @@
+# Everything that is done with this repository, in one place: `make help`.
+#
+# Needed: Rust (the toolchain file says which, rustup fetches it), Go and a C
+# compiler, on Linux. Nothing is installed and no right of an administrator is
+# needed: what the test bed lacks is fetched into target/.
+
+CARGO ?= cargo
+GO ?= go
+
+# One control plane and one set of tools for the demo and all tests. Both
+# scripts return at once when there is nothing to do.
+PLANE := e2e/plane/build.sh target/plane
+TOOLS := e2e/tools.sh target/tools
+
+.DEFAULT_GOAL := help
+# The targets share cargo's locks and the machine's cores; cargo and go use all
+# cores by themselves.
+.NOTPARALLEL:
+.PHONY: help demo demo-shell test check build crds clean plane tools \
+	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
+
+help: ## What there is
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
+
+demo: plane tools ## See it work: a control plane, machines, load balancers and traffic on this machine
+	$(CARGO) build --quiet --package harvester-load-balancer
+	$(CARGO) run --quiet --package harvester-lb-e2e --bin demo
+
+demo-shell: plane tools ## The same, and then a shell in it
+	$(CARGO) build --quiet --package harvester-load-balancer
+	$(CARGO) run --quiet --package harvester-lb-e2e --bin demo -- shell
+
+# Unit and property tests, the test bed's own, end-to-end tests on a real
+# control plane, and examples in the documentation. All are run even if one
+# fails; one that cannot run fails. The crds are checked before, because the
+# end-to-end tests apply them.
+test: check plane tools ## Everything that can be tested, the checks first
+	$(CARGO) test --workspace --locked --no-fail-fast
+
+check: check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny ## All that can be said without running it
+	@echo "all checks passed"
+
+check-format:
+	$(CARGO) fmt --all --check
+	@bad=$$(gofmt -l e2e/plane) && test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
+
+# A script with an error of syntax fails late, and not on every machine.
+check-scripts:
+	sh -n e2e/tools.sh && sh -n e2e/plane/build.sh && sh -n e2e/plane/gen.sh
+	bash -n .ci/run
+
+# Arrows between crates, purity, licences, metrics, rules, links.
+check-repository:
+	$(CARGO) run --quiet --locked --package xtask
+
+check-clippy:
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+check-docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+check-crds:
+	@mkdir -p target/tmp
+	$(CARGO) run --quiet --locked --package harvester-load-balancer -- crd >target/tmp/crds.yaml
+	@diff -u crds/crds.yaml target/tmp/crds.yaml || { echo "crds/crds.yaml is not what the types say; run make crds"; exit 1; }
+
+# With the flags of the build, and after it: so both share a cache, and progress
+# is seen.
+check-go: plane
+	cd e2e/plane && CGO_ENABLED=0 $(GO) vet -mod=readonly -trimpath .
+
+# Known vulnerabilities, and once more what check-repository has looked at.
+# Only where it is installed, and only without the network: what it says must
+# not depend on the day.
+check-deny:
+	@if command -v cargo-deny >/dev/null 2>&1; then \
+		$(CARGO) deny --offline check bans licenses sources; \
+	fi
+
+build: ## The operator, as it is shipped: target/release/harvester-load-balancer
+	$(CARGO) build --release --locked --package harvester-load-balancer
+
+crds: ## Write crds/crds.yaml anew from the types
+	@mkdir -p target/tmp
+	$(CARGO) run --quiet --package harvester-load-balancer -- crd >target/tmp/crds.yaml
+	@mv target/tmp/crds.yaml crds/crds.yaml
+
+plane:
+	@$(PLANE) >/dev/null
+
+tools:
+	@$(TOOLS)
+
+clean: ## Remove all that was built or fetched, the control plane too
+	$(CARGO) clean
+	rm -rf target

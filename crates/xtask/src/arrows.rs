@@ -1,0 +1,330 @@
+//! Which crate may depend on which. Arrows never point back, and the pure parts stay pure.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crate::graph::Graph;
+use crate::{Faults, files, read};
+
+struct Rule {
+    name: &'static str,
+    /// Those of ours that it may be built with.
+    ours: &'static [&'static str],
+    /// Those of ours that its tests may use, besides.
+    tests: &'static [&'static str],
+    /// If given: all that it may be built with directly.
+    only: Option<&'static [&'static str]>,
+    /// What must not come in, not even through others.
+    never: &'static [&'static str],
+}
+
+const API: &str = "harvester-lb-api";
+const IPAM: &str = "harvester-lb-ipam";
+const PROBER: &str = "harvester-lb-prober";
+const KIT: &str = "harvester-lb-controller-kit";
+const TESTKIT: &str = "harvester-lb-testkit";
+
+const RULES: &[Rule] = &[
+    Rule {
+        name: API,
+        ours: &[],
+        tests: &[],
+        only: None,
+        never: &[],
+    },
+    Rule {
+        name: IPAM,
+        ours: &[],
+        tests: &[],
+        only: Some(&["ipnetwork", "rustc-hash", "thiserror"]),
+        never: &[
+            "kube",
+            "k8s-openapi",
+            "tokio",
+            "tracing",
+            "log",
+            "jiff",
+            "chrono",
+            "time",
+            "rand",
+            "fastrand",
+            "getrandom",
+            "serde",
+        ],
+    },
+    Rule {
+        name: PROBER,
+        ours: &[],
+        tests: &[],
+        only: None,
+        never: &[
+            "kube",
+            "k8s-openapi",
+            "tracing",
+            "prometheus",
+            "jiff",
+            "chrono",
+            "time",
+            "rand",
+        ],
+    },
+    Rule {
+        name: KIT,
+        ours: &[],
+        tests: &[],
+        only: None,
+        never: &[],
+    },
+    Rule {
+        name: "harvester-load-balancer",
+        ours: &[API, IPAM, PROBER, KIT],
+        tests: &[TESTKIT],
+        only: None,
+        never: &[TESTKIT],
+    },
+    Rule {
+        name: TESTKIT,
+        ours: &[],
+        tests: &[],
+        only: None,
+        never: &[],
+    },
+    // The operator is a program to these tests, no library.
+    Rule {
+        name: "harvester-lb-e2e",
+        ours: &[API, TESTKIT],
+        tests: &[],
+        only: None,
+        never: &[],
+    },
+    Rule {
+        name: "xtask",
+        ours: &[],
+        tests: &[],
+        only: Some(&["anyhow", "serde_json"]),
+        never: &[],
+    },
+];
+
+/// Folders and files without input, output, clock or chance, and what must not appear in their sources.
+const PURE: &[(&str, &[&str])] = &[
+    (
+        "crates/ipam/src",
+        &[
+            "std::fs",
+            "std::env",
+            "std::io",
+            "std::process",
+            "std::thread",
+            "std::time",
+            "TcpStream",
+            "UdpSocket",
+            "println!",
+            "eprintln!",
+            "RandomState",
+            "static mut",
+        ],
+    ),
+    (
+        "crates/prober/src/threshold.rs",
+        &["tokio", "Instant::now", "SystemTime", "std::net::Tcp"],
+    ),
+    (
+        "crates/prober/src/timetable.rs",
+        &["tokio", "Instant::now", "SystemTime", "std::net::Tcp"],
+    ),
+    (
+        "crates/operator/src/spec.rs",
+        &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
+    ),
+    (
+        "crates/operator/src/backends.rs",
+        &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
+    ),
+    (
+        "crates/operator/src/build.rs",
+        &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
+    ),
+    (
+        "crates/operator/src/status.rs",
+        &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
+    ),
+];
+
+/// Clocks that clippy has to refuse in the crate that is pure.
+const CLOCKS: [&str; 2] = ["std::time::Instant::now", "std::time::SystemTime::now"];
+
+pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
+    let mut faults = judge(&Graph::load(root)?);
+    for (path, words) in PURE {
+        let sources = if root.join(path).is_file() {
+            vec![(*path).to_owned()]
+        } else {
+            files(root, path, &[".rs"])?
+        };
+        for source in sources.iter().filter(|s| !s.contains("/tests")) {
+            let text = read(root, source)?;
+            faults.extend(impure(source, &text, words));
+        }
+    }
+    let clippy = read(root, "crates/ipam/clippy.toml")?;
+    faults.extend(
+        CLOCKS
+            .iter()
+            .filter(|clock| !clippy.contains(*clock))
+            .map(|clock| format!("crates/ipam/clippy.toml does not refuse {clock}")),
+    );
+    Ok(faults)
+}
+
+/// Lines of code, comments apart, that name what a pure part must not use.
+fn impure(source: &str, text: &str, words: &[&str]) -> Faults {
+    let mut faults = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        for word in words.iter().filter(|w| code.contains(**w)) {
+            faults.push(format!(
+                "{source}:{} uses {word}; this part is pure",
+                number + 1
+            ));
+        }
+    }
+    faults
+}
+
+fn judge(graph: &Graph) -> Faults {
+    let mut faults = Vec::new();
+    let ours: BTreeSet<&str> = graph
+        .0
+        .values()
+        .filter(|p| p.member)
+        .map(|p| p.name.as_str())
+        .collect();
+    for name in &ours {
+        let Some(rule) = RULES.iter().find(|r| r.name == *name) else {
+            faults.push(format!(
+                "{name} has no rule in crates/xtask/src/arrows.rs; write one"
+            ));
+            continue;
+        };
+        let Some(package) = graph.member(name) else {
+            continue;
+        };
+        let normal = graph.names(&package.normal);
+        let tests = graph.names(&package.dev);
+        for other in normal
+            .intersection(&ours)
+            .filter(|o| !rule.ours.contains(o))
+        {
+            faults.push(format!("{name} must not depend on {other}"));
+        }
+        for other in tests.intersection(&ours) {
+            // A crate may be built for its own tests with more features.
+            if other != name && !rule.ours.contains(other) && !rule.tests.contains(other) {
+                faults.push(format!("tests of {name} must not depend on {other}"));
+            }
+        }
+        if let Some(only) = rule.only {
+            for other in normal.iter().filter(|o| !only.contains(o)) {
+                faults.push(format!(
+                    "{name} must not depend on {other}; it may on {}",
+                    only.join(", ")
+                ));
+            }
+        }
+        let below = graph.all_below(package);
+        for other in rule.never.iter().filter(|o| below.contains(**o)) {
+            faults.push(format!(
+                "{name} must not be built with {other}, not even through another crate"
+            ));
+        }
+    }
+    for rule in RULES.iter().filter(|r| !ours.contains(r.name)) {
+        faults.push(format!(
+            "there is a rule for {}, but no such crate",
+            rule.name
+        ));
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Package;
+
+    fn graph(arrows: &[(&str, &[&str], &[&str])]) -> Graph {
+        let set = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
+        let mut graph: std::collections::BTreeMap<String, Package> = RULES
+            .iter()
+            .map(|r| (r.name, &[][..], &[][..]))
+            .chain(arrows.iter().copied())
+            .map(|(name, normal, dev): (&str, &[&str], &[&str])| {
+                let package = Package {
+                    name: name.to_owned(),
+                    version: "1.0.0".to_owned(),
+                    licence: "MIT".to_owned(),
+                    member: RULES.iter().any(|r| r.name == name) || name == "new",
+                    normal: set(normal),
+                    dev: set(dev),
+                };
+                (name.to_owned(), package)
+            })
+            .collect();
+        for other in ["tokio", "serde", "thiserror"] {
+            graph.entry(other.to_owned()).or_insert_with(|| Package {
+                name: other.to_owned(),
+                version: "1.0.0".to_owned(),
+                licence: "MIT".to_owned(),
+                member: false,
+                normal: BTreeSet::new(),
+                dev: BTreeSet::new(),
+            });
+        }
+        Graph(graph)
+    }
+
+    #[test]
+    fn arrows_point_one_way() {
+        assert_eq!(judge(&graph(&[])), Faults::new());
+        let good: &[(&str, &[&str], &[&str])] = &[
+            (
+                "harvester-load-balancer",
+                &[API, IPAM, PROBER, KIT, "tokio"],
+                &[TESTKIT],
+            ),
+            (IPAM, &["thiserror"], &["tokio"]),
+        ];
+        assert_eq!(judge(&graph(good)), Faults::new());
+        let bad: &[(&str, &[&str], &[&str])] = &[
+            (KIT, &[API], &[]),
+            (PROBER, &[], &[IPAM]),
+            (IPAM, &["tokio"], &[]),
+            ("harvester-load-balancer", &[TESTKIT], &[]),
+            ("new", &[], &[]),
+        ];
+        let faults = judge(&graph(bad)).join("\n");
+        for wanted in [
+            "harvester-lb-controller-kit must not depend on harvester-lb-api",
+            "tests of harvester-lb-prober must not depend on harvester-lb-ipam",
+            "harvester-lb-ipam must not depend on tokio",
+            "harvester-lb-ipam must not be built with tokio",
+            "harvester-load-balancer must not depend on harvester-lb-testkit",
+            "new has no rule",
+        ] {
+            assert!(faults.contains(wanted), "{wanted} is not in\n{faults}");
+        }
+    }
+
+    #[test]
+    fn a_comment_is_no_use() {
+        assert_eq!(
+            impure("a.rs", "// std::fs\nlet a = 1; // std::fs", &["std::fs"]),
+            Faults::new()
+        );
+        assert_eq!(
+            impure("a.rs", "\nstd::fs::read(a)", &["std::fs"]),
+            ["a.rs:2 uses std::fs; this part is pure"]
+        );
+    }
+}

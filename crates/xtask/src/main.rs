@@ -1,0 +1,116 @@
+//! Checks of the repository that no compiler makes. `cargo run -p xtask` runs all of them, `cargo run -p xtask -- NAME`
+//! one. Each prints what is wrong, all of it, and fails if there is anything.
+//!
+//! | name | holds |
+//! |---|---|
+//! | `arrows` | which crate may depend on which, and what the pure crates may not use ([`arrows`]) |
+//! | `licences` | licences, one version of each crate, crates that must not come in ([`licences`]) |
+//! | `metrics` | docs/metrics.md says what the code says ([`metrics`]) |
+//! | `rules` | docs/rules.md lists every rule that the code names, and where ([`rules`]) |
+//! | `docs` | links lead somewhere, and YAML shown in a document is a file that a test applies ([`docs`]) |
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program for people"
+)]
+
+mod arrows;
+mod docs;
+mod graph;
+mod licences;
+mod metrics;
+mod rules;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context;
+
+/// What is wrong, a line for each.
+type Faults = Vec<String>;
+type Check = fn(&Path) -> anyhow::Result<Faults>;
+
+const CHECKS: [(&str, Check); 5] = [
+    ("arrows", arrows::check),
+    ("licences", licences::check),
+    ("metrics", metrics::check),
+    ("rules", rules::check),
+    ("docs", docs::check),
+];
+
+fn main() -> ExitCode {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let known = |name: &String| CHECKS.iter().any(|(n, _)| n == name);
+    if let Some(unknown) = wanted.iter().find(|w| !known(w)) {
+        let names: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
+        eprintln!(
+            "xtask: there is no check {unknown:?}; there are: {}",
+            names.join(", ")
+        );
+        return ExitCode::from(2);
+    }
+    let mut failed = false;
+    for (name, check) in CHECKS {
+        if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
+            continue;
+        }
+        let faults = repository()
+            .and_then(|root| check(&root))
+            .unwrap_or_else(|error| vec![format!("{error:#}")]);
+        for fault in &faults {
+            eprintln!("{name}: {fault}");
+        }
+        println!(
+            "{name}: {}",
+            if faults.is_empty() { "ok" } else { "FAILED" }
+        );
+        failed |= !faults.is_empty();
+    }
+    if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+fn repository() -> anyhow::Result<PathBuf> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    Ok(here
+        .ancestors()
+        .nth(2)
+        .context("this crate has been moved")?
+        .to_path_buf())
+}
+
+/// Text of a file of the repository.
+fn read(root: &Path, path: &str) -> anyhow::Result<String> {
+    std::fs::read_to_string(root.join(path)).with_context(|| format!("{path} cannot be read"))
+}
+
+/// Files below a folder with one of the endings, as paths from the root, sorted.
+fn files(root: &Path, folder: &str, endings: &[&str]) -> anyhow::Result<Vec<String>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.join(folder)];
+    while let Some(folder) = folders.pop() {
+        let entries = std::fs::read_dir(&folder)
+            .with_context(|| format!("{} cannot be listed", folder.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            let name = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            if name.starts_with('.') || name == "target" {
+                continue;
+            }
+            if path.is_dir() {
+                folders.push(path);
+            } else if endings.iter().any(|e| name.ends_with(e)) {
+                found.push(path.strip_prefix(root)?.to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
