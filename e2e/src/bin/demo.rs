@@ -1,1 +1,77 @@
-fn main() {}
+//! The demo: the operator on a real control plane, with real requests through a load balancer.
+//!
+//! `demo` shows what it does and checks it: exit code 0 if all was as it must be, else 1.
+//! `demo shell` gives a shell in the same surroundings; with standard input from elsewhere it reads its commands there.
+//! `demo call` is what the commands of that shell are made of.
+
+#[path = "../demo/prepare.rs"]
+mod prepare;
+#[path = "../demo/scene.rs"]
+mod scene;
+#[path = "../demo/screen.rs"]
+mod screen;
+#[path = "../demo/shell.rs"]
+mod shell;
+#[path = "../demo/tour.rs"]
+mod tour;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use harvester_lb_testkit::enter;
+use tokio::runtime::Runtime;
+
+use crate::screen::Screen;
+
+#[derive(Clone, Copy)]
+enum Mode {
+    Tour,
+    Shell,
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let mode = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        [] => Mode::Tour,
+        ["shell"] => Mode::Shell,
+        ["call", ..] => return shell::call(&words[1..]),
+        _ => {
+            let _ = writeln!(std::io::stderr(), "usage: demo [shell]");
+            return ExitCode::from(2);
+        }
+    };
+    let mut screen = Screen::new();
+    // Set in the processes inside of the bed.
+    if std::env::var_os("HLB_BED_STAGE").is_none() {
+        screen.title("Harvester load balancer");
+        screen.say("Looking for the operator and the control plane; what is missing is built.");
+        screen.say("The first time this takes some minutes.");
+        if let Err(error) = prepare::operator() {
+            screen.failure(&error);
+            return ExitCode::FAILURE;
+        }
+    }
+    enter();
+    let outcome = Runtime::new()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run(mode, &mut screen)));
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            screen.failure(&error);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(mode: Mode, screen: &mut Screen) -> anyhow::Result<u8> {
+    let scene = scene::Scene::start(screen).await?;
+    match mode {
+        Mode::Tour => {
+            tour::run(screen, &scene).await?;
+            screen.summary();
+            Ok(0)
+        }
+        Mode::Shell => shell::run(screen, scene).await,
+    }
+}

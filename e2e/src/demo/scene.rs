@@ -1,0 +1,181 @@
+//! Owns what tour and shell begin with: the bed, the operator, three virtual machines, a pool and a load balancer.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::{SOON, allocated, ready, repository};
+use harvester_lb_testkit::{BedOptions, Process, Tally, Vm, eventually};
+
+use crate::screen::{Screen, seconds};
+
+/// Namespace of the load balancer in the example.
+pub(crate) const NAMESPACE: &str = "default";
+/// Name of the load balancer in the example, hence of its Service and its EndpointSlice.
+pub(crate) const NAME: &str = "web";
+/// Name of the pool in the example.
+pub(crate) const POOL: &str = "demo";
+/// Port of the load balancer in the example.
+pub(crate) const PORT: u16 = 80;
+/// Port of the virtual machines in the example.
+pub(crate) const BACKEND_PORT: u16 = 8080;
+/// Node that the operator runs on.
+pub(crate) const NODE: &str = "node1";
+
+/// A bed in which a load balancer works.
+pub(crate) struct Scene {
+    // Dropped in this order: programs before the bed that they are in.
+    pub(crate) operator: Arc<Process>,
+    pub(crate) vms: Vec<Vm>,
+    pub(crate) world: World,
+    pub(crate) vip: Ipv4Addr,
+}
+
+impl Scene {
+    /// Starts everything and shows it on the way.
+    pub(crate) async fn start(screen: &mut Screen) -> anyhow::Result<Self> {
+        screen.step("A control plane, two nodes, the operator");
+        let (world, operator) = programs(screen).await?;
+        screen.step("Three virtual machines");
+        let vms = machines(screen, &world).await?;
+        screen.step("A pool and a load balancer, from YAML");
+        let vip = load_balancer(screen, &world).await?;
+        let scene = Self {
+            operator,
+            vms,
+            world,
+            vip,
+        };
+        scene.reached(&scene.names()).await?;
+        screen.proven(format!(
+            "{vip} answers a client outside of the cluster, from each of the {} machines",
+            scene.vms.len()
+        ));
+        Ok(scene)
+    }
+
+    /// Names of the machines.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.vms.iter().map(Vm::name).collect()
+    }
+
+    /// Requests from the client through the load balancer, several at a time.
+    pub(crate) async fn burst(&self, count: usize) -> Tally {
+        let bed = &self.world.bed;
+        bed.client_burst(self.vip, PORT, count, 6).await
+    }
+
+    /// Waits until requests are answered by exactly these machines, and none fails.
+    ///
+    /// kube-vip announces a new address at once, and kube-proxy follows within two seconds.
+    pub(crate) async fn reached(&self, names: &[&str]) -> anyhow::Result<()> {
+        let wanted: BTreeSet<&str> = names.iter().copied().collect();
+        let what = format!("answers of {} from {}", names.join(", "), self.vip);
+        eventually(&what, SOON, || async {
+            let tally = self.burst(30).await;
+            let seen: BTreeSet<&str> = tally.by_body.keys().map(String::as_str).collect();
+            let failures = tally.failures.len();
+            ensure!(failures == 0, "{failures} of 30 requests failed");
+            ensure!(seen == wanted, "answers came from {seen:?}");
+            Ok(Some(()))
+        })
+        .await
+    }
+}
+
+async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> {
+    screen.say("etcd, kube-apiserver, kube-controller-manager;");
+    screen.say("each node with kube-proxy and kube-vip; a client on the network.");
+    let began = Instant::now();
+    let world = World::start(BedOptions::default()).await?;
+    screen.say(&format!("Running after {}.", seconds(began.elapsed())));
+    let began = Instant::now();
+    screen.log = Some(world.bed.folder().join(format!("operator-{NODE}.log")));
+    let operator = world.start_operator(NODE).await?;
+    screen.say(&format!(
+        "The operator is ready after {}, its log is a file.",
+        seconds(began.elapsed())
+    ));
+    show(
+        screen,
+        &world,
+        &[
+            "get",
+            "nodes",
+            "-o",
+            "custom-columns=NODE:.metadata.name,ADDRESS:.status.addresses[0].address",
+        ],
+    )
+    .await?;
+    Ok((world, operator))
+}
+
+async fn machines(screen: &mut Screen, world: &World) -> anyhow::Result<Vec<Vm>> {
+    screen.say("Each answers HTTP with its own name.");
+    let mut vms = Vec::new();
+    for name in ["vm1", "vm2", "vm3"] {
+        let vm = world.vm(NAMESPACE, name, &[("app", "web")], BACKEND_PORT);
+        vms.push(vm.await?);
+    }
+    show(
+        screen,
+        world,
+        &[
+            "get",
+            "vmi",
+            "-o",
+            "custom-columns=VMI:.metadata.name,PHASE:.status.phase,ADDRESS:.status.interfaces[0].ipAddress,APP:.metadata.labels.app",
+        ],
+    )
+    .await?;
+    Ok(vms)
+}
+
+async fn load_balancer(screen: &mut Screen, world: &World) -> anyhow::Result<Ipv4Addr> {
+    let mut began = Instant::now();
+    for file in ["demo-pool.yaml", "demo-loadbalancer.yaml"] {
+        let path = examples().join(file);
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        began = Instant::now();
+        world.bed.apply_yaml(&text).await?;
+        screen.command(&format!("kubectl apply -f docs/examples/{file}"), &text);
+    }
+    let lb = world.lb_reason(NAMESPACE, NAME, "Ready").await?;
+    let (status, ..) = ready(&lb).context("the load balancer has no condition")?;
+    ensure!(status == "True", "condition Ready is {status}");
+    let vip = allocated(&lb).context("the load balancer has no address")?;
+    screen.proven(format!(
+        "the load balancer has the address {vip} and is Ready, {} after it was made",
+        seconds(began.elapsed())
+    ));
+    for args in [
+        &["get", "lb"][..],
+        &["get", "service", NAME],
+        &["get", "endpointslice", NAME],
+    ] {
+        show(screen, world, args).await?;
+    }
+    vip.parse().context("the address of the load balancer")
+}
+
+/// Runs kubectl and shows what it prints.
+pub(crate) async fn show(screen: &Screen, world: &World, args: &[&str]) -> anyhow::Result<()> {
+    let output = tokio::time::timeout(Duration::from_secs(20), world.bed.kubectl(args))
+        .await
+        .context("kubectl does not come to an end")??;
+    // How a table is laid out is of no interest to the reader.
+    let shown: Vec<&str> = args
+        .iter()
+        .map(|a| a.split_once('=').map_or(*a, |(columns, _)| columns))
+        .collect();
+    screen.command(&format!("kubectl {}", shown.join(" ")), &output);
+    Ok(())
+}
+
+fn examples() -> PathBuf {
+    repository().join("docs/examples")
+}
