@@ -439,6 +439,10 @@ fn spawn_workers(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut Joi
                         hub.lb_failures.forget(&key);
                         hub.queues.lbs.add_after(key.clone(), Next::recheck_delay());
                     }
+                    Ok(Next::After(delay)) => {
+                        hub.lb_failures.forget(&key);
+                        hub.queues.lbs.add_after(key.clone(), delay);
+                    }
                     outcome => {
                         if let Some(delay) = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer")
                         {
@@ -455,7 +459,9 @@ fn spawn_workers(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut Joi
         set.spawn(async move {
             while let Some(name) = hub.queues.pools.next().await {
                 match timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await {
-                    Ok(Next::Event | Next::Recheck) => hub.pool_failures.forget(&name),
+                    Ok(Next::Event | Next::Recheck | Next::After(_)) => {
+                        hub.pool_failures.forget(&name);
+                    }
                     outcome => {
                         if let Some(delay) = retry(&hub.pool_failures, &name, &outcome, "IPPool") {
                             hub.queues.pools.add_after(name.clone(), delay);
@@ -511,7 +517,7 @@ where
 {
     while let Some(key) = queue.next().await {
         match work(key.clone()).await {
-            Ok(Next::Event | Next::Recheck) => {}
+            Ok(Next::Event | Next::Recheck | Next::After(_)) => {}
             Ok(Next::Backoff) => queue.add_after(key.clone(), Duration::from_secs(10)),
             Err(error) => {
                 warn!(%error, "trying again in a while");

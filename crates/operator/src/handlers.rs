@@ -29,6 +29,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
         }
         Change::Deleted { old, certain } => {
             lead.ledger.withdraw(&objects::id(key));
+            lead.moving.remove(key);
             lead.departed.insert(key.clone(), departed(old, *certain));
         }
     });

@@ -307,7 +307,8 @@ impl Hub {
         self.notify("IPPool", meta, notice);
     }
 
-    fn notify(&self, kind: &str, meta: &ObjectMeta, notice: &Notice) {
+    /// Leaves an Event about an object of a kind of ours.
+    pub fn notify(&self, kind: &str, meta: &ObjectMeta, notice: &Notice) {
         let severity = if notice.warning {
             Severity::Warning
         } else {

@@ -4,6 +4,7 @@
 //! out as keys to be queued, which [`Hub::lead`](crate::hub::Hub::lead) collects, so that no wake-up is forgotten.
 
 use std::collections::{BTreeSet, HashMap};
+use std::time::Instant;
 
 use harvester_lb_controller_kit::Key;
 use harvester_lb_ipam::{Ledger, Micros, PoolName, PoolRanges, PoolSpec, Record, Selector, Tuple};
@@ -29,6 +30,8 @@ pub struct Lead {
     pub ledger: Ledger,
     /// Who is gone.
     pub departed: HashMap<Key, Departed, FxBuildHasher>,
+    /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
+    pub moving: HashMap<Key, Instant, FxBuildHasher>,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal (GC-1).
     pub removed_clusters: BTreeSet<Key>,
     /// Names of the pools.
@@ -45,6 +48,7 @@ impl Lead {
         Self {
             ledger,
             departed: HashMap::default(),
+            moving: HashMap::default(),
             removed_clusters: BTreeSet::new(),
             pools: BTreeSet::new(),
             dirty: BTreeSet::new(),

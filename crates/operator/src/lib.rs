@@ -24,3 +24,4 @@ pub mod spec;
 pub mod start;
 pub mod status;
 pub mod time;
+pub mod undecodable;

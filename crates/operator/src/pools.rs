@@ -6,11 +6,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
-use harvester_lb_api::{Condition, keys, projection};
+use harvester_lb_api::{Condition, IPPool, keys, projection};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{Ledger, PoolName};
+use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
@@ -21,7 +22,7 @@ use crate::lead;
 use crate::objects::{self, Pool, annotation};
 use crate::reconcile::{Next, is_stale};
 use crate::status::notices;
-use crate::{address, time};
+use crate::{address, time, undecodable};
 
 /// Shortest time between two writes of a pool's status (POOL-3).
 const PACE: Duration = Duration::from_secs(1);
@@ -142,6 +143,11 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
         return Ok(Next::Event);
     };
     let pool = entry.value;
+    if let Err(error) = &pool.spec {
+        // Its maps are not known, so its status must not be written.
+        undecodable::tell(hub, &IPPool::api_resource(), &key, &pool.meta, error).await?;
+        return Ok(Next::Event);
+    }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
@@ -209,19 +215,8 @@ fn conditions(
     now: &str,
 ) -> Vec<Condition> {
     let mut all = pool.conditions.clone();
-    match (&pool.spec, lead::pool_spec(&name.into(), pool).ranges.err()) {
-        (Err(error), _) => {
-            let message = format!("IPPool {name} cannot be decoded, correct it: {error}");
-            condition::set(
-                &mut all,
-                READY,
-                ConditionStatus::False,
-                "InvalidObject",
-                &message,
-                now,
-            );
-        }
-        (Ok(_), Some(error)) => {
+    match lead::pool_spec(&name.into(), pool).ranges.err() {
+        Some(error) => {
             let message = format!("IPPool {name}: {error}");
             condition::set(
                 &mut all,
@@ -232,9 +227,7 @@ fn conditions(
                 now,
             );
         }
-        (Ok(_), None) => {
-            condition::set(&mut all, READY, ConditionStatus::True, READY, "", now);
-        }
+        None => condition::set(&mut all, READY, ConditionStatus::True, READY, "", now),
     }
     let mut hold = |type_: &str, message: Option<String>| match message {
         Some(message) => {

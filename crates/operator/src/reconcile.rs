@@ -5,7 +5,7 @@
 //! Service follow (IPA-6, REC-3), so that no address is ever announced that is not recorded, or without its endpoints.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
@@ -15,9 +15,10 @@ use harvester_lb_prober::{GroupId, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::CustomResourceExt;
 use serde::Serialize;
-use serde_json::Value;
-use tracing::{debug, warn};
+use serde_json::{Value, json};
+use tracing::{debug, info};
 
 use crate::address::{self, Acquired};
 use crate::backends::{self, Backend, Found};
@@ -27,10 +28,13 @@ use crate::objects::{self, Lb};
 use crate::release;
 use crate::spec::{self, Source, VmSpec};
 use crate::status::{self, Extra, Field, Readiness, Report};
-use crate::time;
+use crate::{time, undecodable};
 
 /// Time between two looks at a load balancer that waits for something, should an event ever be missed (SEL-7).
 const RECHECK: Duration = Duration::from_secs(30);
+
+/// Time that kube-vip is given to leave an address for another one. It takes a second when all goes well.
+const MOVE_LIMIT: Duration = Duration::from_secs(8);
 
 /// When to look again, if no event comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +43,8 @@ pub enum Next {
     Event,
     /// Something is waited for.
     Recheck,
+    /// Something is given so much time.
+    After(Duration),
     /// Something went wrong that may go away by itself.
     Backoff,
 }
@@ -65,7 +71,10 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
         return release::departed(hub, key).await;
     };
     match &*lb {
-        Lb::Invalid(meta, error) => refuse_undecodable(hub, key, meta, error).await,
+        Lb::Invalid(meta, error) => {
+            undecodable::tell(hub, &LoadBalancer::api_resource(), key, meta, error).await?;
+            Ok(Next::Event)
+        }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {
             drop_finalizers(hub, key, lb).await
         }
@@ -241,11 +250,16 @@ async fn serve_vm(
         Children::Failed(readiness) => (readiness, None, Next::Backoff),
         Children::Present { service, healthy } => {
             let external = external_ip(&service);
+            let stuck = move_is_stuck(hub, key, external.as_deref(), &address.surplus);
+            if stuck == Some(Duration::ZERO) {
+                info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
+                release::take_down(hub, key).await?;
+            }
             let readiness = judge(key, vm, &found, external.as_deref(), healthy, &address);
-            let next = if readiness.is_ready() {
-                Next::Event
-            } else {
-                Next::Recheck
+            let next = match stuck {
+                Some(left) => Next::After(left),
+                None if readiness.is_ready() => Next::Event,
+                None => Next::Recheck,
             };
             (readiness, external, next)
         }
@@ -270,6 +284,32 @@ async fn serve_vm(
     write_status(hub, key, &lb, &report).await?;
     release::surplus(hub, key, address.surplus).await?;
     Ok(next)
+}
+
+/// How long the move to another address may still take (REL-4); `None` if none is under way.
+///
+/// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
+/// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
+fn move_is_stuck(
+    hub: &Hub,
+    key: &Key,
+    external: Option<&str>,
+    surplus: &[Record],
+) -> Option<Duration> {
+    let moving = external.is_some_and(|ip| surplus.iter().any(|r| r.spec.addr.to_string() == ip));
+    hub.lead(|lead| {
+        if !moving {
+            lead.moving.remove(key);
+            return None;
+        }
+        let since = *lead.moving.entry(key.clone()).or_insert_with(Instant::now);
+        let left = MOVE_LIMIT.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            lead.moving.remove(key);
+        }
+        Some(left)
+    })
+    .flatten()
 }
 
 fn waiting_for_external_ip(key: &Key, ip: &str) -> Readiness {
@@ -478,12 +518,19 @@ async fn ensure_slice(
                 Ok(true)
             }
             Err(WriteError::AlreadyExists(_)) => {
-                let object = hub.writer.get(&api, &key.name).await?;
-                let ours = object
-                    .as_ref()
-                    .is_none_or(|o| build::ownership(&o.metadata, &key.name) == Ownership::Ours);
-                if !ours {
-                    return Ok(false);
+                let mut object = hub.writer.get(&api, &key.name).await?;
+                if let Some(found) = &object {
+                    if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
+                        return Ok(false);
+                    }
+                    if !objects::is_labelled(&found.metadata) {
+                        // The watch does not see it, and the store takes in nothing that is older than what the watch
+                        // has seen; the answer to this write is newer.
+                        let label =
+                            json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
+                        let version = version(&found.metadata);
+                        object = Some(hub.writer.patch(&api, &key.name, version, label).await?);
+                    }
                 }
                 hub.learn_slice(key, object, Version(u64::MAX));
                 Err(WriteError::Conflict(format!(
@@ -654,17 +701,5 @@ async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
             Err(other) => return Err(other),
         }
     }
-    Ok(Next::Event)
-}
-
-/// An object that cannot be decoded gets a condition that says so; what it had keeps working.
-async fn refuse_undecodable(
-    hub: &Hub,
-    key: &Key,
-    meta: &ObjectMeta,
-    error: &str,
-) -> Result<Next, WriteError> {
-    warn!(lb = %key, error, "a load balancer cannot be decoded");
-    release::condition_of_undecodable(hub, key, meta, error).await?;
     Ok(Next::Event)
 }

@@ -3,20 +3,14 @@
 //!
 //! An address is given back last: after its owner is known to be gone, and after no Service shows it.
 
-use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{Blocked, Phase, Record};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::DynamicObject;
-use kube::{Api, CustomResourceExt};
-use serde_json::json;
 use tracing::{debug, info};
 
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
 use crate::reconcile::{Next, is_stale, version};
-use crate::status::{INVALID_OBJECT, Notice};
 use crate::{address, objects, time};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
@@ -149,66 +143,9 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             }
             // Released, taken over or gone meanwhile: nothing is left to do for this owner.
             Some(Err(other)) => {
-                debug!(lb = %key, address = %record.spec.addr, ?other, "not released")
+                debug!(lb = %key, address = %record.spec.addr, ?other, "not released");
             }
         }
     }
     Ok(all)
-}
-
-/// Tells on the object itself that it cannot be decoded. Only the condition is known to be safe to write, so it is
-/// written by a patch that touches nothing else.
-pub async fn condition_of_undecodable(
-    hub: &Hub,
-    key: &Key,
-    meta: &ObjectMeta,
-    error: &str,
-) -> Result<(), WriteError> {
-    let resource = LoadBalancer::api_resource();
-    let api: Api<DynamicObject> =
-        Api::namespaced_with(hub.writer.client(), &key.namespace, &resource);
-    let Some(present) = hub.writer.get(&api, &key.name).await? else {
-        return Ok(());
-    };
-    if present.metadata.resource_version != meta.resource_version {
-        return Ok(());
-    }
-    let message = format!(
-        "LoadBalancer {key} cannot be decoded, correct it or delete it: {}",
-        harvester_lb_controller_kit::events::truncated(error, 512)
-    );
-    let mut conditions: Vec<harvester_lb_api::Condition> =
-        serde_json::from_value(present.data["status"]["conditions"].clone()).unwrap_or_default();
-    let before = conditions.clone();
-    harvester_lb_api::condition::set(
-        &mut conditions,
-        harvester_lb_api::condition::READY,
-        harvester_lb_api::ConditionStatus::False,
-        INVALID_OBJECT,
-        &message,
-        &time::rfc3339(time::now()),
-    );
-    let legacy = objects::without_legacy(meta, &keys::LEGACY_FINALIZERS)
-        .filter(|_| meta.deletion_timestamp.is_some());
-    if conditions == before && legacy.is_none() {
-        return Ok(());
-    }
-    let mut patch = json!({ "status": { "conditions": conditions } });
-    if let Some(kept) = legacy {
-        patch["metadata"]["finalizers"] = json!(kept);
-    }
-    hub.writer
-        .patch(&api, &key.name, version(meta), patch)
-        .await?;
-    if conditions != before {
-        hub.notify_lb(
-            meta,
-            &Notice {
-                warning: true,
-                reason: INVALID_OBJECT.to_owned(),
-                text: message,
-            },
-        );
-    }
-    Ok(())
 }

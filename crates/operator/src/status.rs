@@ -176,30 +176,43 @@ pub struct Notice {
 }
 
 /// The Events that a change of the conditions calls for (section 9): a refusal and a recovery, once for each change.
-/// The first `Ready` is none, and waiting for the external address is a step on the way, not a refusal.
+///
+/// The first `Ready` is none. Waiting for the external address is a step on the way at first, a refusal for what was
+/// ready before, and a recovery from any other refusal.
 pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice> {
     let before = before.unwrap_or_default();
     let is_step = |c: &Condition| c.reason.as_deref() == Some(WAITING_FOR_EXTERNAL_IP);
+    let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
     let mut notices = Vec::new();
     for now in after {
         let was = condition::find(before, &now.type_);
-        let same = was.is_some_and(|w| w.status == now.status && w.reason == now.reason);
-        if same || is_step(now) {
+        if was.is_some_and(|w| w.status == now.status && w.reason == now.reason) {
             continue;
         }
-        let recovered = now.type_ == READY && now.status == ConditionStatus::True.as_str();
-        if recovered && was.is_none_or(|w| is_step(w) || w.status == now.status) {
+        let reason = now.reason.clone().unwrap_or_default();
+        let refused_before = was.is_some_and(|w| !holds(w) && !is_step(w));
+        let good = now.type_ == READY && (holds(now) || is_step(now));
+        let notice = if good && refused_before {
+            // The Go operator gives no reasons.
+            let text = match was.and_then(|w| w.reason.as_deref()) {
+                Some(was) => format!("no longer {was}"),
+                None => "ready again".to_owned(),
+            };
+            Notice {
+                warning: false,
+                reason,
+                text,
+            }
+        } else if good && (holds(now) || was.is_none_or(|w| !holds(w))) {
             continue;
-        }
-        notices.push(Notice {
-            warning: !recovered,
-            reason: now.reason.clone().unwrap_or_default(),
-            text: if recovered {
-                "ready again".to_owned()
-            } else {
-                now.message.clone().unwrap_or_default()
-            },
-        });
+        } else {
+            Notice {
+                warning: true,
+                reason,
+                text: now.message.clone().unwrap_or_default(),
+            }
+        };
+        notices.push(notice);
     }
     notices
 }

@@ -241,20 +241,6 @@ fn pool_2_ranges_that_cannot_be() {
 }
 
 #[test]
-fn pool_2_a_pool_that_cannot_be_decoded() {
-    let pool = Pool {
-        spec: Err("missing field `ranges`".into()),
-        ..example()
-    };
-    let ledger = ledger(&[("p", &pool)]);
-    let message = "IPPool p cannot be decoded, correct it: missing field `ranges`";
-    assert_eq!(
-        conditions_of(&ledger, "p", &pool, T1),
-        [condition(READY, "False", "InvalidObject", Some(message))]
-    );
-}
-
-#[test]
 fn ipa_4_the_younger_of_two_that_overlap_says_so() {
     let old = fresh("old", "172.20.1.0/28", "2026-01-01T00:00:00Z");
     let mut young = fresh("young", "172.20.1.0/29", "2026-01-01T00:00:01Z");
@@ -363,7 +349,7 @@ fn section_9_the_events_of_a_pool_speak_of_no_load_balancer() {
     assert_eq!(again.len(), 1);
     assert_eq!(
         (again[0].warning, again[0].text.as_str()),
-        (false, "ready again")
+        (false, "no longer InvalidRanges")
     );
 }
 

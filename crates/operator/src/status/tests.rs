@@ -318,11 +318,11 @@ fn section_9_events_of_refusals_and_recoveries() {
             text: text.into(),
         }]
     };
-    let recovery = || {
+    let recovery = |reason: &str, from: &str| {
         vec![Notice {
             warning: false,
-            reason: "Ready".into(),
-            text: "ready again".into(),
+            reason: reason.into(),
+            text: format!("no longer {from}"),
         }]
     };
     let cases = [
@@ -352,16 +352,26 @@ fn section_9_events_of_refusals_and_recoveries() {
             no(BACKENDS_UNHEALTHY),
             warning(BACKENDS_UNHEALTHY, "why"),
         ),
-        ("a recovery", Some(no(NO_BACKEND)), ok(), recovery()),
+        (
+            "a recovery",
+            Some(no(NO_BACKEND)),
+            ok(),
+            recovery("Ready", NO_BACKEND),
+        ),
         ("once", Some(ok()), ok(), vec![]),
         ("a step on the way", None, waiting(), vec![]),
         (
             "a step after a refusal",
             Some(no("NoAvailableIP")),
             waiting(),
-            vec![],
+            recovery(WAITING_FOR_EXTERNAL_IP, "NoAvailableIP"),
         ),
-        ("a step back", Some(ok()), waiting(), vec![]),
+        (
+            "a step back",
+            Some(ok()),
+            waiting(),
+            warning(WAITING_FOR_EXTERNAL_IP, "why"),
+        ),
         ("Ready after a step", Some(waiting()), ok(), vec![]),
         (
             "a refusal after a step",
@@ -379,7 +389,11 @@ fn section_9_events_of_refusals_and_recoveries() {
             "a refusal that the Go operator left without a reason",
             Some(condition(READY, "False", "", "old words")),
             ok(),
-            recovery(),
+            vec![Notice {
+                warning: false,
+                reason: "Ready".into(),
+                text: "ready again".into(),
+            }],
         ),
     ];
     for (what, before, after, expected) in cases {
