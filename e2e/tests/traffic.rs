@@ -11,10 +11,11 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
 use harvester_lb_e2e::{World, run, tests};
-use harvester_lb_testkit::{BedOptions, Traffic, Vm, eventually};
+use harvester_lb_testkit::{BedOptions, Process, Traffic, Vm, eventually};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::DeleteParams;
 use serde_json::json;
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 fn main() -> ExitCode {
@@ -23,13 +24,7 @@ fn main() -> ExitCode {
         &[],
         // One of the tests kills the operator that all share, so they come one after the other.
         1,
-        |world| {
-            Box::pin(async move {
-                // The process lives as long as the bed.
-                std::mem::forget(world.start_operator("node1").await?);
-                Ok(())
-            })
-        },
+        |world| Box::pin(restart_operator(world)),
         tests![
             a_listener_dies_and_comes_back,
             eps_2_without_a_ready_backend_nothing_reaches_the_node,
@@ -41,6 +36,20 @@ fn main() -> ExitCode {
             ports_of_both_protocols,
         ],
     )
+}
+
+/// The operator that all tests share.
+static OPERATOR: Mutex<Option<Arc<Process>>> = Mutex::const_new(None);
+
+/// Kills the operator, if there is one, and starts it again.
+async fn restart_operator(world: Arc<World>) -> anyhow::Result<()> {
+    let mut operator = OPERATOR.lock().await;
+    if let Some(before) = operator.take() {
+        before.kill9()?;
+        before.wait(SOON).await?;
+    }
+    *operator = Some(world.start_operator("node1").await?);
+    Ok(())
 }
 
 fn vm_spec(pool: &str, app: &str) -> serde_json::Value {
@@ -62,7 +71,8 @@ fn lan(from: u8, to: u8) -> serde_json::Value {
     })
 }
 
-/// A namespace with a pool, in which a load balancer `web` serves machines with the label `app: NS`.
+/// A namespace with a pool, in which a load balancer of the same name serves machines with the label `app: NS`. The
+/// names differ from test to test because kube-vip's elections know a Service by its name alone.
 async fn serve(
     world: &World,
     ns: &str,
@@ -75,8 +85,8 @@ async fn serve(
     for name in vms {
         machines.push(world.vm(ns, name, &[("app", ns)], 8080).await?);
     }
-    world.lb(ns, "web", vm_spec(ns, ns)).await?;
-    let lb = world.lb_reason(ns, "web", "Ready").await?;
+    world.lb(ns, ns, vm_spec(ns, ns)).await?;
+    let lb = world.lb_reason(ns, ns, "Ready").await?;
     let vip: Ipv4Addr = allocated(&lb).context("no address")?.parse()?;
     answered_by(world, vip, vms).await?;
     Ok((machines, vip))
@@ -127,7 +137,7 @@ async fn a_listener_dies_and_comes_back(world: Arc<World>) -> anyhow::Result<()>
     let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
     vms[0].close(8080).await;
     world
-        .ready_endpoints(ns, "web", &[&vms[1].address().to_string()])
+        .ready_endpoints(ns, ns, &[&vms[1].address().to_string()])
         .await?;
     let written = Instant::now();
     // kube-proxy writes its rules once a second, so failures may end up to two seconds after the slice was written.
@@ -162,9 +172,9 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
     let (vms, vip) = serve(&world, ns, 205, &["d1"]).await?;
 
     vms[0].close(8080).await;
-    let slice = world.ready_endpoints(ns, "web", &["10.52.0.255"]).await?;
+    let slice = world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     ensure!(endpoints(&slice, false) == [vms[0].address().to_string()]);
-    let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
+    let lb = world.lb_reason(ns, ns, "BackendsUnhealthy").await?;
     let servers = lb.status.context("no status")?.backend_servers;
     ensure!(
         servers == Some(vec![vms[0].address().to_string()]),
@@ -175,16 +185,16 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
     ensure!(tally.by_body.is_empty(), "answered by {:?}", tally.by_body);
 
     vms[0].listen(8080)?;
-    world.lb_reason(ns, "web", "Ready").await?;
+    world.lb_reason(ns, ns, "Ready").await?;
     answered_by(&world, vip, &["d1"]).await?;
 
     world
         .vmis(ns)
         .delete("d1", &DeleteParams::default())
         .await?;
-    let slice = world.ready_endpoints(ns, "web", &["10.52.0.255"]).await?;
+    let slice = world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     ensure!(endpoints(&slice, false).is_empty(), "the machine is gone");
-    world.lb_reason(ns, "web", "NoBackend").await?;
+    world.lb_reason(ns, ns, "NoBackend").await?;
     silent(&world, vip, 80).await?;
     node1.close().await;
     node2.close().await;
@@ -207,7 +217,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
     answered_by(&world, vip, &["m1", "m2", "m3"]).await?;
 
     // Migrated: uid and address stay, so its endpoint does. A later change that is seen proves that this one was.
-    let before = world.slices(ns).get("web").await?;
+    let before = world.slices(ns).get(ns).await?;
     let migrated = json!({"status": {"nodeName": "node2", "migrationState": {"completed": true}}});
     world.merge(&world.vmis(ns), "m2", migrated).await?;
     vms[0].set_address(Ipv4Addr::new(192, 168, 100, 190))?;
@@ -216,7 +226,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
     world.merge(&world.vmis(ns), "m1", moved).await?;
     let (m2, m3) = (vms[1].address().to_string(), third.address().to_string());
     let after = world
-        .ready_endpoints(ns, "web", &["192.168.100.190", &m2, &m3])
+        .ready_endpoints(ns, ns, &["192.168.100.190", &m2, &m3])
         .await?;
     ensure!(
         endpoint(&before, "m2") == endpoint(&after, "m2"),
@@ -236,7 +246,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
         .apply(&third.vmi_manifest(ns, &[("app", ns)]))
         .await?;
     answered_by(&world, vip, &["m1", "m2", "m3"]).await?;
-    let slice = world.slices(ns).get("web").await?;
+    let slice = world.slices(ns).get(ns).await?;
     let uid = endpoint(&slice, "m3")
         .and_then(|e| e.target_ref)
         .and_then(|t| t.uid);
@@ -252,36 +262,33 @@ async fn rec_4_what_is_deleted_by_hand_comes_back(world: Arc<World>) -> anyhow::
     let (_vms, vip) = serve(&world, ns, 215, &["r1"]).await?;
     world
         .services(ns)
-        .delete("web", &DeleteParams::default())
+        .delete(ns, &DeleteParams::default())
         .await?;
     answered_by(&world, vip, &["r1"]).await?;
     world
         .slices(ns)
-        .delete("web", &DeleteParams::default())
+        .delete(ns, &DeleteParams::default())
         .await?;
     answered_by(&world, vip, &["r1"]).await?;
     let elsewhere = json!({"spec": {"loadBalancerIP": "192.168.100.249"}});
-    world.merge(&world.services(ns), "web", elsewhere).await?;
+    world.merge(&world.services(ns), ns, elsewhere).await?;
     let wanted = Some(vip.to_string());
     eventually("the Service's address is restored", SOON, || async {
-        let spec = world.services(ns).get("web").await?.spec;
+        let spec = world.services(ns).get(ns).await?.spec;
         Ok((spec.and_then(|s| s.load_balancer_ip) == wanted).then_some(()))
     })
     .await?;
     answered_by(&world, vip, &["r1"]).await?;
-    world.lb_reason(ns, "web", "Ready").await?;
+    world.lb_reason(ns, ns, "Ready").await?;
     Ok(())
 }
 
 async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "killed";
     let (_vms, vip) = serve(&world, ns, 220, &["k1", "k2"]).await?;
-    let before = world.slices(ns).get("web").await?;
+    let before = world.slices(ns).get(ns).await?;
     let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
-    let operator = world.bed.process("operator-node1")?;
-    operator.kill9()?;
-    operator.wait(SOON).await?;
-    std::mem::forget(world.start_operator("node1").await?);
+    restart_operator(Arc::clone(&world)).await?;
     eventually("the new operator leads", SOON, || async {
         Ok((world.metric("node1", "harvester_lb_leader").await? == Some(1.0)).then_some(()))
     })
@@ -293,7 +300,7 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
         Ok(probes.filter(|p| *p >= 4.0).map(|_| ()))
     })
     .await?;
-    let after = world.slices(ns).get("web").await?;
+    let after = world.slices(ns).get(ns).await?;
     ensure!(
         before.endpoints == after.endpoints,
         "the endpoints are as they were"
@@ -311,17 +318,14 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
 async fn rel_3_a_deleted_load_balancer_stops_serving(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "deleted";
     let (_vms, vip) = serve(&world, ns, 225, &["x1"]).await?;
-    world.delete_lb(ns, "web").await?;
-    world.gone(&world.services(ns), "web").await?;
-    world.gone(&world.slices(ns), "web").await?;
+    world.delete_lb(ns, ns).await?;
+    world.gone(&world.services(ns), ns).await?;
+    world.gone(&world.slices(ns), ns).await?;
     silent(&world, vip, 80).await?;
     released(&world, vip).await?;
     // It comes back to whoever has the name.
-    world.lb(ns, "web", vm_spec(ns, ns)).await?;
-    ensure!(
-        world.lb_address(ns, "web").await? == vip.to_string(),
-        "ALC-2"
-    );
+    world.lb(ns, ns, vm_spec(ns, ns)).await?;
+    ensure!(world.lb_address(ns, ns).await? == vip.to_string(), "ALC-2");
     answered_by(&world, vip, &["x1"]).await
 }
 
@@ -332,18 +336,14 @@ async fn rel_4_another_pool_another_address(world: Arc<World>) -> anyhow::Result
         .pool_for("nobody", "moved-to", &[lan(235, 236)])
         .await?;
     world
-        .merge(
-            &world.lbs(ns),
-            "web",
-            json!({"spec": {"ipPool": "moved-to"}}),
-        )
+        .merge(&world.lbs(ns), ns, json!({"spec": {"ipPool": "moved-to"}}))
         .await?;
     let new = Ipv4Addr::new(192, 168, 100, 235);
     answered_by(&world, new, &["v1"]).await?;
     silent(&world, old, 80).await?;
     released(&world, old).await?;
     let lb = world
-        .lb_until(ns, "web", "ready at the new address", |lb| {
+        .lb_until(ns, ns, "ready at the new address", |lb| {
             ready(lb).is_some_and(|(status, ..)| status == "True")
                 && lb
                     .status
@@ -368,8 +368,8 @@ async fn ports_of_both_protocols(world: Arc<World>) -> anyhow::Result<()> {
         {"name": "admin", "port": 9000, "protocol": "TCP", "backendPort": 9090},
         {"name": "dns", "port": 53, "protocol": "UDP", "backendPort": 5353},
     ]);
-    world.lb(ns, "web", spec).await?;
-    let lb = world.lb_reason(ns, "web", "Ready").await?;
+    world.lb(ns, ns, spec).await?;
+    let lb = world.lb_reason(ns, ns, "Ready").await?;
     let vip: Ipv4Addr = allocated(&lb).context("no address")?.parse()?;
     answered_by(&world, vip, &["p1"]).await?;
     eventually("the second port", SOON, || async {
