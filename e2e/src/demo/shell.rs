@@ -102,19 +102,32 @@ fn introduce(screen: &mut Screen, scene: &Scene) {
     let vip = scene.vip;
     screen.step("Your turn");
     screen.say("It all goes on running until you leave the shell. Things to try:");
-    screen.block(&format!(
-        "kubectl get lb,service,endpointslice,ipalloc\n\
-         client {vip} {PORT} 30                  30 requests from outside of the cluster\n\
-         vm vm2 stop                             end the program on vm2; look again 4 s later\n\
-         vm vm2 start                            and begin it again; `vm` alone lists them\n\
-         kubectl delete vmi vm3                  a machine goes away\n\
-         kubectl delete service {NAME}              the operator makes it again\n\
-         kubectl delete lb {NAME}                   what becomes of the record?\n\
-         kubectl apply -f docs/examples/demo-loadbalancer.yaml\n\
-         operator-log -f                         what the operator says about it\n\
-         metrics | grep backend                  its metrics\n\
-         exit"
-    ));
+    let client = format!("client {vip} {PORT} 30");
+    let delete_service = format!("kubectl delete service {NAME}");
+    let delete = format!("kubectl delete lb {NAME}");
+    let mut text = String::new();
+    for (command, what) in [
+        ("kubectl get lb,service,endpointslice", "what there is"),
+        (&*client, "30 requests from outside of the cluster"),
+        (
+            "vm vm2 stop",
+            "the program on vm2 ends; ask again 4 s later",
+        ),
+        ("vm vm2 start", "and runs again; `vm` lists them"),
+        ("kubectl delete vmi vm3", "a machine goes away"),
+        (&*delete_service, "the operator makes it again"),
+        (&*delete, "and then: kubectl get ipalloc"),
+        (
+            "kubectl apply -f docs/examples/demo-loadbalancer.yaml",
+            "it gets its address back",
+        ),
+        ("operator-log -f", "what the operator says to it all"),
+        ("metrics | grep backend", "its metrics"),
+        ("exit", ""),
+    ] {
+        let _ = writeln!(text, "{command:54} {what}");
+    }
+    screen.block(&text);
 }
 
 async fn serve(listener: UnixListener, stage: Arc<Stage>) {
