@@ -3,8 +3,13 @@
 //! A test binary has one world: one control plane, one operator. Its tests run side by side, each in a namespace and
 //! with pools of its own.
 
+pub mod announcer;
 pub mod audit;
+pub mod figures;
+pub mod quiet;
 pub mod runner;
+pub mod supervised;
+pub mod witness;
 pub mod world;
 
 pub use runner::{Test, run};

@@ -1,1 +1,57 @@
-fn main() {}
+//! The operator is killed in the middle of its work, and the API server goes away; no address is given twice or lost.
+//!
+//! `HLB_SEED` repeats a run, `HLB_ROUNDS` makes it longer.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{run, tests};
+use harvester_lb_testkit::BedOptions;
+
+#[path = "crash/outage.rs"]
+mod outage;
+#[path = "crash/plan.rs"]
+mod plan;
+#[path = "crash/rounds.rs"]
+mod rounds;
+#[path = "crash/writes.rs"]
+mod writes;
+
+use outage::{
+    alc_8_api_server_is_killed, alc_8_api_server_stands_still,
+    section_1_leadership_is_lost_without_api_server,
+};
+use rounds::alc_8_killed_amid_creations_and_deletions;
+use writes::{
+    rec_5_nothing_is_written_at_rest, writes_for_each_cluster_load_balancer,
+    writes_for_each_vm_load_balancer,
+};
+
+fn main() -> ExitCode {
+    let options = BedOptions {
+        nodes: 2,
+        kube_vip: false,
+        ..BedOptions::default()
+    };
+    run(
+        options,
+        &[],
+        // They share the one Lease.
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        tests![
+            alc_8_killed_amid_creations_and_deletions,
+            writes_for_each_cluster_load_balancer,
+            writes_for_each_vm_load_balancer,
+            rec_5_nothing_is_written_at_rest,
+            alc_8_api_server_stands_still,
+            section_1_leadership_is_lost_without_api_server,
+            alc_8_api_server_is_killed,
+        ],
+    )
+}

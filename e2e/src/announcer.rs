@@ -1,0 +1,62 @@
+//! In place of kube-vip, where no traffic is wanted: says in each Service that its address is announced.
+
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Patch, PatchParams};
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt, watcher as watch};
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+/// Announces until it is dropped.
+pub struct Announcer(JoinHandle<()>);
+
+impl Drop for Announcer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Announcer {
+    /// Begins to announce the Services of the operator.
+    pub fn start(client: &Client) -> Self {
+        Self(tokio::spawn(run(client.clone())))
+    }
+}
+
+async fn run(client: Client) {
+    let all: Api<Service> = Api::all(client.clone());
+    let ours = watcher::Config::default().labels("loadbalancer.harvesterhci.io/servicelb=true");
+    let stream = watch(all, ours).default_backoff();
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        if let Ok(Event::Apply(service) | Event::InitApply(service)) = event {
+            // Changed or deleted meanwhile: there is another event.
+            let _ = announce(&client, &service).await;
+        }
+    }
+}
+
+/// Writes the wanted address of a Service into its status, unless it is there.
+pub async fn announce(client: &Client, service: &Service) -> kube::Result<()> {
+    let wanted = service
+        .spec
+        .as_ref()
+        .and_then(|s| s.load_balancer_ip.clone());
+    let shown = service
+        .status
+        .as_ref()
+        .and_then(|s| s.load_balancer.as_ref())
+        .and_then(|l| l.ingress.as_ref()?.first()?.ip.clone());
+    if wanted.is_none() || wanted == shown || service.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let namespace = service.metadata.namespace.as_deref().unwrap_or_default();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let patch = json!({"status": {"loadBalancer": {"ingress": [{"ip": wanted}]}}});
+    api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .map(|_| ())
+}

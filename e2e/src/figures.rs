@@ -1,0 +1,110 @@
+//! The operator's figures, read from its admin port.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, ensure};
+
+use crate::world::World;
+
+/// One series and its value.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// The name of the metric.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Series {
+    /// The value of a label; empty if there is none.
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map_or("", String::as_str)
+    }
+}
+
+/// All figures of one operator at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct Figures(pub Vec<Series>);
+
+impl Figures {
+    /// Reads the figures of the operator on a node.
+    pub async fn read(world: &World, node: &str) -> anyhow::Result<Self> {
+        let (code, text) = world.get(node, "/metrics").await?;
+        ensure!(code == 200, "/metrics answers {code}");
+        let lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        Ok(Self(lines.map(parse).collect::<anyhow::Result<_>>()?))
+    }
+
+    /// The sum over the series of a name that are wanted.
+    pub fn sum(&self, name: &str, wanted: impl Fn(&Series) -> bool) -> f64 {
+        let all = self.0.iter().filter(|s| s.name == name && wanted(s));
+        all.map(|s| s.value).sum()
+    }
+
+    /// Whether the operator leads.
+    pub fn leads(&self) -> bool {
+        self.sum("harvester_lb_leader", |_| true) > 0.0
+    }
+
+    /// Whether nothing is due and nothing has failed.
+    pub fn idle(&self) -> bool {
+        let due = self.sum("harvester_lb_queue_depth", |_| true);
+        let failing = self.sum("harvester_lb_failing", |_| true);
+        due + failing < 0.5
+    }
+
+    /// Requests that write, by `verb resource`, whatever their outcome.
+    pub fn writes(&self) -> BTreeMap<String, u64> {
+        let mut writes = BTreeMap::new();
+        for series in &self.0 {
+            let verb = series.label("verb");
+            if series.name == "harvester_lb_api_requests_total"
+                && ["create", "patch", "update", "delete"].contains(&verb)
+                // Asked at the start whether something is allowed; nothing is stored.
+                && series.label("resource") != "selfsubjectaccessreviews"
+            {
+                let key = format!("{verb} {}", series.label("resource"));
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A count.
+                let value = series.value as u64;
+                *writes.entry(key).or_default() += value;
+            }
+        }
+        writes
+    }
+
+    /// What was written since an earlier reading, without what was not.
+    pub fn writes_since(&self, before: &Self) -> BTreeMap<String, u64> {
+        let before = before.writes();
+        let mut now = self.writes();
+        for (key, value) in &mut now {
+            *value -= before.get(key).copied().unwrap_or(0);
+        }
+        now.retain(|_, value| *value > 0);
+        now
+    }
+}
+
+fn parse(line: &str) -> anyhow::Result<Series> {
+    let (series, value) = line
+        .rsplit_once(' ')
+        .with_context(|| format!("no value in {line:?}"))?;
+    let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+    let mut found = BTreeMap::new();
+    for pair in labels.trim_end_matches('}').split("\",") {
+        if let Some((key, value)) = pair.split_once("=\"") {
+            found.insert(
+                key.trim_start_matches(',').to_owned(),
+                value.trim_end_matches('"').to_owned(),
+            );
+        }
+    }
+    Ok(Series {
+        name: name.to_owned(),
+        labels: found,
+        value: value.parse()?,
+    })
+}

@@ -1,0 +1,170 @@
+//! The moments between: waiting until nothing happens any more, and a clean table for the next test.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys};
+use harvester_lb_testkit::eventually;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::audit::{Findings, audit};
+use crate::figures::Figures;
+use crate::world::World;
+
+/// Two of the shortest times between two writes of a pool's status, and some.
+const STILL: Duration = Duration::from_millis(2_500);
+/// Longest wait for quiet.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for [`STILL`].
+pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
+    let mut last = (String::new(), Instant::now());
+    let deadline = Instant::now() + LIMIT;
+    loop {
+        let figures = Figures::read(world, node).await;
+        let idle = figures.is_ok_and(|f| f.leads() && f.idle());
+        let now = versions(world).await?;
+        if now != last.0 || !idle {
+            last = (now, Instant::now());
+        }
+        if last.1.elapsed() >= STILL {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "no quiet within {LIMIT:?}: {}",
+            Figures::read(world, node).await.map_or_else(
+                |e| e.to_string(),
+                |f| format!("leads {}, idle {}", f.leads(), f.idle())
+            )
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Waits for quiet, and audits: there must be no wrong.
+pub async fn audited(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Findings> {
+    quiet(world, node).await?;
+    let found = audit(world, pools).await?;
+    ensure!(found.wrongs.is_empty(), "{:#?}", found.wrongs);
+    Ok(found)
+}
+
+/// Names and versions of everything that the operator writes, Leases and Events apart.
+async fn versions(world: &World) -> anyhow::Result<String> {
+    async fn of<K>(api: Api<K>, labels: &str) -> anyhow::Result<String>
+    where
+        K: Clone + DeserializeOwned + Debug + Resource,
+    {
+        let params = ListParams::default().labels(labels);
+        let mut text = String::new();
+        for object in api.list_metadata(&params).await? {
+            text.push_str(&object.uid().unwrap_or_default());
+            text.push_str(&object.resource_version().unwrap_or_default());
+        }
+        Ok(text)
+    }
+    let client = world.client();
+    let label = format!("{}=true", keys::LABEL_SERVICELB);
+    Ok([
+        of::<LoadBalancer>(Api::all(client.clone()), "").await?,
+        of::<IPPool>(world.pools(), "").await?,
+        of::<IPAllocation>(world.records(), "").await?,
+        of::<Service>(Api::all(client.clone()), &label).await?,
+        of::<EndpointSlice>(Api::all(client), &label).await?,
+    ]
+    .concat())
+}
+
+/// Deletes everything of ours and the Lease. No operator may run.
+pub async fn wipe(world: &World) -> anyhow::Result<()> {
+    let label = format!("{}=true", keys::LABEL_SERVICELB);
+    eventually("nothing is left", LIMIT, || async {
+        let left = delete::<LoadBalancer>(world, "").await?
+            + delete::<Service>(world, &label).await?
+            + delete::<EndpointSlice>(world, &label).await?
+            + delete::<VirtualMachine>(world, "").await?
+            + delete::<VirtualMachineInstance>(world, "").await?
+            + delete_in(&world.pools(), "").await?
+            + delete_in(&world.records(), "").await?;
+        if left > 0 {
+            bail!("{left} objects were there");
+        }
+        Ok(Some(()))
+    })
+    .await?;
+    let leases: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    if leases.get_opt(keys::LEASE_NAME).await?.is_some() {
+        leases
+            .delete(keys::LEASE_NAME, &DeleteParams::default())
+            .await?;
+    }
+    Ok(())
+}
+
+async fn delete<K>(world: &World, labels: &str) -> anyhow::Result<usize>
+where
+    K: Clone
+        + DeserializeOwned
+        + Debug
+        + Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+{
+    let all: Api<K> = Api::all(world.client());
+    let mut namespaces: Vec<String> = all
+        .list_metadata(&ListParams::default().labels(labels))
+        .await?
+        .iter()
+        .filter_map(ResourceExt::namespace)
+        .collect();
+    namespaces.dedup();
+    let mut count = 0;
+    for namespace in namespaces {
+        let api: Api<K> = Api::namespaced(world.client(), &namespace);
+        count += delete_in(&api, labels).await?;
+    }
+    Ok(count)
+}
+
+async fn delete_in<K>(api: &Api<K>, labels: &str) -> anyhow::Result<usize>
+where
+    K: Clone + DeserializeOwned + Debug + Resource,
+{
+    let list = api
+        .list_metadata(&ListParams::default().labels(labels))
+        .await?;
+    let count = list.items.len();
+    stream::iter(list.items)
+        .map(|object| async move {
+            let name = object.name_any();
+            if !object.finalizers().is_empty() {
+                let patch = json!({"metadata": {"finalizers": null}});
+                let _ = api
+                    .patch(
+                        &name,
+                        &PatchParams::default(),
+                        &Patch::<serde_json::Value>::Merge(patch),
+                    )
+                    .await;
+            }
+            match api.delete(&name, &DeleteParams::background()).await {
+                Ok(_) => Ok(()),
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                Err(error) => Err(error),
+            }
+        })
+        .buffer_unordered(8)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(count)
+}

@@ -1,0 +1,183 @@
+//! How many requests that write each thing costs. Asserted by count; the times are only printed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures::{StreamExt, TryStreamExt, stream};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::world::allocated;
+use harvester_lb_testkit::eventually;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::rounds::pool;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Requests on behalf of load balancers: without pools' status, which is paced, and the Lease.
+fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
+    writes
+        .iter()
+        .filter(|(what, _)| !what.ends_with(" ippools") && !what.ends_with(" leases"))
+        .map(|(_, count)| count)
+        .sum()
+}
+
+async fn create(world: &World, ns: &str, count: usize, spec: &Value) -> anyhow::Result<()> {
+    stream::iter(0..count)
+        .map(|n| async move { world.lb(ns, &format!("l{n}"), spec.clone()).await })
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await?;
+    Ok(())
+}
+
+async fn delete(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
+    stream::iter(0..count)
+        .map(|n| async move { world.delete_lb(ns, &format!("l{n}")).await })
+        .buffer_unordered(16)
+        .try_collect::<Vec<_>>()
+        .await?;
+    Ok(())
+}
+
+/// Waits until so many load balancers of a namespace have an address.
+async fn served(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
+    eventually(&format!("{count} addresses"), LIMIT, || async {
+        let all = world.lbs(ns).list(&ListParams::default()).await?;
+        let served = all.iter().filter(|lb| allocated(lb).is_some()).count();
+        ensure!(served == count, "{served} are served");
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn released(world: &World) -> anyhow::Result<()> {
+    eventually("all are released", LIMIT, || async {
+        let figures = Figures::read(world, "node1").await?;
+        let bound = figures.sum("harvester_lb_ipallocations", |s| {
+            s.label("phase") == "Bound"
+        });
+        ensure!(bound < 0.5, "{bound} are held");
+        Ok(Some(()))
+    })
+    .await
+}
+
+pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, count) = ("writes-cluster", 200);
+    wipe(&world).await?;
+    world.namespace(ns).await?;
+    world.pool("writes", pool()).await?;
+    let _operator = world.start_operator("node1").await?;
+    audited(&world, "node1", &["writes"]).await?;
+    let before = Figures::read(&world, "node1").await?;
+
+    let began = Instant::now();
+    create(&world, ns, count, &json!({"workloadType": "cluster"})).await?;
+    let created = began.elapsed();
+    served(&world, ns, count).await?;
+    let took = began.elapsed();
+    audited(&world, "node1", &["writes"]).await?;
+    let after = Figures::read(&world, "node1").await?;
+    let writes = after.writes_since(&before);
+    eprintln!(
+        "{count} cluster load balancers created in {created:.1?}, served in {took:.1?}: {writes:?}"
+    );
+    ensure!(for_lbs(&writes) <= 2 * count as u64, "{writes:?}");
+
+    let began = Instant::now();
+    delete(&world, ns, count).await?;
+    released(&world).await?;
+    let took = began.elapsed();
+    let found = audited(&world, "node1", &["writes"]).await?;
+    ensure!(found.released == count, "{found:?}");
+    let writes = Figures::read(&world, "node1").await?.writes_since(&after);
+    eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
+    ensure!(for_lbs(&writes) <= count as u64, "{writes:?}");
+    Ok(())
+}
+
+pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, count) = ("writes-vm", 40);
+    wipe(&world).await?;
+    world.namespace(ns).await?;
+    world.pool("writes", pool()).await?;
+    for n in 0..3 {
+        let (name, ip) = (format!("vm{n}"), format!("10.81.0.{n}1"));
+        world
+            .fake_vmi(ns, &name, json!({"app": "web"}), Some(&ip))
+            .await?;
+    }
+    let _operator = world.start_operator("node1").await?;
+    audited(&world, "node1", &["writes"]).await?;
+    let _announcer = Announcer::start(&world.client());
+    let before = Figures::read(&world, "node1").await?;
+    let spec = json!({
+        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        "backendServerSelector": {"app": ["web"]},
+    });
+
+    let began = Instant::now();
+    create(&world, ns, count, &spec).await?;
+    for n in 0..count {
+        world.lb_reason(ns, &format!("l{n}"), "Ready").await?;
+    }
+    let took = began.elapsed();
+    audited(&world, "node1", &["writes"]).await?;
+    let after = Figures::read(&world, "node1").await?;
+    let writes = after.writes_since(&before);
+    eprintln!("{count} VM load balancers Ready in {took:.1?}: {writes:?}");
+    ensure!(for_lbs(&writes) <= 5 * count as u64, "{writes:?}");
+
+    let began = Instant::now();
+    delete(&world, ns, count).await?;
+    released(&world).await?;
+    let took = began.elapsed();
+    audited(&world, "node1", &["writes"]).await?;
+    let writes = Figures::read(&world, "node1").await?.writes_since(&after);
+    eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
+    // The record, and the Service and the EndpointSlice unless the garbage collector is faster.
+    ensure!(for_lbs(&writes) <= 3 * count as u64, "{writes:?}");
+    Ok(())
+}
+
+pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "rest";
+    wipe(&world).await?;
+    world.namespace(ns).await?;
+    world.pool("rest", pool()).await?;
+    world
+        .fake_vmi(ns, "vm", json!({"app": "web"}), Some("10.81.0.1"))
+        .await?;
+    create(&world, ns, 50, &json!({"workloadType": "cluster"})).await?;
+    let listeners = json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
+    for (name, app) in [("ready", "web"), ("without-backend", "none")] {
+        let selector = json!({"app": [app]});
+        let spec = json!({"listeners": listeners, "backendServerSelector": selector});
+        world.lb(ns, name, spec).await?;
+    }
+    // Nobody serves this one: it is looked at again and again, and still nothing is written.
+    let waiting = json!({"workloadType": "cluster", "ipPool": "missing"});
+    world.lb(ns, "waiting", waiting).await?;
+    let _announcer = Announcer::start(&world.client());
+    let _operator = world.start_operator("node1").await?;
+    world.lb_reason(ns, "ready", "Ready").await?;
+    world.lb_reason(ns, "without-backend", "NoBackend").await?;
+    world.lb_reason(ns, "waiting", "PoolNotFound").await?;
+    harvester_lb_e2e::quiet::quiet(&world, "node1").await?;
+    let before = Figures::read(&world, "node1").await?;
+    // The time is what is under test.
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    let mut writes = Figures::read(&world, "node1").await?.writes_since(&before);
+    let renewals = writes.remove("update leases");
+    eprintln!("at rest for 20 s: {writes:?}, and the Lease renewed {renewals:?} times");
+    ensure!(writes.is_empty(), "{writes:?}");
+    Ok(())
+}
