@@ -29,6 +29,9 @@ const PACE: Duration = Duration::from_secs(1);
 /// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
 /// the API server's time (POOL-3).
 const PACE_FACTOR: u32 = 20;
+/// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
+/// stood still, must not leave the status behind for minutes.
+const PACE_LIMIT: Duration = Duration::from_secs(60);
 /// Records of the past that one pass deletes; more wait for the next pass.
 const EXCESS_BATCH: usize = 64;
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
@@ -59,7 +62,7 @@ impl Pacer {
     }
 
     fn wrote(&self, pool: &PoolName, took: Duration) {
-        let pause = PACE.max(took * PACE_FACTOR);
+        let pause = (took * PACE_FACTOR).clamp(PACE, PACE_LIMIT);
         self.next
             .lock()
             .insert(pool.clone(), Instant::now() + pause);
@@ -180,7 +183,11 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
         .writer
         .patch_json(&hub.pool_api(), name, Value::Array(patch))
         .await;
-    hub.pacer.wrote(name, started.elapsed());
+    // How long a write took that did not succeed says nothing about the maps.
+    let took = written
+        .as_ref()
+        .map_or(Duration::ZERO, |_| started.elapsed());
+    hub.pacer.wrote(name, took);
     match written {
         Ok(object) => {
             for notice in notices(Some(&pool.conditions), &conditions) {

@@ -220,7 +220,15 @@ async fn serve_vm(
     vm: &VmSpec,
     address: Address,
 ) -> Result<Next, WriteError> {
-    // The status commits the address before anything serves it (IPA-6).
+    let found = backends::find(&vm.selector, &hub.stores.vmis.in_namespace(&key.namespace));
+    let servers: Vec<String> = found
+        .backends
+        .iter()
+        .map(|b| b.address.to_string())
+        .collect();
+    let servers = Field::Set((!servers.is_empty()).then_some(servers));
+    // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
+    // next write is that of the external address.
     let committed = lb
         .status
         .as_ref()
@@ -232,12 +240,12 @@ async fn serve_vm(
         let waiting = waiting_for_external_ip(key, &address.load_balancer_ip);
         let report = Report {
             allocated: Field::Set(Some(address.allocated.clone())),
+            backend_servers: servers.clone(),
             ..Report::only(waiting)
         };
         write_status(hub, key, lb, &report).await?
     };
 
-    let found = backends::find(&vm.selector, &hub.stores.vmis.in_namespace(&key.namespace));
     let children = match ensure_children(hub, key, &lb, vm, &found, &address.load_balancer_ip).await
     {
         Err(WriteError::Refused(message)) => Children::Failed(Readiness::not(
@@ -264,16 +272,11 @@ async fn serve_vm(
             (readiness, external, next)
         }
     };
-    let servers: Vec<String> = found
-        .backends
-        .iter()
-        .map(|b| b.address.to_string())
-        .collect();
     let report = Report {
         readiness,
         allocated: Field::Keep,
         address: Field::Set(external),
-        backend_servers: Field::Set((!servers.is_empty()).then_some(servers)),
+        backend_servers: servers,
         extras: extras(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
