@@ -1,5 +1,5 @@
 //! Licences, one version of each crate, and crates that must not come in. The lists are in deny.toml, where cargo-deny
-//! reads them too; this check needs nothing installed.
+//! reads them too; this check needs nothing installed. And docs/dependencies.md says of each direct dependency why.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,7 +11,28 @@ use crate::{Faults, read};
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let lists = Lists::parse(&read(root, "deny.toml")?)?;
-    Ok(judge(&Graph::load(root)?, &lists))
+    let mut faults = judge(&Graph::load(root)?, &lists);
+    let document = read(root, "docs/dependencies.md")?;
+    for name in direct(&read(root, "Cargo.toml")?) {
+        if !document.contains(&format!("`{name}`")) {
+            faults.push(format!(
+                "docs/dependencies.md does not say why there is {name}"
+            ));
+        }
+    }
+    Ok(faults)
+}
+
+/// Names of the workspace's direct dependencies that are not its own.
+fn direct(text: &str) -> Vec<&str> {
+    text.lines()
+        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip(1)
+        .take_while(|line| !line.starts_with('['))
+        .filter(|line| !line.starts_with('#') && !line.contains("path ="))
+        .filter_map(|line| line.split_once(" = "))
+        .map(|(name, _)| name)
+        .collect()
 }
 
 /// The lists of deny.toml.
@@ -190,6 +211,12 @@ mod tests {
         ] {
             assert_eq!(allowed(expression, &allow), answer, "{expression:?}");
         }
+    }
+
+    #[test]
+    fn direct_dependencies() {
+        let text = "[workspace.dependencies]\nours = { path = \"a\" }\n# why\na = \"1\"\nb = { version = \"1\" }\n\n[profile]\nc = 1\n";
+        assert_eq!(direct(text), ["a", "b"]);
     }
 
     #[test]
