@@ -5,6 +5,7 @@
 
 pub mod announcer;
 pub mod audit;
+pub mod bench;
 pub mod figures;
 pub mod quiet;
 pub mod runner;

@@ -25,6 +25,8 @@ pub struct Need {
     pub verbs: &'static [&'static str],
     /// Namespace that the rights are needed in; `None`: everywhere.
     pub namespace: Option<&'static str>,
+    /// Whether the status is written with the object: with a status subresource such a write is dropped silently.
+    pub plain_status: bool,
 }
 
 /// Something that is missing.
@@ -32,6 +34,11 @@ pub struct Need {
 pub enum Missing {
     /// The API server does not serve the kind.
     Kind {
+        /// `resource.group/version`.
+        kind: String,
+    },
+    /// The kind has a status subresource and must not have one.
+    PlainStatus {
         /// `resource.group/version`.
         kind: String,
     },
@@ -55,6 +62,12 @@ impl fmt::Display for Missing {
                     "the API server does not serve {kind}: apply its CustomResourceDefinition"
                 )
             }
+            Self::PlainStatus { kind } => {
+                write!(
+                    f,
+                    "{kind} has a status subresource, which drops the status that guests write: apply the CustomResourceDefinition of this program"
+                )
+            }
             Self::Right {
                 verb,
                 resource,
@@ -74,11 +87,18 @@ impl fmt::Display for Missing {
 pub async fn check(client: &Client, needs: &[Need]) -> Result<Vec<Missing>, WriteError> {
     let mut missing = Vec::new();
     for need in needs {
-        if !is_served(client, need).await? {
+        let served = served(client, need).await?;
+        if !served.iter().any(|name| name == need.resource) {
             missing.push(Missing::Kind {
                 kind: kind_name(need),
             });
             continue;
+        }
+        let status = format!("{}/status", need.resource);
+        if need.plain_status && served.contains(&status) {
+            missing.push(Missing::PlainStatus {
+                kind: kind_name(need),
+            });
         }
         for verb in need.verbs {
             if !is_allowed(client, need, verb).await? {
@@ -105,7 +125,8 @@ fn kind_name(need: &Need) -> String {
     format!("{}/{}", resource_name(need), need.version)
 }
 
-async fn is_served(client: &Client, need: &Need) -> Result<bool, WriteError> {
+/// The names of what the API server serves of a group version, subresources included.
+async fn served(client: &Client, need: &Need) -> Result<Vec<String>, WriteError> {
     let listed = if need.group.is_empty() {
         bounded(client.list_core_api_resources(need.version)).await
     } else {
@@ -113,8 +134,8 @@ async fn is_served(client: &Client, need: &Need) -> Result<bool, WriteError> {
         bounded(client.list_api_group_resources(&group_version)).await
     };
     match listed {
-        Ok(list) => Ok(list.resources.iter().any(|r| r.name == need.resource)),
-        Err(WriteError::NotFound(_)) => Ok(false),
+        Ok(list) => Ok(list.resources.into_iter().map(|r| r.name).collect()),
+        Err(WriteError::NotFound(_)) => Ok(Vec::new()),
         Err(other) => Err(other),
     }
 }

@@ -42,18 +42,24 @@ const POOL_WORKERS: usize = 2;
 
 /// What the operator uses of the cluster.
 pub const NEEDS: &[Need] = &[
-    need(
-        "loadbalancer.harvesterhci.io",
-        "v1beta1",
-        "loadbalancers",
-        &["get", "list", "watch", "patch", "delete"],
-    ),
-    need(
-        "loadbalancer.harvesterhci.io",
-        "v1beta1",
-        "ippools",
-        &["get", "list", "watch", "patch"],
-    ),
+    Need {
+        plain_status: true,
+        ..need(
+            "loadbalancer.harvesterhci.io",
+            "v1beta1",
+            "loadbalancers",
+            &["get", "list", "watch", "patch", "delete"],
+        )
+    },
+    Need {
+        plain_status: true,
+        ..need(
+            "loadbalancer.harvesterhci.io",
+            "v1beta1",
+            "ippools",
+            &["get", "list", "watch", "patch"],
+        )
+    },
     need(
         "loadbalancer.harvesterhci.io",
         "v1beta1",
@@ -108,6 +114,7 @@ const fn need(
         resource,
         verbs,
         namespace: None,
+        plain_status: false,
     }
 }
 

@@ -1,0 +1,289 @@
+//! A bare client: many connections, no cache, no queue. It drives the operator, and replays what the operator sent.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use futures::{StreamExt, pin_mut};
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::watcher;
+use kube::{Api, Client, Config, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::world::World;
+
+/// Where the rows have their objects.
+pub const NAMESPACE: &str = "bench";
+/// Connections of the driver, and of the replay.
+pub const CONNECTIONS: usize = 16;
+/// Longest time that a row may take.
+pub const LIMIT: Duration = Duration::from_secs(600);
+
+/// Clients that share no connection.
+pub async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
+    let kubeconfig = kube::config::Kubeconfig::read_from(world.bed.kubeconfig("admin")?)?;
+    let mut all = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let config = Config::from_custom_kubeconfig(
+            kubeconfig.clone(),
+            &kube::config::KubeConfigOptions::default(),
+        )
+        .await?;
+        all.push(Client::try_from(config)?);
+    }
+    Ok(all)
+}
+
+/// Does the work for 0 to `count`, each connection taking the next number when it is done with one.
+pub async fn spread<F, Fut>(clients: &[Client], count: usize, work: F) -> anyhow::Result<Duration>
+where
+    F: Fn(Client, usize) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = anyhow::Result<()>> + Send,
+{
+    let started = Instant::now();
+    let next = Arc::new(AtomicUsize::new(0));
+    let work = Arc::new(work);
+    let mut tasks = JoinSet::new();
+    for client in clients {
+        let (client, next, work) = (client.clone(), Arc::clone(&next), Arc::clone(&work));
+        tasks.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count {
+                    return anyhow::Ok(());
+                }
+                work(client.clone(), number).await?;
+            }
+        });
+    }
+    while let Some(done) = tasks.join_next().await {
+        done??;
+    }
+    Ok(started.elapsed())
+}
+
+/// The watches that an operator has open, held by a client that does nothing with what they bring.
+pub struct Watches(Vec<JoinHandle<()>>);
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+impl Watches {
+    /// Opens them.
+    pub fn open(client: &Client) -> Self {
+        Self(vec![
+            idle::<LoadBalancer>(client),
+            idle::<IPPool>(client),
+            idle::<IPAllocation>(client),
+            idle::<Service>(client),
+            idle::<EndpointSlice>(client),
+            idle::<VirtualMachine>(client),
+            idle::<VirtualMachineInstance>(client),
+        ])
+    }
+}
+
+fn idle<K>(client: &Client) -> JoinHandle<()>
+where
+    K: Resource<DynamicType = ()>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug
+        + Send
+        + Sync
+        + 'static,
+{
+    let api: Api<K> = Api::all(client.clone());
+    tokio::spawn(async move {
+        let stream = watcher(api, watcher::Config::default());
+        pin_mut!(stream);
+        while stream.next().await.is_some() {}
+    })
+}
+
+/// Waits until so many load balancers of the namespace are as wanted, looking at a watch.
+pub fn count_until(
+    client: &Client,
+    count: usize,
+    wanted: impl Fn(&LoadBalancer) -> bool + Send + 'static,
+) -> JoinHandle<anyhow::Result<Instant>> {
+    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    tokio::spawn(async move {
+        let stream = watcher(api, watcher::Config::default());
+        pin_mut!(stream);
+        let mut there = std::collections::HashSet::new();
+        let deadline = tokio::time::Instant::now() + LIMIT;
+        loop {
+            let event = tokio::time::timeout_at(deadline, stream.next())
+                .await
+                .with_context(|| format!("{} of {count} after {LIMIT:?}", there.len()))?;
+            if let Some(Ok(watcher::Event::Apply(lb) | watcher::Event::InitApply(lb))) = event
+                && wanted(&lb)
+            {
+                there.insert(lb.metadata.name);
+            }
+            if there.len() >= count {
+                return Ok(Instant::now());
+            }
+        }
+    })
+}
+
+/// A cluster-type load balancer as a guest makes it.
+pub fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
+    Ok(serde_json::from_value(json!({
+        "metadata": {
+            "namespace": NAMESPACE, "name": name,
+            "labels": {
+                "cloudprovider.harvesterhci.io/cluster": "gc", "cloudprovider.harvesterhci.io/serviceName": name,
+                "cloudprovider.harvesterhci.io/serviceNamespace": "default",
+            },
+            "annotations": {
+                "loadbalancer.harvesterhci.io/network": "", "loadbalancer.harvesterhci.io/project": "",
+                "loadbalancer.harvesterhci.io/namespace": NAMESPACE, "loadbalancer.harvesterhci.io/cluster": "gc",
+            },
+        },
+        "spec": {"workloadType": "cluster", "ipam": "pool", "ipPool": "bench"},
+    }))?)
+}
+
+/// The pool of all rows: a /16, which is more than any row takes.
+pub async fn pool(world: &World, name: &str, subnet: &str) -> anyhow::Result<()> {
+    world
+        .pool(name, json!({"ranges": [{"subnet": subnet}]}))
+        .await
+}
+
+/// Makes a load balancer.
+pub async fn create_lb(client: &Client, lb: &LoadBalancer) -> anyhow::Result<LoadBalancer> {
+    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    Ok(api.create(&PostParams::default(), lb).await?)
+}
+
+/// A request of the operator, replayed: makes the record of an address.
+pub async fn replay_record(
+    client: &Client,
+    lb: &LoadBalancer,
+    address: &str,
+) -> anyhow::Result<()> {
+    let record: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": address},
+        "spec": {
+            "address": address, "pool": "bench", "phase": "Bound", "boundAt": "2026-01-01T00:00:00.000000Z",
+            "owner": {"namespace": NAMESPACE, "name": lb.metadata.name, "uid": lb.metadata.uid},
+        },
+    }))?;
+    Api::<IPAllocation>::all(client.clone())
+        .create(&PostParams::default(), &record)
+        .await?;
+    Ok(())
+}
+
+/// A request of the operator, replayed: a status with an address.
+pub async fn replay_status(
+    client: &Client,
+    name: &str,
+    version: Option<&str>,
+    status: Value,
+) -> anyhow::Result<LoadBalancer> {
+    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    let patch = json!({"metadata": {"resourceVersion": version}, "status": status});
+    Ok(api
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await?)
+}
+
+/// The status of a load balancer that is done.
+pub fn ready_status(address: &str) -> Value {
+    json!({
+        "address": address,
+        "allocatedAddress": {"ip": address, "ipPool": "bench", "mask": "255.255.0.0", "gateway": "10.60.0.1"},
+        "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Ready",
+            "lastUpdateTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }],
+    })
+}
+
+/// The address of a number.
+pub fn address(number: usize) -> String {
+    format!("10.60.{}.{}", 1 + number / 250, 1 + number % 250)
+}
+
+/// Removes every load balancer, record and child, without the operator's help.
+pub async fn clean(world: &World) -> anyhow::Result<()> {
+    let client = world.client();
+    let everything = kube::api::ListParams::default();
+    let delete = kube::api::DeleteParams::default();
+    world
+        .lbs(NAMESPACE)
+        .delete_collection(&delete, &everything)
+        .await?;
+    world
+        .slices(NAMESPACE)
+        .delete_collection(&delete, &everything)
+        .await?;
+    Api::<IPAllocation>::all(client.clone())
+        .delete_collection(&delete, &everything)
+        .await?;
+    world
+        .services(NAMESPACE)
+        .delete_collection(&delete, &everything)
+        .await?;
+    world
+        .vmis(NAMESPACE)
+        .delete_collection(&delete, &everything)
+        .await?;
+    Api::<IPPool>::all(client)
+        .delete_collection(&delete, &everything)
+        .await?;
+    let deadline = Instant::now() + LIMIT;
+    while !world
+        .lbs(NAMESPACE)
+        .list(&ListParams::default().limit(1))
+        .await?
+        .items
+        .is_empty()
+        || !world
+            .services(NAMESPACE)
+            .list(&ListParams::default().limit(1))
+            .await?
+            .items
+            .is_empty()
+    {
+        if Instant::now() > deadline {
+            bail!("the namespace does not get empty");
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(())
+}
+
+/// CPU seconds that a process has used.
+pub fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .context("no process")?
+        .split_whitespace()
+        .collect();
+    let ticks = |index: usize| -> anyhow::Result<f64> {
+        Ok(fields.get(index).context("too short")?.parse()?)
+    };
+    // utime and stime, in hundredths of a second on every Linux that we know.
+    Ok((ticks(11)? + ticks(12)?) / 100.0)
+}

@@ -1,0 +1,35 @@
+//! `make bench`: figures of the operator beside what the API server and the kernel can do.
+//!
+//! Each row is measured in the same run, on the same machine, as the limit that it is held against: the same requests,
+//! sent by a bare client over the same number of connections with the same watches open. Nothing is asserted here; the
+//! figures are printed and written as JSON.
+//!
+//! Arguments: names of rows; none: all.
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::bench;
+use harvester_lb_testkit::enter;
+
+#[allow(clippy::print_stderr, reason = "the way to the user")]
+fn main() -> ExitCode {
+    enter();
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(bench::run(&wanted)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
