@@ -80,7 +80,8 @@ async fn fail(screen: &mut Screen, scene: &Scene, vm: &Vm) -> anyhow::Result<()>
     let name = vm.name();
     screen.step(&format!("{name} stops answering"));
     screen.say(&format!(
-        "The client goes on, a request every {INTERVAL:?}. The program on {name} is ended."
+        "The client goes on, a request every {} ms. The program on {name} is ended.",
+        INTERVAL.as_millis()
     ));
     screen.say("Health checks: every second, a machine is out after two failures in a row.");
     let address = vm.address().to_string();
