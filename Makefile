@@ -23,11 +23,11 @@ help: ## What there is
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/  make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: plane tools ## See it work: a control plane, machines, load balancers and traffic on this machine
-	$(CARGO) build --package harvester-load-balancer --package harvester-lb-e2e --bins
+	$(CARGO) build --package harvester-load-balancer --package harvester-lb-e2e --bin harvester-load-balancer --bin demo
 	$(CARGO) run --quiet --package harvester-lb-e2e --bin demo
 
 demo-shell: plane tools ## The same, and then a shell in it
-	$(CARGO) build --package harvester-load-balancer --package harvester-lb-e2e --bins
+	$(CARGO) build --package harvester-load-balancer --package harvester-lb-e2e --bin harvester-load-balancer --bin demo
 	$(CARGO) run --quiet --package harvester-lb-e2e --bin demo -- shell
 
 # Unit and property tests, the test bed's own, end-to-end tests on a real
