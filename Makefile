@@ -49,7 +49,7 @@ check-scripts:
 	sh -n e2e/tools.sh && sh -n e2e/plane/build.sh && sh -n e2e/plane/gen.sh
 	bash -n .ci/run
 
-# Arrows between crates, purity, licences, metrics, rules, links.
+# Arrows between crates, purity, licences, metrics, rights, rules, links.
 check-repository:
 	$(CARGO) run --quiet --locked --package xtask
 

@@ -6,6 +6,7 @@
 //! | `arrows` | which crate may depend on which, and what the pure crates may not use ([`arrows`]) |
 //! | `licences` | licences, one version of each crate, crates that must not come in ([`licences`]) |
 //! | `metrics` | docs/metrics.md says what the code says ([`metrics`]) |
+//! | `rbac` | docs/examples/rbac.yaml grants what the operator needs and no more ([`rbac`]) |
 //! | `rules` | docs/rules.md lists every rule that the code names, and where ([`rules`]) |
 //! | `docs` | links lead somewhere, and YAML shown in a document is a file that a test applies ([`docs`]) |
 #![allow(
@@ -19,6 +20,7 @@ mod docs;
 mod graph;
 mod licences;
 mod metrics;
+mod rbac;
 mod rules;
 
 use std::path::{Path, PathBuf};
@@ -30,10 +32,11 @@ use anyhow::Context;
 type Faults = Vec<String>;
 type Check = fn(&Path) -> anyhow::Result<Faults>;
 
-const CHECKS: [(&str, Check); 5] = [
+const CHECKS: [(&str, Check); 6] = [
     ("arrows", arrows::check),
     ("licences", licences::check),
     ("metrics", metrics::check),
+    ("rbac", rbac::check),
     ("rules", rules::check),
     ("docs", docs::check),
 ];

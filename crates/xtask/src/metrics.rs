@@ -123,14 +123,14 @@ fn names(text: &str) -> Vec<String> {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Token {
+pub(crate) enum Token {
     Word(String),
     Text(String),
     Mark(char),
 }
 
 /// Words, strings and marks; comments left out.
-fn tokens(source: &str) -> Vec<Token> {
+pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut chars = source.chars().peekable();
     while let Some(c) = chars.next() {

@@ -1,0 +1,141 @@
+//! docs/examples/rbac.yaml grants exactly what the operator says that it needs (`NEEDS` in its source).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::metrics::{Token, tokens};
+use crate::{Faults, read};
+
+const SOURCE: &str = "crates/operator/src/app.rs";
+const DOCUMENT: &str = "docs/examples/rbac.yaml";
+
+/// Verbs by group and resource.
+type Rights = BTreeMap<(String, String), BTreeSet<String>>;
+
+pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
+    let needed = needed(&read(root, SOURCE)?);
+    let mut faults = compare(&needed, &granted(&read(root, DOCUMENT)?));
+    if needed.len() < 5 {
+        faults.push(format!("NEEDS was not found in {SOURCE}; crates/xtask/src/rbac.rs does not understand it any more"));
+    }
+    Ok(faults)
+}
+
+fn compare(needed: &Rights, granted: &Rights) -> Faults {
+    let none = BTreeSet::new();
+    let mut faults = Vec::new();
+    let all: BTreeSet<_> = needed.keys().chain(granted.keys()).collect();
+    for key @ (group, resource) in all {
+        let (needs, has) = (
+            needed.get(key).unwrap_or(&none),
+            granted.get(key).unwrap_or(&none),
+        );
+        for verb in needs.difference(has) {
+            faults.push(format!(
+                "{DOCUMENT} lacks {verb} {resource} of group {group:?}"
+            ));
+        }
+        for verb in has.difference(needs) {
+            faults.push(format!(
+                "{DOCUMENT} grants {verb} {resource} of group {group:?}, which is not used"
+            ));
+        }
+    }
+    faults
+}
+
+/// Calls of `need` with three strings (group, version, resource) and a list of verbs.
+fn needed(source: &str) -> Rights {
+    let tokens = tokens(source);
+    let mut rights = Rights::new();
+    for at in 0..tokens.len() {
+        let [
+            Token::Word(need),
+            Token::Mark('('),
+            Token::Text(group),
+            Token::Mark(','),
+            Token::Text(_),
+            Token::Mark(','),
+            Token::Text(resource),
+            Token::Mark(','),
+            Token::Mark('&'),
+            Token::Mark('['),
+            verbs @ ..,
+        ] = &tokens[at..]
+        else {
+            continue;
+        };
+        if need != "need" {
+            continue;
+        }
+        let verbs = verbs
+            .iter()
+            .take_while(|t| **t != Token::Mark(']'))
+            .filter_map(|t| match t {
+                Token::Text(verb) => Some(verb.clone()),
+                _ => None,
+            });
+        rights
+            .entry((group.clone(), resource.clone()))
+            .or_default()
+            .extend(verbs);
+    }
+    rights
+}
+
+/// Rules of roles, written as three lists in brackets.
+fn granted(text: &str) -> Rights {
+    let list = |line: &str, key: &str| -> Option<Vec<String>> {
+        let inside = line.trim_start_matches("- ").strip_prefix(key)?.trim();
+        let inside = inside.strip_prefix('[')?.strip_suffix(']')?;
+        Some(
+            inside
+                .split(',')
+                .map(|item| item.trim().trim_matches('"').to_owned())
+                .collect(),
+        )
+    };
+    let (mut groups, mut resources) = (Vec::new(), Vec::new());
+    let mut rights = Rights::new();
+    for line in text.lines().map(str::trim) {
+        if let Some(found) = list(line, "apiGroups:") {
+            groups = found;
+        } else if let Some(found) = list(line, "resources:") {
+            resources = found;
+        } else if let Some(verbs) = list(line, "verbs:") {
+            for group in &groups {
+                for resource in &resources {
+                    let key = (group.clone(), resource.clone());
+                    rights.entry(key).or_default().extend(verbs.iter().cloned());
+                }
+            }
+        }
+    }
+    rights
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE: &str = r#"
+        need("", "v1", "services", &["get", "list"]),
+        Need { namespace: Some("kube-system"), ..need("coordination.k8s.io", "v1", "leases", &["get",],) },
+    "#;
+
+    #[test]
+    fn neither_more_nor_less() {
+        let yaml = "rules:\n- apiGroups: [\"\"]\n  resources: [services]\n  verbs: [get, list]\n---\nrules:\n\
+                    - apiGroups: [coordination.k8s.io]\n  resources: [leases]\n  verbs: [get]\n";
+        assert_eq!(compare(&needed(CODE), &granted(yaml)), Faults::new());
+        assert_eq!(
+            compare(
+                &needed(CODE),
+                &granted(&yaml.replace("[get, list]", "[get, watch]"))
+            )
+            .len(),
+            2
+        );
+        assert_eq!(compare(&needed(CODE), &granted("")).len(), 3);
+    }
+}
