@@ -8,18 +8,43 @@ use harvester_lb_e2e::run;
 
 mod rules {
     pub(crate) mod allocation;
+    pub(crate) mod backends;
+    pub(crate) mod endpoints;
+    pub(crate) mod guests;
+    pub(crate) mod input;
+    pub(crate) mod metrics;
+    pub(crate) mod others;
+    pub(crate) mod pools;
+    pub(crate) mod records;
+    pub(crate) mod release;
+    pub(crate) mod requirement;
+    pub(crate) mod selection;
+    pub(crate) mod status;
     pub(crate) mod support;
     pub(crate) mod vm;
 }
 
 fn main() -> ExitCode {
-    let mut tests = rules::allocation::tests();
-    tests.extend(rules::vm::tests());
+    let tests = [
+        rules::allocation::tests(),
+        rules::vm::tests(),
+        rules::others::tests(),
+        rules::backends::tests(),
+        rules::endpoints::tests(),
+        rules::selection::tests(),
+        rules::release::tests(),
+        rules::pools::tests(),
+        rules::records::tests(),
+        rules::status::tests(),
+        rules::input::tests(),
+        rules::guests::tests(),
+        rules::metrics::tests(),
+    ];
     run(
         rules::support::small_bed(),
         &["promtool"],
         4,
         rules::support::one_operator,
-        tests,
+        tests.into_iter().flatten().collect(),
     )
 }

@@ -1,4 +1,5 @@
 //! Words that the rules are told in.
+#![allow(dead_code, reason = "each test binary uses some of them")]
 
 use std::collections::BTreeMap;
 use std::future::Future;

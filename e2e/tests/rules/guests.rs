@@ -1,0 +1,388 @@
+//! Guest clusters: their removal, the way they use this API, and what the Go operator has left on objects (GC-1, section
+//! 12, FIN-1, FIN-2, WV-8, WV-9).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_api::Phase;
+use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_e2e::{Test, World};
+use harvester_lb_testkit::eventually;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+use super::support::{More, cluster, subnet, vm};
+
+pub(crate) fn tests() -> Vec<Test> {
+    harvester_lb_e2e::tests![
+        gc_1_a_guest_cluster_is_removed,
+        fin_1_finalizers_of_machines,
+        fin_2_finalizers_of_load_balancers_and_pools,
+        section_12_a_guest_of_v1beta1,
+        wv_8_and_wv_9_fixed_fields,
+    ]
+}
+
+/// A field, its new value, and whether that is allowed.
+type Edit = (&'static str, &'static str, bool);
+
+const CREATOR: &str = "docker-machine-driver-harvester";
+
+fn node(ns: &str, name: &str, cluster: Option<&str>, creator: &str) -> Value {
+    let mut labels = json!({"harvesterhci.io/creator": creator});
+    if let Some(cluster) = cluster {
+        labels["guestcluster.harvesterhci.io/name"] = json!(cluster);
+    }
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {"namespace": ns, "name": name, "labels": labels},
+        "spec": {"running": true},
+    })
+}
+
+async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("gc1", "gc1");
+    world.namespace(ns).await?;
+    world.namespace("gc1-other").await?;
+    world.ranges(pool, &[subnet("10.65.0.0/24")]).await?;
+    let of = |ns: &str, name: &str, cluster: &str| {
+        json!({
+            "namespace": ns, "name": name,
+            "labels": {"cloudprovider.harvesterhci.io/cluster": cluster},
+        })
+    };
+    for name in ["a1", "a2", "a3"] {
+        world.lb_with(of(ns, name, "a"), cluster(pool)).await?;
+    }
+    world.lb_with(of(ns, "b1", "b"), cluster(pool)).await?;
+    world
+        .lb_with(of(ns, "vm-type", "a"), vm(pool, "web"))
+        .await?;
+    world
+        .lb_with(of("gc1-other", "a1", "a"), cluster(pool))
+        .await?;
+    world.lb(ns, "plain", cluster(pool)).await?;
+    for name in ["a1", "a2", "a3", "b1", "plain"] {
+        world.lb_reason(ns, name, "Ready").await?;
+    }
+    let address = world.lb_address(ns, "a1").await?;
+
+    for vm in [
+        node(ns, "a-1", Some("a"), CREATOR),
+        node(ns, "a-2", Some("a"), CREATOR),
+        node(ns, "b-1", Some("b"), CREATOR),
+        node(ns, "by-hand", Some("a"), "harvester"),
+        node(ns, "nameless", None, CREATOR),
+    ] {
+        world.bed.apply(&vm).await?;
+    }
+    let vms = world
+        .bed
+        .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
+        .await?;
+    let marked = async |name: &str, wanted: bool| {
+        let what = format!("marked: {wanted}");
+        world
+            .lb_until(ns, name, &what, |lb| {
+                let annotations = lb.metadata.annotations.as_ref();
+                let mark = annotations
+                    .and_then(|a| a.get("loadbalancer.harvesterhci.io/guest-removed"))
+                    .map(String::as_str);
+                (mark == Some("true")) == wanted
+            })
+            .await
+    };
+    // A node that goes without the annotation is scaling down, and one without a cluster's name is nobody's.
+    vms.delete("a-2", &DeleteParams::default()).await?;
+    let removed = json!({"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}});
+    world.merge(&vms, "nameless", removed.clone()).await?;
+    world.merge(&vms, "by-hand", removed.clone()).await?;
+    vms.delete("nameless", &DeleteParams::default()).await?;
+    vms.delete("by-hand", &DeleteParams::default()).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for name in ["a1", "a2", "a3", "b1"] {
+        marked(name, false).await?;
+    }
+    world.merge(&vms, "a-1", removed).await?;
+    for name in ["a1", "a2", "a3"] {
+        marked(name, true).await?;
+    }
+    // One of them is held by a finalizer; that does not keep the others.
+    let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
+    world.merge(&world.lbs(ns), "a1", held).await?;
+    vms.delete("a-1", &DeleteParams::default()).await?;
+    for name in ["a2", "a3"] {
+        world.gone(&world.lbs(ns), name).await?;
+    }
+    let lb = world.read(ns, "a1").await?;
+    assert!(lb.metadata.deletion_timestamp.is_some());
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "gc1/a1");
+    world
+        .merge(
+            &world.lbs(ns),
+            "a1",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await?;
+    world.phase(&address, Phase::Released).await?;
+    for name in ["b1", "vm-type", "plain"] {
+        let lb = marked(name, false).await?;
+        assert_eq!(lb.metadata.deletion_timestamp, None, "{name}");
+    }
+    let lb = world.read("gc1-other", "a1").await?;
+    assert!(lb.metadata.deletion_timestamp.is_none() && lb.metadata.annotations.is_none());
+    Ok(())
+}
+
+async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "fin1";
+    world.namespace(ns).await?;
+    let legacy = [
+        "wrangler.cattle.io/harvester-lb-vmi-controller",
+        "wrangler.cattle.io/harvester-lb-vm-controller",
+    ];
+    for kind in ["VirtualMachine", "VirtualMachineInstance"] {
+        let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": kind,
+            "metadata": {
+                "namespace": ns, "name": "a",
+                "finalizers": ["kubevirt.io/first", legacy[0], "kubevirt.io/mid", legacy[1]],
+            },
+            "spec": {"any": {"content": [1, 2]}},
+        });
+        world.bed.apply(&object).await?;
+        let others = ["kubevirt.io/first".to_owned(), "kubevirt.io/mid".to_owned()];
+        eventually(&format!("{kind}: the others' finalizers"), SOON, || async {
+            let object = api.get("a").await?;
+            let finalizers = object.metadata.finalizers.clone().unwrap_or_default();
+            anyhow::ensure!(finalizers == others, "{finalizers:?}");
+            assert_eq!(object.data["spec"], json!({"any": {"content": [1, 2]}}));
+            Ok(Some(()))
+        })
+        .await?;
+        // One that is being deleted, held by nothing but ours of old.
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": kind,
+            "metadata": {"namespace": ns, "name": "b", "finalizers": [legacy[0]]}, "spec": {},
+        });
+        world.bed.apply(&object).await?;
+        api.delete("b", &DeleteParams::default()).await?;
+        world.gone(&api, "b").await?;
+        // None of ours: not touched.
+        let object = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": kind,
+            "metadata": {"namespace": ns, "name": "c", "finalizers": ["kubevirt.io/x"]}, "spec": {},
+        });
+        let made = world.bed.apply(&object).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(
+            api.get("c").await?.metadata.resource_version,
+            made.metadata.resource_version
+        );
+    }
+    Ok(())
+}
+
+async fn fin_2_finalizers_of_load_balancers_and_pools(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("fin2", "fin2");
+    world.namespace(ns).await?;
+    let legacy = [
+        "wrangler.cattle.io/harvester-lb-controller",
+        "wrangler.cattle.io/harvester-ipam-controller",
+    ];
+    let spec = json!({"ranges": [{"subnet": "10.66.0.0/24"}]});
+    let object = json!({
+        "metadata": {"name": pool, "finalizers": [legacy[1], "example.org/x"]}, "spec": spec,
+    });
+    world
+        .pools()
+        .create(&PostParams::default(), &serde_json::from_value(object)?)
+        .await?;
+    let others = Some(vec!["example.org/x".to_owned()]);
+    world
+        .pool_until(pool, "the other's finalizer", |p| {
+            p.metadata.finalizers == others
+        })
+        .await?;
+    // A living load balancer, one without a pool, one that is being deleted.
+    for (name, spec) in [
+        ("lives", cluster(pool)),
+        ("waits", cluster("fin2-none")),
+        ("goes", vm(pool, "web")),
+        ("refused", json!({"ipPool": pool, "listeners": []})),
+    ] {
+        let metadata = json!({
+            "namespace": ns, "name": name, "finalizers": [legacy[0], "example.org/x"],
+        });
+        world.lb_with(metadata, spec).await?;
+        world
+            .lb_until(ns, name, "the other's finalizer", |lb| {
+                lb.metadata.finalizers == others
+            })
+            .await?;
+    }
+    let address = world.lb_address(ns, "goes").await?;
+    world.delete_lb(ns, "goes").await?;
+    let put_back = json!({"metadata": {"finalizers": ["example.org/x"]}});
+    world.merge(&world.lbs(ns), "goes", put_back).await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "fin2/goes");
+    world
+        .merge(
+            &world.lbs(ns),
+            "goes",
+            json!({"metadata": {"finalizers": null}}),
+        )
+        .await?;
+    world.gone(&world.lbs(ns), "goes").await?;
+    world.phase(&address, Phase::Released).await?;
+    // Deleted with nothing but ours of old: gone at once.
+    let metadata = json!({"namespace": ns, "name": "quick", "finalizers": [legacy[0]]});
+    world.lb_with(metadata, cluster(pool)).await?;
+    world.delete_lb(ns, "quick").await?;
+    world.gone(&world.lbs(ns), "quick").await?;
+    for name in ["lives", "waits", "refused"] {
+        let free = json!({"metadata": {"finalizers": null}});
+        world.merge(&world.lbs(ns), name, free).await?;
+        world.delete_lb(ns, name).await?;
+    }
+    world.delete_pool(pool).await?;
+    let free = json!({"metadata": {"finalizers": null}});
+    world.merge(&world.pools(), pool, free).await?;
+    world.gone(&world.pools(), pool).await?;
+    Ok(())
+}
+
+async fn section_12_a_guest_of_v1beta1(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("guest12", "guest12");
+    world.namespace(ns).await?;
+    world
+        .pool(
+            pool,
+            json!({
+                "ranges": [{"subnet": "10.67.0.0/24"}],
+                "selector": {"network": "net/v67", "scope": [
+                    {"project": "", "namespace": ns, "guestCluster": "gc67"}
+                ]},
+            }),
+        )
+        .await?;
+    let make = async || {
+        let metadata = json!({
+            "namespace": ns, "name": "gc67-default-web-1234",
+            "annotations": {
+                "loadbalancer.harvesterhci.io/network": "net/v67",
+                "loadbalancer.harvesterhci.io/project": "",
+                "loadbalancer.harvesterhci.io/namespace": "",
+                "loadbalancer.harvesterhci.io/cluster": "gc67",
+            },
+            "labels": {
+                "cloudprovider.harvesterhci.io/cluster": "gc67",
+                "cloudprovider.harvesterhci.io/serviceNamespace": "default",
+                "cloudprovider.harvesterhci.io/serviceName": "web",
+            },
+        });
+        let spec = json!({"workloadType": "cluster", "ipam": "pool", "description": "from gc67"});
+        world.lb_with(metadata, spec).await
+    };
+    let name = "gc67-default-web-1234";
+    let started = std::time::Instant::now();
+    make().await?;
+    let address = world.lb_address(ns, name).await?;
+    assert!(started.elapsed() < Duration::from_secs(10));
+    // A plain PUT of the whole object, as the guest does it; on a conflict it reads again.
+    eventually("the guest's write", SOON, || async {
+        let mut lb = world.read(ns, name).await?;
+        lb.status.get_or_insert_default().address = Some("192.0.2.67".to_owned());
+        let lbs = world.lbs(ns);
+        lbs.replace(name, &PostParams::default(), &lb).await?;
+        Ok(Some(()))
+    })
+    .await?;
+    world.at_rest(ns, &[pool], Duration::from_secs(2)).await?;
+    let lb = world.read(ns, name).await?;
+    assert_eq!(allocated(&lb).as_ref(), Some(&address));
+    assert_eq!(lb.status.unwrap().address.as_deref(), Some("192.0.2.67"));
+    // It gives up and starts again; others come meanwhile.
+    for round in 0..3 {
+        world.delete_lb(ns, name).await?;
+        world
+            .lb(ns, &format!("other{round}"), cluster(pool))
+            .await?;
+        make().await?;
+        assert_eq!(world.lb_address(ns, name).await?, address);
+    }
+    Ok(())
+}
+
+async fn wv_8_and_wv_9_fixed_fields(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("wv8", "wv8");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.68.0.0/24")]).await?;
+    let lbs = world.lbs(ns);
+    let cases: [(&str, Value, &[Edit]); 4] = [
+        (
+            "bare",
+            json!({}),
+            &[
+                ("ipam", "dhcp", false),
+                ("workloadType", "cluster", false),
+                ("ipam", "pool", true),
+                ("workloadType", "vm", true),
+            ],
+        ),
+        (
+            "full",
+            json!({"ipam": "pool", "workloadType": "vm"}),
+            &[
+                ("ipam", "dhcp", false),
+                ("workloadType", "cluster", false),
+                ("ipam", "", true),
+                ("workloadType", "", true),
+            ],
+        ),
+        (
+            "guest",
+            json!({"workloadType": "cluster"}),
+            &[("workloadType", "vm", false), ("workloadType", "", false)],
+        ),
+        (
+            "leased",
+            json!({"ipam": "dhcp"}),
+            &[("ipam", "pool", false), ("ipam", "", false)],
+        ),
+    ];
+    for (name, more, edits) in cases {
+        let mut spec = vm(pool, "web");
+        for (key, value) in more.as_object().unwrap() {
+            spec[key] = value.clone();
+        }
+        world.lb(ns, name, spec).await?;
+        for (field, value, allowed) in edits {
+            let value = if value.is_empty() {
+                Value::Null
+            } else {
+                json!(value)
+            };
+            let patch = json!({"spec": { *field: value }});
+            let outcome = world.merge(&lbs, name, patch).await;
+            match outcome {
+                Ok(_) => assert!(allowed, "{name}: {field} {value}"),
+                Err(error) => {
+                    assert!(!allowed, "{name}: {field} {value}: {error}");
+                    let text = format!("spec.{field} cannot be changed");
+                    assert!(error.to_string().contains(&text), "{error}");
+                }
+            }
+        }
+    }
+    // An explicit "" is refused by the schema.
+    for field in ["ipam", "workloadType"] {
+        let object = json!({
+            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+            "metadata": {"namespace": ns, "name": "empty"}, "spec": { field: "" },
+        });
+        assert!(world.bed.apply(&object).await.is_err());
+    }
+    Ok(())
+}

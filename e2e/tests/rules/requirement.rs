@@ -1,0 +1,58 @@
+//! Pools that select, and load balancers that require (section 5).
+
+use harvester_lb_e2e::World;
+use serde_json::json;
+
+use super::support::More;
+
+/// A pool with a selector.
+pub(crate) async fn selecting(
+    world: &World,
+    name: &str,
+    range: &str,
+    network: &str,
+    priority: u32,
+    scope: [&str; 3],
+) -> anyhow::Result<()> {
+    let [project, namespace, cluster] = scope;
+    let spec = json!({
+        "ranges": [{"subnet": range}],
+        "selector": {"network": network, "priority": priority, "scope": [
+            {"project": project, "namespace": namespace, "guestCluster": cluster}
+        ]},
+    });
+    world.pool(name, spec).await
+}
+
+/// A load balancer that names no pool.
+pub(crate) async fn asking(
+    world: &World,
+    ns: &str,
+    name: &str,
+    kind: &str,
+    requirement: [&str; 4],
+) -> anyhow::Result<()> {
+    let [network, project, namespace, guest] = requirement;
+    let metadata = json!({"namespace": ns, "name": name, "annotations": {
+        "loadbalancer.harvesterhci.io/network": network,
+        "loadbalancer.harvesterhci.io/project": project,
+        "loadbalancer.harvesterhci.io/namespace": namespace,
+        "loadbalancer.harvesterhci.io/cluster": guest,
+    }});
+    let spec = json!({"workloadType": kind, "listeners": [{"port": 80, "backendPort": 80, "protocol": "TCP"}]});
+    world.lb_with(metadata, spec).await?;
+    Ok(())
+}
+
+/// The pool that a load balancer got its address from.
+pub(crate) async fn pool_of(world: &World, ns: &str, name: &str) -> anyhow::Result<String> {
+    world.lb_address(ns, name).await?;
+    let lb = world.read(ns, name).await?;
+    Ok(lb
+        .status
+        .unwrap()
+        .allocated_address
+        .unwrap()
+        .ip_pool
+        .unwrap())
+}

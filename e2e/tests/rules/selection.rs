@@ -1,0 +1,115 @@
+//! Which pool serves a load balancer that names none (section 5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_e2e::{Test, World};
+use serde_json::json;
+
+use super::pools::said;
+use super::requirement::{asking, pool_of, selecting};
+use super::support::{More, cluster};
+
+pub(crate) fn tests() -> Vec<Test> {
+    harvester_lb_e2e::tests![
+        sel_1_an_explicit_pool_is_taken_as_is,
+        sel_5_priority_then_name,
+        sel_6_and_sel_8_second_pass_and_stickiness,
+    ]
+}
+
+async fn sel_1_an_explicit_pool_is_taken_as_is(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "sel1";
+    world.namespace(ns).await?;
+    // Matches, and has the priority; the named one is for somebody else on another network.
+    selecting(&world, "sel1-match", "10.58.0.0/24", "", 9, ["*", ns, "*"]).await?;
+    selecting(
+        &world,
+        "sel1-named",
+        "10.58.1.0/24",
+        "net/v9",
+        0,
+        ["p", "elsewhere", "gc"],
+    )
+    .await?;
+    world.lb(ns, "named", cluster("sel1-named")).await?;
+    assert_eq!(pool_of(&world, ns, "named").await?, "sel1-named");
+    // An empty annotation of the namespace stands for the load balancer's own.
+    asking(&world, ns, "free", "vm", ["", "", "", ""]).await?;
+    assert_eq!(pool_of(&world, ns, "free").await?, "sel1-match");
+    world
+        .lb(ns, "bare", json!({"workloadType": "cluster", "ipPool": ""}))
+        .await?;
+    assert_eq!(pool_of(&world, ns, "bare").await?, "sel1-match");
+    Ok(())
+}
+
+async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "sel5";
+    world.namespace(ns).await?;
+    selecting(&world, "sel5-z", "10.59.0.0/24", "", 3, ["*", ns, "*"]).await?;
+    selecting(&world, "sel5-m", "10.59.1.0/24", "", 3, ["*", ns, "*"]).await?;
+    selecting(&world, "sel5-a", "10.59.2.0/24", "", 2, ["*", ns, "*"]).await?;
+    for pool in ["sel5-z", "sel5-m", "sel5-a"] {
+        world
+            .pool_until(pool, "Ready", |p| said(p, "Ready").is_some())
+            .await?;
+    }
+    asking(&world, ns, "one", "cluster", ["", "", ns, ""]).await?;
+    assert_eq!(pool_of(&world, ns, "one").await?, "sel5-m");
+    let raise = json!({"spec": {"selector": {"priority": 4}}});
+    world.merge(&world.pools(), "sel5-a", raise).await?;
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    asking(&world, ns, "two", "cluster", ["", "", ns, ""]).await?;
+    assert_eq!(pool_of(&world, ns, "two").await?, "sel5-a");
+    // SEL-8: the first stays where it is.
+    assert_eq!(pool_of(&world, ns, "one").await?, "sel5-m");
+    Ok(())
+}
+
+async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "sel6";
+    world.namespace(ns).await?;
+    selecting(
+        &world,
+        "sel6-loose",
+        "10.60.0.0/24",
+        "net/v6",
+        0,
+        ["", ns, ""],
+    )
+    .await?;
+    world
+        .pool_until("sel6-loose", "Ready", |p| said(p, "Ready").is_some())
+        .await?;
+    let requirement = ["net/v6", "p9", ns, "gc7"];
+    asking(&world, ns, "vm", "vm", requirement).await?;
+    world.lb_reason(ns, "vm", "NoMatchedPool").await?;
+    asking(&world, ns, "guest", "cluster", requirement).await?;
+    assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");
+    // A strict match comes up, serves the one that waits, and does not move the other.
+    selecting(
+        &world,
+        "sel6-strict",
+        "10.60.1.0/24",
+        "net/v6",
+        7,
+        ["p9", ns, "*"],
+    )
+    .await?;
+    assert_eq!(pool_of(&world, ns, "vm").await?, "sel6-strict");
+    let other =
+        json!({"metadata": {"annotations": {"loadbalancer.harvesterhci.io/network": "net/other"}}});
+    world.merge(&world.lbs(ns), "guest", other).await?;
+    let scope = json!({"spec": {"selector": {"scope": []}}});
+    world.merge(&world.pools(), "sel6-loose", scope).await?;
+    world
+        .at_rest(ns, &["sel6-loose", "sel6-strict"], Duration::from_secs(1))
+        .await?;
+    assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");
+    // Naming the pool that it has anyway moves nothing either.
+    let same = json!({"spec": {"ipPool": "sel6-loose"}});
+    world.merge(&world.lbs(ns), "guest", same).await?;
+    assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");
+    Ok(())
+}

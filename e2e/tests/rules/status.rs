@@ -1,0 +1,243 @@
+//! Conditions and Events (section 9).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_e2e::{Test, World};
+use harvester_lb_testkit::eventually;
+use serde_json::json;
+
+use super::support::{More, subnet, vm};
+
+pub(crate) fn tests() -> Vec<Test> {
+    harvester_lb_e2e::tests![
+        section_9_the_reasons_in_their_order,
+        section_9_api_errors,
+        section_9_events_once_for_each_change,
+        section_9_times_change_with_the_condition,
+    ]
+}
+
+async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("reasons", "reasons");
+    world.namespace(ns).await?;
+    let says = async |reason: &str, texts: &[&str]| {
+        let lb = world.lb_reason(ns, "web", reason).await?;
+        let (status, _, message) = ready(&lb).unwrap();
+        assert_eq!(status, if reason == "Ready" { "True" } else { "False" });
+        for text in texts {
+            assert!(message.contains(text), "{reason}: {message}");
+        }
+        if reason == "Ready" {
+            assert_eq!(message, "");
+        }
+        anyhow::Ok(())
+    };
+    let mut spec = vm(pool, "web");
+    spec["healthCheck"] = json!({"port": 8080, "periodSeconds": 600});
+    world.lb(ns, "web", spec).await?;
+    says("PoolNotFound", &["pool reasons", "does not exist"]).await?;
+    world.ranges(pool, &[subnet("10.61.0.2/32")]).await?;
+    // No external address comes before no backend.
+    says(
+        "WaitingForExternalIP",
+        &["Service reasons/web", "10.61.0.2"],
+    )
+    .await?;
+    world
+        .ingress(ns, "web", json!([{"ip": "10.61.0.2"}]))
+        .await?;
+    says(
+        "NoBackend",
+        &["namespace reasons", "spec.backendServerSelector"],
+    )
+    .await?;
+    world.fake_vmi(ns, "v", json!({"app": "web"}), None).await?;
+    says("BackendsWithoutIP", &["none of the 1 ", "guest agent"]).await?;
+    let address = json!({"status": {"interfaces": [{"name": "n", "ipAddress": "10.161.0.1"}]}});
+    world.merge(&world.vmis(ns), "v", address).await?;
+    says("BackendsUnhealthy", &["all 1 backends", "port 8080"]).await?;
+    world
+        .merge(
+            &world.lbs(ns),
+            "web",
+            json!({"spec": {"healthCheck": null}}),
+        )
+        .await?;
+    says("Ready", &[]).await?;
+    world
+        .merge(&world.lbs(ns), "web", json!({"spec": {"listeners": []}}))
+        .await?;
+    says(
+        "InvalidListener",
+        &["reasons/web", "spec.listeners is empty"],
+    )
+    .await?;
+    Ok(())
+}
+
+async fn section_9_api_errors(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("api-errors", "api-errors");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.62.0.0/24")]).await?;
+    // Names that a load balancer may have and a Service may not.
+    let long = "l".repeat(253);
+    let upper = json!([{"name": "HTTP_1", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
+    let endless =
+        json!([{"name": "x".repeat(300), "port": 80, "protocol": "TCP", "backendPort": 8080}]);
+    let nameless = json!([
+        {"port": 80, "protocol": "TCP", "backendPort": 8080},
+        {"name": "two", "port": 81, "protocol": "TCP", "backendPort": 8081},
+    ]);
+    let cases = [
+        (&*long, None, "llll"),
+        ("with.dots", None, "with.dots"),
+        ("listener-name", Some(upper), "HTTP_1"),
+        ("listener-long", Some(endless), "xxxx"),
+        ("listener-none", Some(nameless), "name"),
+    ];
+    for (name, listeners, text) in cases {
+        let mut spec = vm(pool, "web");
+        if let Some(listeners) = listeners {
+            spec["listeners"] = listeners;
+        }
+        world.lb(ns, name, spec).await?;
+        let lb = world.lb_reason(ns, name, "ApiError").await?;
+        let (_, _, message) = ready(&lb).unwrap();
+        assert!(
+            message.contains(&format!("api-errors/{name}")) && message.contains(text),
+            "{name}: {message}"
+        );
+        assert!(message.len() <= 1024, "{}", message.len());
+        world.event(ns, "LoadBalancer", name, "ApiError").await?;
+    }
+    // Repaired.
+    let good = json!({"spec": {"listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 80}]}});
+    world.merge(&world.lbs(ns), "listener-name", good).await?;
+    world
+        .lb_reason(ns, "listener-name", "WaitingForExternalIP")
+        .await?;
+    // Deleted: nothing stays behind.
+    for name in [&*long, "with.dots", "listener-long", "listener-none"] {
+        world.delete_lb(ns, name).await?;
+    }
+    world
+        .pool_until(pool, "one address is held", |p| {
+            p.status.as_ref().is_some_and(|s| s.available == 252)
+        })
+        .await?;
+    // Nobody else is affected, and a name of 253 characters is fine where no Service is needed.
+    let mut spec = vm(pool, "web");
+    spec["workloadType"] = json!("cluster");
+    world.lb(ns, &"c".repeat(253), spec).await?;
+    world.lb_reason(ns, &"c".repeat(253), "Ready").await?;
+    Ok(())
+}
+
+async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("events", "events");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.63.0.0/24")]).await?;
+    world
+        .fake_vmi(ns, "v", json!({"app": "web"}), Some("10.163.0.1"))
+        .await?;
+    // The first Ready is no news.
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    world.lb_reason(ns, "web", "Ready").await?;
+    assert_eq!(world.events(ns, "LoadBalancer", "web").await?, [""; 0]);
+    let vmis = world.vmis(ns);
+    let count = async |wanted: [usize; 2]| {
+        eventually(&format!("{wanted:?} Events"), SOON, || async {
+            let all = world.events(ns, "LoadBalancer", "web").await?;
+            let of = |reason: &str| all.iter().filter(|e| e.starts_with(reason)).count();
+            let now = [of("NoBackend: "), of("Ready: ")];
+            anyhow::ensure!(
+                now == wanted && all.len() == wanted[0] + wanted[1],
+                "{all:?}"
+            );
+            Ok(Some(()))
+        })
+        .await
+    };
+    for round in 1..=2 {
+        let gone = json!({"metadata": {"labels": {"app": "other"}}});
+        world.merge(&vmis, "v", gone).await?;
+        world.lb_reason(ns, "web", "NoBackend").await?;
+        count([round, round - 1]).await?;
+        // More changes of the same state are none.
+        for n in 0..3 {
+            let listeners =
+                json!([{"name": "http", "port": 80 + n, "protocol": "TCP", "backendPort": 8080}]);
+            world
+                .merge(
+                    &world.lbs(ns),
+                    "web",
+                    json!({"spec": {"listeners": listeners}}),
+                )
+                .await?;
+        }
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        count([round, round - 1]).await?;
+        world
+            .merge(&vmis, "v", json!({"metadata": {"labels": {"app": "web"}}}))
+            .await?;
+        world.lb_reason(ns, "web", "Ready").await?;
+        count([round, round]).await?;
+    }
+    // What the Events are like.
+    let api: kube::Api<k8s_openapi::api::events::v1::Event> =
+        kube::Api::namespaced(world.client(), ns);
+    let all = api.list(&kube::api::ListParams::default()).await?;
+    let uid = world.read(ns, "web").await?.metadata.uid;
+    for event in &all {
+        let regarding = event.regarding.as_ref().unwrap();
+        assert_eq!(regarding.uid, uid);
+        assert_eq!(
+            regarding.api_version.as_deref(),
+            Some("loadbalancer.harvesterhci.io/v1beta1")
+        );
+        let trouble = event.reason.as_deref() != Some("Ready");
+        let type_ = if trouble { "Warning" } else { "Normal" };
+        assert_eq!(event.type_.as_deref(), Some(type_));
+        assert_eq!(
+            event.reporting_controller.as_deref(),
+            Some("harvester-load-balancer")
+        );
+    }
+    Ok(())
+}
+
+async fn section_9_times_change_with_the_condition(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("times", "times");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.64.0.0/24")]).await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    let times = async |reason: &str| {
+        let lb = world.lb_reason(ns, "web", reason).await?;
+        let condition = lb.status.unwrap().conditions.unwrap().remove(0);
+        let parse = |t: Option<String>| -> jiff::Timestamp { t.unwrap().parse().unwrap() };
+        let updated = condition.last_update_time.clone().unwrap();
+        assert!(updated.ends_with('Z'), "{updated}");
+        anyhow::Ok((
+            parse(condition.last_update_time),
+            parse(condition.last_transition_time),
+        ))
+    };
+    let first = times("NoBackend").await?;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // Another message of the same verdict: updated, no transition.
+    world.fake_vmi(ns, "v", json!({"app": "web"}), None).await?;
+    let second = times("BackendsWithoutIP").await?;
+    assert!(second.0 > first.0, "{second:?} after {first:?}");
+    assert_eq!(second.1, first.1);
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let address = json!({"status": {"interfaces": [{"name": "n", "ipAddress": "10.164.0.1"}]}});
+    world.merge(&world.vmis(ns), "v", address).await?;
+    let third = times("Ready").await?;
+    assert!(
+        third.0 > second.0 && third.1 > second.1,
+        "{third:?} after {second:?}"
+    );
+    Ok(())
+}
