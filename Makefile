@@ -16,7 +16,7 @@ TOOLS := e2e/tools.sh target/tools
 # The targets share cargo's locks and the machine's cores; cargo and go use all
 # cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test check build crds clean plane tools \
+.PHONY: help demo demo-shell test check build bench crds clean plane tools \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## What there is
@@ -79,6 +79,11 @@ check-deny:
 
 build: ## The operator, as it is shipped: target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
+
+# Optimised, like what is shipped. ROWS="name name" measures some of them only.
+bench: plane tools ## Figures of the operator beside what the API server can do: takes a while
+	$(CARGO) build --release --locked --package harvester-load-balancer --package harvester-lb-e2e --bin harvester-load-balancer --bin bench
+	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
 crds: ## Write crds/crds.yaml anew from the types
 	@mkdir -p target/tmp
