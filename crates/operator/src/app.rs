@@ -5,18 +5,17 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
-use harvester_lb_controller_kit::preflight::{self, Need};
-use harvester_lb_controller_kit::queue::Queue;
+use harvester_lb_controller_kit::preflight;
 use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
-use harvester_lb_controller_kit::writer::{WriteError, Writer};
+use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_prober::{Edges, Prober, Settings};
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -30,93 +29,12 @@ use crate::args::Args;
 use crate::hub::{BACKOFF, Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
-use crate::reconcile::Next;
-use crate::{guests, handlers, legacy, pools, reconcile, start};
+use crate::{handlers, needs, pools, start, workers};
 
 /// Longest wait for something that the cluster lacks, before it is asked again.
 const PREFLIGHT_PAUSE: Duration = Duration::from_secs(5);
 /// Longest time to bring the pools' maps up to date at the end.
 const FLUSH_LIMIT: Duration = Duration::from_secs(8);
-/// Workers for pools; a write of a large map takes its time.
-const POOL_WORKERS: usize = 2;
-
-/// What the operator uses of the cluster.
-pub const NEEDS: &[Need] = &[
-    Need {
-        plain_status: true,
-        ..need(
-            "loadbalancer.harvesterhci.io",
-            "v1beta1",
-            "loadbalancers",
-            &["get", "list", "watch", "patch", "delete"],
-        )
-    },
-    Need {
-        plain_status: true,
-        ..need(
-            "loadbalancer.harvesterhci.io",
-            "v1beta1",
-            "ippools",
-            &["get", "list", "watch", "patch"],
-        )
-    },
-    need(
-        "loadbalancer.harvesterhci.io",
-        "v1beta1",
-        "ipallocations",
-        &["get", "list", "watch", "create", "patch", "delete"],
-    ),
-    need(
-        "",
-        "v1",
-        "services",
-        &["get", "list", "watch", "create", "patch", "delete"],
-    ),
-    need(
-        "discovery.k8s.io",
-        "v1",
-        "endpointslices",
-        &["get", "list", "watch", "create", "patch", "delete"],
-    ),
-    need(
-        "kubevirt.io",
-        "v1",
-        "virtualmachines",
-        &["list", "watch", "patch"],
-    ),
-    need(
-        "kubevirt.io",
-        "v1",
-        "virtualmachineinstances",
-        &["list", "watch", "patch"],
-    ),
-    need("events.k8s.io", "v1", "events", &["create"]),
-    Need {
-        namespace: Some("kube-system"),
-        ..need(
-            "coordination.k8s.io",
-            "v1",
-            "leases",
-            &["get", "create", "update"],
-        )
-    },
-];
-
-const fn need(
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    verbs: &'static [&'static str],
-) -> Need {
-    Need {
-        group,
-        version,
-        resource,
-        verbs,
-        namespace: None,
-        plain_status: false,
-    }
-}
 
 /// Starts the log and the main runtime, and runs a program on it.
 pub fn block_on(
@@ -259,7 +177,7 @@ async fn work(
     let end = if let Err(end) = started {
         end
     } else {
-        spawn_workers(hub, workers, edges, &mut workers_set);
+        workers::spawn(hub, workers, edges, &mut workers_set);
         tokio::select! {
             end = candidate.hold(stop) => end,
             ended = workers_set.join_next() => bail!("a worker of this process ended: {ended:?}"),
@@ -303,7 +221,7 @@ async fn begin(hub: &Hub) {
 async fn preflight(client: &Client, progress: &Progress, stop: &CancellationToken) -> Option<()> {
     let mut said = Vec::new();
     loop {
-        match preflight::check(client, NEEDS).await {
+        match preflight::check(client, needs::NEEDS).await {
             Ok(missing) if missing.is_empty() => {
                 progress.missing.write().clear();
                 return Some(());
@@ -430,156 +348,6 @@ fn spawn_watches(hub: &Arc<Hub>, clients: &Clients, tasks: &mut JoinSet<anyhow::
         |d| Some(Vm::from_watch(d)),
         handlers::vm_changed
     );
-}
-
-fn spawn_workers(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
-    for _ in 0..workers {
-        let hub = Arc::clone(hub);
-        set.spawn(async move {
-            while let Some(key) = hub.queues.lbs.next().await {
-                // On the heap: the state of a reconcile is large, and most workers have none.
-                let work = Box::pin(reconcile::reconcile(&hub, &key));
-                let outcome = timed(&hub, "LoadBalancer", work).await;
-                match outcome {
-                    Ok(Next::Event) => hub.lb_failures.forget(&key),
-                    Ok(Next::Recheck) => {
-                        hub.lb_failures.forget(&key);
-                        hub.queues.lbs.add_after(key.clone(), Next::recheck_delay());
-                    }
-                    Ok(Next::After(delay)) => {
-                        hub.lb_failures.forget(&key);
-                        hub.queues.lbs.add_after(key.clone(), delay);
-                    }
-                    outcome => {
-                        if let Some(delay) = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer")
-                        {
-                            hub.queues.lbs.add_after(key.clone(), delay);
-                        }
-                    }
-                }
-                hub.queues.lbs.done(&key);
-            }
-        });
-    }
-    for _ in 0..POOL_WORKERS {
-        let hub = Arc::clone(hub);
-        set.spawn(async move {
-            while let Some(name) = hub.queues.pools.next().await {
-                match timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await {
-                    Ok(Next::Event | Next::Recheck | Next::After(_)) => {
-                        hub.pool_failures.forget(&name);
-                    }
-                    outcome => {
-                        if let Some(delay) = retry(&hub.pool_failures, &name, &outcome, "IPPool") {
-                            hub.queues.pools.add_after(name.clone(), delay);
-                        }
-                    }
-                }
-                hub.queues.pools.done(&name);
-            }
-        });
-    }
-    let guests_hub = Arc::clone(hub);
-    set.spawn(async move {
-        let hub = guests_hub;
-        drain(&hub.queues.guests, |cluster| {
-            let hub = &hub;
-            async move { timed(hub, "GuestCluster", guests::reconcile(hub, &cluster)).await }
-        })
-        .await;
-    });
-    let legacy_hub = Arc::clone(hub);
-    set.spawn(async move {
-        let hub = legacy_hub;
-        drain(&hub.queues.legacy, |(kind, key)| {
-            let hub = &hub;
-            async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
-        })
-        .await;
-    });
-    let edges_hub = Arc::clone(hub);
-    set.spawn(async move {
-        loop {
-            tokio::select! {
-                groups = edges.next() => {
-                    let Some(groups) = groups else { return };
-                    for group in groups {
-                        if let Some((namespace, name)) = group.split_once('/') {
-                            let key = harvester_lb_controller_kit::Key::new(namespace, name);
-                            edges_hub.queues.lbs.add(key);
-                        }
-                    }
-                }
-                () = edges_hub.queues.lbs.closed() => return,
-            }
-        }
-    });
-}
-
-/// Works through a queue of rare things; what failed comes back after ten seconds.
-async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
-where
-    K: Clone + Eq + std::hash::Hash + Ord,
-    F: Future<Output = Result<Next, WriteError>>,
-{
-    while let Some(key) = queue.next().await {
-        match work(key.clone()).await {
-            Ok(Next::Event | Next::Recheck | Next::After(_)) => {}
-            Ok(Next::Backoff) => queue.add_after(key.clone(), Duration::from_secs(10)),
-            Err(error) => {
-                warn!(%error, "trying again in a while");
-                queue.add_after(key.clone(), Duration::from_secs(10));
-            }
-        }
-        queue.done(&key);
-    }
-}
-
-async fn timed<T>(
-    hub: &Hub,
-    kind: &str,
-    work: impl Future<Output = Result<T, WriteError>>,
-) -> Result<T, WriteError> {
-    let started = Instant::now();
-    let outcome = work.await;
-    hub.metrics
-        .reconcile_duration
-        .with_label_values(&[kind])
-        .observe(started.elapsed().as_secs_f64());
-    if outcome.as_ref().is_err_and(|e| !reconcile::is_stale(e)) {
-        hub.metrics
-            .reconcile_errors
-            .with_label_values(&[kind])
-            .inc();
-    }
-    outcome
-}
-
-/// When to try again what did not work. A copy that was old has been read anew by now: at once, unless that goes on.
-fn retry<K: Clone + Eq + std::hash::Hash + std::fmt::Display>(
-    failures: &harvester_lb_controller_kit::backoff::Failures<K>,
-    key: &K,
-    outcome: &Result<Next, WriteError>,
-    kind: &str,
-) -> Option<Duration> {
-    match outcome {
-        Ok(_) => Some(failures.failed(key.clone())),
-        Err(WriteError::Fenced) => None,
-        Err(error) if reconcile::is_stale(error) => {
-            debug!(kind, object = %key, %error, "deciding again");
-            let delay = failures.failed(key.clone());
-            Some(if delay <= BACKOFF.base {
-                Duration::ZERO
-            } else {
-                delay
-            })
-        }
-        Err(error) => {
-            let delay = failures.failed(key.clone());
-            warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
-            Some(delay)
-        }
-    }
 }
 
 async fn signals(stop: CancellationToken) {

@@ -16,7 +16,8 @@ use tracing::{info, warn};
 use crate::handlers::guest_cluster;
 use crate::hub::Hub;
 use crate::objects::{self, Lb, Vm};
-use crate::reconcile::{Next, is_stale, version};
+use crate::reconcile::Next;
+use crate::writes::{is_stale, version};
 
 /// A virtual machine was made, altered or deleted.
 pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {

@@ -11,7 +11,8 @@ use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
-use crate::reconcile::{Next, is_stale};
+use crate::reconcile::Next;
+use crate::writes::is_stale;
 
 /// A kind that may carry such a finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! The host operator: LoadBalancer and IPPool objects in; addresses, Services, EndpointSlices and health checks out.
 //!
 //! A reconcile is a pipeline: what is observed (copies from the stores) is checked into types that cannot be wrong
-//! ([`spec`]), turned into the objects that should exist ([`backends`], [`build`], [`status`]; all of it pure), and
+//! ([`spec`]), turned into the objects that should exist ([`backends`], [`build`], [`judge`], [`status`]; all of it pure), and
 //! applied by writing the differences ([`reconcile`], [`address`], [`release`], [`pools`]).
 
 pub mod address;
@@ -9,13 +9,16 @@ pub mod app;
 pub mod args;
 pub mod backends;
 pub mod build;
+pub mod children;
 pub mod export;
 pub mod guests;
 pub mod handlers;
 pub mod hub;
+pub mod judge;
 pub mod lead;
 pub mod legacy;
 pub mod metrics;
+pub mod needs;
 pub mod objects;
 pub mod pools;
 pub mod reconcile;
@@ -25,3 +28,5 @@ pub mod start;
 pub mod status;
 pub mod time;
 pub mod undecodable;
+pub mod workers;
+pub mod writes;

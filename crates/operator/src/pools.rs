@@ -20,8 +20,9 @@ use tracing::{info, warn};
 use crate::hub::Hub;
 use crate::lead;
 use crate::objects::{self, Pool, annotation};
-use crate::reconcile::{Next, is_stale};
+use crate::reconcile::Next;
 use crate::status::notices;
+use crate::writes::is_stale;
 use crate::{address, time, undecodable};
 
 /// Shortest time between two writes of a pool's status (POOL-3).

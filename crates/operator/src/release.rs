@@ -10,7 +10,8 @@ use tracing::{debug, info};
 
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
-use crate::reconcile::{Next, is_stale, version};
+use crate::reconcile::Next;
+use crate::writes::{is_stale, version};
 use crate::{address, objects, time};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).

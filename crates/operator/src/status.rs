@@ -27,6 +27,8 @@ pub const NO_BACKEND: &str = "NoBackend";
 pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
 /// Every backend fails its health check.
 pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
+/// How the message of [`BACKENDS_UNHEALTHY`] begins before any backend was probed: no fault yet, a step on the way.
+pub const FIRST_CHECKS: &str = "the first health checks";
 /// An object of the load balancer's name is somebody else's.
 pub const NAME_CONFLICT: &str = "NameConflict";
 /// The API server refuses an object.
@@ -177,16 +179,18 @@ pub struct Notice {
 
 /// The Events that a change of the conditions calls for (section 9): a refusal and a recovery, once for each change.
 ///
-/// The first `Ready` is none. Waiting for the external address is a step on the way at first, a refusal for what was
-/// ready before, and a recovery from any other refusal.
+/// The first `Ready` is none. Waiting for the external address or for the first health checks is a step on the way at
+/// first, a refusal for what was ready before, and a recovery from any other refusal.
 pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice> {
     let before = before.unwrap_or_default();
-    let is_step = |c: &Condition| c.reason.as_deref() == Some(WAITING_FOR_EXTERNAL_IP);
     let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
     let mut notices = Vec::new();
     for now in after {
         let was = condition::find(before, &now.type_);
-        if was.is_some_and(|w| w.status == now.status && w.reason == now.reason) {
+        let same = |w: &Condition| {
+            w.status == now.status && w.reason == now.reason && is_step(w) == is_step(now)
+        };
+        if was.is_some_and(same) {
             continue;
         }
         let reason = now.reason.clone().unwrap_or_default();
@@ -215,6 +219,18 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
         notices.push(notice);
     }
     notices
+}
+
+/// Whether a condition is a step on the way to being ready, which every new load balancer takes.
+fn is_step(condition: &Condition) -> bool {
+    match condition.reason.as_deref() {
+        Some(WAITING_FOR_EXTERNAL_IP) => true,
+        Some(BACKENDS_UNHEALTHY) => condition
+            .message
+            .as_deref()
+            .is_some_and(|m| m.starts_with(FIRST_CHECKS)),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

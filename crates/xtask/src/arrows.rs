@@ -149,6 +149,10 @@ const PURE: &[(&str, &[&str])] = &[
         "crates/operator/src/status.rs",
         &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
     ),
+    (
+        "crates/operator/src/judge.rs",
+        &["kube::Client", "tokio", "Instant::now", "Timestamp::now"],
+    ),
 ];
 
 /// Clocks that clippy has to refuse in the crate that is pure.

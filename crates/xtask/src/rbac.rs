@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::metrics::{Token, tokens};
 use crate::{Faults, read};
 
-const SOURCE: &str = "crates/operator/src/app.rs";
+const SOURCE: &str = "crates/operator/src/needs.rs";
 const DOCUMENT: &str = "docs/examples/rbac.yaml";
 
 /// Verbs by group and resource.

@@ -1,6 +1,6 @@
 use super::*;
-use crate::reconcile::difference;
 use crate::spec;
+use crate::writes::difference;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

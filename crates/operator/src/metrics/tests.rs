@@ -1,4 +1,6 @@
+use super::sizes::Families;
 use super::*;
+use prometheus::proto::MetricFamily;
 use prometheus::proto::MetricType;
 use std::collections::BTreeSet;
 
@@ -79,10 +81,10 @@ fn ops_1_sizes_share_the_registry_and_end_with_what_they_measure() {
     let metrics = Metrics::new().unwrap();
     let before = metrics.registry().gather().len();
     let sizes = Sizes {
-        hub: Weak::new(),
+        hub: std::sync::Weak::new(),
         backend_limit: 1,
         families: Families::new().unwrap(),
-        scrape: RwLock::new(()),
+        scrape: parking_lot::Mutex::new(()),
     };
     metrics.registry().register(Box::new(sizes)).unwrap();
     assert_eq!(metrics.registry().gather().len(), before);

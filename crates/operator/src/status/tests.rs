@@ -1,5 +1,5 @@
 use super::*;
-use crate::reconcile::difference;
+use crate::writes::difference;
 use serde_json::{Value, json};
 
 const T1: &str = "2026-01-01T00:00:00Z";
@@ -373,6 +373,39 @@ fn section_9_events_of_refusals_and_recoveries() {
             warning(WAITING_FOR_EXTERNAL_IP, "why"),
         ),
         ("Ready after a step", Some(waiting()), ok(), vec![]),
+        (
+            "the first checks after a step",
+            Some(waiting()),
+            condition(
+                READY,
+                "False",
+                BACKENDS_UNHEALTHY,
+                "the first health checks of 2",
+            ),
+            vec![],
+        ),
+        (
+            "Ready after the first checks",
+            Some(condition(
+                READY,
+                "False",
+                BACKENDS_UNHEALTHY,
+                "the first health checks of 2",
+            )),
+            ok(),
+            vec![],
+        ),
+        (
+            "the first checks have failed",
+            Some(condition(
+                READY,
+                "False",
+                BACKENDS_UNHEALTHY,
+                "the first health checks of 2",
+            )),
+            no(BACKENDS_UNHEALTHY),
+            warning(BACKENDS_UNHEALTHY, "why"),
+        ),
         (
             "a refusal after a step",
             Some(waiting()),

@@ -1,0 +1,251 @@
+//! The Service and the EndpointSlice of a load balancer of VM type: brought to be as they should (sections 8.2, 8.3),
+//! and what the probes know of the backends.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_prober::{GroupId, Target};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+use tracing::info;
+
+use crate::backends::{Backend, Found};
+use crate::build::{self, Ownership};
+use crate::hub::Hub;
+use crate::objects;
+use crate::release;
+use crate::spec::VmSpec;
+use crate::status::{self, Readiness};
+use crate::writes::{difference, is_stale, version};
+
+/// What came of it.
+pub enum Children {
+    /// They are there.
+    Present {
+        /// The Service.
+        service: Arc<Service>,
+        /// How many backends take traffic.
+        healthy: usize,
+        /// How many backends have been probed at all.
+        probed: usize,
+    },
+    /// They cannot be.
+    Failed(Readiness),
+}
+
+/// Brings both to be as they should: the EndpointSlice first, so that nothing is announced without endpoints (REC-3).
+pub async fn ensure(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    vm: &VmSpec,
+    found: &Found,
+    ip: &str,
+) -> Result<Children, WriteError> {
+    let service = hub.stores.services.get(key);
+    if service
+        .as_ref()
+        .is_some_and(|s| build::ownership(&s.metadata, &key.name) == Ownership::Foreign)
+    {
+        return conflict(hub, key, "Service").await;
+    }
+    let slice = hub.stores.slices.get(key);
+    let known = build::known_readiness(slice.as_deref());
+    let backends = with_readiness(hub, key, vm, found, &known);
+    let healthy = backends.iter().filter(|(_, ready)| *ready).count();
+    let wanted = build::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
+    if !ensure_slice(hub, key, slice.as_deref(), wanted).await? {
+        return conflict(hub, key, "EndpointSlice").await;
+    }
+    for (backend, ready) in &backends {
+        if known
+            .get(&(backend.uid.clone(), backend.address))
+            .is_some_and(|was| was != ready)
+        {
+            let verdict = if *ready { "up" } else { "down" };
+            info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
+        }
+    }
+    let wanted = build::service(lb, service.as_deref(), &vm.ports, ip);
+    match ensure_service(hub, key, service.as_deref(), wanted).await? {
+        Some(service) => Ok(Children::Present {
+            service,
+            healthy,
+            probed: probed(hub, key),
+        }),
+        None => conflict(hub, key, "Service").await,
+    }
+}
+
+/// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
+/// EndpointSlice would send the traffic of a foreign Service to our backends.
+async fn conflict(hub: &Hub, key: &Key, kind: &str) -> Result<Children, WriteError> {
+    hub.prober.remove_group(&key.to_string());
+    release::take_down(hub, key).await?;
+    Ok(Children::Failed(Readiness::not(
+        status::NAME_CONFLICT,
+        format!(
+            "{kind} {key} exists and is not this load balancer's: rename the load balancer, or delete the {kind}"
+        ),
+    )))
+}
+
+/// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1).
+fn with_readiness(
+    hub: &Hub,
+    key: &Key,
+    vm: &VmSpec,
+    found: &Found,
+    known: &BTreeMap<(String, Ipv4Addr), bool>,
+) -> Vec<(Backend, bool)> {
+    let group = key.to_string();
+    let Some(check) = vm.check else {
+        hub.prober.remove_group(&group);
+        return found.backends.iter().map(|b| (b.clone(), true)).collect();
+    };
+    let targets = found
+        .backends
+        .iter()
+        .map(|b| {
+            let ready = known
+                .get(&(b.uid.clone(), b.address))
+                .copied()
+                .unwrap_or(false);
+            Target::new(b.uid.as_str(), b.address.into(), ready)
+        })
+        .collect();
+    hub.prober
+        .set_group(GroupId::from(group.as_str()), check, targets);
+    found
+        .backends
+        .iter()
+        .map(|b| {
+            let ready = hub
+                .prober
+                .verdict(&group, &b.uid, b.address.into())
+                .unwrap_or(false);
+            (b.clone(), ready)
+        })
+        .collect()
+}
+
+/// How many backends have been probed at all.
+fn probed(hub: &Hub, key: &Key) -> usize {
+    let targets = hub.prober.group(&key.to_string()).unwrap_or_default();
+    targets.iter().filter(|t| t.last.is_some()).count()
+}
+
+/// Creates or alters the EndpointSlice. Answers whether it is ours.
+async fn ensure_slice(
+    hub: &Hub,
+    key: &Key,
+    present: Option<&EndpointSlice>,
+    wanted: EndpointSlice,
+) -> Result<bool, WriteError> {
+    let api = hub.slice_api(&key.namespace);
+    let Some(present) = present else {
+        return match hub.writer.create(&api, &wanted).await {
+            Ok(object) => {
+                hub.learn_slice(key, Some(object), Version::default());
+                Ok(true)
+            }
+            Err(WriteError::AlreadyExists(_)) => {
+                let mut object = hub.writer.get(&api, &key.name).await?;
+                if let Some(found) = &object {
+                    if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
+                        return Ok(false);
+                    }
+                    if !objects::is_labelled(&found.metadata) {
+                        // The watch does not see it, and the store takes in nothing that is older than what the watch
+                        // has seen; the answer to this write is newer.
+                        let label =
+                            json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
+                        let version = version(&found.metadata);
+                        object = Some(hub.writer.patch(&api, &key.name, version, label).await?);
+                    }
+                }
+                hub.learn_slice(key, object, Version(u64::MAX));
+                Err(WriteError::Conflict(format!(
+                    "EndpointSlice {key} has just appeared"
+                )))
+            }
+            Err(other) => Err(other),
+        };
+    };
+    if present.address_type != wanted.address_type {
+        // The field cannot be changed; the deletion queues this load balancer again.
+        hub.writer
+            .delete(&api, &key.name, version(&present.metadata))
+            .await?;
+        return Err(WriteError::Conflict(format!(
+            "EndpointSlice {key} had a wrong address type"
+        )));
+    }
+    let Some(patch) = difference(present, &wanted) else {
+        return Ok(true);
+    };
+    match hub
+        .writer
+        .patch(&api, &key.name, version(&present.metadata), patch)
+        .await
+    {
+        Ok(object) => hub.learn_slice(key, Some(object), Version::default()),
+        Err(error) => {
+            if is_stale(&error) {
+                let object = hub.writer.get(&api, &key.name).await?;
+                hub.learn_slice(key, object, Version::of(&present.metadata));
+            }
+            return Err(error);
+        }
+    }
+    Ok(true)
+}
+
+/// Creates or alters the Service. Answers it, or nothing if it is not ours.
+async fn ensure_service(
+    hub: &Hub,
+    key: &Key,
+    present: Option<&Service>,
+    wanted: Service,
+) -> Result<Option<Arc<Service>>, WriteError> {
+    let api = hub.service_api(&key.namespace);
+    let written = match present {
+        None => hub.writer.create(&api, &wanted).await,
+        Some(present) => match difference(present, &wanted) {
+            None => return Ok(hub.stores.services.get(key)),
+            Some(patch) => {
+                hub.writer
+                    .patch(&api, &key.name, version(&present.metadata), patch)
+                    .await
+            }
+        },
+    };
+    match written {
+        Ok(object) => {
+            let written = Arc::new(object.clone());
+            hub.learn_service(key, Some(object), Version::default());
+            Ok(Some(hub.stores.services.get(key).unwrap_or(written)))
+        }
+        Err(error) if is_stale(&error) => {
+            let object = hub.writer.get(&api, &key.name).await?;
+            let known = present.map_or(Version(u64::MAX), |p| Version::of(&p.metadata));
+            let ours = object
+                .as_ref()
+                .is_none_or(|o| build::ownership(&o.metadata, &key.name) == Ownership::Ours);
+            hub.learn_service(key, object, known);
+            if ours {
+                Err(WriteError::Conflict(format!(
+                    "Service {key} has just changed"
+                )))
+            } else {
+                Ok(None)
+            }
+        }
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,132 @@
+//! What a load balancer of VM type is worth, from what was found and done (section 9). Pure.
+
+use harvester_lb_controller_kit::Key;
+use harvester_lb_ipam::Lost;
+use k8s_openapi::api::core::v1::Service;
+
+use crate::backends::{self, Found};
+use crate::spec::VmSpec;
+use crate::status::{self, Extra, Readiness};
+
+/// What is known of a load balancer whose Service exists.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'a> {
+    /// Its namespace and name.
+    pub key: &'a Key,
+    /// What it is to serve.
+    pub vm: &'a VmSpec,
+    /// What its selector has found.
+    pub found: &'a Found,
+    /// The address that its Service asks for.
+    pub wanted: &'a str,
+    /// The address that its Service shows.
+    pub external: Option<&'a str>,
+    /// How many backends take traffic.
+    pub healthy: usize,
+    /// How many backends have been probed at all.
+    pub probed: usize,
+}
+
+/// The Service shows no address yet.
+pub fn waiting_for_external_ip(key: &Key, wanted: &str) -> Readiness {
+    Readiness::not(
+        status::WAITING_FOR_EXTERNAL_IP,
+        format!("Service {key} has no external address yet; kube-vip is to announce {wanted}"),
+    )
+}
+
+/// Readiness of a load balancer whose Service exists, in the order of section 9.
+pub fn readiness(facts: &Facts<'_>) -> Readiness {
+    let Facts { key, found, .. } = facts;
+    if facts.external.is_none() {
+        return waiting_for_external_ip(key, facts.wanted);
+    }
+    if found.matched == 0 {
+        return Readiness::not(
+            status::NO_BACKEND,
+            format!(
+                "no running virtual machine in namespace {} matches spec.backendServerSelector",
+                key.namespace
+            ),
+        );
+    }
+    let backends = found.backends.len();
+    if backends == 0 {
+        return Readiness::not(
+            status::BACKENDS_WITHOUT_IP,
+            format!(
+                "none of the {} virtual machines that match reports an IPv4 address; the QEMU guest agent may be missing",
+                found.matched
+            ),
+        );
+    }
+    match facts.vm.check {
+        Some(check) if facts.healthy == 0 => {
+            let port = check.port();
+            let message = if facts.probed == 0 {
+                format!(
+                    "{} of {backends} backends on port {port} are under way",
+                    status::FIRST_CHECKS
+                )
+            } else {
+                format!("none of {backends} backends passes the health check on port {port}")
+            };
+            Readiness::not(status::BACKENDS_UNHEALTHY, message)
+        }
+        _ => Readiness::ready(),
+    }
+}
+
+/// The further conditions.
+pub fn extras(
+    lost: Option<&Lost>,
+    instead: Option<&str>,
+    out_of_pool: bool,
+    left_out: usize,
+) -> Vec<Extra> {
+    let mut extras = vec![
+        Extra {
+            type_: status::ADDRESS_OUT_OF_POOL,
+            message: out_of_pool.then(|| {
+                format!(
+                    "{} is no longer an address of its pool; it is kept until the load balancer goes",
+                    instead.unwrap_or_default()
+                )
+            }),
+        },
+        Extra {
+            type_: status::BACKENDS_LEFT_OUT,
+            message: (left_out > 0).then(|| {
+                format!("{left_out} more backends match than the {} that are served", backends::MAX_BACKENDS)
+            }),
+        },
+    ];
+    // Stays once it is set: it tells why the address is another than it was.
+    if let Some(lost) = lost {
+        let holder = match &lost.holder {
+            Some(holder) => format!("belongs to LoadBalancer {holder}"),
+            None => "is not an address that this load balancer may have".to_owned(),
+        };
+        let now = instead.map_or_else(String::new, |i| format!("; {i} was given instead"));
+        extras.push(Extra {
+            type_: status::ADDRESS_LOST,
+            message: Some(format!("{} {holder}{now}", lost.addr)),
+        });
+    }
+    extras
+}
+
+/// The address that a Service shows (REC-2): an entry without an address is none.
+pub fn external_ip(service: &Service) -> Option<String> {
+    let ingress = service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?;
+    ingress.first()?.ip.clone().filter(|ip| !ip.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

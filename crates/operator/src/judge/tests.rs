@@ -1,0 +1,152 @@
+use std::sync::Arc;
+
+use harvester_lb_ipam::OwnerId;
+use harvester_lb_prober::HealthCheck;
+use serde_json::json;
+
+use super::*;
+use crate::backends::{Backend, Selector};
+
+fn found(matched: usize, with_address: u8) -> Found {
+    let backend = |n: u8| Backend {
+        name: Arc::from(format!("vm{n}")),
+        uid: format!("uid{n}"),
+        address: [10, 0, 0, n].into(),
+    };
+    Found {
+        matched,
+        backends: (1..=with_address).map(backend).collect(),
+        left_out: 0,
+    }
+}
+
+#[test]
+fn section_9_reasons_in_their_order() {
+    let check = HealthCheck::new(Some(8080), None, None, None, None).unwrap();
+    let vm = |check| VmSpec {
+        ports: Vec::new(),
+        selector: Selector::default(),
+        check,
+    };
+    let (probing, plain) = (vm(check), vm(None));
+    let key = Key::new("shop", "web");
+    let ip = Some("10.9.0.2");
+    // The Service's address, what was found, whether probing is on, healthy, probed.
+    let cases = [
+        (
+            None,
+            found(0, 0),
+            &probing,
+            0,
+            0,
+            "WaitingForExternalIP",
+            "announce 10.9.0.2",
+        ),
+        (
+            ip,
+            found(0, 0),
+            &probing,
+            0,
+            0,
+            "NoBackend",
+            "namespace shop",
+        ),
+        (
+            ip,
+            found(2, 0),
+            &probing,
+            0,
+            0,
+            "BackendsWithoutIP",
+            "none of the 2",
+        ),
+        (
+            ip,
+            found(2, 2),
+            &probing,
+            0,
+            0,
+            "BackendsUnhealthy",
+            "the first health checks of 2 backends on port 8080",
+        ),
+        (
+            ip,
+            found(2, 2),
+            &probing,
+            0,
+            1,
+            "BackendsUnhealthy",
+            "none of 2 backends passes the health check on port 8080",
+        ),
+        (ip, found(2, 2), &probing, 1, 2, "Ready", ""),
+        (ip, found(2, 2), &plain, 2, 0, "Ready", ""),
+    ];
+    for (external, found, vm, healthy, probed, reason, message) in cases {
+        let facts = Facts {
+            key: &key,
+            vm,
+            found: &found,
+            wanted: "10.9.0.2",
+            external,
+            healthy,
+            probed,
+        };
+        let readiness = readiness(&facts);
+        assert_eq!(readiness.reason, reason);
+        assert!(
+            readiness.message.contains(message),
+            "{reason}: {}",
+            readiness.message
+        );
+    }
+}
+
+#[test]
+fn rec_2_an_ingress_entry_without_an_address_is_none() {
+    let service = |ingress| -> Service {
+        serde_json::from_value(json!({"status": {"loadBalancer": {"ingress": ingress}}})).unwrap()
+    };
+    assert_eq!(external_ip(&Service::default()), None);
+    assert_eq!(external_ip(&service(json!([]))), None);
+    assert_eq!(external_ip(&service(json!([{"hostname": "h"}]))), None);
+    assert_eq!(external_ip(&service(json!([{"ip": ""}]))), None);
+    assert_eq!(
+        external_ip(&service(json!([{"ip": "10.0.0.1"}, {"ip": "10.0.0.2"}]))),
+        Some("10.0.0.1".into())
+    );
+}
+
+#[test]
+fn ipa_2_who_lost_an_address_is_told_to_whom() {
+    let lost = Lost {
+        addr: [10, 0, 0, 7].into(),
+        holder: Some(OwnerId::new("shop", "web")),
+    };
+    let message = |lost: &Lost, instead| {
+        let all = extras(Some(lost), instead, false, 0);
+        all.into_iter()
+            .find(|e| e.type_ == status::ADDRESS_LOST)
+            .unwrap()
+            .message
+            .unwrap()
+    };
+    assert_eq!(
+        message(&lost, Some("10.0.0.9")),
+        "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was given instead"
+    );
+    let lost = Lost {
+        holder: None,
+        ..lost
+    };
+    assert!(message(&lost, None).ends_with("may have"));
+    assert!(
+        extras(None, None, false, 0)
+            .iter()
+            .all(|e| e.message.is_none())
+    );
+    assert!(
+        extras(None, Some("10.0.0.7"), true, 3)
+            .iter()
+            .all(|e| e.message.is_some())
+    );
+}

@@ -1,0 +1,175 @@
+//! The workers: one loop for each kind of work, which takes what is due and decides when a failure is tried again.
+
+use std::fmt::Display;
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::backoff::Failures;
+use harvester_lb_controller_kit::queue::Queue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_prober::Edges;
+use tokio::task::JoinSet;
+use tracing::{debug, warn};
+
+use crate::hub::{BACKOFF, Hub};
+use crate::reconcile::Next;
+use crate::writes::is_stale;
+use crate::{guests, legacy, pools, reconcile};
+
+/// Workers for pools; a write of a large map takes its time.
+const POOL_WORKERS: usize = 2;
+/// Time after which rare work that failed is tried again.
+const RARE_RETRY: Duration = Duration::from_secs(10);
+
+/// Starts all workers; they end when the queues are closed.
+pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
+    for _ in 0..workers {
+        let hub = Arc::clone(hub);
+        set.spawn(async move {
+            while let Some(key) = hub.queues.lbs.next().await {
+                // On the heap: the state of a reconcile is large, and most workers have none.
+                let work = Box::pin(reconcile::reconcile(&hub, &key));
+                let outcome = timed(&hub, "LoadBalancer", work).await;
+                match outcome {
+                    Ok(Next::Event) => hub.lb_failures.forget(&key),
+                    Ok(Next::Recheck) => {
+                        hub.lb_failures.forget(&key);
+                        hub.queues.lbs.add_after(key.clone(), Next::recheck_delay());
+                    }
+                    Ok(Next::After(delay)) => {
+                        hub.lb_failures.forget(&key);
+                        hub.queues.lbs.add_after(key.clone(), delay);
+                    }
+                    outcome => {
+                        if let Some(delay) = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer")
+                        {
+                            hub.queues.lbs.add_after(key.clone(), delay);
+                        }
+                    }
+                }
+                hub.queues.lbs.done(&key);
+            }
+        });
+    }
+    for _ in 0..POOL_WORKERS {
+        let hub = Arc::clone(hub);
+        set.spawn(async move {
+            while let Some(name) = hub.queues.pools.next().await {
+                match timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await {
+                    Ok(Next::Event | Next::Recheck | Next::After(_)) => {
+                        hub.pool_failures.forget(&name);
+                    }
+                    outcome => {
+                        if let Some(delay) = retry(&hub.pool_failures, &name, &outcome, "IPPool") {
+                            hub.queues.pools.add_after(name.clone(), delay);
+                        }
+                    }
+                }
+                hub.queues.pools.done(&name);
+            }
+        });
+    }
+    let guests_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let hub = guests_hub;
+        drain(&hub.queues.guests, |cluster| {
+            let hub = &hub;
+            async move { timed(hub, "GuestCluster", guests::reconcile(hub, &cluster)).await }
+        })
+        .await;
+    });
+    let legacy_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let hub = legacy_hub;
+        drain(&hub.queues.legacy, |(kind, key)| {
+            let hub = &hub;
+            async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
+        })
+        .await;
+    });
+    let edges_hub = Arc::clone(hub);
+    set.spawn(async move {
+        loop {
+            tokio::select! {
+                groups = edges.next() => {
+                    let Some(groups) = groups else { return };
+                    for group in groups {
+                        if let Some((namespace, name)) = group.split_once('/') {
+                            let key = Key::new(namespace, name);
+                            edges_hub.queues.lbs.add(key);
+                        }
+                    }
+                }
+                () = edges_hub.queues.lbs.closed() => return,
+            }
+        }
+    });
+}
+
+/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`].
+async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
+where
+    K: Clone + Eq + Hash + Ord,
+    F: Future<Output = Result<Next, WriteError>>,
+{
+    while let Some(key) = queue.next().await {
+        match work(key.clone()).await {
+            Ok(Next::Event | Next::Recheck | Next::After(_)) => {}
+            Ok(Next::Backoff) => queue.add_after(key.clone(), RARE_RETRY),
+            Err(error) => {
+                warn!(%error, "trying again in a while");
+                queue.add_after(key.clone(), RARE_RETRY);
+            }
+        }
+        queue.done(&key);
+    }
+}
+
+async fn timed<T>(
+    hub: &Hub,
+    kind: &str,
+    work: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
+    let started = Instant::now();
+    let outcome = work.await;
+    hub.metrics
+        .reconcile_duration
+        .with_label_values(&[kind])
+        .observe(started.elapsed().as_secs_f64());
+    if outcome.as_ref().is_err_and(|e| !is_stale(e)) {
+        hub.metrics
+            .reconcile_errors
+            .with_label_values(&[kind])
+            .inc();
+    }
+    outcome
+}
+
+/// When to try again what did not work. A copy that was old has been read anew by now: at once, unless that goes on.
+fn retry<K: Clone + Eq + Hash + Display>(
+    failures: &Failures<K>,
+    key: &K,
+    outcome: &Result<Next, WriteError>,
+    kind: &str,
+) -> Option<Duration> {
+    match outcome {
+        Ok(_) => Some(failures.failed(key.clone())),
+        Err(WriteError::Fenced) => None,
+        Err(error) if is_stale(error) => {
+            debug!(kind, object = %key, %error, "deciding again");
+            let delay = failures.failed(key.clone());
+            Some(if delay <= BACKOFF.base {
+                Duration::ZERO
+            } else {
+                delay
+            })
+        }
+        Err(error) => {
+            let delay = failures.failed(key.clone());
+            warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
+            Some(delay)
+        }
+    }
+}

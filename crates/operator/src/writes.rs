@@ -1,0 +1,116 @@
+//! Writes of load balancers: the difference and nothing else, from one copy and no other, and a new read after every
+//! write that met another copy.
+
+use harvester_lb_api::condition::{self, Condition, READY};
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version, merge};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Serialize;
+use serde_json::Value;
+use tracing::{debug, info};
+
+use crate::hub::Hub;
+use crate::reconcile::Next;
+use crate::status::{self, Report};
+use crate::{objects, time};
+
+/// Whether a write failed because the copy that it was decided from is old.
+pub fn is_stale(error: &WriteError) -> bool {
+    matches!(
+        error,
+        WriteError::Conflict(_) | WriteError::AlreadyExists(_) | WriteError::NotFound(_)
+    )
+}
+
+/// The merge patch from one object to another.
+pub fn difference<T: Serialize>(from: &T, to: &T) -> Option<Value> {
+    let value = |of: &T| serde_json::to_value(of).unwrap_or(Value::Null);
+    merge::diff(&value(from), &value(to))
+}
+
+/// The resource version of a copy.
+pub fn version(meta: &ObjectMeta) -> &str {
+    meta.resource_version.as_deref().unwrap_or_default()
+}
+
+/// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
+pub async fn write_status(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    report: &Report,
+) -> Result<LoadBalancer, WriteError> {
+    let wanted = status::apply(lb, report, &time::rfc3339(time::now()));
+    let Some(patch) = difference(lb, &wanted) else {
+        return Ok(wanted);
+    };
+    let written = patch_lb(hub, key, &lb.metadata, patch).await?;
+    let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
+    let after = wanted
+        .status
+        .as_ref()
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    let ready = |all: &[Condition]| {
+        condition::find(all, READY).map(|c| (c.reason.clone(), c.message.clone()))
+    };
+    let now = ready(after);
+    if now != ready(before.unwrap_or_default())
+        && let Some((reason, message)) = now
+    {
+        info!(lb = %key, reason, message, "status");
+    }
+    for notice in status::notices(before, after) {
+        hub.notify_lb(&lb.metadata, &notice);
+    }
+    Ok(written)
+}
+
+async fn patch_lb(
+    hub: &Hub,
+    key: &Key,
+    meta: &ObjectMeta,
+    patch: Value,
+) -> Result<LoadBalancer, WriteError> {
+    let api = hub.lb_api(&key.namespace);
+    match hub
+        .writer
+        .patch(&api, &key.name, version(meta), patch)
+        .await
+    {
+        Ok(object) => {
+            hub.absorb_lb(key, object.clone());
+            Ok(object)
+        }
+        Err(error) => {
+            if is_stale(&error) {
+                debug!(lb = %key, %error, "reading it again");
+                hub.metrics
+                    .write_conflicts
+                    .with_label_values(&["LoadBalancer"])
+                    .inc();
+                let object = hub.writer.get(&api, &key.name).await?;
+                hub.learn_lb(key, object, Version::of(meta));
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
+pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
+    hub.lead(|lead| lead.ledger.withdraw(&objects::id(key)));
+    let mut wanted = lb.clone();
+    if let Some(kept) = objects::without_legacy(&lb.metadata, &keys::LEGACY_FINALIZERS) {
+        wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
+    }
+    if let Some(patch) = difference(lb, &wanted) {
+        match patch_lb(hub, key, &lb.metadata, patch).await {
+            // The last finalizer: the answer is the object as it was when it went.
+            Ok(_) | Err(WriteError::NotFound(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Next::Event)
+}
