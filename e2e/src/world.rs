@@ -483,8 +483,11 @@ pub fn repository() -> PathBuf {
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// A program of this workspace, from beside the one that is running.
+/// The operator's program: the one that `HLB_OPERATOR` names, else the one beside the program that is running.
 fn binary(name: &str) -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os("HLB_OPERATOR") {
+        return Ok(PathBuf::from(path));
+    }
     let this = std::env::current_exe().context("this program has no path")?;
     let found = this
         .ancestors()
