@@ -11,7 +11,6 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{Ledger, PoolName};
-use kube::CustomResourceExt;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
@@ -147,9 +146,9 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
         return Ok(Next::Event);
     };
     let pool = entry.value;
-    if let Err(error) = &pool.spec {
+    if pool.spec.is_err() {
         // Its maps are not known, so its status must not be written.
-        undecodable::tell(hub, &IPPool::api_resource(), &key, &pool.meta, error).await?;
+        undecodable::tell::<IPPool>(hub, &key, &pool.meta).await?;
         return Ok(Next::Event);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)

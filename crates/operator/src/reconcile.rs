@@ -10,7 +10,6 @@ use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::{Lost, Record};
-use kube::CustomResourceExt;
 use tracing::info;
 
 use crate::address::{self, Acquired};
@@ -65,8 +64,8 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
         return release::departed(hub, key).await;
     };
     match &*lb {
-        Lb::Invalid(meta, error) => {
-            undecodable::tell(hub, &LoadBalancer::api_resource(), key, meta, error).await?;
+        Lb::Invalid(meta, _) => {
+            undecodable::tell::<LoadBalancer>(hub, key, meta).await?;
             Ok(Next::Event)
         }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {

@@ -9,9 +9,9 @@ use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::events::truncated;
 use harvester_lb_controller_kit::writer::WriteError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Api;
 use kube::api::DynamicObject;
-use kube::core::ApiResource;
+use kube::{Api, CustomResourceExt};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -24,13 +24,11 @@ use crate::{objects, time};
 const ERROR_LIMIT: usize = 512;
 
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news.
-pub async fn tell(
-    hub: &Hub,
-    resource: &ApiResource,
-    key: &Key,
-    meta: &ObjectMeta,
-    error: &str,
-) -> Result<(), WriteError> {
+pub async fn tell<K>(hub: &Hub, key: &Key, meta: &ObjectMeta) -> Result<(), WriteError>
+where
+    K: CustomResourceExt + DeserializeOwned,
+{
+    let resource = &K::api_resource();
     let client = hub.writer.client();
     let api: Api<DynamicObject> = if key.namespace.is_empty() {
         Api::all_with(client, resource)
@@ -45,10 +43,11 @@ pub async fn tell(
         return Ok(());
     }
     let kind = &resource.kind;
-    let message = format!(
-        "{kind} {key} cannot be decoded, correct it or delete it: {}",
-        truncated(error, ERROR_LIMIT)
-    );
+    let Some(error) = decoding_error::<K>(&present) else {
+        return Ok(());
+    };
+    let error = truncated(&error, ERROR_LIMIT);
+    let message = format!("{kind} {key} cannot be decoded, correct it or delete it: {error}");
     let Some((patch, news)) = patch(&present.data, meta, &message, &time::rfc3339(time::now()))
     else {
         return Ok(());
@@ -72,6 +71,14 @@ pub async fn tell(
         hub.notify(kind, meta, &notice);
     }
     Ok(())
+}
+
+/// Which field cannot be decoded, and why; nothing if all can.
+fn decoding_error<K: DeserializeOwned>(object: &DynamicObject) -> Option<String> {
+    let value = serde_json::to_value(object).ok()?;
+    serde_path_to_error::deserialize::<_, K>(value)
+        .err()
+        .map(|e| e.to_string())
 }
 
 /// The patch, and whether the condition is news; nothing if the object says it all already.
@@ -131,6 +138,20 @@ mod tests {
         };
         let (patch, _) = patch(&json!({}), &meta, "m", NOW).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+    }
+
+    #[test]
+    fn the_field_is_named() {
+        let object: DynamicObject = serde_json::from_value(json!({
+            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+            "metadata": {"name": "a"}, "spec": {"listeners": [{"port": "http", "backendPort": 1}]},
+        }))
+        .unwrap();
+        let error = decoding_error::<harvester_lb_api::LoadBalancer>(&object).unwrap();
+        assert!(
+            error.starts_with("spec.listeners[0].port: invalid type: string \"http\""),
+            "{error}"
+        );
     }
 
     #[test]
