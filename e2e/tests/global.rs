@@ -296,10 +296,19 @@ async fn sel_7_there_is_no_pool(world: Arc<World>) -> anyhow::Result<()> {
     asking(&world, ns, "lb", "cluster", ["", "", "", ""]).await?;
     let lb = world.lb_reason(ns, "lb", "NoMatchedPool").await?;
     assert_eq!(ready(&lb).unwrap().2, "there are no pools");
-    // The message follows the pools there are: the first eight, and how many more.
+    // The message names the first eight pools there are, and how many more.
     for n in 0..10 {
         let range = json!({"subnet": format!("10.6.{n}.0/24")});
         world.ranges(&format!("pool{n}"), &[range]).await?;
     }
+    counted(&world, &["pool9"]).await?;
+    asking(&world, ns, "late", "cluster", ["", "", "", ""]).await?;
+    let lb = world.lb_reason(ns, "late", "NoMatchedPool").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    let said: Vec<&str> = message.split("; ").collect();
+    assert_eq!(said.len(), 9, "{message}");
+    assert_eq!(said[0], "pool pool0: has no scope");
+    assert_eq!(said[7], "pool pool7: has no scope");
+    assert_eq!(said[8], "and 2 more");
     clear(&world, &[ns]).await
 }

@@ -136,6 +136,15 @@ async fn served(client: &Client, need: &Need) -> Result<Vec<String>, WriteError>
     match listed {
         Ok(list) => Ok(list.resources.into_iter().map(|r| r.name).collect()),
         Err(WriteError::NotFound(_)) => Ok(Vec::new()),
+        // A group of which nothing is served is answered with a page that is no answer of the API.
+        Err(other) if other.is_refusal() => {
+            let groups = bounded(client.list_api_groups()).await?;
+            if groups.groups.iter().any(|g| g.name == need.group) {
+                Err(other)
+            } else {
+                Ok(Vec::new())
+            }
+        }
         Err(other) => Err(other),
     }
 }
