@@ -119,7 +119,15 @@ impl Lead {
         let Some(addr) = harvester_lb_ipam::addr::parse_record_name(name) else {
             return;
         };
-        if let Some(before) = self.ledger.record(addr) {
+        let before = self.ledger.record(addr);
+        // Which copy was deleted may not be known: then it is the one that is. A version above all that are to come
+        // would hide every later record of the address.
+        let version = match &before {
+            Some(before) if version.0 == u64::MAX => before.version,
+            None if version.0 == u64::MAX => return,
+            _ => version,
+        };
+        if let Some(before) = before {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);

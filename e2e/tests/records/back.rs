@@ -1,0 +1,173 @@
+//! There and back again: the maps on the way out, the `export` command, and a swap back and forth (POOL-3, OPS-2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::keys;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::audit::audit;
+use harvester_lb_e2e::quiet::audited;
+use harvester_lb_e2e::world::allocated;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::go;
+use crate::stage::{cluster, holds, set, start, stop};
+
+/// What the Lease says of its holder.
+pub async fn holder(world: &World) -> anyhow::Result<String> {
+    let api: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let lease = api.get(keys::LEASE_NAME).await?;
+    Ok(lease
+        .spec
+        .and_then(|s| s.holder_identity)
+        .unwrap_or_default())
+}
+
+pub async fn pool_3_the_maps_are_written_before_the_lease_is_given_up(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "flush";
+    set(&world, ns).await?;
+    go::pool(&world, ns, "10.73.0.0/24", json!(null)).await?;
+    let operator = start(&world).await?;
+    for n in 0..60 {
+        cluster(&world, ns, &format!("l{n}")).await?;
+    }
+    for n in 0..60 {
+        world.lb_address(ns, &format!("l{n}")).await?;
+    }
+    // Amid releases, whose maps are not written yet.
+    for n in 0..20 {
+        world.delete_lb(ns, &format!("l{n}")).await?;
+    }
+    stop(&operator).await?;
+    let released = holder(&world).await?;
+    ensure!(released.is_empty(), "the Lease is {released}'s");
+    // Some of the deleted may still be held, which the maps then say too.
+    let found = audit(&world, &[ns]).await?;
+    let wrongs: Vec<_> = found
+        .wrongs
+        .iter()
+        .filter(|w| !w.starts_with("leaked"))
+        .collect();
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let operator = start(&world).await?;
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}
+
+/// Runs `harvester-load-balancer export`.
+async fn export(world: &World) -> anyhow::Result<()> {
+    let kubeconfig = world.bed.kubeconfig("admin")?;
+    let kubeconfig = kubeconfig.to_str().context("no text")?;
+    let env = [("KUBECONFIG", kubeconfig)];
+    let export = world
+        .bed
+        .spawn("node1", world.binary(), &["export"], &env, "export")?;
+    let status = export.wait(Duration::from_secs(30)).await?;
+    ensure!(status.success(), "{status}: {}", export.tail());
+    Ok(())
+}
+
+async fn addresses(world: &World, ns: &str) -> anyhow::Result<BTreeMap<String, String>> {
+    let all = world.lbs(ns).list(&ListParams::default()).await?;
+    let addresses = all.iter().map(|lb| {
+        let ip = allocated(lb).with_context(|| format!("{} has no address", lb.name_any()))?;
+        Ok((lb.name_any(), ip))
+    });
+    addresses.collect()
+}
+
+/// Works as the Go operator would, on maps and statuses alone: deletes one load balancer, gives its address and a
+/// fresh one to two others, and a third one gets its own back from the history.
+async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Result<()> {
+    let pool = world.pools().get(ns).await?;
+    let status = pool.status.context("no status")?;
+    let mut allocated = status.allocated.unwrap_or_default();
+    let mut history = status.allocated_history.unwrap_or_default();
+    let of = |map: &BTreeMap<String, String>, name: &str| {
+        let id = format!("{ns}/{name}");
+        map.iter().find(|(_, v)| **v == id).map(|(k, _)| k.clone())
+    };
+    let gone = format!("goes{round}");
+    let freed = of(&allocated, &gone).context("not allocated")?;
+    world.delete_lb(ns, &gone).await?;
+    allocated.remove(&freed);
+    let heir = format!("heir{round}");
+    allocated.insert(freed.clone(), format!("{ns}/{heir}"));
+    go::cluster(world, ns, &heir, Some(&freed)).await?;
+
+    // Deleted, remembered, and back under a new uid.
+    let back = format!("back{round}");
+    let kept = of(&allocated, &back).context("not allocated")?;
+    world.delete_lb(ns, &back).await?;
+    go::cluster(world, ns, &back, Some(&kept)).await?;
+
+    // Deleted for good.
+    let left = format!("left{round}");
+    let released = of(&allocated, &left).context("not allocated")?;
+    world.delete_lb(ns, &left).await?;
+    allocated.remove(&released);
+    history.insert(released, format!("{ns}/{left}"));
+
+    let fresh = format!("10.73.0.20{round}");
+    allocated.insert(fresh.clone(), format!("{ns}/fresh{round}"));
+    history.remove(&fresh);
+    go::cluster(world, ns, &format!("fresh{round}"), Some(&fresh)).await?;
+    let status = json!({
+        "total": 253, "available": 253 - allocated.len(), "lastAllocated": fresh,
+        "allocated": allocated, "allocatedHistory": history, "conditions": status.conditions,
+    });
+    let mut patch = vec![json!({"op": "add", "path": "/status", "value": status})];
+    if round > 0 {
+        // An update of a client that knows the annotation leaves it, another may not.
+        patch.push(json!({"op": "remove", "path": "/metadata/annotations"}));
+    }
+    let patch = serde_json::from_value(json!(patch))?;
+    world
+        .pools()
+        .patch(ns, &PatchParams::default(), &Patch::<()>::Json(patch))
+        .await?;
+    Ok(())
+}
+
+pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "forth";
+    set(&world, ns).await?;
+    go::pool(&world, ns, "10.73.0.0/24", json!(null)).await?;
+    let names =
+        |round: usize| ["goes", "back", "left", "stays"].map(|name| format!("{name}{round}"));
+    for round in 0..2 {
+        let operator = start(&world).await?;
+        for name in names(round) {
+            cluster(&world, ns, &name).await?;
+        }
+        for name in names(round) {
+            world.lb_address(ns, &name).await?;
+        }
+        let found = audited(&world, "node1", &[ns]).await?;
+        // Killed, so that it cannot write the maps by itself: they are made to lag, and written by the command.
+        operator.kill9()?;
+        let behind = json!({"status": {"allocated": null, "allocatedHistory": null}});
+        world.merge(&world.pools(), ns, behind).await?;
+        export(&world).await?;
+        let after = audit(&world, &[ns]).await?;
+        ensure!(after.wrongs.is_empty(), "{:#?}", after.wrongs);
+        ensure!(after.bound == found.bound, "{found:?} {after:?}");
+
+        as_the_go_operator(&world, ns, round).await?;
+        let given = addresses(&world, ns).await?;
+        let operator = start(&world).await?;
+        for (name, ip) in &given {
+            holds(&world, ns, name, ip).await?;
+        }
+        audited(&world, "node1", &[ns]).await?;
+        stop(&operator).await?;
+    }
+    Ok(())
+}

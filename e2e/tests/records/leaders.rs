@@ -1,0 +1,305 @@
+//! One leader at a time: how it goes, how the next one comes, and what a paused one can still do (section 1, IPA-5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::keys;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::audited;
+use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::{Process, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::back::holder;
+use crate::stage::{QUICK, cluster, leads, pool, set, stop};
+
+fn range() -> Value {
+    json!({"subnet": "10.74.0.0/24"})
+}
+
+/// Which of the two nodes leads, and which does not.
+async fn roles(world: &World) -> anyhow::Result<(&'static str, &'static str)> {
+    let found = eventually("one leads", SOON, || async {
+        let one = Figures::read(world, "node1").await?.leads();
+        let two = Figures::read(world, "node2").await?.leads();
+        Ok((one || two).then_some((one, two)))
+    })
+    .await?;
+    match found {
+        (true, false) => Ok(("node1", "node2")),
+        (false, true) => Ok(("node2", "node1")),
+        _ => anyhow::bail!("both lead"),
+    }
+}
+
+/// The operators on the two nodes, which have one host name, both ready.
+async fn two(world: &World) -> anyhow::Result<[Arc<Process>; 2]> {
+    let first = world.start_operator_with("node1", &QUICK, &[]).await?;
+    let second = world.start_operator_with("node2", &QUICK, &[]).await?;
+    Ok([first, second])
+}
+
+async fn serves(world: &World, ns: &str, prefix: &str, count: usize) -> anyhow::Result<()> {
+    for n in 0..count {
+        cluster(world, ns, &format!("{prefix}{n}")).await?;
+    }
+    for n in 0..count {
+        world.lb_address(ns, &format!("{prefix}{n}")).await?;
+    }
+    Ok(())
+}
+
+pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "lead";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range()]).await?;
+    let witness = Witness::start(&world.client());
+    let operators = two(&world).await?;
+    let (leader, standby) = roles(&world).await?;
+    let before = holder(&world).await?;
+    serves(&world, ns, "a", 40).await?;
+    audited(&world, leader, &[ns]).await?;
+    let mut writes = Figures::read(&world, standby).await?.writes();
+    writes.remove("create selfsubjectrulesreviews");
+    ensure!(writes.is_empty(), "the standby has written: {writes:?}");
+
+    // Asked to end: the Lease is free at once.
+    let [leading, waiting] = if leader == "node1" {
+        operators
+    } else {
+        let [one, two] = operators;
+        [two, one]
+    };
+    stop(&leading).await?;
+    let began = Instant::now();
+    leads(&world, standby).await?;
+    let took = began.elapsed();
+    eprintln!("after SIGTERM of the leader the other led within {took:.1?}");
+    let after = holder(&world).await?;
+    ensure!(before != after, "both are {after}");
+    let host = |identity: &str| identity.split_once('_').map(|(host, _)| host.to_owned());
+    ensure!(host(&before) == host(&after), "{before} and {after}");
+    serves(&world, ns, "b", 20).await?;
+    audited(&world, standby, &[ns]).await?;
+
+    // Killed: the Lease has to run out.
+    let again = world.start_operator_with(leader, &QUICK, &[]).await?;
+    waiting.kill9()?;
+    let began = Instant::now();
+    leads(&world, leader).await?;
+    eprintln!(
+        "after SIGKILL of the leader the other led within {:.1?}, its Lease stands for 3 s",
+        began.elapsed()
+    );
+    serves(&world, ns, "c", 20).await?;
+    let found = audited(&world, leader, &[ns]).await?;
+    ensure!(found.bound == 80, "{found:?}");
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    stop(&again).await
+}
+
+/// A user of its own for an operator, so that the audit log tells who wrote.
+async fn user(world: &World, name: &str) -> anyhow::Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), "kube-system");
+    let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    accounts.create(&PostParams::default(), &account).await?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(world.client());
+    let binding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
+    }))?;
+    bindings.create(&PostParams::default(), &binding).await?;
+    let path = world
+        .bed
+        .service_account_kubeconfig("kube-system", name)
+        .await?;
+    Ok(path.to_str().context("no text")?.to_owned())
+}
+
+/// What a user has written with success, in order: verb and object.
+fn written_by(world: &World, user: &str) -> anyhow::Result<Vec<String>> {
+    let log = std::fs::read_to_string(world.bed.audit())?;
+    let mut written = Vec::new();
+    for line in log.lines() {
+        // The last line may be on its way.
+        let Ok(event) = serde_json::from_str::<Value>(line) else {
+            continue;
+        };
+        let text = |pointer: &str| {
+            let value = event.pointer(pointer).and_then(Value::as_str);
+            value.unwrap_or_default().to_owned()
+        };
+        let code = event
+            .pointer("/responseStatus/code")
+            .and_then(Value::as_i64)
+            .unwrap_or(0);
+        let verb = text("/verb");
+        if text("/user/username").ends_with(&format!(":{user}"))
+            && ["create", "update", "patch", "delete"].contains(&&*verb)
+            && (200..300).contains(&code)
+            && !text("/objectRef/resource").starts_with("selfsubject")
+        {
+            let (resource, name) = (text("/objectRef/resource"), text("/objectRef/name"));
+            written.push(format!("{verb} {resource} {name}"));
+        }
+    }
+    Ok(written)
+}
+
+pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "paused";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range()]).await?;
+    let old_user = user(&world, "paused-old").await?;
+    let new_user = user(&world, "paused-new").await?;
+    let witness = Witness::start(&world.client());
+    let old = world
+        .start_operator_with("node1", &QUICK, &[("KUBECONFIG", &old_user)])
+        .await?;
+    leads(&world, "node1").await?;
+    let new = world
+        .start_operator_with("node2", &QUICK, &[("KUBECONFIG", &new_user)])
+        .await?;
+    // Paused amid the creation of sixty, half of which go again before it wakes up.
+    let creating = {
+        let world = Arc::clone(&world);
+        tokio::spawn(async move {
+            for n in 0..60 {
+                cluster(&world, ns, &format!("a{n}")).await?;
+            }
+            anyhow::Ok(())
+        })
+    };
+    world.lb_address(ns, "a5").await?;
+    old.stop()?;
+    creating.await??;
+    leads(&world, "node2").await?;
+    for n in 0..60 {
+        world.lb_address(ns, &format!("a{n}")).await?;
+    }
+    for n in 0..30 {
+        world.delete_lb(ns, &format!("a{n}")).await?;
+    }
+    serves(&world, ns, "b", 60).await?;
+    audited(&world, "node2", &[ns]).await?;
+    let before = written_by(&world, "paused-old")?;
+    old.cont()?;
+    let ended = old.wait(Duration::from_secs(20)).await?;
+    ensure!(ended.code().is_some_and(|code| code != 0), "{ended}");
+    let found = audited(&world, "node2", &[ns]).await?;
+    ensure!(found.bound == 90, "{found:?}");
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let after = written_by(&world, "paused-old")?;
+    let late = after.get(before.len()..).unwrap_or_default();
+    eprintln!(
+        "it wrote {} times before and {} times after it was paused: {late:?}; ended with {ended}",
+        before.len(),
+        late.len()
+    );
+    ensure!(!before.is_empty(), "the audit log does not tell who wrote");
+    ensure!(late.is_empty(), "it wrote after it was paused: {late:?}");
+    stop(&new).await
+}
+
+pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "samepod";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range()]).await?;
+    // A Lease that outlives the test.
+    let flags = ["--lease-duration=600s", "--lease-renew-deadline=400s"];
+    let env = [("POD_UID", "one-pod")];
+    let first = world.start_operator_with("node1", &flags, &env).await?;
+    leads(&world, "node1").await?;
+    serves(&world, ns, "a", 5).await?;
+    first.kill9()?;
+    let began = Instant::now();
+    let second = world.start_operator_with("node1", &flags, &env).await?;
+    leads(&world, "node1").await?;
+    eprintln!(
+        "started again in the same pod it led after {:.1?}",
+        began.elapsed()
+    );
+    serves(&world, ns, "b", 5).await?;
+    audited(&world, "node1", &[ns]).await?;
+    // Another pod waits.
+    let third = world
+        .start_operator_with("node2", &flags, &[("POD_UID", "another")])
+        .await?;
+    second.kill9()?;
+    ensure!(
+        !Figures::read(&world, "node2").await?.leads(),
+        "another pod leads"
+    );
+    third.kill9()?;
+    Ok(())
+}
+
+/// Writes the Lease as the Go operator does.
+async fn go_lease(world: &World, duration: i32) -> anyhow::Result<()> {
+    let api: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": keys::LEASE_NAME},
+        "spec": {
+            "holderIdentity": "harvester-node-0", "leaseDurationSeconds": duration, "leaseTransitions": 3,
+            "acquireTime": "2025-03-01T08:00:00.000000Z",
+            "renewTime": Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string(),
+        },
+    });
+    let params = PatchParams::apply("go").force();
+    api.patch(keys::LEASE_NAME, &params, &Patch::Apply(lease))
+        .await?;
+    Ok(())
+}
+
+pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "golease";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range()]).await?;
+    cluster(&world, ns, "a").await?;
+    let standing = 6;
+    go_lease(&world, standing).await?;
+    let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
+    // It lives: renewed each second for longer than our own Lease would stand.
+    let mut renewed = Instant::now();
+    for _ in 0..5 {
+        go_lease(&world, standing).await?;
+        renewed = Instant::now();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let figures = Figures::read(&world, "node1").await?;
+        ensure!(!figures.leads(), "two lead");
+    }
+    // It has died.
+    leads(&world, "node1").await?;
+    let took = renewed.elapsed();
+    eprintln!(
+        "a Go holder's Lease of {standing} s was taken over {took:.1?} after its last renewal"
+    );
+    ensure!(
+        took.as_secs_f64() >= f64::from(standing) - 0.1,
+        "taken over after {took:?}"
+    );
+    let lease: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let spec = lease.get(keys::LEASE_NAME).await?.spec.context("no spec")?;
+    ensure!(spec.lease_transitions == Some(4), "{spec:?}");
+    world.lb_address(ns, "a").await?;
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}

@@ -1,0 +1,320 @@
+//! Overlapping pools, stale copies, surplus, lost and unreadable records (IPA-4 to IPA-7, IPA-1).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use anyhow::{Context, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
+use harvester_lb_api::Phase;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::{audited, quiet};
+use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::world::allocated;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::stage::{cluster, forge, holds, pool, record, record_is, set, start, stop, uid};
+
+fn range(start: u8, end: u8) -> serde_json::Value {
+    json!({
+        "subnet": "10.72.0.0/24",
+        "rangeStart": format!("10.72.0.{start}"), "rangeEnd": format!("10.72.0.{end}"),
+    })
+}
+
+pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "overlap";
+    set(&world, ns).await?;
+    world
+        .pool("z-old", json!({"ranges": [range(10, 29)]}))
+        .await?;
+    // The API server's times have whole seconds; the older one is told by them.
+    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    world
+        .pool("a-young", json!({"ranges": [range(20, 39)]}))
+        .await?;
+    let operator = start(&world).await?;
+    // Twelve for the one, which has ten to itself, and eight for the other.
+    let pool_of = |n: usize| if n % 5 < 3 { "z-old" } else { "a-young" };
+    for n in 0..20 {
+        let spec = json!({"workloadType": "cluster", "ipPool": pool_of(n)});
+        world.lb(ns, &format!("l{n}"), spec).await?;
+    }
+    let mut given = BTreeSet::new();
+    for n in 0..20 {
+        given.insert(world.lb_address(ns, &format!("l{n}")).await?);
+    }
+    ensure!(given.len() == 20, "{given:?}");
+    world
+        .pool_until("a-young", "Overlaps", |pool| {
+            let conditions = pool.status.as_ref().and_then(|s| s.conditions.clone());
+            conditions.is_some_and(|c| {
+                c.iter().any(|c| {
+                    c.type_ == "Overlaps" && c.message.as_ref().is_some_and(|m| m.contains("z-old"))
+                })
+            })
+        })
+        .await?;
+    quiet(&world, "node1").await?;
+    for (name, low, high) in [("z-old", 10, 29), ("a-young", 20, 39)] {
+        let status = world.pools().get(name).await?.status;
+        let status = status.context("no status")?;
+        let taken = given
+            .iter()
+            .filter_map(|ip| ip.rsplit('.').next()?.parse::<i64>().ok())
+            .filter(|last| (low..=high).contains(last))
+            .count();
+        ensure!(
+            status.available == status.total - i64::try_from(taken)?,
+            "{name}: {} of {} are available, {taken} are taken",
+            status.available,
+            status.total
+        );
+    }
+    let found = audited(&world, "node1", &[]).await?;
+    ensure!(found.bound == 20, "{found:?}");
+    stop(&operator).await
+}
+
+pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "stale";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range(10, 250)]).await?;
+    let _announcer = Announcer::start(&world.client());
+    let witness = Witness::start(&world.client());
+    let operator = start(&world).await?;
+    let busy = Arc::new(AtomicBool::new(true));
+    let edits = Arc::new(AtomicUsize::new(0));
+    let mut editors = Vec::new();
+    for kind in ["lb", "service", "record", "slice"] {
+        let (world, busy, edits) = (Arc::clone(&world), Arc::clone(&busy), Arc::clone(&edits));
+        editors.push(tokio::spawn(async move {
+            let mut n = 0;
+            while busy.load(Ordering::Relaxed) {
+                n += 1;
+                let name = format!("l{}", n % 120);
+                let mark =
+                    json!({"metadata": {"annotations": {"example.com/edited": n.to_string()}}});
+                // Not there yet, or not a VM's: the next one.
+                let done = match kind {
+                    "lb" => world.merge(&world.lbs(ns), &name, mark).await.is_ok(),
+                    "service" => world.merge(&world.services(ns), &name, mark).await.is_ok(),
+                    "slice" => world.merge(&world.slices(ns), &name, mark).await.is_ok(),
+                    _ => {
+                        let ip = format!("10.72.0.{}", 10 + n % 120);
+                        world.merge(&world.records(), &ip, mark).await.is_ok()
+                    }
+                };
+                edits.fetch_add(usize::from(done), Ordering::Relaxed);
+            }
+        }));
+    }
+    // Each is edited right after it was made, when it is being written to.
+    let make = async |n: usize| {
+        let name = format!("l{n}");
+        let spec = if n % 4 == 0 {
+            json!({
+                "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+                "backendServerSelector": {"app": ["web"]},
+            })
+        } else {
+            json!({"workloadType": "cluster"})
+        };
+        world.lb(ns, &name, spec).await?;
+        for edit in 0..12 {
+            let mark = json!({"metadata": {"labels": {"edited": edit.to_string()}}});
+            world.merge(&world.lbs(ns), &name, mark).await?;
+        }
+        if n < 80 && n % 3 == 0 {
+            world.delete_lb(ns, &name).await?;
+        }
+        anyhow::Ok(())
+    };
+    stream::iter(0..120)
+        .map(make)
+        .buffer_unordered(12)
+        .try_collect::<Vec<()>>()
+        .await?;
+    for n in 80..120 {
+        world.lb_address(ns, &format!("l{n}")).await?;
+    }
+    busy.store(false, Ordering::Relaxed);
+    for editor in editors {
+        editor.await?;
+    }
+    let found = audited(&world, "node1", &[ns]).await?;
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let figures = Figures::read(&world, "node1").await?;
+    let conflicts = figures
+        .sum("harvester_lb_write_conflicts_total", |_| true)
+        .abs();
+    let refused = figures
+        .sum("harvester_lb_api_requests_total", |s| {
+            s.label("code") == "409"
+        })
+        .abs();
+    eprintln!(
+        "{} edits between, {refused} writes refused, {conflicts} decided anew, {} load balancers",
+        edits.load(Ordering::Relaxed),
+        found.load_balancers
+    );
+    ensure!(conflicts > 0.0, "there was no conflict");
+    stop(&operator).await
+}
+
+pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "several";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range(8, 99)]).await?;
+    let operator = start(&world).await?;
+    let a = cluster(&world, ns, "a").await?;
+    let ip = world.lb_address(ns, "a").await?;
+    // It has a status: that decides, although the other is lower or higher.
+    forge(&world, "10.72.0.99", ns, "Bound", (ns, "a", &uid(&a))).await?;
+    record_is(&world, "10.72.0.99", Phase::Released, "several/a").await?;
+    holds(&world, ns, "a", &ip).await?;
+    // Late, for one that is gone.
+    world.delete_lb(ns, "a").await?;
+    record_is(&world, &ip, Phase::Released, "several/a").await?;
+    forge(&world, "10.72.0.98", ns, "Bound", (ns, "a", &uid(&a))).await?;
+    record_is(&world, "10.72.0.98", Phase::Released, "several/a").await?;
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await?;
+
+    // It has no status: the lowest. As numbers, not as text.
+    let b = cluster(&world, ns, "b").await?;
+    let c = cluster(&world, ns, "c").await?;
+    for ip in ["10.72.0.60", "10.72.0.9", "10.72.0.50"] {
+        forge(&world, ip, ns, "Bound", (ns, "b", &uid(&b))).await?;
+    }
+    for ip in ["10.72.0.61", "10.72.0.51"] {
+        forge(&world, ip, ns, "Bound", (ns, "c", &uid(&c))).await?;
+    }
+    let named = json!({"status": {"allocatedAddress": {"ip": "10.72.0.61", "ipPool": ns}}});
+    world.merge(&world.lbs(ns), "c", named).await?;
+    let operator = start(&world).await?;
+    holds(&world, ns, "b", "10.72.0.9").await?;
+    holds(&world, ns, "c", "10.72.0.61").await?;
+    for (ip, owner) in [
+        ("10.72.0.60", "several/b"),
+        ("10.72.0.50", "several/b"),
+        ("10.72.0.51", "several/c"),
+    ] {
+        record_is(&world, ip, Phase::Released, owner).await?;
+    }
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}
+
+pub async fn ipa_7_records_that_somebody_deletes_or_alters(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "byhand";
+    set(&world, ns).await?;
+    // As many addresses as load balancers, and one that waits for any that comes free.
+    pool(&world, ns, &[range(10, 12)]).await?;
+    let witness = Witness::start(&world.client());
+    let operator = start(&world).await?;
+    let mut had = Vec::new();
+    for name in ["a", "b", "c"] {
+        cluster(&world, ns, name).await?;
+        had.push(world.lb_address(ns, name).await?);
+    }
+    cluster(&world, ns, "waits").await?;
+    world.lb_reason(ns, "waits", "NoAvailableIP").await?;
+    for ip in &had {
+        world.records().delete(ip, &DeleteParams::default()).await?;
+    }
+    for (name, ip) in ["a", "b", "c"].iter().zip(&had) {
+        holds(&world, ns, name, ip).await?;
+    }
+    // Unreadable: nobody gets it, and it is its owner's again when that is put right, or deleted.
+    let broken = json!({"spec": {"address": "broken"}});
+    for (name, ip) in ["a", "b"].iter().zip(&had) {
+        world.merge(&world.records(), ip, broken.clone()).await?;
+        quiet(&world, "node1").await?;
+        let status = allocated(&world.lbs(ns).get(name).await?);
+        ensure!(status.as_ref() == Some(ip), "{name} is at {status:?}");
+    }
+    let repaired = json!({"spec": {"address": had[0]}});
+    world.merge(&world.records(), &had[0], repaired).await?;
+    world
+        .records()
+        .delete(&had[1], &DeleteParams::default())
+        .await?;
+    for (name, ip) in ["a", "b", "c"].iter().zip(&had) {
+        holds(&world, ns, name, ip).await?;
+    }
+    world.lb_reason(ns, "waits", "NoAvailableIP").await?;
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    // Nobody waits: what is released by hand is taken again by the one that uses it.
+    world.delete_lb(ns, "waits").await?;
+    let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
+    for (name, ip) in ["a", "b", "c"].iter().zip(&had) {
+        world.merge(&world.records(), ip, released.clone()).await?;
+        holds(&world, ns, name, ip).await?;
+    }
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}
+
+pub async fn ipa_7_released_by_hand_while_another_waits(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "snatch";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range(10, 10)]).await?;
+    let operator = start(&world).await?;
+    cluster(&world, ns, "a").await?;
+    let ip = world.lb_address(ns, "a").await?;
+    cluster(&world, ns, "waits").await?;
+    world.lb_reason(ns, "waits", "NoAvailableIP").await?;
+    // The contract leaves open who gets it; one of them has it, and the other has none.
+    let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
+    world.merge(&world.records(), &ip, released).await?;
+    quiet(&world, "node1").await?;
+    let owner = record(&world, &ip).await?.context("no record")?.spec.owner;
+    holds(&world, ns, &owner.name, &ip).await?;
+    let other = if owner.name == "a" { "waits" } else { "a" };
+    let lb = world.lb_reason(ns, other, "NoAvailableIP").await?;
+    ensure!(
+        allocated(&lb).is_none(),
+        "{other} is at {:?}",
+        allocated(&lb)
+    );
+    stop(&operator).await
+}
+
+pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "blocked";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range(10, 12)]).await?;
+    // One speaks of another address, one of none; both were there before the start, one comes later.
+    forge(&world, "10.72.0.10", ns, "Bound", (ns, "x", "x")).await?;
+    let other = json!({"spec": {"address": "10.72.0.11"}});
+    world.merge(&world.records(), "10.72.0.10", other).await?;
+    let operator = start(&world).await?;
+    forge(&world, "10.72.0.12", ns, "Released", (ns, "x", "x")).await?;
+    let none = json!({"spec": {"address": "none"}});
+    world.merge(&world.records(), "10.72.0.12", none).await?;
+    cluster(&world, ns, "a").await?;
+    holds(&world, ns, "a", "10.72.0.11").await?;
+    cluster(&world, ns, "b").await?;
+    cluster(&world, ns, "c").await?;
+    for name in ["b", "c"] {
+        world.lb_reason(ns, name, "NoAvailableIP").await?;
+    }
+    for ip in ["10.72.0.12", "10.72.0.10"] {
+        world.records().delete(ip, &DeleteParams::default()).await?;
+    }
+    for name in ["b", "c"] {
+        world.lb_address(ns, name).await?;
+    }
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}

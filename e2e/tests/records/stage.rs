@@ -1,0 +1,136 @@
+//! Words that the tests share: operators that come and go, records, what is stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_testkit::{Process, eventually};
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+/// A Lease that runs out soon.
+pub const QUICK: [&str; 3] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+];
+
+/// A clean table and a namespace.
+pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
+    wipe(world).await?;
+    world.namespace(ns).await
+}
+
+/// Starts an operator on the first node and waits until it leads. The pod's uid spares it the wait for the Lease of
+/// one that was killed.
+pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
+    let operator = world
+        .start_operator_with("node1", &[], &[("POD_UID", "records")])
+        .await?;
+    leads(world, "node1").await?;
+    Ok(operator)
+}
+
+/// Waits until the operator on a node leads.
+pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
+    eventually(&format!("{node} leads"), SOON, || async {
+        Ok(Figures::read(world, node).await?.leads().then_some(()))
+    })
+    .await
+}
+
+/// Asks an operator to end and waits for that.
+pub async fn stop(operator: &Process) -> anyhow::Result<()> {
+    operator.term()?;
+    let status = operator.wait(Duration::from_secs(20)).await?;
+    ensure!(status.success(), "{status}: {}", operator.tail());
+    Ok(())
+}
+
+/// A record as it is stored.
+pub async fn record(world: &World, ip: &str) -> anyhow::Result<Option<IPAllocation>> {
+    Ok(world.records().get_opt(ip).await?)
+}
+
+/// Waits until the record of an address is of this phase and owner.
+pub async fn record_is(
+    world: &World,
+    ip: &str,
+    phase: Phase,
+    owner: &str,
+) -> anyhow::Result<IPAllocation> {
+    eventually(&format!("record {ip} {phase:?} {owner}"), SOON, || async {
+        let found = record(world, ip).await?.context("there is none")?;
+        let o = &found.spec.owner;
+        let is = format!("{}/{}", o.namespace, o.name);
+        ensure!(
+            found.spec.phase == phase && is == owner,
+            "it is {:?} of {is}",
+            found.spec.phase
+        );
+        Ok(Some(found))
+    })
+    .await
+}
+
+/// Waits until a load balancer has this address and the record for it, with its uid.
+pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Result<()> {
+    let what = format!("{ns}/{name} holds {ip}");
+    eventually(&what, SOON, || async {
+        let lb = world.lbs(ns).get(name).await?;
+        let given = allocated(&lb);
+        ensure!(given.as_deref() == Some(ip), "its status says {given:?}");
+        let record = record(world, ip).await?.context("there is no record")?;
+        let owner = &record.spec.owner;
+        ensure!(
+            record.spec.phase == Phase::Bound && Some(&owner.uid) == lb.metadata.uid.as_ref(),
+            "the record says {:?} of {owner:?}",
+            record.spec.phase
+        );
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// Makes a load balancer of cluster type.
+pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+    world.lb(ns, name, json!({"workloadType": "cluster"})).await
+}
+
+/// Makes a record by hand.
+pub async fn forge(
+    world: &World,
+    ip: &str,
+    pool: &str,
+    phase: &str,
+    owner: (&str, &str, &str),
+) -> anyhow::Result<()> {
+    let (namespace, name, uid) = owner;
+    let record: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": ip},
+        "spec": {
+            "address": ip, "pool": pool, "phase": phase,
+            "owner": {"namespace": namespace, "name": name, "uid": uid},
+        },
+    }))?;
+    world
+        .records()
+        .create(&PostParams::default(), &record)
+        .await?;
+    Ok(())
+}
+
+/// A pool for one namespace, named as that is.
+pub async fn pool(world: &World, ns: &str, ranges: &[Value]) -> anyhow::Result<()> {
+    world.pool_for(ns, ns, ranges).await
+}
+
+/// The uid of an object.
+pub fn uid(lb: &LoadBalancer) -> String {
+    lb.metadata.uid.clone().unwrap_or_default()
+}

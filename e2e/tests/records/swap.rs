@@ -1,0 +1,305 @@
+//! The swap from the Go operator, with everything in place (IPA-1, IPA-2, OPS-2).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{Phase, keys, projection};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::quiet::{audited, quiet};
+use harvester_lb_e2e::world::{allocated, condition};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::go::{self, pool_status};
+use crate::stage::{cluster, forge, holds, record, record_is, set, start, stop, uid};
+
+/// All objects of a kind in a namespace by name, without what every write changes.
+async fn stored<K>(api: &Api<K>) -> anyhow::Result<BTreeMap<String, Value>>
+where
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let all = api.list(&ListParams::default()).await?;
+    let mut stored = BTreeMap::new();
+    for object in all {
+        let mut object = serde_json::to_value(&object)?;
+        for field in ["managedFields", "resourceVersion", "generation"] {
+            object["metadata"][field].take();
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        stored.insert(name.to_owned(), object);
+    }
+    Ok(stored)
+}
+
+/// What ours adds to a slice: who manages it, and the kind of what an endpoint stands for.
+fn slice_with_additions(slice: &mut Value) {
+    slice["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] =
+        json!("harvester-load-balancer");
+    for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+        if endpoint["targetRef"]["uid"] != json!(keys::DUMMY_ENDPOINT_UID) {
+            endpoint["targetRef"]["kind"] = json!("VirtualMachineInstance");
+        }
+    }
+}
+
+/// A load balancer without what ours takes away (finalizers) or adds (reasons and times of conditions).
+fn lb_without_additions(lb: &mut Value) {
+    lb["metadata"]["finalizers"].take();
+    for condition in lb["status"]["conditions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+    {
+        for field in ["reason", "lastTransitionTime", "lastUpdateTime"] {
+            condition[field].take();
+        }
+    }
+}
+
+pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "swap";
+    set(&world, ns).await?;
+    let status = pool_status(
+        &[
+            ("10.70.0.10", "swap/web"),
+            ("10.70.0.11", "swap/c1"),
+            ("10.70.0.12", "swap/c2"),
+            ("10.70.0.13", "swap/dead"),
+            ("10.70.0.14", "nonsense"),
+            ("not-an-address", "swap/c9"),
+            ("10.70.0.15", "swap/idle"),
+        ],
+        &[
+            ("10.70.0.20", "swap/back"),
+            ("10.70.0.21", "elsewhere/old"),
+            ("10.70.0.11", "swap/before-c1"),
+            ("10.99.0.1", "swap/out-of-range"),
+            ("::bad::", "swap/c8"),
+        ],
+        "10.70.0.15",
+    );
+    go::pool(&world, ns, "10.70.0.0/24", status).await?;
+    let backends = [("vm1", "10.82.0.1", true), ("vm2", "10.82.0.2", false)];
+    go::vm(&world, ns, "web", "10.70.0.10", &backends).await?;
+    let sick = [("vm3", "10.82.0.3", false)];
+    go::vm(&world, ns, "idle", "10.70.0.15", &sick).await?;
+    let vmi = json!({"metadata": {"finalizers": [go::VMI_FINALIZER, "kubevirt.io/virtualMachineControllerFinalize"]}});
+    world.merge(&world.vmis(ns), "vm1", vmi).await?;
+    go::cluster(&world, ns, "c1", Some("10.70.0.11")).await?;
+    // The Go operator died between its two writes: the map has the address, the status has not.
+    go::cluster(&world, ns, "c2", None).await?;
+    let (services, mut slices, mut lbs) = (
+        stored(&world.services(ns)).await?,
+        stored(&world.slices(ns)).await?,
+        stored(&world.lbs(ns)).await?,
+    );
+
+    let operator = start(&world).await?;
+    for (name, ip) in [
+        ("web", ".10"),
+        ("c1", ".11"),
+        ("c2", ".12"),
+        ("idle", ".15"),
+    ] {
+        holds(&world, ns, name, &format!("10.70.0{ip}")).await?;
+    }
+    record_is(&world, "10.70.0.13", Phase::Released, "swap/dead").await?;
+    record_is(&world, "10.70.0.20", Phase::Released, "swap/back").await?;
+    record_is(&world, "10.70.0.21", Phase::Released, "elsewhere/old").await?;
+    for garbage in ["10.70.0.14", "10.99.0.1"] {
+        ensure!(
+            record(&world, garbage).await?.is_none(),
+            "{garbage} is recorded"
+        );
+    }
+    audited(&world, "node1", &[ns]).await?;
+
+    // OPS-2: nothing else has changed.
+    ensure!(
+        services == stored(&world.services(ns)).await?,
+        "{services:#?}"
+    );
+    slices.values_mut().for_each(slice_with_additions);
+    let now = stored(&world.slices(ns)).await?;
+    ensure!(slices == now, "{slices:#?}\n{now:#?}");
+    let mut now = stored(&world.lbs(ns)).await?;
+    for (name, lb) in &now {
+        ensure!(
+            lb["metadata"]["finalizers"].is_null(),
+            "{name} has finalizers"
+        );
+    }
+    now.values_mut().for_each(lb_without_additions);
+    lbs.values_mut().for_each(lb_without_additions);
+    // This one has been given what it lacked.
+    let (_, c2) = (lbs.remove("c2"), now.remove("c2"));
+    let c2 = c2.context("c2 is gone")?;
+    ensure!(c2["status"]["address"] == json!("10.70.0.12"), "{c2}");
+    for (name, lb) in &lbs {
+        let now = &now[name];
+        // All its backends were unhealthy already, which the Go operator said in a way of its own.
+        if name == "idle" {
+            ensure!(lb["spec"] == now["spec"], "{lb:#} {now:#}");
+            continue;
+        }
+        ensure!(lb == now, "{lb:#} {now:#}");
+    }
+    let vmi = world.vmis(ns).get("vm1").await?;
+    let kept = ["kubevirt.io/virtualMachineControllerFinalize"];
+    ensure!(vmi.finalizers() == kept, "{:?}", vmi.finalizers());
+    let pool = world.pools().get(ns).await?;
+    ensure!(pool.finalizers().is_empty(), "{:?}", pool.finalizers());
+
+    // Round robin goes on after the last address, past what is held; who was there before gets its own again.
+    cluster(&world, ns, "back").await?;
+    holds(&world, ns, "back", "10.70.0.20").await?;
+    cluster(&world, ns, "new").await?;
+    holds(&world, ns, "new", "10.70.0.21").await?;
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}
+
+pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "doubled";
+    set(&world, ns).await?;
+    // The names are such that the order of names never is the right order.
+    let status = pool_status(
+        &[
+            ("10.70.0.10", "doubled/b-in-map"),
+            ("10.70.0.31", "doubled/status-wins"),
+            ("10.70.0.40", "doubled/elsewhere"),
+            ("10.70.0.50", "doubled/z-only-in-map"),
+            ("10.70.0.60", "doubled/w2"),
+        ],
+        &[],
+        "10.70.0.100",
+    );
+    go::pool(&world, ns, "10.70.0.0/24", status).await?;
+    go::cluster(&world, ns, "z-older", Some("10.70.0.20")).await?;
+    let older = go::cluster(&world, ns, "y-older", Some("10.70.0.10")).await?;
+    // The API server's times have whole seconds.
+    harvester_lb_testkit::eventually(
+        "a second later",
+        std::time::Duration::from_secs(5),
+        || async {
+            let name = format!("m{}", fastrand::u64(..));
+            let marker = cluster(&world, ns, &name).await?;
+            world.delete_lb(ns, &name).await?;
+            let later = marker.metadata.creation_timestamp > older.metadata.creation_timestamp;
+            Ok(later.then_some(()))
+        },
+    )
+    .await?;
+    go::cluster(&world, ns, "a-younger", Some("10.70.0.20")).await?;
+    go::cluster(&world, ns, "b-in-map", Some("10.70.0.10")).await?;
+    go::cluster(&world, ns, "status-wins", Some("10.70.0.30")).await?;
+    go::cluster(&world, ns, "names-it", Some("10.70.0.40")).await?;
+    go::cluster(&world, ns, "elsewhere", Some("10.70.0.41")).await?;
+    go::cluster(&world, ns, "a-names-it", Some("10.70.0.50")).await?;
+    go::cluster(&world, ns, "z-only-in-map", None).await?;
+    let recorded = go::cluster(&world, ns, "z-recorded", Some("10.70.0.70")).await?;
+    go::cluster(&world, ns, "a-unrecorded", Some("10.70.0.70")).await?;
+    forge(
+        &world,
+        "10.70.0.70",
+        ns,
+        "Bound",
+        (ns, "z-recorded", &uid(&recorded)),
+    )
+    .await?;
+    let backend = [("vm1", "10.82.0.1", true)];
+    go::vm(&world, ns, "w1", "10.70.0.60", &backend).await?;
+    go::vm(
+        &world,
+        ns,
+        "w2",
+        "10.70.0.60",
+        &[("vm2", "10.82.0.2", true)],
+    )
+    .await?;
+
+    let operator = start(&world).await?;
+    for (name, ip) in [
+        ("b-in-map", "10.70.0.10"),
+        ("z-older", "10.70.0.20"),
+        ("status-wins", "10.70.0.30"),
+        ("names-it", "10.70.0.40"),
+        ("elsewhere", "10.70.0.41"),
+        ("z-only-in-map", "10.70.0.50"),
+        ("w2", "10.70.0.60"),
+        ("z-recorded", "10.70.0.70"),
+    ] {
+        holds(&world, ns, name, ip).await?;
+    }
+    record_is(&world, "10.70.0.31", Phase::Released, "doubled/status-wins").await?;
+    for (name, lost) in [
+        ("y-older", "10.70.0.10"),
+        ("a-younger", "10.70.0.20"),
+        ("a-names-it", "10.70.0.50"),
+        ("w1", "10.70.0.60"),
+        ("a-unrecorded", "10.70.0.70"),
+    ] {
+        let lb = world
+            .lb_until(ns, name, "another address", |lb| {
+                allocated(lb).is_some_and(|ip| ip != lost) && condition(lb, "AddressLost").is_some()
+            })
+            .await?;
+        let text = condition(&lb, "AddressLost").unwrap_or_default();
+        ensure!(text.contains(lost), "{name}: {text}");
+        world.event(ns, "LoadBalancer", name, lost).await?;
+    }
+    let service = world.services(ns).get("w1").await?;
+    let lb = world.lbs(ns).get("w1").await?;
+    let shown = service.spec.and_then(|s| s.load_balancer_ip);
+    ensure!(shown == allocated(&lb), "the Service shows {shown:?}");
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await
+}
+
+pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "maps";
+    set(&world, ns).await?;
+    // The same maps, once with the hash that says they are ours, once with another.
+    let entries = [("10.70.0.10", "maps/a")];
+    let digest = projection::digest(Some(&go::map(&entries)), None);
+    let status = pool_status(&entries, &[], "10.70.0.10");
+    go::pool(&world, ns, "10.70.0.0/24", status).await?;
+    let ours = json!({"metadata": {"annotations": {keys::ANNOTATION_PROJECTION: digest}}});
+    world.merge(&world.pools(), ns, ours).await?;
+    go::cluster(&world, ns, "a", None).await?;
+    let operator = start(&world).await?;
+    // Nothing was imported; the search goes on after the last address.
+    holds(&world, ns, "a", "10.70.0.11").await?;
+    ensure!(record(&world, "10.70.0.10").await?.is_none(), "it was read");
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await?;
+
+    // Somebody else writes them, and leaves the hash as it was.
+    go::cluster(&world, ns, "b", None).await?;
+    let theirs = json!({"status": {
+        "allocated": {"10.70.0.11": "maps/a", "10.70.0.77": "maps/b"},
+        "allocatedHistory": {"10.70.0.78": "maps/c"}, "lastAllocated": "10.70.0.77", "available": 251,
+    }});
+    world.merge(&world.pools(), ns, theirs).await?;
+    let operator = start(&world).await?;
+    holds(&world, ns, "a", "10.70.0.11").await?;
+    holds(&world, ns, "b", "10.70.0.77").await?;
+    record_is(&world, "10.70.0.78", Phase::Released, "maps/c").await?;
+    audited(&world, "node1", &[ns]).await?;
+    stop(&operator).await?;
+
+    // Our own, untouched: nothing changes.
+    let before = world.pools().get(ns).await?;
+    let operator = start(&world).await?;
+    quiet(&world, "node1").await?;
+    let after = world.pools().get(ns).await?;
+    ensure!(
+        before.resource_version() == after.resource_version(),
+        "{after:?}"
+    );
+    stop(&operator).await
+}
