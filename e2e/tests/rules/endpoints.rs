@@ -74,7 +74,11 @@ async fn eps_1_ready_values_are_kept(world: Arc<World>) -> anyhow::Result<()> {
     let slice = world.ready_endpoints(ns, "web", &[DUMMY]).await?;
     assert_eq!(endpoints(&slice, false), ["10.135.0.9", "10.135.0.2"]);
     let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
-    assert!(ready(&lb).unwrap().2.contains("all 2 backends"));
+    let (_, _, message) = ready(&lb).unwrap();
+    assert!(
+        message.contains(" 2 backends") && message.contains("port 8080"),
+        "{message}"
+    );
     Ok(())
 }
 

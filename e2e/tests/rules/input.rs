@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{allocated, ready};
+use harvester_lb_e2e::world::{SOON, allocated, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::pools::said;
@@ -207,11 +208,13 @@ async fn input_ten_thousand_ranges(world: Arc<World>) -> anyhow::Result<()> {
     world
         .merge(&world.pools(), pool, json!({"spec": {"ranges": wrong}}))
         .await?;
-    let pool_now = world
-        .pool_until(pool, "refused", |p| {
-            said(p, "Ready").is_some_and(|(s, ..)| s == "False")
-        })
-        .await?;
+    // A slow write of the status is followed by a long pause (POOL-3).
+    let pool_now = eventually("the ranges are refused", 3 * SOON, || async {
+        let pool = world.pools().get(pool).await?;
+        let refused = said(&pool, "Ready").is_some_and(|(s, ..)| s == "False");
+        Ok(refused.then_some(pool))
+    })
+    .await?;
     let (_, _, message) = said(&pool_now, "Ready").unwrap();
     assert!(
         message.contains("spec.ranges[9999].subnet \"12.0.0.0.0/32\""),
@@ -322,7 +325,7 @@ async fn input_long_names(world: Arc<World>) -> anyhow::Result<()> {
     world.lb(&ns, "third", cluster(&odd)).await?;
     let lb = world.lb_reason(&ns, "third", "PoolNotFound").await?;
     assert!(ready(&lb).unwrap().2.len() <= 1024);
-    world.remove(&ns, &name, "10.74.0.2").await?;
+    world.delete_lb(&ns, &name).await?;
     assert_eq!(world.lb_address(&ns, "second").await?, "10.74.0.2");
     Ok(())
 }

@@ -57,7 +57,7 @@ async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Resu
     says("BackendsWithoutIP", &["none of the 1 ", "guest agent"]).await?;
     let address = json!({"status": {"interfaces": [{"name": "n", "ipAddress": "10.161.0.1"}]}});
     world.merge(&world.vmis(ns), "v", address).await?;
-    says("BackendsUnhealthy", &["all 1 backends", "port 8080"]).await?;
+    says("BackendsUnhealthy", &[" 1 backends", "port 8080"]).await?;
     world
         .merge(
             &world.lbs(ns),

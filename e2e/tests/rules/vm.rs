@@ -185,7 +185,14 @@ async fn section_8_3_the_example(world: Arc<World>) -> anyhow::Result<()> {
             },
         })
     );
-    let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
+    let lb = world
+        .lb_until(ns, "web", "all backends fail", |lb| {
+            ready(lb).is_some_and(|(_, reason, message)| {
+                reason == "BackendsUnhealthy"
+                    && message == "none of 2 backends passes the health check on port 8080"
+            })
+        })
+        .await?;
     let status = lb.status.unwrap();
     assert_eq!(
         status.backend_servers,
