@@ -94,6 +94,28 @@ impl<V> Store<V> {
             .collect()
     }
 
+    /// Calls `f` for each object of a namespace, by name, without a copy of the list.
+    pub fn visit_namespace(&self, namespace: &str, mut f: impl FnMut(&Key, &V)) {
+        let inner = self.inner.read();
+        for (key, entry) in inner
+            .entries
+            .range((Bound::Included(Key::new(namespace, "")), Bound::Unbounded))
+            .take_while(|(key, _)| &*key.namespace == namespace)
+        {
+            f(key, &entry.value);
+        }
+    }
+
+    /// The version of the copy of that name; the least there is, if there is none.
+    pub fn version(&self, key: &Key) -> Version {
+        self.inner
+            .read()
+            .entries
+            .get(key)
+            .map(|e| e.version)
+            .unwrap_or_default()
+    }
+
     /// Whether any object of a namespace is so.
     pub fn any_in_namespace(&self, namespace: &str, is_so: impl Fn(&V) -> bool) -> bool {
         let inner = self.inner.read();

@@ -298,6 +298,13 @@ impl Ledger {
         self.drop_holds(id, |_, _| true);
     }
 
+    /// The load balancer cannot be served as it is, and does not ask until it is altered: it gives up
+    /// its place in the queue, so that nobody waits behind it. What it holds or claims stays its own.
+    pub fn dequeue(&mut self, id: &OwnerId) {
+        self.leave_queue(id);
+        self.stuck.remove(id);
+    }
+
     /// The record of a reserved address could not be written and will not be tried again. (After
     /// a conflict or an unknown outcome nothing needs to be abandoned: observe what is stored, and
     /// decide again.)

@@ -4,8 +4,8 @@
 //! by the API server, reads what is there, and asks the ledger again (ALC-8).
 
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
-use harvester_lb_controller_kit::Version;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{Decision, Grant, Lost, Record, RecordSpec, Request, addr};
 use kube::api::ObjectMeta;
 use serde_json::json;
@@ -99,7 +99,7 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
 
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
 /// what is there instead.
-async fn write(
+pub async fn write(
     hub: &Hub,
     spec: &RecordSpec,
     over: Option<harvester_lb_ipam::Version>,
@@ -130,7 +130,7 @@ async fn write(
         }
         Err(WriteError::AlreadyExists(_) | WriteError::Conflict(_) | WriteError::NotFound(_)) => {
             debug!(record = name, "somebody else was faster");
-            refresh(hub, &name, over.map_or(Version(u64::MAX), |v| Version(v.0))).await?;
+            refresh(hub, &name).await?;
             Ok(false)
         }
         Err(other) => Err(other),
@@ -150,8 +150,9 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
     }})
 }
 
-/// Reads a record live and tells the ledger.
-pub async fn refresh(hub: &Hub, name: &str, known: Version) -> Result<(), WriteError> {
+/// Reads a record live and tells the ledger. What was known before the read is what its answer can refute.
+pub async fn refresh(hub: &Hub, name: &str) -> Result<(), WriteError> {
+    let known = hub.stores.allocations.version(&Key::new("", name));
     let object = hub.writer.get(&hub.allocation_api(), name).await;
     hub.learn_allocation(name, object?, known);
     Ok(())
@@ -180,7 +181,7 @@ pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
             hub.learn_allocation(&name, None, Version(version));
             Ok(())
         }
-        Err(WriteError::Conflict(_)) => refresh(hub, &name, Version(version)).await,
+        Err(WriteError::Conflict(_)) => refresh(hub, &name).await,
         Err(other) => Err(other),
     }
 }

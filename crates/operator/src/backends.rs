@@ -26,15 +26,24 @@ impl Selector {
         }
     }
 
-    /// Whether labels match. An empty selector matches nothing (BE-1).
+    /// Whether labels match (BE-1).
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
-        !self.0.is_empty()
-            && self.0.iter().all(|(key, values)| {
-                labels
-                    .get(key)
-                    .is_some_and(|label| values.iter().any(|value| value == label))
-            })
+        matches(&self.0, labels)
     }
+}
+
+/// Whether labels have every key of a selector, with one of its values. An empty selector matches nothing, and a key
+/// without values nothing either (BE-1).
+pub fn matches(
+    selector: &BTreeMap<String, Vec<String>>,
+    labels: &BTreeMap<String, String>,
+) -> bool {
+    !selector.is_empty()
+        && selector.iter().all(|(key, values)| {
+            labels
+                .get(key)
+                .is_some_and(|label| values.iter().any(|value| value == label))
+        })
 }
 
 /// A virtual machine behind a load balancer.
@@ -59,26 +68,24 @@ pub struct Found {
     pub left_out: usize,
 }
 
-/// Chooses among the virtual machines of a namespace, which come in the order of their names.
-pub fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
-    let mut found = Found::default();
-    for (key, vmi) in vmis {
+impl Found {
+    /// Takes a virtual machine into account. They come in the order of their names.
+    pub fn look_at(&mut self, selector: &Selector, key: &Key, vmi: &Vmi) {
         if vmi.deleting || !selector.matches(&vmi.labels) {
-            continue;
+            return;
         }
-        found.matched += 1;
-        let Some(address) = vmi.address else { continue };
-        if found.backends.len() == MAX_BACKENDS {
-            found.left_out += 1;
-            continue;
+        self.matched += 1;
+        let Some(address) = vmi.address else { return };
+        if self.backends.len() == MAX_BACKENDS {
+            self.left_out += 1;
+            return;
         }
-        found.backends.push(Backend {
+        self.backends.push(Backend {
             name: Arc::clone(&key.name),
             uid: vmi.uid.clone(),
             address,
         });
     }
-    found
 }
 
 /// The address of a virtual machine as a backend (BE-2): the first usable IPv4 address, looked for at the interfaces

@@ -155,6 +155,7 @@ async fn ensure_slice(
                 Ok(true)
             }
             Err(WriteError::AlreadyExists(_)) => {
+                let known = hub.stores.slices.version(key);
                 let mut object = hub.writer.get(&api, &key.name).await?;
                 if let Some(found) = &object {
                     if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
@@ -169,7 +170,7 @@ async fn ensure_slice(
                         object = Some(hub.writer.patch(&api, &key.name, version, label).await?);
                     }
                 }
-                hub.learn_slice(key, object, Version(u64::MAX));
+                hub.learn_slice(key, object, known);
                 Err(WriteError::Conflict(format!(
                     "EndpointSlice {key} has just appeared"
                 )))
@@ -232,8 +233,8 @@ async fn ensure_service(
             Ok(Some(hub.stores.services.get(key).unwrap_or(written)))
         }
         Err(error) if is_stale(&error) => {
+            let known = hub.stores.services.version(key);
             let object = hub.writer.get(&api, &key.name).await?;
-            let known = present.map_or(Version(u64::MAX), |p| Version::of(&p.metadata));
             let ours = object
                 .as_ref()
                 .is_none_or(|o| build::ownership(&o.metadata, &key.name) == Ownership::Ours);

@@ -52,7 +52,8 @@ pub fn lb_applied(hub: &Hub, lb: &LoadBalancer) {
         && let Some(cluster) = guest_cluster(lb)
     {
         let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
-        let marked = objects::annotation(&lb.metadata, keys::ANNOTATION_GUEST_REMOVED).is_some();
+        let marked =
+            objects::annotation(&lb.metadata, keys::ANNOTATION_GUEST_REMOVED) == Some("true");
         // Looking at the nodes of a namespace is not free: only where there is a reason.
         if marked
             || hub

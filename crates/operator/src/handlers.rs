@@ -3,8 +3,6 @@
 //! Only a leader has work: on a standby the handlers find no leader's knowledge and leave the queues alone. What
 //! happened before leadership is read from the stores when it begins ([`crate::start`]).
 
-use std::sync::Arc;
-
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::watch::Change;
@@ -13,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
 
-use crate::backends::Selector;
+use crate::backends;
 use crate::guests;
 use crate::hub::Hub;
 use crate::lead::Departed;
@@ -40,7 +38,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
         hub.prober.remove_group(&key.to_string());
         hub.lb_failures.forget(key);
     }
-    if let Change::Applied { new, .. } = change
+    if let Change::Applied { old: None, new } = change
         && let Lb::Valid(lb) = &**new
     {
         guests::lb_applied(hub, lb);
@@ -61,22 +59,18 @@ fn departed(old: &Lb, certain: bool) -> Departed {
 
 /// A pool was made, altered or deleted.
 pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
-    hub.lead(|lead| match change {
-        Change::Applied { new, .. } => lead.set_pool(key, new),
-        Change::Deleted { .. } => lead.remove_pool(&key.name),
-    });
+    let same_spec =
+        matches!(change, Change::Applied { old: Some(old), new } if old.spec == new.spec);
+    if hub.tell_pool(key, !same_spec).is_none() {
+        return;
+    }
     if let Change::Deleted { .. } = change {
         let name = PoolName::from(&*key.name);
         hub.pool_failures.forget(&name);
         hub.pacer.forget(&name);
     }
     // A condition AddressOutOfPool of a load balancer comes and goes with the pool's ranges (IPA-7).
-    if let Change::Applied {
-        old: Some(old),
-        new,
-    } = change
-        && old.spec == new.spec
-    {
+    if same_spec {
         return;
     }
     let mut holders = Vec::new();
@@ -111,7 +105,7 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
                     owners.push(objects::key(&record.spec.owner.id));
                     record.version
                 }
-                Allocation::Unreadable(_) => harvester_lb_ipam::Version(u64::MAX),
+                Allocation::Unreadable { version, .. } => harvester_lb_ipam::Version(version.0),
             };
             lead.forget(&key.name, version);
         }
@@ -120,7 +114,7 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
         return;
     }
     if let Change::Applied { new, .. } = change
-        && let Allocation::Unreadable(why) = &**new
+        && let Allocation::Unreadable { why, .. } = &**new
     {
         warn!(record = %key, why, "a record cannot be read; its address is given to nobody until it is repaired or deleted");
     }
@@ -130,12 +124,8 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
 }
 
 /// A Service was made, altered or deleted, by whomever.
-pub fn service_changed(hub: &Hub, key: &Key, change: &Change<Service>) {
-    let shown = match change {
-        Change::Applied { new, .. } => objects::shown_addresses(new),
-        Change::Deleted { .. } => Vec::new(),
-    };
-    hub.lead(|lead| lead.ledger.set_shown(&objects::id(key), &shown));
+pub fn service_changed(hub: &Hub, key: &Key, _: &Change<Service>) {
+    hub.tell_shown(key);
     queue_if_known(hub, key);
 }
 
@@ -173,18 +163,25 @@ pub fn vmi_changed(hub: &Hub, key: &Key, change: &Change<Vmi>) {
         }
         Change::Deleted { old, .. } => (Some(old), None),
     };
-    for (lb_key, lb) in hub.stores.lbs.in_namespace(&key.namespace) {
-        let Lb::Valid(lb) = &*lb else { continue };
-        if [old, new].into_iter().flatten().any(|vmi| selects(lb, vmi)) {
-            hub.queues.lbs.add(lb_key);
-        }
+    let mut selected = Vec::new();
+    hub.stores
+        .lbs
+        .visit_namespace(&key.namespace, |lb_key, lb| {
+            if let Lb::Valid(lb) = lb
+                && [old, new].into_iter().flatten().any(|vmi| selects(lb, vmi))
+            {
+                selected.push(lb_key.clone());
+            }
+        });
+    for lb in selected {
+        hub.queues.lbs.add(lb);
     }
 }
 
-fn selects(lb: &LoadBalancer, vmi: &Arc<Vmi>) -> bool {
+fn selects(lb: &LoadBalancer, vmi: &Vmi) -> bool {
+    let selector = lb.spec.backend_server_selector.as_ref();
     lb.spec.workload() == WorkloadType::Vm
-        && Selector::new(lb.spec.backend_server_selector.as_ref())
-            .is_ok_and(|selector| selector.matches(&vmi.labels))
+        && selector.is_some_and(|selector| backends::matches(selector, &vmi.labels))
 }
 
 /// A virtual machine was made, altered or deleted (GC-1, FIN-1).

@@ -264,22 +264,43 @@ impl Hub {
 
     /// Takes in the answer to our own write of a Service, or what a live read found.
     pub fn learn_service(&self, key: &Key, object: Option<Service>, known: Version) {
-        match object {
+        let news = match object {
             Some(object) => {
                 let version = Version::of(&object.metadata);
-                if let Some(object) = objects::service(Ok(object)) {
-                    let shown = objects::shown_addresses(&object);
-                    if self.stores.services.written(key, version, object).is_some() {
-                        self.lead(|lead| lead.ledger.set_shown(&objects::id(key), &shown));
-                    }
-                }
+                objects::service(Ok(object))
+                    .and_then(|object| self.stores.services.written(key, version, object))
+                    .is_some()
             }
-            None => {
-                if self.stores.services.forget(key, known).is_some() {
-                    self.lead(|lead| lead.ledger.set_shown(&objects::id(key), &[]));
-                }
-            }
+            None => self.stores.services.forget(key, known).is_some(),
+        };
+        if news {
+            self.tell_shown(key);
         }
+    }
+
+    /// Tells the ledger which addresses a Service shows. Read from the store under the leader's lock: whoever comes
+    /// last has the newest copy, in whatever order the copies came.
+    pub fn tell_shown(&self, key: &Key) {
+        self.lead(|lead| {
+            let service = self.stores.services.get(key);
+            let shown = service
+                .map(|s| objects::shown_addresses(&s))
+                .unwrap_or_default();
+            lead.ledger.set_shown(&objects::id(key), &shown);
+        });
+    }
+
+    /// Tells the ledger of a pool, as [`Hub::tell_shown`] does. `None` if this process does not lead.
+    pub fn tell_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
+        self.lead(|lead| match self.stores.pools.get(key) {
+            Some(pool) => {
+                lead.set_pool(key, &pool);
+                if spec_changed {
+                    lead.pools_changed();
+                }
+            }
+            None => lead.remove_pool(&key.name),
+        })
     }
 
     /// Takes in the answer to our own write of an EndpointSlice, or what a live read found.

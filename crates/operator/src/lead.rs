@@ -3,7 +3,7 @@
 //! It is made when leadership begins and lives behind one lock that is never held across a request. Changes to it come
 //! out as keys to be queued, which [`Hub::lead`](crate::hub::Hub::lead) collects, so that no wake-up is forgotten.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use harvester_lb_controller_kit::Key;
@@ -38,8 +38,11 @@ pub struct Lead {
     pools: BTreeSet<PoolName>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Pools that overlap another: what is taken from one changes what the other has (IPA-4).
-    crossing: BTreeSet<PoolName>,
+    /// Pools that overlap an older one, and that one: what is taken from one changes what the other has (IPA-4).
+    crossing: BTreeMap<PoolName, PoolName>,
+    /// Whether all that only the maps of pools knew has become records. Until then no pool's status is written: the maps
+    /// are the only proof (IPA-1).
+    pub imported: bool,
 }
 
 impl Lead {
@@ -52,16 +55,17 @@ impl Lead {
             removed_clusters: BTreeSet::new(),
             pools: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            crossing: BTreeSet::new(),
+            crossing: BTreeMap::new(),
+            imported: false,
         }
     }
 
-    /// A pool was made or changed.
+    /// A pool was made or changed. If its ranges may have, [`Lead::pools_changed`] is to follow, once for any number of
+    /// pools.
     pub fn set_pool(&mut self, key: &Key, pool: &Pool) {
         let name = PoolName::from(&*key.name);
         self.ledger.set_pool(pool_spec(&name, pool));
         self.pools.insert(name.clone());
-        self.pools_changed();
         self.dirty.insert(name);
     }
 
@@ -72,16 +76,16 @@ impl Lead {
         self.pools_changed();
     }
 
-    /// A change of one pool can begin or end an overlap with any other.
-    fn pools_changed(&mut self) {
-        let mut crossing = BTreeSet::new();
-        for name in &self.pools {
-            if let Some(older) = self.ledger.overlaps(name) {
-                crossing.extend([name.clone(), older]);
+    /// A change of one pool can begin or end an overlap with any other (IPA-4).
+    pub fn pools_changed(&mut self) {
+        let overlaps = |name: &PoolName| Some((name.clone(), self.ledger.overlaps(name)?));
+        let crossing: BTreeMap<PoolName, PoolName> =
+            self.pools.iter().filter_map(overlaps).collect();
+        for (name, older) in self.crossing.iter().chain(&crossing) {
+            if self.crossing.get(name) != crossing.get(name) {
+                self.dirty.extend([name.clone(), older.clone()]);
             }
         }
-        self.dirty
-            .extend(crossing.symmetric_difference(&self.crossing).cloned());
         self.crossing = crossing;
     }
 
@@ -107,7 +111,7 @@ impl Lead {
                 self.ledger.unblock_name(name);
                 self.observe(record.clone());
             }
-            Allocation::Unreadable(_) => {
+            Allocation::Unreadable { .. } => {
                 self.ledger.block_name(name);
             }
         }
@@ -120,13 +124,6 @@ impl Lead {
             return;
         };
         let before = self.ledger.record(addr);
-        // Which copy was deleted may not be known: then it is the one that is. A version above all that are to come
-        // would hide every later record of the address.
-        let version = match &before {
-            Some(before) if version.0 == u64::MAX => before.version,
-            None if version.0 == u64::MAX => return,
-            _ => version,
-        };
         if let Some(before) = before {
             self.dirty.insert(before.spec.pool);
         }
@@ -135,7 +132,9 @@ impl Lead {
     }
 
     fn touch_crossing(&mut self) {
-        self.dirty.extend(self.crossing.iter().cloned());
+        for (name, older) in &self.crossing {
+            self.dirty.extend([name.clone(), older.clone()]);
+        }
     }
 
     /// A pool's status has to be looked at.

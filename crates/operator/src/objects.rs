@@ -139,7 +139,12 @@ pub enum Allocation {
     /// It could be read.
     Valid(Record),
     /// It could not; it still blocks its name (IPA-1).
-    Unreadable(String),
+    Unreadable {
+        /// Its resource version.
+        version: Version,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 impl Allocation {
@@ -147,7 +152,10 @@ impl Allocation {
     pub fn from_watch(decoded: Decoded<IPAllocation>) -> Self {
         match decoded {
             Ok(object) => Self::decoded(&object),
-            Err(invalid) => Self::Unreadable(invalid.error),
+            Err(invalid) => Self::Unreadable {
+                version: Version::of(&invalid.metadata),
+                why: invalid.error,
+            },
         }
     }
 
@@ -155,7 +163,10 @@ impl Allocation {
     pub fn decoded(object: &IPAllocation) -> Self {
         match record(object) {
             Ok(record) => Self::Valid(record),
-            Err(why) => Self::Unreadable(why),
+            Err(why) => Self::Unreadable {
+                version: Version::of(&object.metadata),
+                why,
+            },
         }
     }
 }

@@ -140,6 +140,9 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
 /// Brings a pool's status up to date, does what an administrator asked for by annotation, and forgets what is too much
 /// of the past.
 pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
+    if hub.lead(|lead| lead.imported) != Some(true) {
+        return Ok(Next::Event);
+    }
     drop_excess(hub).await?;
     let key = Key::new("", name);
     let Some(entry) = hub.stores.pools.entry(&key) else {
@@ -364,6 +367,12 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
                 warn!(%pool, value, "not released by hand: the load balancer exists");
             } else if address::release(hub, &record).await? {
                 info!(%pool, value, "released by hand");
+            } else {
+                // The annotation stays for the next look.
+                return Err(WriteError::Conflict(format!(
+                    "the record of {} has just changed",
+                    record.spec.addr
+                )));
             }
         }
     }
@@ -372,16 +381,22 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
 
 /// Deletes records of the past beyond the limits of 6.5, and those that no pool has any more (POOL-1).
 async fn drop_excess(hub: &Hub) -> Result<(), WriteError> {
+    let mut before = Vec::new();
     loop {
         let excess = hub
             .lead(|lead| lead.ledger.history_excess(EXCESS_BATCH))
             .unwrap_or_default();
+        // What could not be deleted is named again; the next pass tries it.
+        if excess == before {
+            return Ok(());
+        }
         for record in &excess {
             address::remove(hub, record).await?;
         }
         if excess.len() < EXCESS_BATCH {
             return Ok(());
         }
+        before = excess;
     }
 }
 

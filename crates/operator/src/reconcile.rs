@@ -6,14 +6,14 @@
 
 use std::time::{Duration, Instant};
 
-use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_ipam::{Lost, Record};
+use harvester_lb_ipam::{Lost, Record, WaitReason};
 use tracing::info;
 
 use crate::address::{self, Acquired};
-use crate::backends;
+use crate::backends::Found;
 use crate::children::{self, Children};
 use crate::hub::Hub;
 use crate::judge::{self, Facts};
@@ -65,6 +65,7 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     };
     match &*lb {
         Lb::Invalid(meta, _) => {
+            hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
             undecodable::tell::<LoadBalancer>(hub, key, meta).await?;
             Ok(Next::Event)
         }
@@ -79,13 +80,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
     let checked = match spec::check(lb) {
         Ok(checked) => checked,
         Err(error) => {
-            let holds = lb
-                .status
-                .as_ref()
-                .is_some_and(|s| s.allocated_address.is_some());
-            if !holds {
-                hub.lead(|lead| lead.ledger.withdraw(&objects::id(key)));
-            }
+            keep_what_it_has(hub, key, lb).await?;
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
             write_status(hub, key, lb, &report).await?;
@@ -115,7 +110,13 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                 lost,
                 surplus,
             }) => {
-                return wait(hub, key, lb, Readiness::not(reason, message), lost, surplus).await;
+                let readiness = Readiness::not(reason, message);
+                if reason == WaitReason::RecordUnreadable.as_str() {
+                    // The address is nobody else's; what serves goes on until the record is repaired.
+                    write_status(hub, key, lb, &Report::only(readiness)).await?;
+                    return Ok(Next::Recheck);
+                }
+                return wait(hub, key, lb, readiness, lost, surplus).await;
             }
         },
     };
@@ -123,6 +124,17 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
         None => serve_cluster(hub, key, lb, address).await,
         Some(vm) => serve_vm(hub, key, lb, vm, address).await,
     }
+}
+
+/// A load balancer that cannot be served as it is: the address that it has stays its own, recorded (IPA-7), and it
+/// waits for none, so that nobody waits behind one that will not ask.
+async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let request = spec::request(lb);
+    if lb.spec.address_source() == Ipam::Pool && request.status.is_some() {
+        address::acquire(hub, &request).await?;
+    }
+    hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
+    Ok(())
 }
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
@@ -178,6 +190,9 @@ async fn serve_cluster(
     lb: &LoadBalancer,
     address: Address,
 ) -> Result<Next, WriteError> {
+    // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
+    hub.prober.remove_group(&key.to_string());
+    release::take_down(hub, key).await?;
     let present = lb
         .status
         .as_ref()
@@ -213,7 +228,12 @@ async fn serve_vm(
     vm: &VmSpec,
     address: Address,
 ) -> Result<Next, WriteError> {
-    let found = backends::find(&vm.selector, &hub.stores.vmis.in_namespace(&key.namespace));
+    let mut found = Found::default();
+    hub.stores
+        .vmis
+        .visit_namespace(&key.namespace, |name, vmi| {
+            found.look_at(&vm.selector, name, vmi);
+        });
     let servers: Vec<String> = found
         .backends
         .iter()
@@ -248,7 +268,11 @@ async fn serve_vm(
             other => other?,
         };
     let (readiness, external, next) = match children {
-        Children::Failed(readiness) => (readiness, None, Next::Backoff),
+        // What the API server refused has changed nothing: a Service that is there goes on.
+        Children::Failed(readiness) if readiness.reason == status::API_ERROR => {
+            (readiness, Field::Keep, Next::Backoff)
+        }
+        Children::Failed(readiness) => (readiness, Field::Set(None), Next::Backoff),
         Children::Present {
             service,
             healthy,
@@ -258,7 +282,8 @@ async fn serve_vm(
             let stuck = move_is_stuck(hub, key, external.as_deref(), &address.surplus);
             if stuck == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
-                release::take_down(hub, key).await?;
+                release::delete_service(hub, key).await?;
+                hub.lead(|lead| lead.moving.remove(key));
             }
             let readiness = judge::readiness(&Facts {
                 key,
@@ -274,13 +299,13 @@ async fn serve_vm(
                 None if readiness.is_ready() => Next::Event,
                 None => Next::Recheck,
             };
-            (readiness, external, next)
+            (readiness, Field::Set(external), next)
         }
     };
     let report = Report {
         readiness,
         allocated: Field::Keep,
-        address: Field::Set(external),
+        address: external,
         backend_servers: servers,
         extras: judge::extras(
             address.lost.as_ref(),
@@ -311,11 +336,7 @@ fn move_is_stuck(
             return None;
         }
         let since = *lead.moving.entry(key.clone()).or_insert_with(Instant::now);
-        let left = MOVE_LIMIT.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            lead.moving.remove(key);
-        }
-        Some(left)
+        Some(MOVE_LIMIT.saturating_sub(since.elapsed()))
     })
     .flatten()
 }

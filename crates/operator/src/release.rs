@@ -71,6 +71,30 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
 /// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
 /// end of the Service is an event.
 pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
+    delete_service(hub, key).await?;
+    if let Some(slice) = hub.stores.slices.get(key)
+        && slice.metadata.deletion_timestamp.is_none()
+        && build::ownership(&slice.metadata, &key.name) == Ownership::Ours
+    {
+        let api = hub.slice_api(&key.namespace);
+        match hub
+            .writer
+            .delete(&api, &key.name, version(&slice.metadata))
+            .await
+        {
+            Ok(()) => {}
+            Err(error) if is_stale(&error) => {
+                let object = hub.writer.get(&api, &key.name).await?;
+                hub.learn_slice(key, object, Version::of(&slice.metadata));
+            }
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(())
+}
+
+/// Deletes the Service alone.
+pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
     if let Some(service) = hub.stores.services.get(key)
         && service.metadata.deletion_timestamp.is_none()
         && build::ownership(&service.metadata, &key.name) == Ownership::Ours
@@ -96,24 +120,6 @@ pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
             Err(other) => return Err(other),
         }
     }
-    if let Some(slice) = hub.stores.slices.get(key)
-        && slice.metadata.deletion_timestamp.is_none()
-        && build::ownership(&slice.metadata, &key.name) == Ownership::Ours
-    {
-        let api = hub.slice_api(&key.namespace);
-        match hub
-            .writer
-            .delete(&api, &key.name, version(&slice.metadata))
-            .await
-        {
-            Ok(()) => {}
-            Err(error) if is_stale(&error) => {
-                let object = hub.writer.get(&api, &key.name).await?;
-                hub.learn_slice(key, object, Version::of(&slice.metadata));
-            }
-            Err(other) => return Err(other),
-        }
-    }
     Ok(())
 }
 
@@ -134,12 +140,14 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             None => return Err(WriteError::Fenced),
             Some(Ok(released)) => {
                 if !address::release(hub, &released).await? {
-                    all = false;
-                    hub.queues.lbs.add(key.clone());
+                    return Err(WriteError::Conflict(format!(
+                        "the record of {} has just changed",
+                        record.spec.addr
+                    )));
                 }
             }
-            Some(Err(Blocked::Shown { .. })) => {
-                debug!(lb = %key, address = %record.spec.addr, "a Service still shows the address");
+            Some(Err(why @ (Blocked::Shown { .. } | Blocked::Unreadable))) => {
+                debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
                 all = false;
             }
             // Released, taken over or gone meanwhile: nothing is left to do for this owner.

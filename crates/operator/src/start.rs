@@ -3,10 +3,11 @@
 
 use std::collections::HashSet;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::{IPAllocation, Ipam};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_ipam::{Ledger, Phase, PoolName, RecordSpec, Settings, addr, import};
+use harvester_lb_ipam::{Evidence, Ledger, Phase, PoolName, RecordSpec, Settings, addr, import};
 use kube::api::ObjectMeta;
 use tracing::{info, warn};
 
@@ -15,7 +16,10 @@ use crate::lead::{Departed, Lead};
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb};
 use crate::status::{self, Notice};
-use crate::{address, guests, spec, time};
+use crate::{guests, spec, time};
+
+/// Records that are made at a time when the maps of the Go operator are taken over.
+const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
@@ -47,9 +51,10 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
             );
         }
     }
-    for record in &plan.released {
-        import_released(hub, record).await?;
-    }
+    let mut records = plan.released.clone();
+    records.extend(plan.claims.iter().filter_map(|claim| held(hub, claim)));
+    import_all(hub, records).await?;
+    hub.lead(|lead| lead.imported = true);
     let claimed: HashSet<Key> = plan
         .claims
         .iter()
@@ -81,8 +86,9 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             });
         }
     }
+    lead.pools_changed();
     for (key, allocation) in hub.stores.allocations.all() {
-        if let Allocation::Unreadable(why) = &*allocation {
+        if let Allocation::Unreadable { why, .. } = &*allocation {
             warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
         }
         lead.observe_allocation(&key.name, &allocation);
@@ -131,21 +137,50 @@ fn living(lb: &Lb) -> import::Living {
                 owner: request.owner,
                 created: request.created,
                 status: request.status,
-                wants: lb.spec.address_source() == Ipam::Pool
-                    && lb.metadata.deletion_timestamp.is_none(),
+                // Also while it is being deleted: what it has is not given away before it is gone.
+                wants: lb.spec.address_source() == Ipam::Pool,
             }
         }
         Lb::Invalid(meta, _) => import::Living {
             owner: spec::owner(meta),
             created: time::created(meta),
             status: None,
-            wants: false,
+            // It lives, whatever it wants: what a map says it holds stays its own.
+            wants: true,
         },
     }
 }
 
-/// Records an address of the past that only a map knew. One that has a record by now is left to it.
-async fn import_released(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
+/// The record of an address that only the map of a pool says is held. It is made before anything else is written: the
+/// next write of the pool's status replaces the map, which is the only proof until then.
+fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
+    let Evidence::Trusted(pool) = &claim.evidence else {
+        return None;
+    };
+    let lb = hub.stores.lbs.get(&objects::key(&claim.owner.id))?;
+    Some(RecordSpec {
+        addr: claim.addr,
+        pool: pool.clone(),
+        owner: claim.owner.clone(),
+        phase: Phase::Bound,
+        // When it was taken is not known; in the order of the load balancers is near enough.
+        bound_at: time::created(lb.meta()),
+        released_at: None,
+    })
+}
+
+/// Makes records of what only maps knew, several at a time.
+async fn import_all(hub: &Hub, records: Vec<RecordSpec>) -> Result<(), WriteError> {
+    stream::iter(records)
+        .map(|spec| async move { import_one(hub, &spec).await })
+        .buffer_unordered(IMPORTS_AT_A_TIME)
+        .try_collect()
+        .await
+}
+
+/// Makes one record. An address that has one by now is left to it, readable or not: the watch brings what it is. One that
+/// the API server refuses does not keep the others.
+async fn import_one(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
     let name = addr::record_name(spec.addr);
     let object = IPAllocation {
         metadata: ObjectMeta {
@@ -159,7 +194,11 @@ async fn import_released(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError>
             hub.learn_allocation(&name, Some(object), Version::default());
             Ok(())
         }
-        Err(WriteError::AlreadyExists(_)) => address::refresh(hub, &name, Version::default()).await,
+        Err(WriteError::AlreadyExists(_)) => Ok(()),
+        Err(WriteError::Refused(why)) => {
+            warn!(address = %spec.addr, owner = %spec.owner.id, why, "not taken over");
+            Ok(())
+        }
         Err(other) => Err(other),
     }
 }

@@ -59,6 +59,8 @@ where
         .await
     {
         Ok(_) => {}
+        // Not even the condition can be stored with the rest as it is; trying again would change nothing.
+        Err(WriteError::Refused(_)) => return Ok(()),
         Err(error) if is_stale(&error) => return Ok(()),
         Err(other) => return Err(other),
     }

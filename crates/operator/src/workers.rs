@@ -43,10 +43,8 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
                         hub.queues.lbs.add_after(key.clone(), delay);
                     }
                     outcome => {
-                        if let Some(delay) = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer")
-                        {
-                            hub.queues.lbs.add_after(key.clone(), delay);
-                        }
+                        let delay = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer");
+                        hub.queues.lbs.add_after(key.clone(), delay);
                     }
                 }
                 hub.queues.lbs.done(&key);
@@ -62,9 +60,8 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
                         hub.pool_failures.forget(&name);
                     }
                     outcome => {
-                        if let Some(delay) = retry(&hub.pool_failures, &name, &outcome, "IPPool") {
-                            hub.queues.pools.add_after(name.clone(), delay);
-                        }
+                        let delay = retry(&hub.pool_failures, &name, &outcome, "IPPool");
+                        hub.queues.pools.add_after(name.clone(), delay);
                     }
                 }
                 hub.queues.pools.done(&name);
@@ -153,23 +150,24 @@ fn retry<K: Clone + Eq + Hash + Display>(
     key: &K,
     outcome: &Result<Next, WriteError>,
     kind: &str,
-) -> Option<Duration> {
+) -> Duration {
     match outcome {
-        Ok(_) => Some(failures.failed(key.clone())),
-        Err(WriteError::Fenced) => None,
+        Ok(_) => failures.failed(key.clone()),
+        // The Lease may be renewed late, and then the work is still owed; if it is lost, the process ends.
+        Err(WriteError::Fenced) => BACKOFF.base,
         Err(error) if is_stale(error) => {
             debug!(kind, object = %key, %error, "deciding again");
             let delay = failures.failed(key.clone());
-            Some(if delay <= BACKOFF.base {
+            if delay <= BACKOFF.base {
                 Duration::ZERO
             } else {
                 delay
-            })
+            }
         }
         Err(error) => {
             let delay = failures.failed(key.clone());
             warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
-            Some(delay)
+            delay
         }
     }
 }

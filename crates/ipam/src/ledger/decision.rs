@@ -221,6 +221,9 @@ pub enum Blocked {
         /// Who does.
         owner: OwnerId,
     },
+    /// IPA-1: the record cannot be read any more, so what it says now is not known.
+    #[error("the record cannot be read; it has to be repaired or deleted first")]
+    Unreadable,
     /// IPA-3 b: a Service still shows it.
     #[error("a Service of {owner} still shows the address")]
     Shown {

@@ -22,6 +22,9 @@ impl Ledger {
                 owner: owner.id.clone(),
             });
         }
+        if self.holds.is_blocked(addr) {
+            return Err(Blocked::Unreadable);
+        }
         if self.holds.shows(&owner.id, addr) {
             return Err(Blocked::Shown {
                 owner: owner.id.clone(),

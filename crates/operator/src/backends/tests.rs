@@ -1,5 +1,13 @@
 use super::*;
 
+fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
+    let mut found = Found::default();
+    for (key, vmi) in vmis {
+        found.look_at(selector, key, vmi);
+    }
+    found
+}
+
 fn interface(name: Option<&str>, ip: Option<&str>, ips: &[&str]) -> Interface {
     Interface {
         name: name.map(Into::into),

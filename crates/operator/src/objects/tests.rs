@@ -218,7 +218,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
         );
         let read = Allocation::decoded(&written);
         assert!(
-            matches!(read, Allocation::Unreadable(_)),
+            matches!(read, Allocation::Unreadable { .. }),
             "{what}: {read:?}"
         );
     }
@@ -231,7 +231,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
         Err("spec.address 172.20.1.4 belongs into an object of the name 172.20.1.4".into())
     );
     let undecodable = Allocation::from_watch(undecodable(json!({"name": "172.20.1.4"})));
-    assert!(matches!(undecodable, Allocation::Unreadable(why) if why == "invalid type"));
+    assert!(matches!(undecodable, Allocation::Unreadable { why, .. } if why == "invalid type"));
 }
 
 #[test]
