@@ -43,8 +43,8 @@ use rules::{
     ipa_7_records_that_somebody_deletes_or_alters, ipa_7_released_by_hand_while_another_waits,
 };
 use swap::{
-    ipa_1_maps_of_our_own_are_not_read, ipa_2_one_address_two_load_balancers,
-    ops_2_ipa_1_swap_from_the_go_operator,
+    ipa_1_holders_come_before_those_that_wait, ipa_1_maps_of_our_own_are_not_read,
+    ipa_2_one_address_two_load_balancers, ops_2_ipa_1_swap_from_the_go_operator,
 };
 
 fn main() -> ExitCode {
@@ -64,6 +64,7 @@ fn main() -> ExitCode {
             ops_2_ipa_1_swap_from_the_go_operator,
             ipa_2_one_address_two_load_balancers,
             ipa_1_maps_of_our_own_are_not_read,
+            ipa_1_holders_come_before_those_that_wait,
             ops_2_swap_back_and_forth,
             pool_3_the_maps_are_written_before_the_lease_is_given_up,
             ipa_3_owners_that_go_while_nobody_looks,

@@ -222,7 +222,8 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.kill9()?;
     let probed = away(&stage).await?;
-    let _apiserver = start_again(&world, &command)?;
+    // It is the bed's from here on.
+    std::mem::forget(start_again(&world, &command)?);
     healthy(&world).await?;
     let began = Instant::now();
     stage.serves().await?;
@@ -233,8 +234,6 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     eprintln!(
         "the API server was gone for {AWAY:?}: {probed} probes meanwhile, served {took:.1?} after its return"
     );
-    // The bed's own programs are its API server's from here on.
-    std::mem::forget(_apiserver);
     Ok(())
 }
 

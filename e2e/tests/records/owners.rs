@@ -6,6 +6,7 @@ use anyhow::ensure;
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::world::allocated;
 use kube::ResourceExt;
@@ -50,6 +51,12 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
         holds(&world, ns, name, &had[name]).await?;
     }
     record_is(&world, &had["goes"], Phase::Released, "away/goes").await?;
+    // Absence from a list was not enough.
+    let figures = Figures::read(&world, "node1").await?;
+    let asked = figures.sum("harvester_lb_api_requests_total", |s| {
+        (s.label("verb"), s.label("resource")) == ("get", "loadbalancers")
+    });
+    ensure!(asked >= 1.0, "released without a look");
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!((found.bound, found.released) == (3, 1), "{found:?}");
     // What was released is remembered.

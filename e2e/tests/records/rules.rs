@@ -115,7 +115,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
     // Each is edited right after it was made, when it is being written to.
     let make = async |n: usize| {
         let name = format!("l{n}");
-        let spec = if n % 4 == 0 {
+        let spec = if n.is_multiple_of(4) {
             json!({
                 "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
                 "backendServerSelector": {"app": ["web"]},
@@ -128,7 +128,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
             let mark = json!({"metadata": {"labels": {"edited": edit.to_string()}}});
             world.merge(&world.lbs(ns), &name, mark).await?;
         }
-        if n < 80 && n % 3 == 0 {
+        if n < 80 && n.is_multiple_of(3) {
             world.delete_lb(ns, &name).await?;
         }
         anyhow::Ok(())

@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{Phase, keys, projection};
+use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::quiet::{audited, quiet};
+use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{allocated, condition};
+use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde::Serialize;
@@ -181,19 +184,7 @@ pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::
     go::pool(&world, ns, "10.70.0.0/24", status).await?;
     go::cluster(&world, ns, "z-older", Some("10.70.0.20")).await?;
     let older = go::cluster(&world, ns, "y-older", Some("10.70.0.10")).await?;
-    // The API server's times have whole seconds.
-    harvester_lb_testkit::eventually(
-        "a second later",
-        std::time::Duration::from_secs(5),
-        || async {
-            let name = format!("m{}", fastrand::u64(..));
-            let marker = cluster(&world, ns, &name).await?;
-            world.delete_lb(ns, &name).await?;
-            let later = marker.metadata.creation_timestamp > older.metadata.creation_timestamp;
-            Ok(later.then_some(()))
-        },
-    )
-    .await?;
+    later_than(&world, ns, &older).await?;
     go::cluster(&world, ns, "a-younger", Some("10.70.0.20")).await?;
     go::cluster(&world, ns, "b-in-map", Some("10.70.0.10")).await?;
     go::cluster(&world, ns, "status-wins", Some("10.70.0.30")).await?;
@@ -302,4 +293,52 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
         "{after:?}"
     );
     stop(&operator).await
+}
+
+pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "holders";
+    set(&world, ns).await?;
+    // Three addresses: one that only a status names, one that only a map names, one that is free.
+    let status = json!({
+        "total": 3, "available": 2, "lastAllocated": "10.70.9.13",
+        "allocated": {"10.70.9.11": "holders/z-in-map"},
+    });
+    let range =
+        json!({"subnet": "10.70.9.0/24", "rangeStart": "10.70.9.10", "rangeEnd": "10.70.9.12"});
+    world.pool_for(ns, ns, &[range]).await?;
+    let status = json!({ "status": status });
+    world.merge(&world.pools(), ns, status).await?;
+    // The waiting are older and first by name.
+    let oldest = cluster(&world, ns, "m-oldest").await?;
+    later_than(&world, ns, &oldest).await?;
+    cluster(&world, ns, "a-waits").await?;
+    cluster(&world, ns, "b-waits").await?;
+    go::cluster(&world, ns, "z-in-status", Some("10.70.9.10")).await?;
+    go::cluster(&world, ns, "z-in-map", None).await?;
+    let witness = Witness::start(&world.client());
+    let operator = start(&world).await?;
+    holds(&world, ns, "z-in-status", "10.70.9.10").await?;
+    holds(&world, ns, "z-in-map", "10.70.9.11").await?;
+    holds(&world, ns, "m-oldest", "10.70.9.12").await?;
+    for name in ["a-waits", "b-waits"] {
+        world.lb_reason(ns, name, "NoAvailableIP").await?;
+    }
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    // The next that comes free is the older one's; of one age, the first by name's.
+    world.delete_lb(ns, "z-in-map").await?;
+    holds(&world, ns, "a-waits", "10.70.9.11").await?;
+    stop(&operator).await
+}
+
+/// Waits until an object that is made now is older by a whole second, which is what the API server's times tell.
+async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Result<()> {
+    eventually("a second later", Duration::from_secs(5), || async {
+        let name = format!("m{}", fastrand::u64(..));
+        let marker = cluster(world, ns, &name).await?;
+        world.delete_lb(ns, &name).await?;
+        let later = marker.metadata.creation_timestamp > older.metadata.creation_timestamp;
+        Ok(later.then_some(()))
+    })
+    .await
 }
