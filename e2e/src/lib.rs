@@ -9,6 +9,7 @@ pub mod bench;
 pub mod figures;
 pub mod quiet;
 pub mod runner;
+pub mod scout;
 pub mod supervised;
 pub mod witness;
 pub mod world;

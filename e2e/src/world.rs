@@ -17,6 +17,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::OnceCell;
 
 /// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -26,6 +27,7 @@ pub struct World {
     /// The control plane and the network.
     pub bed: Bed,
     binary: PathBuf,
+    pub(crate) scout: OnceCell<Vm>,
 }
 
 impl World {
@@ -49,6 +51,7 @@ impl World {
         Ok(Self {
             bed,
             binary: binary("harvester-load-balancer")?,
+            scout: OnceCell::new(),
         })
     }
 

@@ -1,7 +1,6 @@
 //! Real traffic: clients in a network of their own reach virtual machines through kube-vip and kube-proxy.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -92,21 +91,8 @@ async fn serve(
     Ok((machines, vip))
 }
 
-/// Waits until exactly these machines answer, over 40 requests of which none fails.
 async fn answered_by(world: &World, vip: Ipv4Addr, names: &[&str]) -> anyhow::Result<()> {
-    let wanted: BTreeSet<String> = names.iter().map(|n| (*n).to_owned()).collect();
-    eventually(&format!("{vip} is answered by {names:?}"), SOON, || async {
-        let tally = world.bed.client_burst(vip, 80, 40, 4).await;
-        ensure!(
-            tally.failures.is_empty(),
-            "requests failed: {:?}",
-            tally.failures
-        );
-        let seen: BTreeSet<String> = tally.by_body.into_keys().collect();
-        ensure!(seen == wanted, "answered by {seen:?}");
-        Ok(Some(()))
-    })
-    .await
+    world.answered_by(vip, 80, names).await
 }
 
 /// Waits until nobody answers at an address any more.

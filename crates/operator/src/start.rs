@@ -2,12 +2,15 @@
 //! or a crash has left is taken over; existing holders come first, then the waiting, oldest first.
 
 use std::collections::HashSet;
+use std::net::IpAddr;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::{IPAllocation, Ipam};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_ipam::{Evidence, Ledger, Phase, PoolName, RecordSpec, Settings, addr, import};
+use harvester_lb_ipam::{
+    Evidence, Ledger, OwnerId, Phase, PoolName, RecordSpec, Settings, addr, import,
+};
 use kube::api::ObjectMeta;
 use tracing::{info, warn};
 
@@ -16,13 +19,14 @@ use crate::lead::{Departed, Lead};
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb};
 use crate::status::{self, Notice};
-use crate::{guests, spec, time};
+use crate::{address, guests, spec, time};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
 const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
+    release_the_dead(hub).await?;
     let mut plan = None;
     hub.begin_lead(|| {
         let (lead, planned) = from_stores(hub);
@@ -69,6 +73,60 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
         "everything is read"
     );
     Ok(())
+}
+
+/// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
+/// away in its time, and a dead owner is no claimant (IPA-1). Absence is only inferred from a list here, so owner and
+/// Service are read live (IPA-3).
+async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
+    let named = named_by_the_living(hub);
+    for (key, allocation) in hub.stores.allocations.all() {
+        let Allocation::Valid(record) = &*allocation else {
+            continue;
+        };
+        let owner = objects::key(&record.spec.owner.id);
+        if record.spec.phase != Phase::Bound
+            || !named.contains(&record.spec.addr)
+            || hub.stores.lbs.get(&owner).is_some()
+        {
+            continue;
+        }
+        let lbs = hub.lb_api(&owner.namespace);
+        if hub.writer.get(&lbs, &owner.name).await?.is_some() {
+            continue;
+        }
+        let services = hub.service_api(&owner.namespace);
+        let service = hub.writer.get(&services, &owner.name).await?;
+        if service.is_some_and(|s| objects::shown_addresses(&s).contains(&record.spec.addr)) {
+            continue;
+        }
+        info!(record = %key, owner = %owner, "its owner is gone and a living load balancer names the address");
+        let released = RecordSpec {
+            phase: Phase::Released,
+            released_at: Some(time::now()),
+            ..record.spec.clone()
+        };
+        address::write(hub, &released, Some(record.version)).await?;
+    }
+    Ok(())
+}
+
+/// The addresses that living load balancers name in their status, or that a map of somebody else's says they hold.
+fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
+    let mut named = HashSet::new();
+    for (_, lb) in hub.stores.lbs.all() {
+        if let Lb::Valid(lb) = &*lb {
+            named.extend(spec::request(lb).status.map(|status| status.addr));
+        }
+    }
+    for (_, pool) in hub.stores.pools.all() {
+        for (address, id) in pool.foreign_maps.iter().flat_map(|maps| &maps.allocated) {
+            let lives = OwnerId::parse(id)
+                .is_some_and(|id| hub.stores.lbs.get(&objects::key(&id)).is_some());
+            named.extend(addr::parse(address).filter(|_| lives));
+        }
+    }
+    named
 }
 
 fn from_stores(hub: &Hub) -> (Lead, import::Plan) {

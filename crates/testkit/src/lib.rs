@@ -48,5 +48,5 @@ pub use netns::Netns;
 pub use poll::eventually;
 pub use process::Process;
 pub use serve::Server;
-pub use traffic::{Failure, Record, Tally, Traffic};
+pub use traffic::{Failure, Record, Tally, Traffic, burst};
 pub use vm::Vm;

@@ -100,7 +100,7 @@ impl Bed {
         Ok(String::from_utf8_lossy(&buffer).into_owned())
     }
 
-    /// `count` requests, `parallel` at a time, each on a connection of its own.
+    /// `count` requests from the namespace `client`, `parallel` at a time, each on a connection of its own.
     pub async fn client_burst(
         &self,
         to: Ipv4Addr,
@@ -108,21 +108,29 @@ impl Bed {
         count: usize,
         parallel: usize,
     ) -> Tally {
-        let mut tally = Tally::default();
-        let mut requests = futures::stream::iter(0..count)
-            .map(|_| async { (Instant::now(), self.client_get(to, port).await) })
-            .buffer_unordered(parallel.max(1));
-        while let Some((at, outcome)) = requests.next().await {
-            match outcome {
-                Ok(body) => *tally.by_body.entry(body).or_default() += 1,
-                Err(error) => tally.failures.push(Failure {
-                    at,
-                    error: error.to_string(),
-                }),
-            }
-        }
-        tally
+        burst(self.client_netns(), to, port, count, parallel).await
     }
+}
+
+/// `count` requests from a namespace, `parallel` at a time, each on a connection of its own.
+pub async fn burst(from: &Netns, to: Ipv4Addr, port: u16, count: usize, parallel: usize) -> Tally {
+    let mut tally = Tally::default();
+    let mut requests = futures::stream::iter(0..count)
+        .map(|_| async {
+            let answer = http_get(from, (to, port).into(), "/", TIMEOUT).await;
+            (Instant::now(), answer)
+        })
+        .buffer_unordered(parallel.max(1));
+    while let Some((at, outcome)) = requests.next().await {
+        match outcome {
+            Ok(answer) => *tally.by_body.entry(answer.body).or_default() += 1,
+            Err(error) => tally.failures.push(Failure {
+                at,
+                error: error.to_string(),
+            }),
+        }
+    }
+    tally
 }
 
 /// One request of a [`Traffic`].

@@ -1,6 +1,5 @@
 //! Owns what tour and shell begin with: the bed, the operator, three virtual machines, a pool and a load balancer.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::world::{SOON, allocated, ready, repository};
-use harvester_lb_testkit::{BedOptions, Process, Tally, Vm, eventually};
+use harvester_lb_e2e::world::{allocated, ready, repository};
+use harvester_lb_testkit::{BedOptions, Process, Tally, Vm};
 
 use crate::screen::{Screen, seconds};
 
@@ -73,17 +72,7 @@ impl Scene {
     ///
     /// kube-vip announces a new address at once, and kube-proxy follows within two seconds.
     pub(crate) async fn reached(&self, names: &[&str]) -> anyhow::Result<()> {
-        let wanted: BTreeSet<&str> = names.iter().copied().collect();
-        let what = format!("answers of {} from {}", names.join(", "), self.vip);
-        eventually(&what, SOON, || async {
-            let tally = self.burst(30).await;
-            let seen: BTreeSet<&str> = tally.by_body.keys().map(String::as_str).collect();
-            let failures = tally.failures.len();
-            ensure!(failures == 0, "{failures} of 30 requests failed");
-            ensure!(seen == wanted, "answers came from {seen:?}");
-            Ok(Some(()))
-        })
-        .await
+        self.world.answered_by(self.vip, PORT, names).await
     }
 }
 

@@ -778,6 +778,33 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
 }
 
 #[test]
+fn ipa_1_an_unreadable_record_is_not_released() {
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "a-1");
+    world.ledger.block_name("172.20.1.4");
+    let release = |world: &World| {
+        let uid = Uid::new("a-1");
+        world.ledger.may_release(ip("172.20.1.4"), &uid, Micros(5))
+    };
+    assert_eq!(release(&world), Err(Blocked::Unreadable));
+    world.ledger.unblock_name("172.20.1.4");
+    assert!(release(&world).is_ok());
+}
+
+#[test]
+fn alc_5_nobody_waits_behind_one_that_does_not_ask() {
+    let mut world = World::new(&[pool("p", &[range("172.20.1.0/30", "", "")])]);
+    assert!(world.ask(&lb("holder")).is_some());
+    waits(world.decide(&lb("a")));
+    waits(world.decide(&lb("b")));
+    // `a` was edited so that it cannot be served: it keeps what it claims, but not its place.
+    world.ledger.dequeue(&OwnerId::new("ns", "a"));
+    world.delete("holder");
+    assert_eq!(names(world.ledger.take_wakes()), ["b"]);
+    assert_eq!(world.ask(&lb("b")), Some(ip("172.20.1.2")));
+}
+
+#[test]
 fn ipa_3_release_touches_only_the_uid_that_went() {
     let mut world = World::example();
     world.bind("172.20.1.4", "p", "a", "new");
