@@ -99,12 +99,7 @@ impl Stage {
     }
 
     async fn judge(&self) -> anyhow::Result<()> {
-        // A pool's status may be written late, as long after a slow write as that took many times over (POOL-3).
-        let limit = Duration::from_secs(90);
-        let found = eventually("an audit without wrongs", limit, || async {
-            audited(&self.world, "node1", &[self.ns]).await.map(Some)
-        })
-        .await?;
+        let found = audited(&self.world, "node1", &[self.ns]).await?;
         ensure!(found.load_balancers == 32, "{found:?}");
         let wrongs = self.witness.wrongs(&self.world).await?;
         ensure!(wrongs.is_empty(), "{wrongs:#?}");

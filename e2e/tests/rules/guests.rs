@@ -114,8 +114,11 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     for name in ["a2", "a3"] {
         world.gone(&world.lbs(ns), name).await?;
     }
-    let lb = world.read(ns, "a1").await?;
-    assert!(lb.metadata.deletion_timestamp.is_some());
+    world
+        .lb_until(ns, "a1", "being deleted", |lb| {
+            lb.metadata.deletion_timestamp.is_some()
+        })
+        .await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "gc1/a1");
     world
         .merge(

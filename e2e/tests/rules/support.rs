@@ -153,6 +153,9 @@ impl More for World {
     }
 
     async fn ingress(&self, namespace: &str, name: &str, ingress: Value) -> anyhow::Result<()> {
+        // The condition that says that it is waited for is written before the Service.
+        self.service_until(namespace, name, "exists", |_| true)
+            .await?;
         let patch = json!({ "status": { "loadBalancer": { "ingress": ingress } } });
         self.services(namespace)
             .patch_status(name, &PatchParams::default(), &Patch::Merge(patch))
