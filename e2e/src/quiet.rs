@@ -29,7 +29,7 @@ const PACE_LIMIT: Duration = Duration::from_secs(75);
 /// Longest wait for quiet.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for [`STILL`].
+/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for two and a half seconds.
 pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
     let mut last = (String::new(), Instant::now());
     let deadline = Instant::now() + LIMIT;

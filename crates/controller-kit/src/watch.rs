@@ -56,8 +56,8 @@ pub fn config(label_selector: Option<&str>) -> watcher::Config {
     }
 }
 
-/// Runs a watch over all namespaces until the future is dropped. Never ends by itself and never fails: an error is logged, reported to
-/// `on_error`, and followed by another try after a back-off of at most [`BACKOFF`]'s cap.
+/// Runs a watch over all namespaces until the future is dropped. Never ends by itself and never fails: an error is logged,
+/// reported to `on_error`, and followed by another try after a back-off of at most five seconds.
 ///
 /// `convert` makes the copy that is kept; an object that it answers `None` for is treated as absent.
 pub fn run<K, V>(

@@ -290,7 +290,8 @@ impl Hub {
         });
     }
 
-    /// Tells the ledger of a pool, as [`Hub::tell_shown`] does. `None` if this process does not lead.
+    /// Tells the ledger of a pool, as [`Hub::tell_shown`] does. `None` if this process does not lead. Whoever has edited
+    /// a pool is answered at once, whatever the pace of its status.
     pub fn tell_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
         self.lead(|lead| match self.stores.pools.get(key) {
             Some(pool) => {
@@ -300,7 +301,11 @@ impl Hub {
                 }
             }
             None => lead.remove_pool(&key.name),
-        })
+        })?;
+        if spec_changed {
+            self.queues.pools.add(PoolName::from(&*key.name));
+        }
+        Some(())
     }
 
     /// Takes in the answer to our own write of an EndpointSlice, or what a live read found.
