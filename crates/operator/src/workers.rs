@@ -20,6 +20,9 @@ use crate::{guests, legacy, pools, reconcile};
 
 /// Workers for pools; a write of a large map takes its time.
 const POOL_WORKERS: usize = 2;
+/// Workers that take finalizers of old off: after a swap every virtual machine has one, and a webhook of KubeVirt may be
+/// slow to admit the change.
+const LEGACY_WORKERS: usize = 4;
 /// Time after which rare work that failed is tried again.
 const RARE_RETRY: Duration = Duration::from_secs(10);
 
@@ -77,15 +80,16 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
         })
         .await;
     });
-    let legacy_hub = Arc::clone(hub);
-    set.spawn(async move {
-        let hub = legacy_hub;
-        drain(&hub.queues.legacy, |(kind, key)| {
-            let hub = &hub;
-            async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
-        })
-        .await;
-    });
+    for _ in 0..LEGACY_WORKERS {
+        let hub = Arc::clone(hub);
+        set.spawn(async move {
+            drain(&hub.queues.legacy, |(kind, key)| {
+                let hub = &hub;
+                async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
+            })
+            .await;
+        });
+    }
     let edges_hub = Arc::clone(hub);
     set.spawn(async move {
         loop {
