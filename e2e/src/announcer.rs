@@ -1,13 +1,33 @@
 //! In place of kube-vip, where no traffic is wanted: says in each Service that its address is announced.
 
+use std::time::Duration;
+
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Patch, PatchParams};
+use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinHandle;
+
+/// Tries a watch again every half second: one that has waited longer and longer for an API server that was away would
+/// see its return too late for a test.
+#[derive(Debug)]
+pub struct Steady;
+
+impl Iterator for Steady {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        Some(Duration::from_millis(500))
+    }
+}
+
+impl Backoff for Steady {
+    fn reset(&mut self) {}
+}
 
 /// Announces until it is dropped.
 pub struct Announcer(JoinHandle<()>);
@@ -28,7 +48,7 @@ impl Announcer {
 async fn run(client: Client) {
     let all: Api<Service> = Api::all(client.clone());
     let ours = watcher::Config::default().labels("loadbalancer.harvesterhci.io/servicelb=true");
-    let stream = watch(all, ours).default_backoff();
+    let stream = watch(all, ours).backoff(Steady);
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         if let Ok(Event::Apply(service) | Event::InitApply(service)) = event {

@@ -100,6 +100,16 @@ impl Supervised {
         status.context("after SIGTERM")
     }
 
+    /// Kills it for good. A drop alone kills it too, but some time later.
+    pub async fn finish(self) -> anyhow::Result<()> {
+        self.task.abort();
+        let process = self.inner.process.lock().await;
+        if process.is_running() {
+            process.kill9()?;
+        }
+        Ok(())
+    }
+
     /// How often it has ended by itself.
     pub fn restarts(&self) -> usize {
         self.inner.restarts.load(Ordering::Relaxed)

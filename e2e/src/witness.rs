@@ -15,6 +15,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
+use crate::announcer::Steady;
 use crate::world::{World, allocated};
 
 /// A load balancer as it was seen last: its id and its address.
@@ -149,7 +150,7 @@ impl Witness {
 
 async fn watch_lbs(client: Client, seen: Arc<Mutex<Seen>>) {
     let api: Api<LoadBalancer> = Api::all(client);
-    let stream = watch(api, watcher::Config::default()).default_backoff();
+    let stream = watch(api, watcher::Config::default()).backoff(Steady);
     pin_mut!(stream);
     let mut listed = None;
     while let Some(event) = stream.next().await {
@@ -182,7 +183,7 @@ async fn watch_lbs(client: Client, seen: Arc<Mutex<Seen>>) {
 
 async fn watch_records(client: Client, seen: Arc<Mutex<Seen>>) {
     let api: Api<IPAllocation> = Api::all(client);
-    let stream = watch(api, watcher::Config::default()).default_backoff();
+    let stream = watch(api, watcher::Config::default()).backoff(Steady);
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         let mut seen = lock(&seen);

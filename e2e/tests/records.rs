@@ -31,6 +31,7 @@ use back::{ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lea
 use leaders::{
     ipa_5_a_leader_that_was_paused_breaks_nothing, section_1_only_the_leader_writes,
     section_1_the_lease_of_a_go_holder_is_honoured, section_1_the_same_pod_takes_over_at_once,
+    section_1_work_met_by_a_closed_fence_is_still_owed,
 };
 use owners::{
     ipa_3_a_restored_backup, ipa_3_a_service_that_shows_the_address_blocks,
@@ -80,6 +81,7 @@ fn main() -> ExitCode {
             ipa_1_an_unreadable_record_blocks_its_name,
             section_1_only_the_leader_writes,
             ipa_5_a_leader_that_was_paused_breaks_nothing,
+            section_1_work_met_by_a_closed_fence_is_still_owed,
             section_1_the_same_pod_takes_over_at_once,
             section_1_the_lease_of_a_go_holder_is_honoured,
         ],

@@ -97,7 +97,7 @@ async fn play(world: &Arc<World>, witness: &Witness, round: &Round) -> anyhow::R
         began.elapsed(),
         operator.restarts(),
     );
-    Ok(())
+    operator.finish().await
 }
 
 /// Addresses by uid, with the name.

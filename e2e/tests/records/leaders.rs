@@ -216,6 +216,47 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     stop(&new).await
 }
 
+pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "fence";
+    set(&world, ns).await?;
+    pool(&world, ns, &[range()]).await?;
+    let witness = Witness::start(&world.client());
+    let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
+    leads(&world, "node1").await?;
+    let mut paused = 0;
+    for round in 0..6 {
+        let creating = {
+            let world = Arc::clone(&world);
+            tokio::spawn(async move {
+                for n in 0..30 {
+                    cluster(&world, ns, &format!("r{round}n{n}")).await?;
+                }
+                anyhow::Ok(())
+            })
+        };
+        world.lb_address(ns, &format!("r{round}n3")).await?;
+        // Past its own deadline of 2 s and short of the Lease's 3 s: it wakes up with a closed fence, and may renew.
+        operator.stop()?;
+        tokio::time::sleep(Duration::from_millis(2_200)).await;
+        operator.cont()?;
+        creating.await??;
+        if operator.ended()?.is_some() {
+            break;
+        }
+        paused += 1;
+        for n in 0..30 {
+            world.lb_address(ns, &format!("r{round}n{n}")).await?;
+        }
+        audited(&world, "node1", &[ns]).await?;
+    }
+    eprintln!("paused past its deadline {paused} times and led on");
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    Ok(())
+}
+
 pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "samepod";
     set(&world, ns).await?;
