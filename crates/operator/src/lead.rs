@@ -137,11 +137,6 @@ impl Lead {
         }
     }
 
-    /// A pool's status has to be looked at.
-    pub fn touch(&mut self, pool: PoolName) {
-        self.dirty.insert(pool);
-    }
-
     /// Pools whose status has to be looked at, since the last call.
     pub fn take_dirty(&mut self) -> BTreeSet<PoolName> {
         std::mem::take(&mut self.dirty)

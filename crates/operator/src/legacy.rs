@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::WriteError;
 use kube::Api;
 use serde::de::DeserializeOwned;
@@ -11,6 +12,7 @@ use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
+use crate::objects::{Vm, Vmi};
 use crate::reconcile::Next;
 use crate::writes::is_stale;
 
@@ -25,55 +27,39 @@ pub enum Kind {
 
 /// Takes the finalizers of old off one object.
 pub async fn reconcile(hub: &Hub, kind: Kind, key: &Key) -> Result<Next, WriteError> {
+    let namespace = &key.namespace;
     match kind {
         Kind::Vm => {
-            let Some(entry) = hub.stores.vms.entry(key) else {
-                return Ok(Next::Event);
-            };
-            let api = hub.vm_api(&key.namespace);
-            strip(
-                hub,
-                &api,
-                key,
-                entry.value.finalizers_to_keep.as_ref(),
-                entry.version.0,
-            )
-            .await
+            let keep = |vm: &Vm| vm.finalizers_to_keep.clone();
+            strip(hub, &hub.vm_api(namespace), &hub.stores.vms, key, keep).await
         }
         Kind::Vmi => {
-            let Some(entry) = hub.stores.vmis.entry(key) else {
-                return Ok(Next::Event);
-            };
-            let api = hub.vmi_api(&key.namespace);
-            strip(
-                hub,
-                &api,
-                key,
-                entry.value.finalizers_to_keep.as_ref(),
-                entry.version.0,
-            )
-            .await
+            let keep = |vmi: &Vmi| vmi.finalizers_to_keep.clone();
+            strip(hub, &hub.vmi_api(namespace), &hub.stores.vmis, key, keep).await
         }
     }
 }
 
-async fn strip<K>(
+async fn strip<K, V>(
     hub: &Hub,
     api: &Api<K>,
+    store: &Store<V>,
     key: &Key,
-    keep: Option<&Vec<String>>,
-    version: u64,
+    keep: impl Fn(&V) -> Option<Vec<String>>,
 ) -> Result<Next, WriteError>
 where
     K: Clone + DeserializeOwned + Debug,
 {
-    let Some(keep) = keep else {
+    let Some(entry) = store.entry(key) else {
+        return Ok(Next::Event);
+    };
+    let Some(keep) = keep(&entry.value) else {
         return Ok(Next::Event);
     };
     let patch = json!({"metadata": {"finalizers": keep}});
     match hub
         .writer
-        .patch(api, &key.name, &version.to_string(), patch)
+        .patch(api, &key.name, &entry.version.to_string(), patch)
         .await
     {
         Ok(_) => {
