@@ -1,7 +1,12 @@
 //! The admin port: `/healthz`, `/readyz` and `/metrics`, in plain text, for reading only.
+//!
+//! Whoever can reach the port can keep it busy, so everything is bounded: how long a connection lasts, how many there
+//! are, how large a request's head may be, and how many figures are gathered at a time. Work does not suffer from it.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -9,9 +14,26 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
 use prometheus::{Encoder, Registry, TextEncoder};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+use tracing::debug;
+
+/// Most connections at a time. One more ends the oldest: an honest one is answered within milliseconds, one that is
+/// old waits for something.
+const MOST_CONNECTIONS: usize = 64;
+/// Longest life of a connection, from its beginning to the last byte of its one answer. As long as Prometheus waits by
+/// default.
+const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
+/// Largest head of a request, and how much of anything is read ahead, in bytes.
+const READ_LIMIT: usize = 16 * 1024;
+/// Pause after a connection could not be accepted: for want of descriptors, as a rule, which takes a moment to pass.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Says what still keeps a program from being ready; nothing when it is.
 pub trait Readiness: Send + Sync + 'static {
@@ -23,6 +45,8 @@ pub trait Readiness: Send + Sync + 'static {
 struct Shared {
     readiness: Arc<dyn Readiness>,
     registry: Registry,
+    /// Gathering takes a thread for a while; with one at a time the others stay for work.
+    gathering: Arc<Mutex<()>>,
 }
 
 /// Binds the port. Answers the address, which tells the port when 0 was asked for.
@@ -36,7 +60,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAdd
     Ok((listener, address))
 }
 
-/// Serves the port until `stop`.
+/// Serves the port until `stop`; what is under way then is cut off.
 pub async fn serve(
     listener: TcpListener,
     registry: Registry,
@@ -50,11 +74,47 @@ pub async fn serve(
         .with_state(Shared {
             readiness,
             registry,
+            gathering: Arc::default(),
         });
-    axum::serve(listener, router)
-        .with_graceful_shutdown(async move { stop.cancelled().await })
-        .await
-        .context("the admin port failed")
+    let mut connections = VecDeque::new();
+    loop {
+        let accepted = tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let connection = tokio::spawn(answer(stream, router.clone()));
+                keep(&mut connections, AbortOnDropHandle::new(connection));
+            }
+            Err(error) => {
+                debug!(%error, "admin port");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Keeps a connection among those that live, and ends the oldest if there are too many.
+fn keep(connections: &mut VecDeque<AbortOnDropHandle<()>>, new: AbortOnDropHandle<()>) {
+    connections.retain(|connection| !connection.is_finished());
+    if connections.len() >= MOST_CONNECTIONS {
+        connections.pop_front();
+    }
+    connections.push_back(new);
+}
+
+/// Answers the one request of a connection.
+async fn answer(stream: TcpStream, router: Router) {
+    let connection = http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(READ_LIMIT)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    match tokio::time::timeout(CONNECTION_LIMIT, connection).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => debug!(%error, "admin port"),
+        Err(_) => debug!("admin port: a connection took too long"),
+    }
 }
 
 async fn readyz(State(shared): State<Shared>) -> Response {
@@ -73,6 +133,7 @@ async fn readyz(State(shared): State<Shared>) -> Response {
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
+    let _one_at_a_time = shared.gathering.lock().await;
     let mut text = Vec::new();
     let encoder = TextEncoder::new();
     match encoder.encode(&shared.registry.gather(), &mut text) {
@@ -86,5 +147,39 @@ async fn metrics(State(shared): State<Shared>) -> Response {
             format!("metrics: {error}\n"),
         )
             .into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_connection_too_many_ends_the_oldest() {
+        let idle = || AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+        let mut connections = VecDeque::new();
+        let oldest = idle();
+        let ended = oldest.abort_handle();
+        keep(&mut connections, oldest);
+        for _ in 1..MOST_CONNECTIONS {
+            keep(&mut connections, idle());
+        }
+        tokio::task::yield_now().await;
+        assert!(!ended.is_finished());
+        keep(&mut connections, idle());
+        tokio::task::yield_now().await;
+        assert!(ended.is_finished());
+        assert_eq!(connections.len(), MOST_CONNECTIONS);
+    }
+
+    #[tokio::test]
+    async fn those_that_have_ended_do_not_count() {
+        let mut connections = VecDeque::new();
+        for _ in 0..10 * MOST_CONNECTIONS {
+            let done = tokio::spawn(async {});
+            tokio::task::yield_now().await;
+            keep(&mut connections, AbortOnDropHandle::new(done));
+        }
+        assert!(connections.len() <= 2);
     }
 }
