@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -170,15 +170,19 @@ impl Writer {
             .await
     }
 
-    /// Deletes the object in that version and no other (IPA-5); a version is never used twice, so it tells the
-    /// individual object too.
-    pub async fn delete<K>(&self, api: &Api<K>, name: &str, version: &str) -> Result<(), WriteError>
+    /// Deletes the copy with this metadata, its uid and its resource version, and no other (IPA-5).
+    pub async fn delete<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        from: &ObjectMeta,
+    ) -> Result<(), WriteError>
     where
         K: Clone + DeserializeOwned + Debug + Resource,
     {
         let params = DeleteParams::background().preconditions(Preconditions {
-            uid: None,
-            resource_version: Some(version.to_owned()),
+            uid: from.uid.clone(),
+            resource_version: from.resource_version.clone(),
         });
         self.fenced(api.delete(name, &params)).await.map(|_| ())
     }

@@ -3,15 +3,19 @@
 //! The ledger proposes an address; creating the object that is named after it decides. Whoever comes second is refused
 //! by the API server, reads what is there, and asks the ledger again (ALC-8).
 
+use std::net::IpAddr;
+
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{Decision, Grant, Lost, Record, RecordSpec, Request, addr};
 use kube::api::ObjectMeta;
 use serde_json::json;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::hub::Hub;
+use crate::kept::{Kept, is_stale};
+use crate::objects::Allocation;
 use crate::{objects, time};
 
 /// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
@@ -104,37 +108,36 @@ pub async fn write(
     spec: &RecordSpec,
     over: Option<harvester_lb_ipam::Version>,
 ) -> Result<bool, WriteError> {
-    let api = hub.allocation_api();
-    let name = addr::record_name(spec.addr);
+    let key = record_key(spec.addr);
     let written = match over {
         None => {
             let object = IPAllocation {
                 metadata: ObjectMeta {
-                    name: Some(name.clone()),
+                    name: Some(key.name.to_string()),
                     ..ObjectMeta::default()
                 },
                 spec: objects::allocation_spec(spec),
             };
-            hub.writer.create(&api, &object).await
+            hub.create(&key, &object).await
         }
         Some(version) => {
-            hub.writer
-                .patch(&api, &name, &version.0.to_string(), spec_patch(spec))
-                .await
+            let from = ObjectMeta {
+                resource_version: Some(version.0.to_string()),
+                ..ObjectMeta::default()
+            };
+            hub.patch(&key, &from, spec_patch(spec)).await
         }
     };
     match written {
-        Ok(object) => {
-            hub.learn_allocation(&name, Some(object), Version::default());
-            Ok(true)
-        }
-        Err(WriteError::AlreadyExists(_) | WriteError::Conflict(_) | WriteError::NotFound(_)) => {
-            debug!(record = name, "somebody else was faster");
-            refresh(hub, &name).await?;
-            Ok(false)
-        }
+        Ok(_) => Ok(true),
+        Err(error) if is_stale(&error) => Ok(false),
         Err(other) => Err(other),
     }
+}
+
+/// The key of an address' record.
+fn record_key(address: IpAddr) -> Key {
+    Key::new("", addr::record_name(address))
 }
 
 /// All fields of a record, those that are not set as `null`, so that a merge leaves nothing of the record before.
@@ -150,14 +153,6 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
     }})
 }
 
-/// Reads a record live and tells the ledger. What was known before the read is what its answer can refute.
-pub async fn refresh(hub: &Hub, name: &str) -> Result<(), WriteError> {
-    let known = hub.stores.allocations.version(&Key::new("", name));
-    let object = hub.writer.get(&hub.allocation_api(), name).await;
-    hub.learn_allocation(name, object?, known);
-    Ok(())
-}
-
 /// Writes a record as released (REL-1). Answers whether it is; if not, somebody else has written it meanwhile, and the
 /// ledger has learned what.
 pub async fn release(hub: &Hub, record: &Record) -> Result<bool, WriteError> {
@@ -168,20 +163,24 @@ pub async fn release(hub: &Hub, record: &Record) -> Result<bool, WriteError> {
     Ok(released)
 }
 
-/// Deletes a record of the past.
+/// Deletes a record of the past. If it is another by now, the ledger has learned what.
 pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
-    let name = addr::record_name(record.spec.addr);
-    let version = record.version.0;
-    match hub
-        .writer
-        .delete(&hub.allocation_api(), &name, &version.to_string())
-        .await
-    {
-        Ok(()) | Err(WriteError::NotFound(_)) => {
-            hub.learn_allocation(&name, None, Version(version));
+    let key = record_key(record.spec.addr);
+    let uid = match hub.stores.allocations.get(&key).as_deref() {
+        Some(Allocation::Valid { uid, .. }) => Some(uid.to_string()),
+        _ => None,
+    };
+    let from = ObjectMeta {
+        uid,
+        resource_version: Some(record.version.0.to_string()),
+        ..ObjectMeta::default()
+    };
+    match hub.delete::<IPAllocation>(&key, &from).await {
+        Ok(()) => {
+            IPAllocation::absent(hub, &key, Version(record.version.0));
             Ok(())
         }
-        Err(WriteError::Conflict(_)) => refresh(hub, &name).await,
+        Err(error) if is_stale(&error) => Ok(()),
         Err(other) => Err(other),
     }
 }

@@ -6,8 +6,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_prober::{GroupId, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -17,11 +17,12 @@ use tracing::info;
 use crate::backends::{Backend, Found};
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
+use crate::kept::is_stale;
 use crate::objects;
 use crate::release;
 use crate::spec::VmSpec;
 use crate::status::{self, Readiness};
-use crate::writes::{difference, is_stale, version};
+use crate::writes::difference;
 
 /// What came of it.
 pub enum Children {
@@ -147,64 +148,41 @@ async fn ensure_slice(
     present: Option<&EndpointSlice>,
     wanted: EndpointSlice,
 ) -> Result<bool, WriteError> {
-    let api = hub.slice_api(&key.namespace);
     let Some(present) = present else {
-        return match hub.writer.create(&api, &wanted).await {
-            Ok(object) => {
-                hub.learn_slice(key, Some(object), Version::default());
-                Ok(true)
-            }
-            Err(WriteError::AlreadyExists(_)) => {
-                let known = hub.stores.slices.version(key);
-                let mut object = hub.writer.get(&api, &key.name).await?;
-                if let Some(found) = &object {
-                    if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
-                        return Ok(false);
-                    }
-                    if !objects::is_labelled(&found.metadata) {
-                        // The watch does not see it, and the store takes in nothing that is older than what the watch
-                        // has seen; the answer to this write is newer.
-                        let label =
-                            json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
-                        let version = version(&found.metadata);
-                        object = Some(hub.writer.patch(&api, &key.name, version, label).await?);
-                    }
-                }
-                hub.learn_slice(key, object, known);
-                Err(WriteError::Conflict(format!(
-                    "EndpointSlice {key} has just appeared"
-                )))
-            }
+        return match hub.create(key, &wanted).await {
+            Ok(_) => Ok(true),
+            Err(WriteError::AlreadyExists(why)) => adopt_slice(hub, key, why).await,
             Err(other) => Err(other),
         };
     };
     if present.address_type != wanted.address_type {
         // The field cannot be changed; the deletion queues this load balancer again.
-        hub.writer
-            .delete(&api, &key.name, version(&present.metadata))
-            .await?;
+        hub.delete::<EndpointSlice>(key, &present.metadata).await?;
         return Err(WriteError::Conflict(format!(
             "EndpointSlice {key} had a wrong address type"
         )));
     }
-    let Some(patch) = difference(present, &wanted) else {
-        return Ok(true);
-    };
-    match hub
-        .writer
-        .patch(&api, &key.name, version(&present.metadata), patch)
-        .await
-    {
-        Ok(object) => hub.learn_slice(key, Some(object), Version::default()),
-        Err(error) => {
-            if is_stale(&error) {
-                let object = hub.writer.get(&api, &key.name).await?;
-                hub.learn_slice(key, object, Version::of(&present.metadata));
-            }
-            return Err(error);
-        }
+    if let Some(patch) = difference(present, &wanted) {
+        hub.patch::<EndpointSlice>(key, &present.metadata, patch)
+            .await?;
     }
     Ok(true)
+}
+
+/// There is an EndpointSlice that the store does not have. Answers whether it is ours, which takes another look: the
+/// watch sees only what has our label.
+async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteError> {
+    if let Some(found) = hub.refresh::<EndpointSlice>(key).await? {
+        if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
+            return Ok(false);
+        }
+        if !objects::is_labelled(&found.metadata) {
+            let label = json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
+            hub.patch::<EndpointSlice>(key, &found.metadata, label)
+                .await?;
+        }
+    }
+    Err(WriteError::AlreadyExists(why))
 }
 
 /// Creates or alters the Service. Answers it, or nothing if it is not ours.
@@ -214,38 +192,26 @@ async fn ensure_service(
     present: Option<&Service>,
     wanted: Service,
 ) -> Result<Option<Arc<Service>>, WriteError> {
-    let api = hub.service_api(&key.namespace);
     let written = match present {
-        None => hub.writer.create(&api, &wanted).await,
+        None => hub.create(key, &wanted).await,
         Some(present) => match difference(present, &wanted) {
             None => return Ok(hub.stores.services.get(key)),
-            Some(patch) => {
-                hub.writer
-                    .patch(&api, &key.name, version(&present.metadata), patch)
-                    .await
-            }
+            Some(patch) => hub.patch(key, &present.metadata, patch).await,
         },
     };
     match written {
-        Ok(object) => {
-            let written = Arc::new(object.clone());
-            hub.learn_service(key, Some(object), Version::default());
-            Ok(Some(hub.stores.services.get(key).unwrap_or(written)))
-        }
+        Ok(object) => Ok(Some(
+            hub.stores
+                .services
+                .get(key)
+                .unwrap_or_else(|| Arc::new(object)),
+        )),
         Err(error) if is_stale(&error) => {
-            let known = hub.stores.services.version(key);
-            let object = hub.writer.get(&api, &key.name).await?;
-            let ours = object
-                .as_ref()
-                .is_none_or(|o| build::ownership(&o.metadata, &key.name) == Ownership::Ours);
-            hub.learn_service(key, object, known);
-            if ours {
-                Err(WriteError::Conflict(format!(
-                    "Service {key} has just changed"
-                )))
-            } else {
-                Ok(None)
-            }
+            let now = hub.stores.services.get(key);
+            let foreign = now.is_some_and(|service| {
+                build::ownership(&service.metadata, &key.name) == Ownership::Foreign
+            });
+            if foreign { Ok(None) } else { Err(error) }
         }
         Err(other) => Err(other),
     }

@@ -7,7 +7,6 @@
 
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::Key;
-use harvester_lb_controller_kit::Version;
 use harvester_lb_controller_kit::watch::Change;
 use harvester_lb_controller_kit::writer::WriteError;
 use serde_json::json;
@@ -17,7 +16,6 @@ use crate::handlers::guest_cluster;
 use crate::hub::Hub;
 use crate::objects::{self, Lb, Vm};
 use crate::reconcile::Next;
-use crate::writes::{is_stale, version};
 
 /// A virtual machine was made, altered or deleted.
 pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
@@ -151,50 +149,15 @@ pub async fn reconcile(hub: &Hub, cluster: &Key) -> Result<Next, WriteError> {
 
 async fn mark(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let patch = json!({"metadata": {"annotations": { keys::ANNOTATION_GUEST_REMOVED: "true" }}});
-    let api = hub.lb_api(&key.namespace);
-    match hub
-        .writer
-        .patch(&api, &key.name, version(&lb.metadata), patch)
-        .await
-    {
-        Ok(object) => {
-            hub.absorb_lb(key, object);
-            Ok(())
-        }
-        Err(error) => refreshed(hub, key, lb, error).await,
+    match hub.patch::<LoadBalancer>(key, &lb.metadata, patch).await {
+        Ok(_) | Err(WriteError::NotFound(_)) => Ok(()),
+        Err(other) => Err(other),
     }
 }
 
 async fn delete(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     info!(lb = %key, "its guest cluster is removed, deleting it");
-    let api = hub.lb_api(&key.namespace);
-    match hub
-        .writer
-        .delete(&api, &key.name, version(&lb.metadata))
-        .await
-    {
-        Ok(()) => Ok(()),
-        Err(error) => refreshed(hub, key, lb, error).await,
-    }
-}
-
-/// After a write that met another copy: reads that, and leaves the rest to the retry.
-async fn refreshed(
-    hub: &Hub,
-    key: &Key,
-    lb: &LoadBalancer,
-    error: WriteError,
-) -> Result<(), WriteError> {
-    if !is_stale(&error) {
-        return Err(error);
-    }
-    let object = hub
-        .writer
-        .get(&hub.lb_api(&key.namespace), &key.name)
-        .await?;
-    let gone = object.is_none();
-    hub.learn_lb(key, object, Version::of(&lb.metadata));
-    if gone { Ok(()) } else { Err(error) }
+    hub.delete::<LoadBalancer>(key, &lb.metadata).await
 }
 
 #[cfg(test)]

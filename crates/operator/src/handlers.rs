@@ -75,7 +75,7 @@ pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
     }
     let mut holders = Vec::new();
     hub.stores.allocations.for_each(|_, allocation| {
-        if let Allocation::Valid(record) = allocation
+        if let Allocation::Valid { record, .. } = allocation
             && *record.spec.pool == *key.name
             && record.spec.phase == Phase::Bound
         {
@@ -94,14 +94,14 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
         Change::Applied { old, new } => {
             lead.observe_allocation(&key.name, new);
             for allocation in [Some(new), old.as_ref()].into_iter().flatten() {
-                if let Allocation::Valid(record) = &**allocation {
+                if let Allocation::Valid { record, .. } = &**allocation {
                     owners.push(objects::key(&record.spec.owner.id));
                 }
             }
         }
         Change::Deleted { old, .. } => {
             let version = match &**old {
-                Allocation::Valid(record) => {
+                Allocation::Valid { record, .. } => {
                     owners.push(objects::key(&record.spec.owner.id));
                     record.version
                 }

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
-use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::{Backoff, Failures};
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::store::Store;
-use harvester_lb_controller_kit::watch::Change;
 use harvester_lb_controller_kit::writer::Writer;
-use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::PoolName;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
@@ -21,7 +19,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use parking_lot::Mutex;
 
-use crate::handlers;
 use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
@@ -167,31 +164,6 @@ impl Hub {
         }
     }
 
-    /// The API of load balancers in a namespace.
-    pub fn lb_api(&self, namespace: &str) -> Api<LoadBalancer> {
-        Api::namespaced(self.writer.client(), namespace)
-    }
-
-    /// The API of pools.
-    pub fn pool_api(&self) -> Api<IPPool> {
-        Api::all(self.writer.client())
-    }
-
-    /// The API of records.
-    pub fn allocation_api(&self) -> Api<IPAllocation> {
-        Api::all(self.writer.client())
-    }
-
-    /// The API of Services in a namespace.
-    pub fn service_api(&self, namespace: &str) -> Api<Service> {
-        Api::namespaced(self.writer.client(), namespace)
-    }
-
-    /// The API of EndpointSlices in a namespace.
-    pub fn slice_api(&self, namespace: &str) -> Api<EndpointSlice> {
-        Api::namespaced(self.writer.client(), namespace)
-    }
-
     /// The API of running virtual machines in a namespace.
     pub fn vmi_api(&self, namespace: &str) -> Api<VirtualMachineInstance> {
         Api::namespaced(self.writer.client(), namespace)
@@ -200,82 +172,6 @@ impl Hub {
     /// The API of virtual machines in a namespace.
     pub fn vm_api(&self, namespace: &str) -> Api<VirtualMachine> {
         Api::namespaced(self.writer.client(), namespace)
-    }
-
-    /// Takes in the answer to our own write of a load balancer: no news to anybody.
-    pub fn absorb_lb(&self, key: &Key, object: LoadBalancer) {
-        let version = Version::of(&object.metadata);
-        self.stores.lbs.written(key, version, Lb::valid(object));
-    }
-
-    /// Takes in what a live read of a load balancer found, as if the watch had said so.
-    pub fn learn_lb(&self, key: &Key, object: Option<LoadBalancer>, known: Version) {
-        match object {
-            Some(object) => {
-                let version = Version::of(&object.metadata);
-                if let Some(news) = self.stores.lbs.written(key, version, Lb::valid(object))
-                    && let Some(new) = self.stores.lbs.get(key)
-                {
-                    handlers::lb_changed(self, key, &Change::Applied { old: news.old, new });
-                }
-            }
-            None => {
-                if let Some(old) = self.stores.lbs.forget(key, known) {
-                    handlers::lb_changed(self, key, &Change::Deleted { old, certain: true });
-                }
-            }
-        }
-    }
-
-    /// Takes in what a live read of a pool found, or the answer to our own write of it.
-    pub fn learn_pool(&self, key: &Key, object: Option<IPPool>, known: Version) {
-        match object {
-            Some(object) => {
-                let version = Version::of(&object.metadata);
-                if let Some(news) = self.stores.pools.written(key, version, Pool::valid(object))
-                    && let Some(new) = self.stores.pools.get(key)
-                {
-                    handlers::pool_changed(self, key, &Change::Applied { old: news.old, new });
-                }
-            }
-            None => {
-                if let Some(old) = self.stores.pools.forget(key, known) {
-                    handlers::pool_changed(self, key, &Change::Deleted { old, certain: true });
-                }
-            }
-        }
-    }
-
-    /// Takes in the answer to our own write of a record, or what a live read found.
-    pub fn learn_allocation(&self, name: &str, object: Option<IPAllocation>, known: Version) {
-        let key = Key::new("", name);
-        if let Some(object) = object {
-            let version = Version::of(&object.metadata);
-            let allocation = Allocation::decoded(&object);
-            // The ledger is told in any case: it must know the outcome before the next decision, and it keeps
-            // versions apart by itself.
-            self.lead(|lead| lead.observe_allocation(name, &allocation));
-            self.stores.allocations.written(&key, version, allocation);
-        } else {
-            self.stores.allocations.forget(&key, known);
-            self.lead(|lead| lead.forget(name, harvester_lb_ipam::Version(known.0)));
-        }
-    }
-
-    /// Takes in the answer to our own write of a Service, or what a live read found.
-    pub fn learn_service(&self, key: &Key, object: Option<Service>, known: Version) {
-        let news = match object {
-            Some(object) => {
-                let version = Version::of(&object.metadata);
-                objects::service(Ok(object))
-                    .and_then(|object| self.stores.services.written(key, version, object))
-                    .is_some()
-            }
-            None => self.stores.services.forget(key, known).is_some(),
-        };
-        if news {
-            self.tell_shown(key);
-        }
     }
 
     /// Tells the ledger which addresses a Service shows. Read from the store under the leader's lock: whoever comes
@@ -306,21 +202,6 @@ impl Hub {
             self.queues.pools.add(PoolName::from(&*key.name));
         }
         Some(())
-    }
-
-    /// Takes in the answer to our own write of an EndpointSlice, or what a live read found.
-    pub fn learn_slice(&self, key: &Key, object: Option<EndpointSlice>, known: Version) {
-        match object {
-            Some(object) => {
-                let version = Version::of(&object.metadata);
-                if let Some(object) = objects::slice(Ok(object)) {
-                    self.stores.slices.written(key, version, object);
-                }
-            }
-            None => {
-                self.stores.slices.forget(key, known);
-            }
-        }
     }
 
     /// Leaves an Event about a load balancer.

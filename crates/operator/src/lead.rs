@@ -4,11 +4,11 @@
 //! out as keys to be queued, which [`Hub::lead`](crate::hub::Hub::lead) collects, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Instant;
 
 use harvester_lb_controller_kit::Key;
 use harvester_lb_ipam::{Ledger, Micros, PoolName, PoolRanges, PoolSpec, Record, Selector, Tuple};
 use rustc_hash::FxBuildHasher;
+use tokio::time::Instant;
 
 use crate::objects::{Allocation, Pool};
 use crate::time;
@@ -107,7 +107,7 @@ impl Lead {
     /// A record, or what is left of it, as the watch delivers it.
     pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
         match allocation {
-            Allocation::Valid(record) => {
+            Allocation::Valid { record, .. } => {
                 self.ledger.unblock_name(name);
                 self.observe(record.clone());
             }

@@ -12,9 +12,9 @@ use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
+use crate::kept::is_stale;
 use crate::objects::{Vm, Vmi};
 use crate::reconcile::Next;
-use crate::writes::is_stale;
 
 /// A kind that may carry such a finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

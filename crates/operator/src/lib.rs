@@ -15,6 +15,7 @@ pub mod guests;
 pub mod handlers;
 pub mod hub;
 pub mod judge;
+pub mod kept;
 pub mod lead;
 pub mod legacy;
 pub mod metrics;

@@ -10,7 +10,7 @@ use harvester_lb_api::{
 };
 use harvester_lb_controller_kit::watch::Decoded;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
+use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Uid};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -137,7 +137,12 @@ impl Pool {
 #[derive(Debug)]
 pub enum Allocation {
     /// It could be read.
-    Valid(Record),
+    Valid {
+        /// What it says.
+        record: Record,
+        /// The uid of the object that says so.
+        uid: Uid,
+    },
     /// It could not; it still blocks its name (IPA-1).
     Unreadable {
         /// Its resource version.
@@ -162,7 +167,10 @@ impl Allocation {
     /// A decoded object.
     pub fn decoded(object: &IPAllocation) -> Self {
         match record(object) {
-            Ok(record) => Self::Valid(record),
+            Ok(record) => Self::Valid {
+                record,
+                uid: Uid::new(object.metadata.uid.as_deref().unwrap_or_default()),
+            },
             Err(why) => Self::Unreadable {
                 version: Version::of(&object.metadata),
                 why,

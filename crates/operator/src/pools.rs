@@ -3,25 +3,26 @@
 //! The maps are a projection of the records, written late and coalesced (POOL-3). Allocation never waits for them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
-use harvester_lb_api::{Condition, IPPool, keys, projection};
+use harvester_lb_api::{Condition, IPPool, LoadBalancer, keys, projection};
+use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{Ledger, PoolName};
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
+use crate::kept::is_stale;
 use crate::lead;
 use crate::objects::{self, Pool, annotation};
 use crate::reconcile::Next;
 use crate::status::notices;
-use crate::writes::is_stale;
 use crate::{address, time, undecodable};
 
 /// Shortest time between two writes of a pool's status (POOL-3).
@@ -182,37 +183,24 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
         return Ok(Next::Event);
     }
     let started = Instant::now();
-    let written = hub
-        .writer
-        .patch_json(&hub.pool_api(), name, Value::Array(patch))
-        .await;
+    let written = hub.patch_json::<IPPool>(&key, Value::Array(patch)).await;
     // How long a write took that did not succeed says nothing about the maps.
     let took = written
         .as_ref()
         .map_or(Duration::ZERO, |_| started.elapsed());
     hub.pacer.wrote(name, took);
     match written {
-        Ok(object) => {
+        Ok(_) => {
             for notice in notices(Some(&pool.conditions), &conditions) {
                 hub.notify_pool(&pool.meta, &notice);
             }
-            let version = Version::of(&object.metadata);
-            hub.stores.pools.written(&key, version, Pool::valid(object));
             Ok(Next::Event)
         }
-        Err(error) => {
-            if is_stale(&error) {
-                hub.metrics
-                    .write_conflicts
-                    .with_label_values(&["IPPool"])
-                    .inc();
-                let object = hub.writer.get(&hub.pool_api(), name).await?;
-                hub.learn_pool(&key, object, entry.version);
-                hub.queue_pool(name.clone());
-                return Ok(Next::Event);
-            }
-            Err(error)
+        Err(error) if is_stale(&error) => {
+            hub.queue_pool(name.clone());
+            Ok(Next::Event)
         }
+        Err(other) => Err(other),
     }
 }
 
@@ -358,12 +346,7 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
         Verdict::Release(record) => {
             let id = record.spec.owner.id.clone();
             let key = objects::key(&id);
-            if hub
-                .writer
-                .get(&hub.lb_api(&key.namespace), &key.name)
-                .await?
-                .is_some()
-            {
+            if hub.refresh::<LoadBalancer>(&key).await?.is_some() {
                 warn!(%pool, value, "not released by hand: the load balancer exists");
             } else if address::release(hub, &record).await? {
                 info!(%pool, value, "released by hand");

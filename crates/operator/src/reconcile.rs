@@ -4,12 +4,13 @@
 //! The order is the contract's: the record reserves the address, the status commits it, the EndpointSlice and then the
 //! Service follow (IPA-6, REC-3), so that no address is ever announced that is not recorded, or without its endpoints.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::{Lost, Record, WaitReason};
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::address::{self, Acquired};

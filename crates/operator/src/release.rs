@@ -3,15 +3,18 @@
 //!
 //! An address is given back last: after its owner is known to be gone, and after no Service shows it.
 
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{Blocked, Phase, Record};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tracing::{debug, info};
 
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
 use crate::reconcile::Next;
-use crate::writes::{is_stale, version};
 use crate::{address, objects, time};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
@@ -34,31 +37,22 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     let certain = departed
         .as_ref()
         .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
-    if !certain
-        && let Some(lb) = hub
-            .writer
-            .get(&hub.lb_api(&key.namespace), &key.name)
-            .await?
-    {
+    if !certain && hub.refresh::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
         // puts it back into the store, and a living load balancer is reconciled as such.
-        hub.learn_lb(key, Some(lb), Version::default());
         return Ok(Next::Recheck);
     }
 
     hub.prober.remove_group(&key.to_string());
     take_down(hub, key).await?;
     let had_service = departed.as_ref().is_none_or(|d| d.had_service);
-    if had_service && !bound.is_empty() && hub.stores.services.get(key).is_none() {
+    if had_service
+        && !bound.is_empty()
+        && hub.stores.services.get(key).is_none()
         // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
-        let service = hub
-            .writer
-            .get(&hub.service_api(&key.namespace), &key.name)
-            .await?;
-        if service.is_some() {
-            hub.learn_service(key, service, Version::default());
-            take_down(hub, key).await?;
-        }
+        && hub.refresh::<Service>(key).await?.is_some()
+    {
+        take_down(hub, key).await?;
     }
     let all = surplus(hub, key, bound).await?;
     if all {
@@ -73,22 +67,9 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
 pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
     delete_service(hub, key).await?;
     if let Some(slice) = hub.stores.slices.get(key)
-        && slice.metadata.deletion_timestamp.is_none()
-        && build::ownership(&slice.metadata, &key.name) == Ownership::Ours
+        && is_to_go(&slice.metadata, key)
     {
-        let api = hub.slice_api(&key.namespace);
-        match hub
-            .writer
-            .delete(&api, &key.name, version(&slice.metadata))
-            .await
-        {
-            Ok(()) => {}
-            Err(error) if is_stale(&error) => {
-                let object = hub.writer.get(&api, &key.name).await?;
-                hub.learn_slice(key, object, Version::of(&slice.metadata));
-            }
-            Err(other) => return Err(other),
-        }
+        hub.delete::<EndpointSlice>(key, &slice.metadata).await?;
     }
     Ok(())
 }
@@ -96,31 +77,17 @@ pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
 /// Deletes the Service alone.
 pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
     if let Some(service) = hub.stores.services.get(key)
-        && service.metadata.deletion_timestamp.is_none()
-        && build::ownership(&service.metadata, &key.name) == Ownership::Ours
+        && is_to_go(&service.metadata, key)
     {
-        let api = hub.service_api(&key.namespace);
         info!(service = %key, "deleting the Service");
-        match hub
-            .writer
-            .delete(&api, &key.name, version(&service.metadata))
-            .await
-        {
-            Ok(()) => {}
-            Err(error) if is_stale(&error) => {
-                let object = hub.writer.get(&api, &key.name).await?;
-                let gone = object.is_none();
-                hub.learn_service(key, object, Version::of(&service.metadata));
-                if !gone {
-                    return Err(WriteError::Conflict(format!(
-                        "Service {key} has just changed"
-                    )));
-                }
-            }
-            Err(other) => return Err(other),
-        }
+        hub.delete::<Service>(key, &service.metadata).await?;
     }
     Ok(())
+}
+
+/// Whether an object of a load balancer's name is ours and not on its way out yet.
+fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
+    meta.deletion_timestamp.is_none() && build::ownership(meta, &key.name) == Ownership::Ours
 }
 
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is

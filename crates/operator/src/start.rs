@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_api::{IPAllocation, Ipam};
+use harvester_lb_api::{Ipam, LoadBalancer};
+use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{
     Evidence, Ledger, OwnerId, Phase, PoolName, RecordSpec, Settings, addr, import,
 };
-use kube::api::ObjectMeta;
+use k8s_openapi::api::core::v1::Service;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
@@ -81,7 +81,7 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
 async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
     let named = named_by_the_living(hub);
     for (key, allocation) in hub.stores.allocations.all() {
-        let Allocation::Valid(record) = &*allocation else {
+        let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
         let owner = objects::key(&record.spec.owner.id);
@@ -91,12 +91,10 @@ async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
         {
             continue;
         }
-        let lbs = hub.lb_api(&owner.namespace);
-        if hub.writer.get(&lbs, &owner.name).await?.is_some() {
+        if hub.refresh::<LoadBalancer>(&owner).await?.is_some() {
             continue;
         }
-        let services = hub.service_api(&owner.namespace);
-        let service = hub.writer.get(&services, &owner.name).await?;
+        let service = hub.refresh::<Service>(&owner).await?;
         if service.is_some_and(|s| objects::shown_addresses(&s).contains(&record.spec.addr)) {
             continue;
         }
@@ -162,7 +160,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
     let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
     // A record whose owner is not there is released only after a live read (IPA-3 a).
     for (_, allocation) in hub.stores.allocations.all() {
-        let Allocation::Valid(record) = &*allocation else {
+        let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
         let key = objects::key(&record.spec.owner.id);
@@ -236,23 +234,11 @@ async fn import_all(hub: &Hub, records: Vec<RecordSpec>) -> Result<(), WriteErro
         .await
 }
 
-/// Makes one record. An address that has one by now is left to it, readable or not: the watch brings what it is. One that
+/// Makes one record. An address that has one by now is left to it, readable or not. One that
 /// the API server refuses does not keep the others.
 async fn import_one(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
-    let name = addr::record_name(spec.addr);
-    let object = IPAllocation {
-        metadata: ObjectMeta {
-            name: Some(name.clone()),
-            ..ObjectMeta::default()
-        },
-        spec: objects::allocation_spec(spec),
-    };
-    match hub.writer.create(&hub.allocation_api(), &object).await {
-        Ok(object) => {
-            hub.learn_allocation(&name, Some(object), Version::default());
-            Ok(())
-        }
-        Err(WriteError::AlreadyExists(_)) => Ok(()),
+    match address::write(hub, spec, None).await {
+        Ok(_) => Ok(()),
         Err(WriteError::Refused(why)) => {
             warn!(address = %spec.addr, owner = %spec.owner.id, why, "not taken over");
             Ok(())

@@ -16,8 +16,8 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::hub::Hub;
+use crate::kept::{is_stale, version};
 use crate::status::{INVALID_OBJECT, Notice};
-use crate::writes::{is_stale, version};
 use crate::{objects, time};
 
 /// Longest part of the decoder's error that is passed on, in bytes.

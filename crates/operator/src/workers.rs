@@ -9,13 +9,14 @@ use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_ipam::PoolName;
 use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::hub::{BACKOFF, Hub};
+use crate::kept::is_stale;
 use crate::reconcile::Next;
-use crate::writes::is_stale;
 use crate::{guests, legacy, pools, reconcile};
 
 /// Workers for pools; a write of a large map takes its time.
@@ -35,20 +36,8 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
                 // On the heap: the state of a reconcile is large, and most workers have none.
                 let work = Box::pin(reconcile::reconcile(&hub, &key));
                 let outcome = timed(&hub, "LoadBalancer", work).await;
-                match outcome {
-                    Ok(Next::Event) => hub.lb_failures.forget(&key),
-                    Ok(Next::Recheck) => {
-                        hub.lb_failures.forget(&key);
-                        hub.queues.lbs.add_after(key.clone(), Next::recheck_delay());
-                    }
-                    Ok(Next::After(delay)) => {
-                        hub.lb_failures.forget(&key);
-                        hub.queues.lbs.add_after(key.clone(), delay);
-                    }
-                    outcome => {
-                        let delay = retry(&hub.lb_failures, &key, &outcome, "LoadBalancer");
-                        hub.queues.lbs.add_after(key.clone(), delay);
-                    }
+                if let Some(delay) = lb_again(&hub, &key, &outcome) {
+                    hub.queues.lbs.add_after(key.clone(), delay);
                 }
                 hub.queues.lbs.done(&key);
             }
@@ -58,14 +47,9 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
         let hub = Arc::clone(hub);
         set.spawn(async move {
             while let Some(name) = hub.queues.pools.next().await {
-                match timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await {
-                    Ok(Next::Event | Next::Recheck | Next::After(_)) => {
-                        hub.pool_failures.forget(&name);
-                    }
-                    outcome => {
-                        let delay = retry(&hub.pool_failures, &name, &outcome, "IPPool");
-                        hub.queues.pools.add_after(name.clone(), delay);
-                    }
+                let outcome = timed(&hub, "IPPool", pools::reconcile(&hub, &name)).await;
+                if let Some(delay) = pool_again(&hub, &name, &outcome) {
+                    hub.queues.pools.add_after(name.clone(), delay);
                 }
                 hub.queues.pools.done(&name);
             }
@@ -107,6 +91,33 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
             }
         }
     });
+}
+
+/// When to look at a load balancer again, if no event comes first; `None` if only an event calls for it.
+pub fn lb_again(hub: &Hub, key: &Key, outcome: &Result<Next, WriteError>) -> Option<Duration> {
+    let delay = match outcome {
+        Ok(Next::Event) => None,
+        Ok(Next::Recheck) => Some(Next::recheck_delay()),
+        Ok(Next::After(delay)) => Some(*delay),
+        outcome => return Some(retry(&hub.lb_failures, key, outcome, "LoadBalancer")),
+    };
+    hub.lb_failures.forget(key);
+    delay
+}
+
+/// When to look at a pool again, as for a load balancer.
+pub fn pool_again(
+    hub: &Hub,
+    name: &PoolName,
+    outcome: &Result<Next, WriteError>,
+) -> Option<Duration> {
+    match outcome {
+        Ok(Next::Event | Next::Recheck | Next::After(_)) => {
+            hub.pool_failures.forget(name);
+            None
+        }
+        outcome => Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
+    }
 }
 
 /// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`].

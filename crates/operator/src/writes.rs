@@ -4,34 +4,20 @@
 use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version, merge};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use harvester_lb_controller_kit::{Key, merge};
 use serde::Serialize;
 use serde_json::Value;
-use tracing::{debug, info};
+use tracing::info;
 
 use crate::hub::Hub;
 use crate::reconcile::Next;
 use crate::status::{self, Report};
 use crate::{objects, time};
 
-/// Whether a write failed because the copy that it was decided from is old.
-pub fn is_stale(error: &WriteError) -> bool {
-    matches!(
-        error,
-        WriteError::Conflict(_) | WriteError::AlreadyExists(_) | WriteError::NotFound(_)
-    )
-}
-
 /// The merge patch from one object to another.
 pub fn difference<T: Serialize>(from: &T, to: &T) -> Option<Value> {
     let value = |of: &T| serde_json::to_value(of).unwrap_or(Value::Null);
     merge::diff(&value(from), &value(to))
-}
-
-/// The resource version of a copy.
-pub fn version(meta: &ObjectMeta) -> &str {
-    meta.resource_version.as_deref().unwrap_or_default()
 }
 
 /// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
@@ -45,7 +31,7 @@ pub async fn write_status(
     let Some(patch) = difference(lb, &wanted) else {
         return Ok(wanted);
     };
-    let written = patch_lb(hub, key, &lb.metadata, patch).await?;
+    let written = hub.patch(key, &lb.metadata, patch).await?;
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
     let after = wanted
         .status
@@ -67,37 +53,6 @@ pub async fn write_status(
     Ok(written)
 }
 
-async fn patch_lb(
-    hub: &Hub,
-    key: &Key,
-    meta: &ObjectMeta,
-    patch: Value,
-) -> Result<LoadBalancer, WriteError> {
-    let api = hub.lb_api(&key.namespace);
-    match hub
-        .writer
-        .patch(&api, &key.name, version(meta), patch)
-        .await
-    {
-        Ok(object) => {
-            hub.absorb_lb(key, object.clone());
-            Ok(object)
-        }
-        Err(error) => {
-            if is_stale(&error) {
-                debug!(lb = %key, %error, "reading it again");
-                hub.metrics
-                    .write_conflicts
-                    .with_label_values(&["LoadBalancer"])
-                    .inc();
-                let object = hub.writer.get(&api, &key.name).await?;
-                hub.learn_lb(key, object, Version::of(meta));
-            }
-            Err(error)
-        }
-    }
-}
-
 /// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
 pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
     hub.lead(|lead| lead.ledger.withdraw(&objects::id(key)));
@@ -106,7 +61,7 @@ pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
     }
     if let Some(patch) = difference(lb, &wanted) {
-        match patch_lb(hub, key, &lb.metadata, patch).await {
+        match hub.patch::<LoadBalancer>(key, &lb.metadata, patch).await {
             // The last finalizer: the answer is the object as it was when it went.
             Ok(_) | Err(WriteError::NotFound(_)) => {}
             Err(other) => return Err(other),

@@ -158,7 +158,7 @@ fn section_6_5_records_round_trip() {
     ];
     for (name, spec) in cases {
         let written = allocation(name, &serde_json::to_value(allocation_spec(&spec)).unwrap());
-        let Allocation::Valid(read) = Allocation::from_watch(Ok(written)) else {
+        let Allocation::Valid { record: read, .. } = Allocation::from_watch(Ok(written)) else {
             unreachable!("{name} can be read")
         };
         assert_eq!(read.spec, spec, "{name}");
