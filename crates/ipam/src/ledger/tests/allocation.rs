@@ -1,0 +1,373 @@
+//! Which address: the worked examples, ALC-1 to ALC-8, SEL-1, SEL-8, RNG-8.
+
+use super::*;
+
+/// The long worked example of 6.1, row by row.
+#[test]
+fn alc_worked_example() {
+    let mut world = World::example();
+    let mut row = |delete: &str,
+                   asks: &str,
+                   answer: &[Option<u8>],
+                   last: &str,
+                   allocated: &str,
+                   history: &str,
+                   available: i64| {
+        if !delete.is_empty() {
+            world.delete(delete);
+        }
+        for (name, answer) in asks.split_whitespace().zip(answer) {
+            let got = world.ask(&lb(name));
+            assert_eq!(got, answer.map(|n| IpAddr::from([172, 20, 1, n])), "{name}");
+        }
+        let view = world.ledger.projection("p").unwrap();
+        let shown = view.last_allocated.map(|addr| addr.to_string()).unwrap();
+        assert_eq!(shown, format!("172.20.1{last}"));
+        assert_eq!((view.total, view.available), (5, available));
+        assert_eq!(world.map("p", false), allocated);
+        assert_eq!(world.map("p", true), history);
+    };
+    row("", "a", &[Some(2)], ".2", "2=a", "", 4);
+    row("", "b", &[Some(3)], ".3", "2=a 3=b", "", 3);
+    row("a", "", &[], ".3", "3=b", "2=a", 4);
+    row(
+        "",
+        "c d e",
+        &[Some(4), Some(5), Some(6)],
+        ".6",
+        "3=b 4=c 5=d 6=e",
+        "2=a",
+        1,
+    );
+    row("", "f", &[Some(2)], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
+    row("", "g", &[None], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
+    // g gives up; it would be served before a otherwise, if it were the older one.
+    row("g", "", &[], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
+    row("d", "a", &[Some(5)], ".5", "2=f 3=b 4=c 5=a 6=e", "", 0);
+    row("c", "c", &[Some(4)], ".4", "2=f 3=b 4=c 5=a 6=e", "", 0);
+    row("b", "h", &[Some(3)], ".3", "2=f 3=h 4=c 5=a 6=e", "", 0);
+    let before = world.version;
+    assert!(matches!(world.decide(&lb("a")), Decision::Held { .. }));
+    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.5")));
+    assert_eq!(world.version, before, "nothing is written");
+}
+
+#[test]
+fn alc_worked_example_of_two_ranges() {
+    let ranges = [
+        range("172.20.1.0/24", "172.20.1.10", "172.20.1.11"),
+        range("172.20.2.0/30", "", ""),
+    ];
+    let mut world = World::new(&[pool("p", &ranges)]);
+    for (name, addr) in [
+        ("a", "172.20.1.10"),
+        ("b", "172.20.1.11"),
+        ("c", "172.20.2.2"),
+    ] {
+        assert_eq!(world.ask(&lb(name)), Some(ip(addr)));
+    }
+    assert_eq!(world.ask(&lb("d")), None);
+    world.delete("d");
+    world.delete("a");
+    assert_eq!(world.ask(&lb("d")), Some(ip("172.20.1.10")));
+}
+
+#[test]
+fn alc_1_same_name_other_uid_adopts() {
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "old");
+    let Decision::Adopt {
+        grant,
+        record,
+        surplus,
+    } = world.decide(&lb_uid("a", "new"))
+    else {
+        panic!("not adopted");
+    };
+    assert_eq!(grant.addr, ip("172.20.1.4"));
+    assert_eq!(
+        (record.spec.owner.uid, record.version),
+        (Uid::new("new"), Version(1))
+    );
+    assert_eq!(record.spec.phase, Phase::Bound);
+    assert_eq!(surplus, []);
+    assert_eq!(world.ask(&lb_uid("a", "new")), Some(ip("172.20.1.4")));
+    held(world.decide(&lb_uid("a", "new")));
+}
+
+#[test]
+fn alc_2_lowest_of_history_unless_unusable() {
+    let mut world = World::example();
+    for addr in ["172.20.1.1", "172.20.1.9", "172.20.1.4", "172.20.1.3"] {
+        world.bind(addr, "p", "a", "x");
+    }
+    world.delete("a");
+    let Decision::Take {
+        grant,
+        why,
+        over,
+        stale,
+        ..
+    } = world.decide(&lb("a"))
+    else {
+        panic!("not taken");
+    };
+    assert_eq!((grant.addr, why), (ip("172.20.1.3"), Why::Sticky));
+    assert_eq!(
+        over,
+        world
+            .ledger
+            .record(ip("172.20.1.3"))
+            .map(|record| record.version)
+    );
+    let stale: Vec<_> = stale.iter().map(|record| record.spec.addr).collect();
+    assert_eq!(stale, [ip("172.20.1.1"), ip("172.20.1.9")]);
+    // The gateway and the address outside are listed as excess too, whoever asks.
+    let excess: Vec<_> = world
+        .ledger
+        .history_excess(10)
+        .iter()
+        .map(|it| it.spec.addr)
+        .collect();
+    assert_eq!(excess, stale);
+}
+
+#[test]
+fn alc_2_history_shown_by_a_foreign_service_is_passed_over() {
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "x");
+    world.delete("a");
+    world
+        .ledger
+        .set_shown(&OwnerId::new("ns", "other"), &[ip("172.20.1.4")]);
+    assert_eq!(taken(world.decide(&lb("a"))).1, Why::Fresh);
+    // A Service of its own is no obstacle.
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "x");
+    world.delete("a");
+    world
+        .ledger
+        .set_shown(&OwnerId::new("ns", "a"), &[ip("172.20.1.4")]);
+    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.4");
+}
+
+#[test]
+fn alc_3_starts_at_last_allocated_of_the_status() {
+    let start = |last: Option<(&str, i64)>, record: bool| {
+        let mut spec = pool("p", &[range("172.20.1.0/29", "", "")]);
+        spec.last_allocated = last.map(|(addr, at)| (ip(addr), Micros(at)));
+        let mut world = World::new(&[spec]);
+        if record {
+            world.bind("172.20.1.2", "p", "x", "x");
+        }
+        taken(world.decide(&lb("a"))).0
+    };
+    assert_eq!(start(None, false), "172.20.1.2");
+    assert_eq!(start(Some(("172.20.1.4", i64::MIN)), false), "172.20.1.5");
+    assert_eq!(start(Some(("9.9.9.9", i64::MIN)), false), "172.20.1.2");
+    // Every record corrects our own projection, none an older than what somebody else wrote.
+    assert_eq!(start(Some(("172.20.1.4", i64::MIN)), true), "172.20.1.3");
+    assert_eq!(start(Some(("172.20.1.4", 1 << 40)), true), "172.20.1.5");
+}
+
+#[test]
+fn alc_3_a_record_of_the_future_does_not_stop_the_turn() {
+    let mut world = World::example();
+    let mut spec = world.bind("172.20.1.2", "p", "x", "x").spec;
+    spec.bound_at = Micros(i64::MAX);
+    world.store(spec);
+    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.3")));
+    world.delete("a");
+    world.ledger.forget(ip("172.20.1.3"), Version(99));
+    assert_eq!(world.ask(&lb("b")), Some(ip("172.20.1.4")));
+}
+
+#[test]
+fn alc_5_missing_invalid_and_full_pools() {
+    let mut world = World::new(&[]);
+    let (reason, text, ..) = waits(world.decide(&lb("a")));
+    assert_eq!(
+        (reason, text.as_str()),
+        (WaitReason::NoMatchedPool, "there are no pools")
+    );
+    let (reason, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    assert_eq!(
+        (reason, text.as_str()),
+        (WaitReason::PoolNotFound, "pool p: does not exist")
+    );
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
+    world
+        .ledger
+        .set_pool(pool("p", &[range("172.20.1.0/30", "x", "")]));
+    assert_eq!(names(world.ledger.take_wakes()), ["a", "b"]);
+    let (reason, text, ..) = waits(world.decide(&lb("a")));
+    assert_eq!(reason, WaitReason::PoolInvalid);
+    assert!(text.contains("rangeStart"), "{text}");
+    waits(world.decide(&in_pool(lb("b"), "p")));
+    // One address for two: the older is woken to get it, the other to be told why it gets none.
+    world
+        .ledger
+        .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
+    assert_eq!(names(world.ledger.take_wakes()), ["a", "b"]);
+    let (reason, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    assert_eq!(reason, WaitReason::NoAvailableIp);
+    assert_eq!(
+        text,
+        "pool p: 1 older load balancers wait for its free addresses"
+    );
+    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.2")));
+    let (_, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    assert_eq!(text, "pool p: all addresses are taken");
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
+    world.delete("a");
+    assert_eq!(names(world.ledger.take_wakes()), ["b"]);
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
+    world.ledger.remove_pool("p");
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0], "woken already");
+}
+
+#[test]
+fn alc_6_mask_and_gateway() {
+    let specs = [
+        pool("v4", &[range("172.20.1.0/29", "", "")]),
+        pool("v6", &[range("fd10:5::/64", "", "")]),
+        pool("host", &[range("10.0.0.1/32", "", "")]),
+    ];
+    let mut world = World::new(&specs);
+    for (pool, addr, mask, gateway) in [
+        ("v4", "172.20.1.2", "255.255.255.248", Some("172.20.1.1")),
+        (
+            "v6",
+            "fd10:5::2",
+            "ffff:ffff:ffff:ffff::",
+            Some("fd10:5::1"),
+        ),
+        ("host", "10.0.0.1", "255.255.255.255", None),
+    ] {
+        let Decision::Take { grant, .. } = world.decide(&in_pool(lb(pool), pool)) else {
+            panic!("not taken");
+        };
+        assert_eq!((grant.addr, grant.mask.as_deref()), (ip(addr), Some(mask)));
+        assert_eq!((grant.gateway, grant.out_of_pool), (gateway.map(ip), false));
+    }
+}
+
+#[test]
+fn alc_7_status_without_record() {
+    let network = |name: &str, subnet: &str, network: &str| PoolSpec {
+        selector: Selector {
+            network: network.into(),
+            scope: vec![Tuple::new("*", "*", "*"), Tuple::new("", "", "x")],
+            priority: 0,
+        },
+        ..pool(name, &[range(subnet, "", "")])
+    };
+    let mut world = World::new(&[
+        network("p", "172.20.1.0/29", ""),
+        network("q", "172.20.2.0/29", "other"),
+    ]);
+    // Free, in range, in the pool that is selected now.
+    let (addr, why, _) = taken(world.decide(&with_status(lb("a"), "p", "172.20.1.5")));
+    assert_eq!((addr.as_str(), why), ("172.20.1.5", Why::Recorded));
+    // In the words of the status the pool may be any: the address decides.
+    let (addr, ..) = taken(world.decide(&with_status(lb("b"), "q", "172.20.1.6")));
+    assert_eq!(addr, "172.20.1.6");
+    // Held or reserved by another, the gateway, or another pool's: a new address.
+    for (name, addr, holder) in [
+        ("c", "172.20.1.5", Some("a")),
+        ("d", "172.20.1.1", None),
+        ("e", "172.20.2.4", None),
+    ] {
+        let decision = world.decide(&with_status(lb(name), "p", addr));
+        let Decision::Take { grant, why, .. } = decision else {
+            panic!("{decision:?}")
+        };
+        assert_eq!(why, Why::Fresh);
+        let holder = holder.map(|name| OwnerId::new("ns", name));
+        assert_eq!(
+            grant.lost,
+            Some(Lost {
+                addr: ip(addr),
+                holder
+            })
+        );
+    }
+    // The named pool counts before the selected one.
+    let request = in_pool(with_status(lb("f"), "q", "172.20.2.4"), "q");
+    assert_eq!(taken(world.decide(&request)).1, Why::Recorded);
+}
+
+#[test]
+fn alc_8_conflict_is_proposed_anew() {
+    let mut world = World::example();
+    let first = world.decide(&lb("a"));
+    assert_eq!(
+        taken(first.clone()),
+        ("172.20.1.2".into(), Why::Fresh, None)
+    );
+    world.now += 60;
+    assert_eq!(
+        world.decide(&lb("a")),
+        first,
+        "the same question, the same answer"
+    );
+    // Somebody else's record was first.
+    world.bind("172.20.1.2", "p", "b", "b-1");
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.3");
+    // A Released record that was not known: the same address, over it.
+    world.bind("172.20.1.3", "p", "z", "z");
+    world.release(ip("172.20.1.3"), "z");
+    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.4");
+    let mut spec = world.bind("172.20.1.6", "p", "y", "y").spec;
+    spec.addr = ip("172.20.1.4");
+    spec.phase = Phase::Released;
+    let version = world.store(spec).version;
+    assert_eq!(
+        taken(world.decide(&lb("a"))),
+        ("172.20.1.4".into(), Why::Fresh, Some(version))
+    );
+    // Given up for good.
+    world
+        .ledger
+        .abandon(&OwnerId::new("ns", "a"), ip("172.20.1.4"));
+    assert_eq!(world.ledger.counts().reserved, 0);
+}
+
+#[test]
+fn alc_8_bound_at_grows_strictly() {
+    let mut ledger = Ledger::new(Settings::default());
+    ledger.set_pool(pool("p", &[range("172.20.1.0/24", "", "")]));
+    let mut last = Micros::MIN;
+    for n in 0..5 {
+        let Decision::Take { spec, .. } = ledger.decide(&lb(&format!("a{n}")), Micros(7)) else {
+            panic!("not taken");
+        };
+        assert!(spec.bound_at > last);
+        last = spec.bound_at;
+    }
+}
+
+#[test]
+fn sel_1_explicit_pool_is_taken_as_is_and_sel_8_address_stays() {
+    let other = PoolSpec {
+        selector: Selector::default(),
+        ..pool("q", &[range("10.0.0.0/29", "", "")])
+    };
+    let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")]), other]);
+    assert_eq!(world.ask(&in_pool(lb("a"), "q")), Some(ip("10.0.0.2")));
+    // spec.ipPool cleared, and nothing matches any more: nothing moves.
+    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
+    world.ledger.remove_pool("p");
+    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
+}
+
+#[test]
+fn rng_8_a_huge_pool_costs_no_more() {
+    for (subnet, first) in [("fd10:5::/64", "fd10:5::2"), ("10.0.0.0/8", "10.0.0.2")] {
+        let mut world = World::new(&[pool("p", &[range(subnet, "", "")])]);
+        let total = world.ledger.projection("p").unwrap().total;
+        assert_eq!(world.ask(&lb("a")), Some(ip(first)));
+        assert_eq!(world.ledger.projection("p").unwrap().available, total - 1);
+    }
+}

@@ -1,0 +1,210 @@
+//! Records as they are found: at a start, twice, unreadable, out of their pool (IPA-1, IPA-4, IPA-6, IPA-7).
+
+use super::*;
+
+#[test]
+fn ipa_1_claims_and_shown_addresses_count_as_taken() {
+    let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
+    world
+        .ledger
+        .claim(ip("172.20.1.2"), lb("a").owner, Evidence::Status);
+    world.ledger.claim(
+        ip("172.20.1.3"),
+        lb("b").owner,
+        Evidence::Trusted("p".into()),
+    );
+    world.ledger.set_shown(
+        &OwnerId::new("ns", "s"),
+        &[ip("172.20.1.4"), ip("172.20.1.4")],
+    );
+    assert!(world.ledger.block_name("172.20.1.5"));
+    assert!(!world.ledger.block_name("dhcp-1234"));
+    assert_eq!(world.ask(&lb("z")), Some(ip("172.20.1.6")));
+    waits(world.decide(&lb("y")));
+    assert_eq!(
+        taken(world.decide(&lb("a"))),
+        ("172.20.1.2".into(), Why::Recorded, None)
+    );
+    assert_eq!(taken(world.decide(&lb("b"))).0, "172.20.1.3");
+    assert_eq!(world.ledger.projection("p").unwrap().available, 4);
+    assert_eq!(world.ledger.take_wakes(), []);
+    assert!(world.ledger.unblock_name("172.20.1.5"));
+    assert_eq!(names(world.ledger.take_wakes()), ["y"]);
+}
+
+#[test]
+fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
+    let mut world = World::example();
+    world.ledger.block_name("172.20.1.4");
+    let request = with_status(lb("a"), "p", "172.20.1.4");
+    let (reason, text, ..) = waits(world.decide(&request));
+    assert_eq!(reason, WaitReason::RecordUnreadable);
+    assert_eq!(
+        text,
+        "pool p: IPAllocation 172.20.1.4 cannot be read; repair or delete it"
+    );
+    assert_eq!(world.ledger.take_wakes(), []);
+    assert_eq!(world.ledger.counts().waiting, 1);
+    // It stands in nobody's way.
+    for name in ["b", "c", "d", "e"] {
+        assert!(world.ask(&lb(name)).is_some());
+    }
+    world.ledger.unblock_name("172.20.1.4");
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(
+        taken(world.decide(&request)),
+        ("172.20.1.4".into(), Why::Recorded, None)
+    );
+}
+
+#[test]
+fn ipa_1_an_unreadable_record_is_not_released() {
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "a-1");
+    world.ledger.block_name("172.20.1.4");
+    let release = |world: &World| {
+        let uid = Uid::new("a-1");
+        world.ledger.may_release(ip("172.20.1.4"), &uid, Micros(5))
+    };
+    assert_eq!(release(&world), Err(Blocked::Unreadable));
+    world.ledger.unblock_name("172.20.1.4");
+    assert!(release(&world).is_ok());
+}
+
+#[test]
+fn ipa_4_overlapping_pools_share_each_address() {
+    let old = pool("z-old", &[range("172.20.1.0/29", "", "")]);
+    let young = PoolSpec {
+        created: Micros(1),
+        ..pool("a-young", &[range("172.20.1.0/30", "", "")])
+    };
+    let mut world = World::new(&[young, old]);
+    assert_eq!(world.ledger.overlaps("a-young").as_deref(), Some("z-old"));
+    assert_eq!(world.ledger.overlaps("z-old"), None);
+    assert_eq!(
+        world.ask(&in_pool(lb("a"), "z-old")),
+        Some(ip("172.20.1.2"))
+    );
+    let view = world.ledger.projection("a-young").unwrap();
+    assert_eq!((view.total, view.available, view.allocated_len), (1, 0, 0));
+    waits(world.decide(&in_pool(lb("b"), "a-young")));
+    world.delete("a");
+    assert_eq!(names(world.ledger.take_wakes()), ["b"]);
+    assert_eq!(
+        world.ask(&in_pool(lb("b"), "a-young")),
+        Some(ip("172.20.1.2"))
+    );
+    assert_eq!(world.map("z-old", true), "");
+}
+
+#[test]
+fn ipa_6_several_records_keep_the_named_else_the_lowest() {
+    let mut world = World::example();
+    for addr in ["172.20.1.5", "172.20.1.3", "172.20.1.4"] {
+        world.bind(addr, "p", "a", "a-1");
+    }
+    let (grant, surplus) = held(world.decide(&lb("a")));
+    assert_eq!(grant.addr, ip("172.20.1.3"));
+    let surplus: Vec<_> = surplus.iter().map(|record| record.spec.addr).collect();
+    assert_eq!(surplus, [ip("172.20.1.4"), ip("172.20.1.5")]);
+    let (grant, _) = held(world.decide(&with_status(lb("a"), "p", "172.20.1.4")));
+    assert_eq!((grant.addr, grant.lost), (ip("172.20.1.4"), None));
+}
+
+#[test]
+fn ipa_6_late_record_of_a_waiter_serves_it() {
+    let mut world = World::example();
+    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.2");
+    world.ledger.abandon(&lb("a").owner.id, ip("172.20.1.2"));
+    world.bind("172.20.1.2", "p", "a", "a-1");
+    assert_eq!(held(world.decide(&lb("a"))).0.addr, ip("172.20.1.2"));
+}
+
+#[test]
+fn ipa_7_edit_or_deletion_of_the_pool_keeps_the_address() {
+    let mut world = World::example();
+    world.ask(&lb("a"));
+    world.ledger.set_pool(pool(
+        "p",
+        &[range("172.20.1.0/24", "172.20.1.100", "172.20.1.109")],
+    ));
+    let (grant, _) = held(world.decide(&lb("a")));
+    assert!(grant.out_of_pool);
+    assert_eq!(grant.mask.as_deref(), Some("255.255.255.0"));
+    assert_eq!(world.ledger.out_of_pool("p")[0].spec.addr, ip("172.20.1.2"));
+    let view = world.ledger.projection("p").unwrap();
+    assert_eq!(
+        (view.total, view.available, view.allocated_len),
+        (10, 10, 1)
+    );
+    assert_eq!(world.map("p", false), "2=a");
+    world.ledger.remove_pool("p");
+    let (grant, _) = held(world.decide(&lb("a")));
+    assert_eq!(
+        (grant.out_of_pool, grant.mask, grant.gateway),
+        (true, None, None)
+    );
+    assert!(world.ledger.projection("p").is_none());
+    assert_eq!(world.ledger.out_of_pool("p").len(), 1);
+    world
+        .ledger
+        .set_pool(pool("p", &[range("172.20.1.0/29", "", "")]));
+    assert!(!held(world.decide(&lb("a"))).0.out_of_pool);
+    assert_eq!(world.ledger.projection("p").unwrap().available, 4);
+}
+
+#[test]
+fn ipa_7_gateway_moved_onto_an_address() {
+    let mut world = World::example();
+    world.ask(&lb("a"));
+    let mut moved = range("172.20.1.0/29", "", "");
+    moved.gateway = Some("172.20.1.2".into());
+    world.ledger.set_pool(pool("p", &[moved]));
+    assert!(held(world.decide(&lb("a"))).0.out_of_pool);
+    assert_eq!(world.ledger.projection("p").unwrap().available, 5);
+}
+
+#[test]
+fn ipa_7_record_deleted_by_hand_is_made_again() {
+    let mut world = World::new(&[pool("p", &[range("172.20.1.0/30", "", "")])]);
+    world.ask(&lb("a"));
+    waits(world.decide(&lb("b")));
+    world.ledger.take_wakes();
+    world.ledger.remove_pool("p");
+    world.ledger.take_wakes();
+    world.ledger.forget(ip("172.20.1.2"), Version(50));
+    world.version = 60;
+    assert!(names(world.ledger.take_wakes()).contains(&"a".to_owned()));
+    assert_eq!(
+        taken(world.decide(&lb("a"))),
+        ("172.20.1.2".into(), Why::Recorded, None)
+    );
+    // Its owner is gone: the address is free.
+    world
+        .ledger
+        .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
+    waits(world.decide(&lb("b")));
+    world.ledger.take_wakes();
+    world.ledger.withdraw(&lb("a").owner.id);
+    assert_eq!(names(world.ledger.take_wakes()), ["b"]);
+}
+
+#[test]
+fn observe_ignores_what_is_older() {
+    let mut world = World::example();
+    let first = world.bind("172.20.1.4", "p", "a", "a-1");
+    let second = world.bind("172.20.1.4", "p", "b", "b-1");
+    assert!(!world.ledger.observe(first.clone()));
+    assert_eq!(world.ledger.record(ip("172.20.1.4")), Some(second.clone()));
+    world.ledger.forget(ip("172.20.1.4"), first.version);
+    assert!(
+        world.ledger.record(ip("172.20.1.4")).is_some(),
+        "a later one was created since"
+    );
+    world.ledger.forget(ip("172.20.1.4"), Version(10));
+    assert!(
+        !world.ledger.observe(second),
+        "the late answer of a write before the deletion"
+    );
+    assert!(world.ledger.record(ip("172.20.1.4")).is_none());
+}

@@ -1,0 +1,172 @@
+//! Giving back, and what is remembered (REL-4, IPA-3, POOL-1).
+
+use super::*;
+
+#[test]
+fn rel_4_moves_and_releases_when_the_service_has_switched() {
+    let mut world = World::new(&[
+        pool("p", &[range("172.20.1.0/29", "", "")]),
+        pool("q", &[range("172.20.2.0/30", "", "")]),
+    ]);
+    let a = || with_status(lb("a"), "p", "172.20.1.2");
+    assert_eq!(world.ask(&in_pool(lb("a"), "p")), Some(ip("172.20.1.2")));
+    world
+        .ledger
+        .set_shown(&lb("a").owner.id, &[ip("172.20.1.2")]);
+    let Decision::Take {
+        grant,
+        spec,
+        why,
+        surplus,
+        ..
+    } = world.decide(&in_pool(a(), "q"))
+    else {
+        panic!("not taken");
+    };
+    assert_eq!(
+        (grant.addr, why, grant.lost),
+        (ip("172.20.2.2"), Why::Moved, None)
+    );
+    assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
+    world.store(spec);
+    let (grant, surplus) = held(world.decide(&in_pool(a(), "q")));
+    assert_eq!((grant.addr, surplus.len()), (ip("172.20.2.2"), 1));
+    let release = |world: &World| {
+        world
+            .ledger
+            .may_release(ip("172.20.1.2"), &Uid::new("a-1"), Micros(9))
+            .map(|it| it.version)
+    };
+    assert_eq!(
+        release(&world),
+        Err(Blocked::Shown {
+            owner: OwnerId::new("ns", "a")
+        })
+    );
+    world
+        .ledger
+        .set_shown(&lb("a").owner.id, &[ip("172.20.2.2")]);
+    assert_eq!(release(&world), Ok(Version(1)));
+}
+
+#[test]
+fn rel_4_full_pool_leaves_no_address_and_the_old_record_to_be_released() {
+    let mut world = World::new(&[
+        pool("p", &[range("172.20.1.0/29", "", "")]),
+        pool("q", &[range("172.20.2.0/30", "", "")]),
+    ]);
+    world.bind("172.20.2.2", "q", "x", "x");
+    world.ask(&in_pool(lb("a"), "p"));
+    let request = in_pool(with_status(lb("a"), "p", "172.20.1.2"), "q");
+    let (reason, _, lost, surplus) = waits(world.decide(&request));
+    assert_eq!((reason, lost), (WaitReason::NoAvailableIp, None));
+    assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
+    world.release(ip("172.20.1.2"), "a-1");
+    world.delete("x");
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(world.ask(&request), Some(ip("172.20.2.2")));
+}
+
+#[test]
+fn ipa_3_release_touches_only_the_uid_that_went() {
+    let mut world = World::example();
+    world.bind("172.20.1.4", "p", "a", "new");
+    let id = OwnerId::new("ns", "a");
+    let release = |world: &World, uid| {
+        world
+            .ledger
+            .may_release(ip("172.20.1.4"), &Uid::new(uid), Micros(5))
+            .map(|it| it.spec)
+    };
+    assert_eq!(
+        release(&world, "old"),
+        Err(Blocked::OtherOwner { owner: id.clone() })
+    );
+    world.ledger.set_shown(&id, &[ip("172.20.1.4")]);
+    assert_eq!(
+        release(&world, "new"),
+        Err(Blocked::Shown { owner: id.clone() })
+    );
+    world.ledger.set_shown(&id, &[]);
+    let spec = release(&world, "new").unwrap();
+    assert_eq!(
+        (spec.phase, spec.released_at),
+        (Phase::Released, Some(Micros(5)))
+    );
+    world.store(spec);
+    assert_eq!(release(&world, "new"), Err(Blocked::NotBound));
+    assert_eq!(
+        world
+            .ledger
+            .may_release(ip("172.20.1.5"), &Uid::new("new"), Micros(5)),
+        Err(Blocked::NoRecord)
+    );
+}
+
+#[test]
+fn pool_1_history_is_bounded_oldest_first() {
+    let mut ledger = Ledger::new(Settings {
+        history_per_pool: 3,
+        history_total: 4,
+    });
+    for name in ["p", "q"] {
+        let subnet = if name == "p" {
+            "10.0.1.0/24"
+        } else {
+            "10.0.2.0/24"
+        };
+        ledger.set_pool(pool(name, &[range(subnet, "", "")]));
+    }
+    let mut add = |pool: &str, addr: &str, released: i64| {
+        let spec = RecordSpec {
+            addr: ip(addr),
+            pool: pool.into(),
+            owner: Owner::new("ns", "x", "x"),
+            phase: Phase::Released,
+            bound_at: Micros(0),
+            released_at: Some(Micros(released)),
+        };
+        assert!(ledger.observe(Record {
+            spec,
+            version: Version(1)
+        }));
+    };
+    for n in 0..5 {
+        add("p", &format!("10.0.1.{}", 20 - n), 100 + n);
+    }
+    add("q", "10.0.2.2", 50);
+    add("q", "10.0.2.3", 200);
+    add("q", "10.0.9.9", 300);
+    let excess: Vec<_> = ledger
+        .history_excess(99)
+        .iter()
+        .map(|record| record.spec.addr.to_string())
+        .collect();
+    assert_eq!(excess, ["10.0.1.19", "10.0.1.20", "10.0.2.2", "10.0.9.9"]);
+    assert_eq!(ledger.history_excess(1).len(), 1);
+    ledger.set_pool(pool("q", &[range("10.0.2.0/24", "x", "")]));
+    let excess: Vec<_> = ledger
+        .history_excess(99)
+        .iter()
+        .map(|record| record.spec.addr.to_string())
+        .collect();
+    assert_eq!(excess, ["10.0.1.18", "10.0.1.19", "10.0.1.20", "10.0.2.2"]);
+    ledger.remove_pool("q");
+    assert_eq!(ledger.history_excess(99).len(), 5);
+}
+
+#[test]
+fn tidy_forgets_missing_pools_that_nobody_names_any_more() {
+    let mut world = World::new(&[]);
+    for n in 0..100 {
+        waits(world.decide(&in_pool(lb("a"), &format!("missing{n}"))));
+    }
+    assert!(world.ledger.pools.all().len() <= 2);
+    assert_eq!(
+        world.ledger.counts(),
+        Counts {
+            waiting: 1,
+            ..Counts::default()
+        }
+    );
+}
