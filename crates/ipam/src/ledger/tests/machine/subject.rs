@@ -1,0 +1,159 @@
+//! The ledger beside the model: the same steps, the same answers, and all that can be seen of both compared.
+
+use proptest_state_machine::{StateMachineTest, prop_state_machine};
+
+use super::*;
+
+/// The ledger, and who was woken and has not asked since.
+struct Subject {
+    ledger: Ledger,
+    woken: BTreeSet<OwnerId>,
+}
+
+fn addrs(records: &[Record]) -> Vec<IpAddr> {
+    records.iter().map(|record| record.spec.addr).collect()
+}
+
+fn outcome(decision: Decision) -> Outcome {
+    match decision {
+        Decision::Held { grant, surplus } => Outcome::Held(grant.addr, addrs(&surplus)),
+        Decision::Adopt { grant, surplus, .. } => Outcome::Adopt(grant.addr, addrs(&surplus)),
+        Decision::Take {
+            spec,
+            over,
+            why,
+            surplus,
+            ..
+        } => Outcome::Take(spec, over, why, addrs(&surplus)),
+        Decision::Wait {
+            reason, surplus, ..
+        } => Outcome::Wait(reason, addrs(&surplus)),
+    }
+}
+
+impl StateMachineTest for Subject {
+    type SystemUnderTest = Self;
+    type Reference = Model;
+
+    fn init_test(_: &Model) -> Self {
+        Self {
+            ledger: Ledger::new(Settings::default()),
+            woken: BTreeSet::new(),
+        }
+    }
+
+    fn apply(mut subject: Self, model: &Model, _: Step) -> Self {
+        let ledger = &mut subject.ledger;
+        match model.effect.clone() {
+            Effect::None => {}
+            Effect::SetPool(spec) => ledger.set_pool(spec),
+            Effect::RemovePool(name) => ledger.remove_pool(name),
+            Effect::Decide(request, now, wanted) => {
+                subject.woken.remove(&request.owner.id);
+                assert_eq!(outcome(ledger.decide(&request, Micros(now))), wanted);
+                // The same question gets the same answer.
+                assert_eq!(outcome(ledger.decide(&request, Micros(now + 1))), wanted);
+            }
+            Effect::Enlist(request) => {
+                subject.woken.remove(&request.owner.id);
+                ledger.enlist(request);
+            }
+            Effect::Observe(record) => {
+                if record.spec.phase == Phase::Released {
+                    let uid = &record.spec.owner.uid;
+                    let at = record.spec.released_at.unwrap();
+                    let proposed = ledger.may_release(record.spec.addr, uid, at).unwrap();
+                    assert_eq!(proposed.spec, record.spec);
+                }
+                assert!(ledger.observe(record));
+            }
+            Effect::Forget(addr, version) => ledger.forget(addr, version),
+            Effect::Abandon(id, addr) => ledger.abandon(&id, addr),
+            Effect::Withdraw(id) => ledger.withdraw(&id),
+            Effect::Shows(id, addrs) => ledger.set_shown(&id, &addrs),
+        }
+        subject.woken.extend(subject.ledger.take_wakes());
+        subject
+    }
+
+    fn check_invariants(subject: &Self, model: &Model) {
+        let ledger = &subject.ledger;
+        let counts = ledger.counts();
+        let bound = model
+            .records
+            .iter()
+            .filter(|r| r.spec.phase == Phase::Bound)
+            .count();
+        assert_eq!(
+            (counts.bound, counts.released),
+            (bound, model.records.len() - bound)
+        );
+        assert_eq!(
+            (counts.reserved, counts.claimed),
+            (model.reserved.len(), model.claims.len())
+        );
+        assert_eq!(counts.waiting, model.waiting.len());
+        for last in 0..16 {
+            assert_eq!(
+                ledger.taken.contains(at(last)),
+                !model.holders(at(last)).is_empty()
+            );
+            assert_eq!(ledger.record(at(last)).as_ref(), model.record(at(last)));
+        }
+        for name in POOLS {
+            let named = |phase: Phase| -> Vec<(IpAddr, OwnerId)> {
+                let own = |r: &&Record| *r.spec.pool == *name && r.spec.phase == phase;
+                let mut records: Vec<_> = model
+                    .records
+                    .iter()
+                    .filter(own)
+                    .map(|r| (r.spec.addr, r.spec.owner.id.clone()))
+                    .collect();
+                records.sort();
+                records
+            };
+            let Some(view) = ledger.projection(name) else {
+                assert!(model.pool(name).is_none());
+                continue;
+            };
+            let listed = model.listed(name);
+            let used = listed
+                .iter()
+                .filter(|(_, addr)| model.is_bound(*addr))
+                .count();
+            assert_eq!(usize::try_from(view.total).unwrap(), listed.len());
+            assert_eq!(
+                usize::try_from(view.available).unwrap(),
+                listed.len() - used
+            );
+            let last = model.last.iter().find(|l| *l.0 == *name).map(|l| l.1);
+            assert_eq!(view.last_allocated, last);
+            let allocated: Vec<_> = view.allocated().map(|(a, id)| (a, id.clone())).collect();
+            assert_eq!(allocated, named(Phase::Bound));
+            assert_eq!(view.allocated_len, allocated.len());
+            let history: Vec<_> = view.history().map(|(a, id, _)| (a, id.clone())).collect();
+            assert_eq!(history, named(Phase::Released));
+            assert_eq!(view.history_len, history.len());
+            let strays: Vec<_> = named(Phase::Bound)
+                .into_iter()
+                .map(|(addr, _)| addr)
+                .filter(|addr| model.ranges(name).is_some() && !model.usable(name, *addr))
+                .collect();
+            assert_eq!(addrs(&ledger.out_of_pool(name)), strays);
+            // Nobody who could be served is left asleep.
+            assert_eq!(view.waiting, model.queue(name).len());
+            for request in model.queue(name).into_iter().take(model.free(name)) {
+                assert!(
+                    subject.woken.contains(&request.owner.id),
+                    "{:?} sleeps",
+                    request.owner
+                );
+            }
+        }
+    }
+}
+
+prop_state_machine! {
+    #[test]
+    fn the_ledger_behaves_as_the_model(sequential 1..80 => Subject);
+}
