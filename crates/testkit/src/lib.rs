@@ -19,6 +19,9 @@
 //! }
 //! ```
 //!
+//! Where faults of the API server are wanted, a [`proxy`] stands between it and one client: it delays, refuses, cuts,
+//! and holds single requests.
+//!
 //! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`),
 //! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in).
 
@@ -34,6 +37,7 @@ mod pki;
 mod plane;
 mod poll;
 mod process;
+pub mod proxy;
 mod serve;
 mod supply;
 mod traffic;

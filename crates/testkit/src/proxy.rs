@@ -1,0 +1,294 @@
+//! Owns the proxy that stands between one client and the API server, and breaks what a test tells it to break.
+//!
+//! Whoever is given [`Proxy::kubeconfig`] talks to the API server through it, in plain HTTP/1.1; rights are those of the
+//! token, which is passed on. Everybody else is not concerned. Without rules everything passes as it is, watches
+//! included. What a test does to it:
+//!
+//! ```no_run
+//! # use std::time::Duration;
+//! # use harvester_lb_testkit::{Bed, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
+//! # async fn test(bed: &Bed) -> anyhow::Result<()> {
+//! let proxy = Proxy::start(bed).await?;
+//! let kubeconfig = proxy.kubeconfig("admin")?; // KUBECONFIG of the operator
+//!
+//! // A rule holds until it is dropped. Here a third of all writes is answered with 500, by chance from a seed.
+//! let rule = proxy.rule(Match::writes(), Share::percent(33, 7), Fault::Refuse(Refusal::internal()));
+//! drop(rule);
+//!
+//! // The API server is away for this client.
+//! proxy.go_away(Away::Refused);
+//! proxy.come_back();
+//!
+//! // A request is caught, looked at, and let go: the way to test one certain interleaving. The writer waits meanwhile
+//! // (until its own time limit), or is killed; the request is then done all the same once it is let go.
+//! let mut hold = proxy.hold(Match::of(Verb::Create, "ipallocations").name("10.0.0.1"), Moment::Before);
+//! // (something that makes the operator create the record)
+//! let held = hold.arrived().await?;
+//! // (something else happens in between)
+//! let code = held.let_go().await?; // 201, or 409 if somebody was faster
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`Moment::After`] catches the answer in place of the request: the write is done, and its writer does not know. Held
+//! requests can also be lost ([`Held::cut`]) or refused ([`Held::refuse`]).
+
+mod body;
+mod forward;
+mod hold;
+mod line;
+mod request;
+mod rule;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use axum::handler::Handler;
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+use crate::{Bed, pki};
+use line::{Door, Line};
+
+pub use hold::{Held, Hold, Moment};
+pub use request::{Match, Seen, Verb};
+pub use rule::{After, End, Fault, Refusal, Rule, Share};
+
+/// Ports of the proxies, in the namespace of the control plane: far from the API server's and below those that the
+/// kernel gives to outgoing connections.
+static PORTS: AtomicU16 = AtomicU16::new(7_400);
+/// Longest time to connect to the API server.
+const CONNECT: Duration = Duration::from_secs(10);
+/// Longest silence of the API server. Above what any client here asks a watch to last for.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// In which way the API server is away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Away {
+    /// Connections are refused, and those that are open are cut.
+    Refused,
+    /// Connections and requests are accepted, and nothing is answered; watches are silent. All goes on with
+    /// [`Proxy::come_back`], as after SIGSTOP and SIGCONT.
+    Silent,
+}
+
+/// Whether anything passes at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Here,
+    Away(Away),
+    /// The proxy was dropped.
+    Ended,
+}
+
+impl Mode {
+    /// Connections are of no use any more.
+    const fn is_cut(self) -> bool {
+        matches!(self, Self::Away(Away::Refused) | Self::Ended)
+    }
+}
+
+/// A watch that is running.
+struct Watching {
+    seen: Seen,
+    cut: Arc<Notify>,
+}
+
+/// What the parts of a proxy share.
+struct Shared {
+    upstream: kube::Client,
+    mode: watch::Sender<Mode>,
+    rules: Mutex<rule::Rules>,
+    counts: Mutex<BTreeMap<(Verb, String), u64>>,
+    /// Told when a rule is gone.
+    changed: Notify,
+    watching: Mutex<BTreeMap<u64, Watching>>,
+    next_watch: AtomicU64,
+}
+
+impl Shared {
+    /// Waits until the mode is one that `wanted` takes.
+    async fn until(&self, wanted: impl FnMut(&Mode) -> bool) {
+        // An error would mean that the sender is gone, which is in `self`.
+        let _ = self.mode.subscribe().wait_for(wanted).await;
+    }
+
+    /// Waits until the rule of this number is gone.
+    async fn without(&self, rule: u64) {
+        loop {
+            let changed = self.changed.notified();
+            if !self.rules.lock().holds(rule) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+/// A proxy in front of a bed's API server. Dropping it ends it: connections are cut, held requests are not done.
+pub struct Proxy {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+    port: u16,
+    url: String,
+    /// The API server's own URL.
+    real: String,
+    folder: PathBuf,
+}
+
+impl std::fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proxy")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.mode.send_replace(Mode::Ended);
+        self.task.abort();
+    }
+}
+
+impl Proxy {
+    /// Starts a proxy that passes everything on. A bed can have several, one for each client that is to be told apart.
+    pub async fn start(bed: &Bed) -> anyhow::Result<Self> {
+        let shared = Arc::new(Shared {
+            upstream: upstream(&bed.kubeconfig("admin")?).await?,
+            mode: watch::Sender::new(Mode::Here),
+            rules: Mutex::default(),
+            counts: Mutex::default(),
+            changed: Notify::new(),
+            watching: Mutex::default(),
+            next_watch: AtomicU64::new(0),
+        });
+        let port = PORTS.fetch_add(1, Ordering::Relaxed);
+        let door = Door::open(bed.netns("cp")?, port, shared.mode.subscribe())?;
+        let service = forward::handle
+            .with_state(Arc::clone(&shared))
+            .into_make_service_with_connect_info::<Line>();
+        let task = tokio::spawn(async move {
+            // Never ends: errors are those of single connections.
+            let _ = axum::serve(door, service).await;
+        });
+        Ok(Self {
+            shared,
+            task,
+            port,
+            url: format!("http://{}:{port}", bed.layout.server()),
+            real: bed.server().to_owned(),
+            folder: bed.folder().to_owned(),
+        })
+    }
+
+    /// URL of the proxy, reachable from wherever the API server is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A kubeconfig file for one of the bed's users, as [`Bed::kubeconfig`], that leads here.
+    pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
+        let ca = self.folder.join("pki/ca.crt");
+        let text = pki::kubeconfig(&self.url, &ca, user, pki::token_of(user)?);
+        self.write(&user.replace([':', '/'], "-"), &text)
+    }
+
+    /// A copy of a kubeconfig file of the bed, such as [`Bed::service_account_kubeconfig`] gives, that leads here.
+    pub fn through(&self, kubeconfig: &Path) -> anyhow::Result<PathBuf> {
+        let text = std::fs::read_to_string(kubeconfig)?;
+        ensure!(text.contains(&self.real), "no kubeconfig of this bed");
+        let name = kubeconfig.file_stem().context("no file name")?;
+        self.write(
+            &name.to_string_lossy(),
+            &text.replace(&self.real, &self.url),
+        )
+    }
+
+    fn write(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
+        let file = format!("{name}-proxy-{}.kubeconfig", self.port);
+        let path = self.folder.join(file);
+        std::fs::write(&path, text)?;
+        Ok(path)
+    }
+
+    /// Does `fault` to the requests that match, as often as `share` says, until the [`Rule`] is dropped. Rules are asked in
+    /// the order in which they were set; [`Fault`] says which of them end the search.
+    #[must_use = "a rule ends when it is dropped"]
+    pub fn rule(&self, matching: Match, share: Share, fault: Fault) -> Rule {
+        Rule::set(&self.shared, matching, share, rule::Effect::Fault(fault))
+    }
+
+    /// Catches the next request that matches.
+    #[must_use = "nothing is caught when this is dropped"]
+    pub fn hold(&self, matching: Match, moment: Moment) -> Hold {
+        self.holds(matching, moment, 1)
+    }
+
+    /// Catches the next so many requests that match.
+    #[must_use = "nothing is caught when this is dropped"]
+    pub fn holds(&self, matching: Match, moment: Moment, times: u32) -> Hold {
+        Hold::set(&self.shared, matching, moment, times)
+    }
+
+    /// The API server is away for this client from now on.
+    pub fn go_away(&self, how: Away) {
+        self.shared.mode.send_replace(Mode::Away(how));
+    }
+
+    /// The API server is there again.
+    pub fn come_back(&self) {
+        self.shared.mode.send_replace(Mode::Here);
+    }
+
+    /// Cuts the connections of all watches that run and match. A rule for watches takes hold when one begins, so this is
+    /// also the way to bring running ones under it.
+    pub fn cut_watches(&self, matching: &Match) {
+        for watching in self.shared.watching.lock().values() {
+            if matching.takes(&watching.seen) {
+                watching.cut.notify_one();
+            }
+        }
+    }
+
+    /// How many watches run that match.
+    pub fn watches(&self, matching: &Match) -> usize {
+        let watching = self.shared.watching.lock();
+        watching
+            .values()
+            .filter(|w| matching.takes(&w.seen))
+            .count()
+    }
+
+    /// How many requests of this verb and resource have come, whatever became of them.
+    pub fn count(&self, verb: Verb, resource: &str) -> u64 {
+        let counts = self.shared.counts.lock();
+        counts
+            .get(&(verb, resource.to_owned()))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// How many requests have come, by verb and resource.
+    pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
+        self.shared.counts.lock().clone()
+    }
+}
+
+/// A client without rights of its own: each request has those of its sender.
+async fn upstream(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+    let text = Kubeconfig::read_from(kubeconfig)?;
+    let mut config =
+        kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await?;
+    config.auth_info = AuthInfo::default();
+    config.connect_timeout = Some(CONNECT);
+    config.read_timeout = Some(SILENCE);
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}

@@ -1,0 +1,267 @@
+//! The way of one request: seen, altered, held, forwarded, answered.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::body::{Body, Bytes};
+use axum::extract::{ConnectInfo, Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, Uri, header};
+use axum::response::Response;
+use tokio::time::timeout;
+
+use super::body::{self, Ending};
+use super::hold::{Command, Held, Moment, Waiting};
+use super::line::Line;
+use super::rule::{Effect, Plan};
+use super::{Away, Fault, Mode, Refusal, Seen, Shared, Verb};
+
+/// Longest request that is taken, in bytes: what the API server itself takes, and some.
+const REQUEST: usize = 4 << 20;
+/// Longest answer that is kept whole, in bytes: lists of ten thousands of objects.
+const ANSWER: usize = 256 << 20;
+/// Longest wait for the beginning of an answer.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the client gets.
+enum Outcome {
+    Answer(Response),
+    /// The connection is cut.
+    Cut,
+}
+
+/// Answers a request.
+pub(crate) async fn handle(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(line): ConnectInfo<Line>,
+    request: Request,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    let outcome = match axum::body::to_bytes(body, REQUEST).await {
+        Ok(body) => detached(shared, parts, body).await,
+        // The client has gone in the middle of its own request.
+        Err(_) => Outcome::Cut,
+    };
+    match outcome {
+        Outcome::Answer(response) => response,
+        Outcome::Cut => {
+            line.cut();
+            Response::default()
+        }
+    }
+}
+
+/// What a client has sent is done, whether it waits for the answer or not: so it is with requests on a real line. Only
+/// reads end with whoever asked.
+async fn detached(shared: Arc<Shared>, parts: Parts, body: Bytes) -> Outcome {
+    let seen = Seen::of(&parts.method, &parts.uri, &body);
+    let writes = seen.verb.is_write();
+    let work = async move {
+        let ended = Arc::clone(&shared);
+        tokio::select! {
+            outcome = process(&shared, seen, parts, body) => outcome,
+            () = ended.until(|m| *m == Mode::Ended) => Outcome::Cut,
+        }
+    };
+    if writes {
+        tokio::spawn(work).await.unwrap_or(Outcome::Cut)
+    } else {
+        work.await
+    }
+}
+
+async fn process(shared: &Arc<Shared>, seen: Seen, mut parts: Parts, body: Bytes) -> Outcome {
+    count(shared, &seen);
+    if here(shared).await.is_err() {
+        return Outcome::Cut;
+    }
+    let Plan { delay, pages, last } = shared.rules.lock().plan(&seen);
+    if !delay.is_zero() {
+        tokio::time::sleep(delay).await;
+    }
+    if let (Some(size), Verb::List) = (pages, seen.verb)
+        && let Ok(uri) = paged(&parts.uri, size)
+    {
+        parts.uri = uri;
+    }
+    let mut waiting = None;
+    match &last {
+        Some((_, Effect::Fault(Fault::Cut))) => return Outcome::Cut,
+        Some((_, Effect::Fault(Fault::Refuse(refusal)))) => {
+            return Outcome::Answer(refusal.response());
+        }
+        Some((_, Effect::Hold(Moment::Before, catcher))) => {
+            let (held, end) = Held::new(seen.clone(), None);
+            match caught(catcher, held, end).await {
+                Ok(done) => waiting = Some(done),
+                Err(outcome) => return outcome,
+            }
+        }
+        _ => {}
+    }
+    if here(shared).await.is_err() {
+        return Outcome::Cut;
+    }
+    let answer = match forward(shared, parts, body).await {
+        Ok(answer) => answer,
+        // As a gateway without its server.
+        Err(_) => Refusal::unavailable().response(),
+    };
+    if let Some(done) = waiting {
+        // Nobody may wait for it.
+        let _ = done.send(answer.status().as_u16());
+    }
+    let (id, effect) = match last {
+        Some((id, effect)) => (Some(id), Some(effect)),
+        None => (None, None),
+    };
+    let outcome = after(shared, id, effect, seen, answer).await;
+    if here(shared).await.is_err() {
+        return Outcome::Cut;
+    }
+    outcome
+}
+
+fn count(shared: &Shared, seen: &Seen) {
+    let key = (seen.verb, seen.resource.clone());
+    *shared.counts.lock().entry(key).or_default() += 1;
+}
+
+/// Waits while the API server is silent. An error: it is away in the refusing way.
+async fn here(shared: &Shared) -> Result<(), ()> {
+    shared.until(|m| *m != Mode::Away(Away::Silent)).await;
+    if shared.mode.borrow().is_cut() {
+        Err(())
+    } else {
+        Ok(())
+    }
+}
+
+/// Hands a request to the test and waits for its command. Where the request goes on, the way to tell when it is done.
+async fn caught(
+    catcher: &tokio::sync::mpsc::Sender<Held>,
+    held: Held,
+    end: Waiting,
+) -> Result<tokio::sync::oneshot::Sender<u16>, Outcome> {
+    // An error means that the test does not catch any more: it goes on.
+    let _ = catcher.send(held).await;
+    match end.command.await {
+        Ok(Command::Cut) => Err(Outcome::Cut),
+        Ok(Command::Refuse(refusal)) => Err(Outcome::Answer(refusal.response())),
+        Ok(Command::LetGo) | Err(_) => Ok(end.done),
+    }
+}
+
+/// Sends it to the API server, with the rights of its sender.
+async fn forward(shared: &Shared, parts: Parts, body: Bytes) -> anyhow::Result<Response> {
+    let path = parts.uri.path_and_query().context("no path")?;
+    let mut request = http::Request::new(kube::client::Body::from(body));
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = Uri::from(path.clone());
+    *request.headers_mut() = end_to_end(parts.headers);
+    request.headers_mut().remove(header::HOST);
+    let answer = timeout(PATIENCE, shared.upstream.send(request)).await??;
+    let (parts, body) = answer.into_parts();
+    let mut response = Response::new(Body::new(body));
+    *response.status_mut() = parts.status;
+    *response.headers_mut() = end_to_end(parts.headers);
+    Ok(response)
+}
+
+/// Headers without those that are about the one connection.
+fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+    for name in [
+        header::CONNECTION,
+        header::TRANSFER_ENCODING,
+        header::CONTENT_LENGTH,
+    ] {
+        headers.remove(name);
+    }
+    headers
+}
+
+/// What is done to the answer.
+async fn after(
+    shared: &Arc<Shared>,
+    id: Option<u64>,
+    effect: Option<Effect>,
+    seen: Seen,
+    answer: Response,
+) -> Outcome {
+    let good = answer.status().is_success();
+    match effect {
+        Some(Effect::Hold(Moment::After, catcher)) => {
+            let code = answer.status().as_u16();
+            // All of it, so that it is done for certain.
+            let Some(answer) = whole(answer).await else {
+                return Outcome::Cut;
+            };
+            let (held, end) = Held::new(seen, Some(code));
+            match caught(&catcher, held, end).await {
+                Ok(done) => {
+                    let _ = done.send(code);
+                    Outcome::Answer(answer)
+                }
+                Err(outcome) => outcome,
+            }
+        }
+        Some(Effect::Fault(Fault::LoseAnswer)) => {
+            whole(answer).await;
+            Outcome::Cut
+        }
+        Some(Effect::Fault(Fault::DenyAnswer(refusal))) => {
+            whole(answer).await;
+            Outcome::Answer(refusal.response())
+        }
+        Some(Effect::Fault(Fault::Truncate)) if seen.verb != Verb::Watch => {
+            match body::halved(answer, ANSWER).await {
+                Some(answer) => Outcome::Answer(answer),
+                None => Outcome::Cut,
+            }
+        }
+        effect if seen.verb == Verb::Watch && good => {
+            let ending = match (effect, id) {
+                (Some(Effect::Fault(Fault::EndWatch(after, end))), _) => Ending::Then(after, end),
+                (Some(Effect::Fault(Fault::Swallow)), Some(id)) => Ending::Silent(id),
+                _ => Ending::Never,
+            };
+            Outcome::Answer(body::events(shared, seen, answer, ending))
+        }
+        _ => Outcome::Answer(answer),
+    }
+}
+
+/// The same answer, when all of it has come.
+async fn whole(answer: Response) -> Option<Response> {
+    let (parts, body) = answer.into_parts();
+    let bytes = timeout(PATIENCE, axum::body::to_bytes(body, ANSWER)).await;
+    Some(Response::from_parts(parts, Body::from(bytes.ok()?.ok()?)))
+}
+
+/// The same list in pages of this size.
+fn paged(uri: &Uri, size: u32) -> Result<Uri, axum::http::uri::InvalidUri> {
+    let query = uri.query().unwrap_or_default();
+    let kept = query
+        .split('&')
+        .filter(|p| !p.starts_with("limit=") && !p.is_empty());
+    let limit = format!("limit={size}");
+    let all: Vec<&str> = kept.chain([limit.as_str()]).collect();
+    format!("{}?{}", uri.path(), all.join("&")).parse()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_page_is_replaced() {
+        for (from, to) in [
+            ("/api/v1/services", "/api/v1/services?limit=7"),
+            ("/a?limit=500", "/a?limit=7"),
+            ("/a?limit=500&continue=x", "/a?continue=x&limit=7"),
+        ] {
+            assert_eq!(paged(&from.parse().unwrap(), 7).unwrap().to_string(), to);
+        }
+    }
+}
