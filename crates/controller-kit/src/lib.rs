@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`key`] | namespace and name, resource versions |
+//! | [`guarded`] | objects of lists and watches, decoded each on its own |
 //! | [`store`] | the newest known copy of each object of a kind |
 //! | [`watch`] | the task that keeps a store true |
 //! | [`queue`] | which objects are due, one worker at a time for each |
@@ -21,6 +22,7 @@ pub mod admin;
 pub mod backoff;
 pub mod client;
 pub mod events;
+pub mod guarded;
 pub mod key;
 pub mod lease;
 pub mod merge;

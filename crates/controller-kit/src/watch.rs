@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
-use kube::core::DeserializeGuard;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, Resource};
@@ -18,8 +17,11 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
+use crate::guarded::Guarded;
 use crate::key::{Key, Version};
 use crate::store::{News, Store};
+
+pub use crate::guarded::Decoded;
 
 /// What happened to an object.
 #[derive(Debug)]
@@ -39,9 +41,6 @@ pub enum Change<V> {
         certain: bool,
     },
 }
-
-/// An object of a kind, or what is left of one that could not be decoded.
-pub type Decoded<K> = Result<K, kube::core::error_boundary::InvalidObject>;
 
 /// Idle limit of a watch, in seconds. Below the 240 s after which some load balancers drop an idle connection, so
 /// that a dead connection is noticed here first.
@@ -72,7 +71,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let guarded: Api<DeserializeGuard<K>> = Api::all(client);
+    let guarded: Api<Guarded<K>> = Api::all(client);
     async move {
         let kind = K::kind(&()).into_owned();
         let stream = watch(guarded, config).backoff(WatchBackoff::default());
@@ -86,33 +85,7 @@ where
                     continue;
                 }
             };
-            match event {
-                Event::Init => {
-                    debug!(kind, "listing");
-                    store.list_begins();
-                }
-                Event::Apply(object) | Event::InitApply(object) => {
-                    apply(object, &store, &convert, &handler);
-                }
-                Event::Delete(object) => {
-                    let key = Key::of(object.meta());
-                    if let Some(old) = store.deleted(&key, Version::of(object.meta())) {
-                        handler(&key, Change::Deleted { old, certain: true });
-                    }
-                }
-                Event::InitDone => {
-                    for (key, old) in store.list_ends() {
-                        handler(
-                            &key,
-                            Change::Deleted {
-                                old,
-                                certain: false,
-                            },
-                        );
-                    }
-                    debug!(kind, objects = store.len(), "listed");
-                }
-            }
+            deliver(event, &store, &convert, &handler);
         }
     }
 }
@@ -144,8 +117,43 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
     }
 }
 
+/// Takes one event of a watch into a store and tells a handler what has changed. Never waits: whoever plays the watch
+/// decides the moment, be it a connection or a simulation.
+pub fn deliver<K, V>(
+    event: Event<Guarded<K>>,
+    store: &Store<V>,
+    convert: &impl Fn(Decoded<K>) -> Option<V>,
+    handler: &impl Fn(&Key, Change<V>),
+) where
+    K: Resource<DynamicType = ()>,
+{
+    let kind = K::kind(&());
+    match event {
+        Event::Init => {
+            debug!(%kind, "listing");
+            store.list_begins();
+        }
+        Event::Apply(object) | Event::InitApply(object) => {
+            apply(object, store, convert, handler);
+        }
+        Event::Delete(object) => {
+            let key = Key::of(object.meta());
+            if let Some(old) = store.deleted(&key, Version::of(object.meta())) {
+                handler(&key, Change::Deleted { old, certain: true });
+            }
+        }
+        Event::InitDone => {
+            for (key, old) in store.list_ends() {
+                let certain = false;
+                handler(&key, Change::Deleted { old, certain });
+            }
+            debug!(%kind, objects = store.len(), "listed");
+        }
+    }
+}
+
 fn apply<K, V>(
-    object: DeserializeGuard<K>,
+    object: Guarded<K>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),

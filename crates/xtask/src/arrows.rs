@@ -23,6 +23,7 @@ const IPAM: &str = "harvester-lb-ipam";
 const PROBER: &str = "harvester-lb-prober";
 const KIT: &str = "harvester-lb-controller-kit";
 const TESTKIT: &str = "harvester-lb-testkit";
+const HOSTILE: &str = "harvester-lb-hostile";
 
 const RULES: &[Rule] = &[
     Rule {
@@ -78,9 +79,16 @@ const RULES: &[Rule] = &[
     Rule {
         name: "harvester-load-balancer",
         ours: &[API, IPAM, PROBER, KIT],
-        tests: &[TESTKIT],
+        tests: &[TESTKIT, HOSTILE],
         only: None,
-        never: &[TESTKIT],
+        never: &[TESTKIT, HOSTILE],
+    },
+    Rule {
+        name: HOSTILE,
+        ours: &[],
+        tests: &[],
+        only: Some(&["fastrand", "serde_json"]),
+        never: &[],
     },
     Rule {
         name: TESTKIT,
@@ -92,7 +100,7 @@ const RULES: &[Rule] = &[
     // The operator is a program to these tests, no library.
     Rule {
         name: "harvester-lb-e2e",
-        ours: &[API, TESTKIT],
+        ours: &[API, TESTKIT, HOSTILE],
         tests: &[],
         only: None,
         never: &[],

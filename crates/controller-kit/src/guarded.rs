@@ -1,0 +1,222 @@
+//! Objects as lists and watches bring them: each is decoded on its own, so that one that cannot be keeps no other away.
+//!
+//! An object is kept as text until its own turn comes. The JSON decoder refuses to build what is nested deeper than 128
+//! levels, and would refuse the whole list for it; fields that nobody reads it skips at any depth. The one field that is
+//! decoded and never read, `metadata.managedFields`, is taken out of the text before, for whoever may write an object
+//! may write that field too.
+
+use std::borrow::Cow;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::core::error_boundary::InvalidObject;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use crate::events::truncated;
+
+/// An object of a kind, or what is left of one that could not be decoded.
+pub type Decoded<K> = Result<K, InvalidObject>;
+
+/// Longest error of an object that cannot be decoded, in bytes. The decoder repeats the value, which can be of any length.
+const ERROR_LIMIT: usize = 512;
+
+/// An element of a list, or the object of an event.
+#[derive(Clone, Debug)]
+pub struct Guarded<K>(pub Decoded<K>);
+
+impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        decode(text.get()).map(Self).map_err(D::Error::custom)
+    }
+}
+
+impl<K: Resource> Resource for Guarded<K> {
+    type DynamicType = K::DynamicType;
+    type Scope = K::Scope;
+
+    fn kind(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &Self::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        match &self.0 {
+            Ok(object) => object.meta(),
+            Err(invalid) => &invalid.metadata,
+        }
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        match &mut self.0 {
+            Ok(object) => object.meta_mut(),
+            Err(invalid) => &mut invalid.metadata,
+        }
+    }
+}
+
+/// Decodes an object. Of one that cannot be decoded its metadata are left, and which field is wrong and how; an error if
+/// not even they can be read, which the API server makes sure of.
+pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
+    #[derive(Deserialize)]
+    struct Meta {
+        #[serde(default)]
+        metadata: ObjectMeta,
+    }
+    let text = without_managed_fields(text);
+    if let Ok(object) = serde_json::from_str(&text) {
+        return Ok(Ok(object));
+    }
+    // Once more, slower, to learn which field it is.
+    let mut again = serde_json::Deserializer::from_str(&text);
+    let error = match serde_path_to_error::deserialize::<_, K>(&mut again) {
+        Ok(object) => return Ok(Ok(object)),
+        Err(error) => error.to_string(),
+    };
+    let Meta { metadata } = serde_json::from_str(&text)?;
+    // Where it is in the text says nothing, and changes with what stands before it.
+    let error = error
+        .rsplit_once(" at line ")
+        .map_or(&*error, |(error, _)| error);
+    Ok(Err(InvalidObject {
+        error: truncated(error, ERROR_LIMIT).to_owned(),
+        metadata,
+    }))
+}
+
+/// The text of an object with `null` for its `metadata.managedFields`.
+fn without_managed_fields(text: &str) -> Cow<'_, str> {
+    #[derive(Deserialize)]
+    struct Object<'a> {
+        #[serde(borrow)]
+        metadata: Meta<'a>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Meta<'a> {
+        #[serde(borrow)]
+        managed_fields: &'a RawValue,
+    }
+    let Ok(object) = serde_json::from_str::<Object<'_>>(text) else {
+        return Cow::Borrowed(text);
+    };
+    // The field is a part of the text, so its place is the distance of the two.
+    let fields = object.metadata.managed_fields.get();
+    let start = fields.as_ptr().addr() - text.as_ptr().addr();
+    let (before, after) = (text.get(..start), text.get(start + fields.len()..));
+    match (before, after) {
+        (Some(before), Some(after)) => Cow::Owned([before, "null", after].concat()),
+        _ => Cow::Borrowed(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Service};
+    use kube::core::{ObjectList, WatchEvent};
+
+    /// Far deeper than the decoder goes; the API server takes up to 10,000.
+    fn deep() -> String {
+        let levels = 5_000;
+        format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels))
+    }
+
+    fn list(items: &[&str]) -> String {
+        format!(
+            r#"{{"kind":"List","apiVersion":"v1","metadata":{{"resourceVersion":"7"}},"items":[{}]}}"#,
+            items.join(",")
+        )
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_decoded_keeps_no_other_away() {
+        let text = list(&[
+            r#"{"metadata":{"name":"a","labels":{"x":"y"}},"spec":{"ports":[{"port":"http"}]}}"#,
+            r#"{"metadata":{"name":"b"},"spec":{"ports":[{"port":80}]}}"#,
+            r#"{"metadata":{"name":"c"},"spec":7}"#,
+            "{}",
+        ]);
+        let list: ObjectList<Guarded<Service>> = serde_json::from_str(&text).unwrap();
+        let [a, b, c, none] = &list.items[..] else {
+            panic!("{list:?}")
+        };
+        let error = a.0.as_ref().unwrap_err();
+        assert_eq!(
+            error.error,
+            r#"spec.ports[0].port: invalid type: string "http", expected i32"#
+        );
+        assert_eq!(error.metadata.name.as_deref(), Some("a"));
+        assert_eq!(a.meta().labels.as_ref().unwrap()["x"], "y");
+        assert!(b.0.is_ok());
+        assert_eq!(c.meta().name.as_deref(), Some("c"));
+        assert_eq!(
+            c.0.as_ref().unwrap_err().error.split(':').next(),
+            Some("spec")
+        );
+        assert_eq!(none.meta(), &ObjectMeta::default());
+    }
+
+    #[test]
+    fn what_is_nested_deeply_keeps_no_list_away() {
+        let deep = deep();
+        let unknown = format!(r#"{{"metadata":{{"name":"a"}},"more":{deep}}}"#);
+        let managed = format!(
+            r#"{{"metadata":{{"managedFields":[{{"manager":"m","fieldsV1":{deep}}}],"name":"b","labels":{{"managedFields":"kept"}}}}}}"#
+        );
+        let typed = format!(r#"{{"metadata":{{"name":"c"}},"data":{deep}}}"#);
+        let both = format!(
+            r#"{{"metadata":{{"name":"d","managedFields":[{{"fieldsV1":{deep}}}]}},"data":{{"k":{deep}}}}}"#
+        );
+        let text = list(&[&unknown, &managed, &typed, &both]);
+        let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(&text).unwrap();
+        let names: Vec<_> = list
+            .items
+            .iter()
+            .map(|o| (o.meta().name.as_deref().unwrap(), o.0.is_ok()))
+            .collect();
+        assert_eq!(
+            names,
+            [("a", true), ("b", true), ("c", false), ("d", false)]
+        );
+        let labels = list.items[1].meta().labels.as_ref().unwrap();
+        assert_eq!(labels["managedFields"], "kept");
+        let event = format!(r#"{{"type":"ADDED","object":{managed}}}"#);
+        let event: WatchEvent<Guarded<ConfigMap>> = serde_json::from_str(&event).unwrap();
+        let WatchEvent::Added(object) = event else {
+            panic!("{event:?}")
+        };
+        assert!(object.0.is_ok());
+    }
+
+    #[test]
+    fn an_error_does_not_depend_on_what_stands_before_nor_on_the_length_of_the_value() {
+        let error = |name: &str, value: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"{name}"}},"data":"{value}"}}"#);
+            decode::<ConfigMap>(&text).unwrap().unwrap_err().error
+        };
+        assert_eq!(error("a", "x"), error("another", "x"));
+        assert!(error("a", &"é".repeat(100_000)).len() <= ERROR_LIMIT);
+    }
+
+    #[test]
+    fn metadata_that_cannot_be_read_are_an_error() {
+        assert!(decode::<ConfigMap>(r#"{"metadata":{"labels":7}}"#).is_err());
+        assert!(decode::<ConfigMap>(r#"{"metadata":{"labels":7}"#).is_err());
+        let text = r#"{"metadata":{"name":"a","managedFields":7},"data":{"k":"v"}}"#;
+        assert!(decode::<ConfigMap>(text).unwrap().is_ok());
+    }
+}

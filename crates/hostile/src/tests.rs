@@ -1,0 +1,100 @@
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn targets() -> Targets {
+    let text = |all: &[&str]| all.iter().map(ToString::to_string).collect();
+    Targets {
+        namespaces: text(&["calm"]),
+        names: text(&["lb"]),
+        uids: text(&["u"]),
+        addresses: text(&["10.1.0.2"]),
+        pools: text(&["p"]),
+        subnets: text(&["10.1.0.0/24"]),
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_objects() {
+    for kind in Kind::ALL {
+        let objects = |seed| -> Vec<String> {
+            let mut generator = Generator::new(seed, kind, Way::FromWatch, targets());
+            (0..50)
+                .map(|_| generator.mutant("loud", "a").text)
+                .collect()
+        };
+        assert_eq!(objects(7), objects(7));
+        assert_ne!(objects(7), objects(8));
+    }
+}
+
+/// Of the changes that are meant to be there none is lost.
+#[test]
+fn there_is_something_of_everything() {
+    let mut all_impossible = 0;
+    for way in [Way::FromWatch, Way::ToServer] {
+        for kind in Kind::ALL {
+            let mut generator = Generator::new(1, kind, way, targets());
+            let mut words = BTreeSet::new();
+            let (mut longest, mut impossible, mut deepest) = (0, 0, 0);
+            for _ in 0..1_000 {
+                let mutant = generator.mutant("loud", "a");
+                words.extend(
+                    mutant
+                        .what
+                        .iter()
+                        .map(|w| w.split(' ').skip(1).collect::<String>()),
+                );
+                longest = longest.max(mutant.text.len());
+                impossible += usize::from(mutant.impossible);
+                let depth = mutant
+                    .text
+                    .split("[[[[")
+                    .count()
+                    .max(mutant.text.split("{\"f:a\":").count());
+                deepest = deepest.max(depth);
+                let readable = serde_json::from_str::<Value>(&mutant.text).is_ok();
+                let deep = mutant.text.contains(&"[".repeat(100))
+                    || mutant.text.contains(&"{\"f:a\":".repeat(100));
+                assert!(readable || deep || mutant.impossible, "{}", mutant.text);
+                if way == Way::ToServer {
+                    assert!(mutant.text.contains(r#""name":"a""#));
+                }
+            }
+            for word in [
+                "isanything",
+                "ismissing",
+                "isnull",
+                "isverylong",
+                "isanotherofitstype",
+                "isalistofitself",
+            ] {
+                assert!(
+                    words.contains(word),
+                    "{kind:?} {way:?}: no {word} among {words:?}"
+                );
+            }
+            assert!(
+                longest > 200_000 && deepest > 1_000,
+                "{kind:?}: {longest} {deepest}"
+            );
+            assert!(impossible < 100, "{kind:?}: {impossible}");
+            all_impossible += impossible;
+        }
+    }
+    assert!(all_impossible > 0);
+}
+
+#[test]
+fn what_no_tree_can_hold_is_written_out() {
+    let object = json!({
+        "a": text::number("1e309"), "b": [text::lists(2)], text::key_again("a"): text::objects(1), "c": "\u{1}x",
+    });
+    let (text, impossible) = text::render(&object);
+    assert!(impossible);
+    assert_eq!(
+        text,
+        r#"{"a":{"f:a":1},"a":1e309,"b":[[[1]]],"c":"\u0001x"}"#
+    );
+    assert!(!text::render(&json!({"a": text::number("-0")})).1);
+}

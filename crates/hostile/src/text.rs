@@ -1,0 +1,70 @@
+//! JSON that no tree of values can hold. Such things stand in the tree as texts with a mark, and are put in when the
+//! text is made.
+
+use serde_json::Value;
+
+/// Begins a text that stands for something else. Control characters are escaped in JSON, so nothing else begins so.
+const MARK: &str = "\u{1}";
+/// The same in JSON.
+const WRITTEN: &str = "\"\\u0001";
+
+/// A number as it is to be written.
+pub(crate) fn number(digits: &str) -> Value {
+    Value::String(format!("{MARK}n{digits}"))
+}
+
+/// So many lists in one another.
+pub(crate) fn lists(levels: usize) -> Value {
+    Value::String(format!("{MARK}l{levels}"))
+}
+
+/// So many objects in one another. The key looks like one of a field manager.
+pub(crate) fn objects(levels: usize) -> Value {
+    Value::String(format!("{MARK}o{levels}"))
+}
+
+/// A key that is written as this one, whether it is there already or not.
+pub(crate) fn key_again(key: &str) -> String {
+    format!("{MARK}k{key}")
+}
+
+/// The JSON of a value, and whether it has something in it that the API server's own decoder refuses.
+pub(crate) fn render(value: &Value) -> (String, bool) {
+    let text = value.to_string();
+    let mut parts = text.split(WRITTEN);
+    let mut rendered = parts.next().unwrap_or_default().to_owned();
+    let mut impossible = false;
+    for part in parts {
+        // None of these holds a quotation mark.
+        let (inner, rest) = part.split_once('"').unwrap_or((part, ""));
+        let levels = || inner[1..].parse::<usize>().unwrap_or(1);
+        match inner.as_bytes().first() {
+            Some(b'n') => {
+                rendered.push_str(&inner[1..]);
+                // A JSON number that is none of Go's.
+                impossible |= inner[1..].parse::<f64>().is_ok_and(f64::is_infinite);
+            }
+            Some(b'l') => nested(&mut rendered, "[", "]", levels()),
+            Some(b'o') => nested(&mut rendered, "{\"f:a\":", "}", levels()),
+            Some(b'k') => {
+                rendered.push('"');
+                rendered.push_str(&inner[1..]);
+                rendered.push('"');
+                impossible = true;
+            }
+            _ => {
+                rendered.push_str(WRITTEN);
+                rendered.push_str(inner);
+                rendered.push('"');
+            }
+        }
+        rendered.push_str(rest);
+    }
+    (rendered, impossible)
+}
+
+fn nested(text: &mut String, open: &str, close: &str, levels: usize) {
+    text.push_str(&open.repeat(levels));
+    text.push('1');
+    text.push_str(&close.repeat(levels));
+}

@@ -1,0 +1,221 @@
+//! Objects as users, KubeVirt and the operator write them.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::{Kind, Targets};
+
+const GROUP: &str = "loadbalancer.harvesterhci.io";
+
+/// A uid as the API server makes them.
+pub(crate) fn uid(rng: &mut Rng) -> String {
+    let bits = format!("{:032x}", rng.u128(..));
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
+    parts.map(|part| bits[part].to_owned()).join("-")
+}
+
+/// One of the texts; empty if there are none.
+pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
+    rng.choice(of.iter()).cloned().unwrap_or_default()
+}
+
+/// A sound object without its name.
+pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets) -> Value {
+    match kind {
+        Kind::LoadBalancer => load_balancer(rng, targets),
+        Kind::IpPool => pool(rng, targets),
+        Kind::IpAllocation => allocation(rng, targets),
+        Kind::Vmi => vmi(rng),
+        Kind::Vm => vm(rng),
+        Kind::Service => service(rng, targets),
+        Kind::EndpointSlice => slice(rng),
+    }
+}
+
+fn condition(rng: &mut Rng) -> Value {
+    let reason = [
+        "Ready",
+        "NoBackend",
+        "NoAvailableIP",
+        "InvalidObject",
+        "WaitingForExternalIP",
+    ][rng.usize(..5)];
+    json!({
+        "type": "Ready", "status": if reason == "Ready" { "True" } else { "False" }, "reason": reason,
+        "message": "as it was", "lastUpdateTime": "2026-01-01T00:00:00Z", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    })
+}
+
+fn load_balancer(rng: &mut Rng, targets: &Targets) -> Value {
+    let pool = pick(rng, &targets.pools);
+    let mut spec = json!({
+        "description": "for a test", "ipam": "pool", "ipPool": pool,
+        "workloadType": if rng.bool() { "vm" } else { "cluster" },
+    });
+    if rng.u8(..8) == 0 {
+        spec["ipam"] = json!("dhcp");
+    }
+    if spec["workloadType"] == "vm" || rng.u8(..4) == 0 {
+        spec["listeners"] = json!([
+            {"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080},
+            {"name": "dns", "port": 53, "protocol": "UDP", "backendPort": 5353},
+        ]);
+        spec["backendServerSelector"] = json!({"app": ["web", "api"]});
+        spec["healthCheck"] = json!({"port": 8080, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3});
+    }
+    let mut object = json!({
+        "metadata": {
+            "labels": {"cloudprovider.harvesterhci.io/cluster": "gc"},
+            "annotations": {
+                format!("{GROUP}/network"): "", format!("{GROUP}/project"): "c-1/p-1",
+                format!("{GROUP}/namespace"): "", format!("{GROUP}/cluster"): "gc",
+            },
+        },
+        "spec": spec,
+    });
+    if rng.bool() {
+        object["status"] = json!({
+            "address": "10.66.0.9",
+            "allocatedAddress": {"ipPool": pool, "ip": "10.66.0.9", "mask": "255.255.255.0", "gateway": "10.66.0.1"},
+            "backendServers": ["10.244.0.7"],
+            "conditions": [condition(rng)],
+        });
+    }
+    object
+}
+
+fn pool(rng: &mut Rng, targets: &Targets) -> Value {
+    let subnet = pick(rng, &targets.subnets);
+    let mut object = json!({
+        "metadata": {"labels": {format!("{GROUP}/vid"): "20"}},
+        "spec": {
+            "description": "for a test",
+            "ranges": [{"subnet": subnet}, {
+                "subnet": "fd66::/64", "rangeStart": "fd66::100", "rangeEnd": "fd66::1ff", "gateway": "fd66::1",
+            }],
+            "selector": {
+                "priority": 3, "network": "default/vlan20",
+                "scope": [{"project": "c-1/p-1", "namespace": "*", "guestCluster": "*"}],
+            },
+        },
+    });
+    if rng.bool() {
+        object["spec"]["ranges"] = json!([{"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.8", "rangeEnd": "10.66.0.99", "gateway": "10.66.0.1"}]);
+    }
+    if rng.bool() {
+        object["metadata"]["annotations"] =
+            json!({format!("{GROUP}/projection"): "0011223344556677"});
+        object["status"] = json!({
+            "total": 253, "available": 251, "lastAllocated": "10.66.0.9",
+            "allocated": {"10.66.0.9": "loud/web", "10.66.0.10": "loud/gone"},
+            "allocatedHistory": {"10.66.0.11": "loud/old"},
+            "conditions": [condition(rng)],
+        });
+    }
+    object
+}
+
+fn allocation(rng: &mut Rng, targets: &Targets) -> Value {
+    let released = rng.bool();
+    let mut spec = json!({
+        "address": "10.66.0.9", "pool": pick(rng, &targets.pools),
+        "owner": {"namespace": "loud", "name": "web", "uid": uid(rng)},
+        "phase": if released { "Released" } else { "Bound" },
+        "boundAt": "2026-01-01T00:00:00.000001Z",
+    });
+    if released {
+        spec["releasedAt"] = json!("2026-01-02T00:00:00.000001Z");
+    }
+    json!({"metadata": {}, "spec": spec})
+}
+
+fn vmi(rng: &mut Rng) -> Value {
+    let address = format!("10.244.0.{}", rng.u8(2..250));
+    json!({
+        "metadata": {"labels": {"app": "web", "harvesterhci.io/vmName": "vm"}, "finalizers": []},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "nic-1", "bridge": {}}]}},
+            "networks": [{"name": "nic-1", "multus": {"networkName": "default/lan"}}],
+        },
+        "status": {
+            "phase": "Running", "nodeName": "node1",
+            "interfaces": [
+                {"name": "nic-1", "ipAddress": address, "ipAddresses": [address, "fd00::7"], "mac": "52:54:00:00:00:01"},
+                {"interfaceName": "cni0", "ipAddress": "10.42.0.1", "ipAddresses": ["10.42.0.1"]},
+            ],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    })
+}
+
+fn vm(rng: &mut Rng) -> Value {
+    let mut object = json!({
+        "metadata": {
+            "labels": {
+                "harvesterhci.io/creator": "docker-machine-driver-harvester",
+                "guestcluster.harvesterhci.io/name": "gc",
+            },
+            "annotations": {"harvesterhci.io/vmId": "7"},
+            "finalizers": [],
+        },
+        "spec": {"running": true, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {}}},
+        "status": {"printableStatus": "Running"},
+    });
+    if rng.u8(..4) == 0 {
+        object["metadata"]["annotations"]["harvesterhci.io/removeAllPersistentVolumeClaims"] =
+            json!("true");
+    }
+    object
+}
+
+/// Metadata of what the operator makes for a load balancer.
+fn child(rng: &mut Rng) -> Value {
+    json!({
+        "labels": {format!("{GROUP}/servicelb"): "true"},
+        "ownerReferences": [{
+            "apiVersion": format!("{GROUP}/v1beta1"), "kind": "LoadBalancer", "name": "web", "uid": uid(rng),
+        }],
+    })
+}
+
+fn service(rng: &mut Rng, targets: &Targets) -> Value {
+    let address = pick(rng, &targets.addresses);
+    let mut object = json!({
+        "metadata": child(rng),
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerIP": address, "clusterIP": "10.52.7.7", "clusterIPs": ["10.52.7.7"],
+            "ports": [
+                {"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080, "nodePort": 30080},
+                {"name": "dns", "protocol": "UDP", "port": 53, "targetPort": "dns"},
+            ],
+            "allocateLoadBalancerNodePorts": false, "sessionAffinity": "None",
+        },
+        "status": {"loadBalancer": {"ingress": [{"ip": address, "ipMode": "VIP"}]}},
+    });
+    if rng.u8(..3) == 0 {
+        object["spec"]["selector"] = json!({"app": "theirs"});
+        object["spec"]["type"] = json!("ClusterIP");
+    }
+    object
+}
+
+fn slice(rng: &mut Rng) -> Value {
+    let mut metadata = child(rng);
+    metadata["labels"]["kubernetes.io/service-name"] = json!("web");
+    metadata["labels"]["endpointslice.kubernetes.io/managed-by"] = json!("harvester-load-balancer");
+    json!({
+        "metadata": metadata,
+        "addressType": "IPv4",
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+        "endpoints": [
+            {
+                "addresses": ["10.244.0.7"], "conditions": {"ready": rng.bool()},
+                "targetRef": {"kind": "VirtualMachineInstance", "namespace": "loud", "name": "vm7", "uid": uid(rng)},
+            },
+            {
+                "addresses": ["10.52.0.255"], "conditions": {"ready": true},
+                "targetRef": {"namespace": "loud", "name": "web", "uid": "dummy347-546a-4642-9da6-5608endpoint"},
+            },
+        ],
+    })
+}
