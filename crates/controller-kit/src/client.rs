@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use anyhow::ensure;
+use axum::http::HeaderValue;
 use futures::future::BoxFuture;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
@@ -47,6 +49,7 @@ pub async fn connect(observer: Arc<dyn RequestObserver>) -> anyhow::Result<Clien
 
 /// Clients for a given configuration.
 pub fn clients(config: &Config, observer: &Arc<dyn RequestObserver>) -> anyhow::Result<Clients> {
+    check_token(config)?;
     let build = |read_timeout| -> anyhow::Result<Client> {
         let mut config = config.clone();
         config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -62,6 +65,17 @@ pub fn clients(config: &Config, observer: &Arc<dyn RequestObserver>) -> anyhow::
         watch: build(WATCH_TIMEOUT)?,
         write: build(READ_TIMEOUT)?,
     })
+}
+
+/// A token that no header can hold, with a line break in it for instance, would make the client panic.
+fn check_token(config: &Config) -> anyhow::Result<()> {
+    let auth = serde_json::to_value(&config.auth_info)?;
+    let token = auth["token"].as_str().unwrap_or_default();
+    ensure!(
+        HeaderValue::from_str(token).is_ok(),
+        "the token for the API server has characters that cannot be sent, such as a line break: correct it in the kubeconfig"
+    );
+    Ok(())
 }
 
 #[derive(Clone)]
@@ -157,6 +171,22 @@ fn describe(method: &str, path: &str, query: &str) -> (&'static str, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_token_that_cannot_be_sent_is_an_error_that_does_not_show_it() {
+        let mut config = Config::new("https://127.0.0.1:1".parse().unwrap());
+        assert!(check_token(&config).is_ok());
+        config.auth_info.token = Some("abc.def-ghi_jkl".to_owned().into());
+        assert!(check_token(&config).is_ok());
+        for bad in ["secret\n", "sec\0ret", "secret\u{1}"] {
+            config.auth_info.token = Some(bad.to_owned().into());
+            let error = check_token(&config).unwrap_err().to_string();
+            assert!(
+                error.contains("line break") && !error.contains("sec"),
+                "{error}"
+            );
+        }
+    }
 
     #[test]
     fn ops_1_requests_are_named_as_kubernetes_names_them() {
