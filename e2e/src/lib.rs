@@ -8,6 +8,8 @@ pub mod audit;
 pub mod bench;
 pub mod figures;
 pub mod quiet;
+pub mod requests;
+pub mod rights;
 pub mod runner;
 pub mod scout;
 pub mod supervised;

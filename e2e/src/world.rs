@@ -472,7 +472,8 @@ pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
         .collect()
 }
 
-fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
+/// A node's address in the management network.
+pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
     match node {
         "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),
         "node2" => Ok(Ipv4Addr::new(10, 251, 0, 12)),

@@ -12,6 +12,7 @@ use anyhow::ensure;
 use axum::http::HeaderValue;
 use futures::future::BoxFuture;
 use kube::client::{Body, ClientBuilder};
+use kube::config::{KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
@@ -39,12 +40,37 @@ pub struct Clients {
 
 /// Clients by `KUBECONFIG` or the like, else by the pod's service account.
 pub async fn connect(observer: Arc<dyn RequestObserver>) -> anyhow::Result<Clients> {
-    let config = Config::infer().await.map_err(|error| {
-        anyhow::anyhow!(
-            "no way to the API server: {error}. Set KUBECONFIG, or run in a pod with a service account"
-        )
-    })?;
+    let config = config().await?;
     clients(&config, &observer)
+}
+
+/// The configuration. As [`Config::infer`], which would log the piece of a kubeconfig that it does not understand: the
+/// token, if it is there that the file is broken.
+async fn config() -> anyhow::Result<Config> {
+    let from_file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
+    from_file.or_else(|from_file| {
+        Config::incluster().map_err(|in_cluster| {
+            anyhow::anyhow!(
+                "no way to the API server: {}; {in_cluster}. Set KUBECONFIG, or run in a pod with a service account",
+                without_content(&from_file)
+            )
+        })
+    })
+}
+
+/// What is wrong with a kubeconfig, in words that hold nothing of what is in it.
+fn without_content(error: &KubeconfigError) -> String {
+    let KubeconfigError::Parse(error) = error else {
+        return error.to_string();
+    };
+    match error.location() {
+        Some(at) => format!(
+            "the kubeconfig is broken in line {}, column {}",
+            at.line(),
+            at.column()
+        ),
+        None => "the kubeconfig is broken".to_owned(),
+    }
 }
 
 /// Clients for a given configuration.

@@ -1,0 +1,188 @@
+//! Users with the operator's rights, with all of them or without some.
+//!
+//! The rights are those of `docs/examples/rbac.yaml`, which are exactly what the operator says that it needs: `make check`
+//! compares the two (`crates/xtask/src/rbac.rs`).
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_testkit::eventually;
+use k8s_openapi::api::authorization::v1::SubjectAccessReview;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use crate::world::{World, repository};
+
+/// Namespace of the users.
+const NAMESPACE: &str = "kube-system";
+/// The API server learns of a role within milliseconds; the rest is for busy machines.
+const EFFECT: Duration = Duration::from_secs(30);
+
+/// One verb on one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Right {
+    /// API group, empty for the core group.
+    pub group: String,
+    /// Plural name of the kind.
+    pub resource: String,
+    /// What may be done.
+    pub verb: String,
+    /// Where; everywhere if empty.
+    pub namespace: String,
+}
+
+/// As the operator names it.
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        if !self.namespace.is_empty() {
+            write!(f, " in namespace {}", self.namespace)?;
+        }
+        Ok(())
+    }
+}
+
+/// All rights of `docs/examples/rbac.yaml`.
+pub fn all() -> anyhow::Result<Vec<Right>> {
+    let text = std::fs::read_to_string(repository().join("docs/examples/rbac.yaml"))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let strings = |list: &Value| -> Vec<String> {
+        let list = list.as_array().into_iter().flatten();
+        list.filter_map(Value::as_str)
+            .map(ToOwned::to_owned)
+            .collect()
+    };
+    let mut rights = Vec::new();
+    for role in &documents {
+        let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for group in strings(&rule["apiGroups"]) {
+                for resource in strings(&rule["resources"]) {
+                    rights.extend(strings(&rule["verbs"]).into_iter().map(|verb| Right {
+                        group: group.clone(),
+                        resource: resource.clone(),
+                        verb,
+                        namespace: namespace.to_owned(),
+                    }));
+                }
+            }
+        }
+    }
+    ensure!(rights.len() > 20, "rbac.yaml has {} rights", rights.len());
+    Ok(rights)
+}
+
+/// The one right of this verb on this kind.
+pub fn one(verb: &str, resource: &str) -> anyhow::Result<Right> {
+    let mut all = all()?.into_iter();
+    all.find(|r| r.verb == verb && r.resource == resource)
+        .with_context(|| format!("rbac.yaml has no {verb} {resource}"))
+}
+
+/// A user of an operator's own, so that its rights can be changed and the audit log tells what it did.
+pub struct User {
+    /// Its name in the audit log.
+    pub name: String,
+    /// A kubeconfig with its token.
+    pub kubeconfig: String,
+    account: String,
+}
+
+impl User {
+    /// Makes a user with some rights, and waits until they are in effect.
+    pub async fn create(world: &World, account: &str, rights: &[Right]) -> anyhow::Result<Self> {
+        world
+            .bed
+            .apply(&json!({
+                "apiVersion": "v1", "kind": "ServiceAccount",
+                "metadata": {"name": account, "namespace": NAMESPACE},
+            }))
+            .await?;
+        let path: PathBuf = world
+            .bed
+            .service_account_kubeconfig(NAMESPACE, account)
+            .await?;
+        let user = Self {
+            name: format!("system:serviceaccount:{NAMESPACE}:{account}"),
+            kubeconfig: path.to_str().context("the path is no text")?.to_owned(),
+            account: account.to_owned(),
+        };
+        let subjects = json!([{"kind": "ServiceAccount", "namespace": NAMESPACE, "name": account}]);
+        for (kind, binding) in [
+            ("ClusterRole", "ClusterRoleBinding"),
+            ("Role", "RoleBinding"),
+        ] {
+            let mut object = json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": binding,
+                "metadata": {"name": account},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": account},
+                "subjects": subjects,
+            });
+            if kind == "Role" {
+                object["metadata"]["namespace"] = NAMESPACE.into();
+            }
+            world.bed.apply(&object).await?;
+        }
+        user.may(world, rights).await?;
+        Ok(user)
+    }
+
+    /// Gives it these rights and no others, and waits until that is in effect.
+    pub async fn may(&self, world: &World, rights: &[Right]) -> anyhow::Result<()> {
+        let rules = |namespaced: bool| -> Vec<Value> {
+            rights
+                .iter()
+                .filter(|r| r.namespace.is_empty() != namespaced)
+                .map(|r| json!({"apiGroups": [r.group], "resources": [r.resource], "verbs": [r.verb]}))
+                .collect()
+        };
+        let role = |kind: &str, metadata: Value, rules: Vec<Value>| {
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
+                "metadata": metadata, "rules": rules,
+            })
+        };
+        let metadata = json!({"name": self.account});
+        world
+            .bed
+            .apply(&role("ClusterRole", metadata, rules(false)))
+            .await?;
+        let metadata = json!({"name": self.account, "namespace": NAMESPACE});
+        world
+            .bed
+            .apply(&role("Role", metadata, rules(true)))
+            .await?;
+        let what = format!("the rights of {}", self.account);
+        eventually(&what, EFFECT, || async {
+            for right in all()? {
+                let allowed = self.is_allowed(world, &right).await?;
+                ensure!(
+                    allowed == rights.contains(&right),
+                    "{right}: allowed is {allowed}"
+                );
+            }
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    async fn is_allowed(&self, world: &World, right: &Right) -> anyhow::Result<bool> {
+        let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
+            "user": self.name,
+            "resourceAttributes": {
+                "group": right.group, "resource": right.resource, "verb": right.verb,
+                "namespace": right.namespace,
+            },
+        }}))?;
+        let answer = Api::<SubjectAccessReview>::all(world.client())
+            .create(&PostParams::default(), &review)
+            .await?;
+        Ok(answer.status.is_some_and(|s| s.allowed))
+    }
+}

@@ -1,0 +1,311 @@
+//! The operator does its whole work with exactly the rights that it says it needs, and needs each of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{Phase, keys};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::requests::{self, Request};
+use harvester_lb_e2e::rights::{self, User};
+use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_testkit::eventually;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::stage::{LOUD, Operator, cluster, furnish, of_guest, removed_node, vm};
+
+const NS: &str = "least";
+
+pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> anyhow::Result<()> {
+    let all = rights::all()?;
+    let user = User::create(&world, "least", &all).await?;
+    furnish(&world, NS, "10.91.0.0/24").await?;
+    left_by_the_go_operator(&world).await?;
+    let secret: Secret = serde_json::from_value(
+        json!({"metadata": {"name": "a"}, "stringData": {"password": "correct horse"}}),
+    )?;
+    Api::<Secret>::namespaced(world.client(), NS)
+        .create(&PostParams::default(), &secret)
+        .await?;
+    let announcer = Announcer::start(&world.client());
+
+    let operator = Operator::start(&world, &user, 9001, &[], LOUD).await?;
+    whole_life(&world).await.context("a whole life")?;
+    guest_removal(&world).await.context("guest removal")?;
+    finalizers_are_gone(&world).await?;
+    release_by_hand(&world).await.context("release by hand")?;
+    history(&world).await.context("history")?;
+    world
+        .lb(
+            NS,
+            "lost",
+            json!({"ipPool": "missing", "workloadType": "cluster"}),
+        )
+        .await?;
+    world.lb_reason(NS, "lost", "PoolNotFound").await?;
+    world
+        .event(NS, "LoadBalancer", "lost", "PoolNotFound")
+        .await?;
+    conflicts(&world, &user).await.context("conflicts")?;
+    operator.stop().await?;
+    drop(announcer);
+    export(&world, &user).await.context("export")?;
+
+    let seen = requests::of(&world, &user.name)?;
+    let refused: Vec<&Request> = seen
+        .iter()
+        .filter(|r| r.code == 403 || r.code == 401)
+        .collect();
+    ensure!(refused.is_empty(), "refused: {refused:#?}");
+    let unused: Vec<String> = all
+        .iter()
+        .filter(|right| !is_used(&seen, right))
+        .map(ToString::to_string)
+        .collect();
+    ensure!(unused.is_empty(), "rights that nothing needs: {unused:#?}");
+    let secrets: Vec<&Request> = seen.iter().filter(|r| r.resource == "secrets").collect();
+    ensure!(secrets.is_empty(), "{secrets:#?}");
+    let kinds: BTreeSet<&str> = seen.iter().map(|r| &*r.resource).collect();
+    eprintln!(
+        "{} requests, all allowed, about {kinds:?}; each of {} rights was used",
+        seen.len(),
+        all.len()
+    );
+    Ok(())
+}
+
+/// Whether a right was used, in the one namespace that it is for.
+fn is_used(seen: &[Request], right: &rights::Right) -> bool {
+    seen.iter().any(|r| {
+        r.verb == right.verb
+            && r.group == right.group
+            && r.resource == right.resource
+            && (right.namespace.is_empty() || right.namespace == r.namespace)
+    })
+}
+
+/// Finalizers of old on everything that may have them.
+async fn left_by_the_go_operator(world: &World) -> anyhow::Result<()> {
+    for (kind, finalizer) in [
+        ("VirtualMachineInstance", keys::LEGACY_VM_FINALIZERS[0]),
+        ("VirtualMachine", keys::LEGACY_VM_FINALIZERS[1]),
+    ] {
+        world
+            .bed
+            .apply(&json!({
+                "apiVersion": "kubevirt.io/v1", "kind": kind,
+                "metadata": {"name": "old", "namespace": NS, "finalizers": [finalizer]},
+                "spec": {},
+            }))
+            .await?;
+    }
+    let metadata = json!({"name": "old", "namespace": NS, "finalizers": keys::LEGACY_FINALIZERS});
+    world.lb_with(metadata, cluster()).await?;
+    let patch = json!({"metadata": {"finalizers": [keys::LEGACY_FINALIZERS[0]]}});
+    world.merge(&world.pools(), NS, patch).await?;
+    Ok(())
+}
+
+async fn finalizers_are_gone(world: &World) -> anyhow::Result<()> {
+    for kind in ["VirtualMachineInstance", "VirtualMachine"] {
+        eventually(&format!("{kind} without finalizers"), SOON, || async {
+            let object = world
+                .bed
+                .get("kubevirt.io/v1", kind, Some(NS), "old")
+                .await?;
+            let kept = object.context("it is gone")?.metadata.finalizers;
+            Ok(kept.unwrap_or_default().is_empty().then_some(()))
+        })
+        .await?;
+    }
+    world
+        .pool_until(NS, "no finalizers", |p| {
+            p.metadata.finalizers.as_ref().is_none_or(Vec::is_empty)
+        })
+        .await?;
+    world.delete_lb(NS, "old").await?;
+    world.gone(&world.lbs(NS), "old").await
+}
+
+/// Both types from their creation over every change to their end.
+async fn whole_life(world: &World) -> anyhow::Result<()> {
+    world.lb(NS, "guest", cluster()).await?;
+    world.lb_reason(NS, "guest", "Ready").await?;
+    let mut spec = vm();
+    spec["healthCheck"] = json!({"port": 8080, "periodSeconds": 1});
+    world.lb(NS, "web", spec).await?;
+    world.lb_reason(NS, "web", "BackendsUnhealthy").await?;
+    let patch = json!({"spec": {"healthCheck": null}});
+    world.merge(&world.lbs(NS), "web", patch).await?;
+    world.lb_reason(NS, "web", "Ready").await?;
+    let listeners = json!([{"name": "http", "port": 81, "protocol": "TCP", "backendPort": 8081}]);
+    let patch = json!({"spec": {"listeners": listeners}});
+    world.merge(&world.lbs(NS), "web", patch).await?;
+    eventually("the new port", SOON, || async {
+        let service = world.services(NS).get("web").await?;
+        let ports = service.spec.and_then(|s| s.ports).unwrap_or_default();
+        let slice = world.slices(NS).get("web").await?.ports.unwrap_or_default();
+        let new = ports.iter().any(|p| p.port == 81) && slice.iter().any(|p| p.port == Some(8081));
+        Ok(new.then_some(()))
+    })
+    .await?;
+    // A pool that does not serve: both children go, which is nobody's work but the operator's.
+    let patch = json!({"spec": {"ipPool": "missing"}});
+    world.merge(&world.lbs(NS), "web", patch).await?;
+    world.gone(&world.services(NS), "web").await?;
+    world.gone(&world.slices(NS), "web").await?;
+    let patch = json!({"spec": {"ipPool": NS}});
+    world.merge(&world.lbs(NS), "web", patch).await?;
+    world.lb_reason(NS, "web", "Ready").await?;
+    for name in ["guest", "web"] {
+        let ip = world.lb_address(NS, name).await?;
+        world.delete_lb(NS, name).await?;
+        released(world, &ip).await?;
+    }
+    Ok(())
+}
+
+async fn released(world: &World, ip: &str) -> anyhow::Result<()> {
+    eventually(&format!("{ip} is released"), SOON, || async {
+        let phase = world.records().get(ip).await?.spec.phase;
+        Ok((phase == Phase::Released).then_some(()))
+    })
+    .await
+}
+
+async fn guest_removal(world: &World) -> anyhow::Result<()> {
+    world.bed.apply(&removed_node(NS, "n1")).await?;
+    world.lb_with(of_guest(NS, "gone"), cluster()).await?;
+    world
+        .lb_until(NS, "gone", "marked", |lb| {
+            let all = lb.metadata.annotations.as_ref();
+            all.is_some_and(|a| a.contains_key(keys::ANNOTATION_GUEST_REMOVED))
+        })
+        .await?;
+    world
+        .bed
+        .delete("kubevirt.io/v1", "VirtualMachine", Some(NS), "n1")
+        .await?;
+    world.gone(&world.lbs(NS), "gone").await
+}
+
+async fn release_by_hand(world: &World) -> anyhow::Result<()> {
+    let key = keys::ANNOTATION_MANUALLY_RELEASE_IP;
+    let patch = json!({"metadata": {"annotations": {key: format!("10.91.0.200: {NS}/nobody")}}});
+    world.merge(&world.pools(), NS, patch).await?;
+    world
+        .pool_until(NS, "the annotation is taken off", |pool| {
+            let all = pool.metadata.annotations.as_ref();
+            all.is_none_or(|a| !a.contains_key(key))
+        })
+        .await?;
+    Ok(())
+}
+
+/// History outside of a pool's ranges is deleted (POOL-1).
+async fn history(world: &World) -> anyhow::Result<()> {
+    world.lb(NS, "brief", cluster()).await?;
+    let ip = world.lb_address(NS, "brief").await?;
+    world.delete_lb(NS, "brief").await?;
+    released(world, &ip).await?;
+    let ranges = |subnet: &str| json!({"spec": {"ranges": [{"subnet": subnet}]}});
+    world
+        .merge(&world.pools(), NS, ranges("10.91.1.0/24"))
+        .await?;
+    world.gone(&world.records(), &ip).await?;
+    world
+        .merge(&world.pools(), NS, ranges("10.91.0.0/24"))
+        .await?;
+    Ok(())
+}
+
+/// Somebody who writes all the while: a write that meets his copy is followed by a read of that.
+async fn conflicts(world: &World, user: &User) -> anyhow::Result<()> {
+    for (resource, kind) in [
+        ("loadbalancers", "LoadBalancer"),
+        ("ipallocations", "IPAllocation"),
+        ("services", "Service"),
+        ("endpointslices", "EndpointSlice"),
+        ("ippools", "IPPool"),
+    ] {
+        let right = rights::one("get", resource)?;
+        let mut tries = 0;
+        while !is_used(&requests::of(world, &user.name)?, &right) {
+            ensure!(tries < 40, "no conflict with a {kind} in {tries} tries");
+            tries += 1;
+            meddle(world, kind).await.with_context(|| kind.to_owned())?;
+        }
+        eprintln!("a {kind} was read after {tries} tries at a conflict");
+    }
+    Ok(())
+}
+
+/// A short life of a load balancer during which one of its objects is written again and again.
+async fn meddle(world: &World, kind: &str) -> anyhow::Result<()> {
+    let made = world.lb(NS, "busy", vm()).await?;
+    ensure!(allocated(&made).is_none());
+    let ip = world.lb_address(NS, "busy").await?;
+    eventually("its children", SOON, || async {
+        Ok(world
+            .slices(NS)
+            .get_opt("busy")
+            .await?
+            .and(world.services(NS).get_opt("busy").await?)
+            .map(|_| ()))
+    })
+    .await?;
+    let writing = async {
+        for n in 0..60 {
+            let patch: Value = json!({"metadata": {"annotations": {"n": n.to_string()}}});
+            // What is gone need not be written.
+            let _ = match kind {
+                "LoadBalancer" => world.merge(&world.lbs(NS), "busy", patch).await.map(|_| ()),
+                "IPAllocation" => world.merge(&world.records(), &ip, patch).await.map(|_| ()),
+                "Service" => world
+                    .merge(&world.services(NS), "busy", patch)
+                    .await
+                    .map(|_| ()),
+                "EndpointSlice" => world
+                    .merge(&world.slices(NS), "busy", patch)
+                    .await
+                    .map(|_| ()),
+                _ => world.merge(&world.pools(), NS, patch).await.map(|_| ()),
+            };
+        }
+    };
+    let changing = async {
+        for port in 82..90 {
+            let listeners =
+                json!([{"name": "http", "port": port, "protocol": "TCP", "backendPort": port}]);
+            let patch = json!({"spec": {"listeners": listeners, "backendServerSelector": {"app": ["web", port.to_string()]}}});
+            world.merge(&world.lbs(NS), "busy", patch).await?;
+        }
+        world
+            .lbs(NS)
+            .delete("busy", &DeleteParams::default())
+            .await?;
+        anyhow::Ok(())
+    };
+    let ((), changed) = tokio::join!(writing, changing);
+    changed?;
+    released(world, &ip).await
+}
+
+/// The subcommand, with the same rights.
+async fn export(world: &World, user: &User) -> anyhow::Result<()> {
+    let env = [("KUBECONFIG", &*user.kubeconfig), ("LOGLEVEL", LOUD)];
+    let process = world.bed.spawn(
+        "node1",
+        world.binary(),
+        &["export"],
+        &env,
+        "operator-export",
+    )?;
+    let status = process.wait(SOON).await?;
+    ensure!(status.success(), "{status}: {}", process.tail());
+    Ok(())
+}

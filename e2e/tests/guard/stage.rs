@@ -1,0 +1,166 @@
+//! Words that the tests share: operators with users of their own, and the load balancers that they work on.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::rights::User;
+use harvester_lb_e2e::world::{SOON, node_address};
+use harvester_lb_testkit::{Process, eventually};
+use serde_json::{Value, json};
+
+use crate::http;
+
+/// Everything that any part of the program would say.
+pub const LOUD: &str = "trace,kube_client=trace,kube_runtime=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace,h2=trace,log=trace";
+
+/// A Lease that runs out soon.
+pub const QUICK: [&str; 3] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+];
+
+/// An operator with a port of its own.
+pub struct Operator {
+    pub process: Arc<Process>,
+    /// Where its admin port is.
+    pub at: SocketAddr,
+}
+
+impl Operator {
+    /// Starts one on the first node; does not wait for anything.
+    pub fn spawn(
+        world: &World,
+        kubeconfig: &str,
+        port: u16,
+        flags: &[&str],
+        level: &str,
+    ) -> anyhow::Result<Self> {
+        let admin = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).to_string();
+        let env = [
+            ("KUBECONFIG", kubeconfig),
+            ("LOGLEVEL", level),
+            ("ADMIN_ADDRESS", &*admin),
+        ];
+        let process = world.bed.spawn(
+            "node1",
+            world.binary(),
+            flags,
+            &env,
+            &format!("operator-{port}"),
+        )?;
+        let at = SocketAddr::from((node_address("node1")?, port));
+        Ok(Self { process, at })
+    }
+
+    /// Starts one and waits until it leads.
+    pub async fn start(
+        world: &World,
+        user: &User,
+        port: u16,
+        flags: &[&str],
+        level: &str,
+    ) -> anyhow::Result<Self> {
+        let operator = Self::spawn(world, &user.kubeconfig, port, flags, level)?;
+        operator.leads().await?;
+        Ok(operator)
+    }
+
+    /// Waits until it is ready.
+    pub async fn ready(&self) -> anyhow::Result<()> {
+        self.process
+            .ready(SOON, || async {
+                Ok(self.get("/readyz").await.is_ok_and(|(code, _)| code == 200))
+            })
+            .await
+    }
+
+    /// Waits until it leads.
+    pub async fn leads(&self) -> anyhow::Result<()> {
+        self.process
+            .ready(SOON, || async {
+                Ok(self
+                    .get("/metrics")
+                    .await
+                    .is_ok_and(|(_, text)| text.contains("\nharvester_lb_leader 1\n")))
+            })
+            .await
+    }
+
+    /// Reads from the admin port: status code and body.
+    pub async fn get(&self, path: &str) -> anyhow::Result<(u16, String)> {
+        http::get(self.at, path).await
+    }
+
+    /// Waits until the log speaks of something.
+    pub async fn says(&self, text: &str) -> anyhow::Result<()> {
+        eventually(&format!("the log says {text:?}"), SOON, || async {
+            ensure!(
+                self.process.is_running(),
+                "it ended:\n{}",
+                self.process.tail()
+            );
+            ensure!(self.process.log().contains(text), "{}", self.process.tail());
+            Ok(Some(()))
+        })
+        .await
+    }
+
+    /// Asks it to end and waits for that.
+    pub async fn stop(&self) -> anyhow::Result<()> {
+        self.process.term()?;
+        let status = self.process.wait(Duration::from_secs(20)).await?;
+        ensure!(status.success(), "{status}: {}", self.process.tail());
+        Ok(())
+    }
+}
+
+/// Spec of a load balancer for guest clusters.
+pub fn cluster() -> Value {
+    json!({"workloadType": "cluster"})
+}
+
+/// Spec of a load balancer for the virtual machines labelled `app: web`.
+pub fn vm() -> Value {
+    json!({
+        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        "backendServerSelector": {"app": ["web"]},
+    })
+}
+
+/// A namespace with a pool and a machine.
+pub async fn furnish(world: &World, ns: &str, subnet: &str) -> anyhow::Result<()> {
+    world.namespace(ns).await?;
+    world.pool_for(ns, ns, &[json!({"subnet": subnet})]).await?;
+    world
+        .fake_vmi(ns, "m", json!({"app": "web"}), Some("10.90.0.7"))
+        .await?;
+    Ok(())
+}
+
+/// A node of the guest cluster `gc` that is being removed.
+pub fn removed_node(ns: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
+        "metadata": {
+            "namespace": ns, "name": name,
+            "labels": {
+                "harvesterhci.io/creator": "docker-machine-driver-harvester",
+                "guestcluster.harvesterhci.io/name": "gc",
+            },
+            "annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"},
+        },
+        "spec": {"running": true},
+    })
+}
+
+/// Metadata of a load balancer of the guest cluster `gc`.
+pub fn of_guest(ns: &str, name: &str) -> Value {
+    json!({
+        "namespace": ns, "name": name,
+        "labels": {"cloudprovider.harvesterhci.io/cluster": "gc"},
+    })
+}

@@ -1,0 +1,313 @@
+//! Rights that are taken away while the operator works: it says what is refused, goes on with all else, and does what it
+//! owes once the right is back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{Phase, keys};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::rights::{self, Right, User};
+use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_testkit::eventually;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::stage::{Operator, QUICK, cluster, furnish, of_guest, removed_node, vm};
+
+const NS: &str = "taken";
+/// The port that the words about figures expect.
+const PORT: u16 = 8081;
+
+/// What is refused, and where that can be read.
+#[derive(Clone, Copy)]
+enum Told {
+    /// In the condition of the load balancer `t`.
+    Condition,
+    /// In the log.
+    Log,
+    /// Nowhere but in the figures: it is not worth a line each time.
+    Figures,
+}
+
+const CASES: &[(&str, &str, Told)] = &[
+    ("create", "ipallocations", Told::Condition),
+    ("create", "services", Told::Condition),
+    ("create", "endpointslices", Told::Condition),
+    ("patch", "services", Told::Condition),
+    ("patch", "endpointslices", Told::Condition),
+    ("patch", "loadbalancers", Told::Log),
+    ("patch", "ipallocations", Told::Log),
+    ("delete", "services", Told::Log),
+    ("delete", "endpointslices", Told::Log),
+    ("delete", "loadbalancers", Told::Log),
+    ("patch", "ippools", Told::Log),
+    ("patch", "virtualmachines", Told::Log),
+    ("patch", "virtualmachineinstances", Told::Log),
+    ("create", "events", Told::Figures),
+];
+
+pub async fn section_1_a_right_that_is_taken_away(world: Arc<World>) -> anyhow::Result<()> {
+    wipe(&world).await?;
+    furnish(&world, NS, "10.93.0.0/24").await?;
+    let all = rights::all()?;
+    let user = User::create(&world, "taken", &all).await?;
+    let _announcer = Announcer::start(&world.client());
+    let operator = Operator::start(&world, &user, PORT, &[], "debug").await?;
+    for (verb, resource, told) in CASES {
+        let began = Instant::now();
+        one(&world, &operator, &user, &all, (verb, resource, *told))
+            .await
+            .with_context(|| format!("{verb} {resource}"))?;
+        eprintln!(
+            "{verb} {resource}: taken away, named, granted, done in {:.1?}",
+            began.elapsed()
+        );
+    }
+    audited(&world, "node1", &[NS]).await?;
+    operator.stop().await
+}
+
+async fn one(
+    world: &World,
+    operator: &Operator,
+    user: &User,
+    all: &[Right],
+    (verb, resource, told): (&str, &str, Told),
+) -> anyhow::Result<()> {
+    before(world, verb, resource).await.context("before")?;
+    let taken = rights::one(verb, resource)?;
+    let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
+    user.may(world, &rest).await?;
+    let said = operator.process.log().len();
+    let dropped = dropped(operator).await?;
+    owe(world, verb, resource).await.context("owed")?;
+    let refused = format!("cannot {verb} resource \"{resource}\"");
+    eventually(&format!("{refused} is named"), SOON, || async {
+        ensure!(operator.process.is_running(), "it ended");
+        match told {
+            Told::Condition => {
+                let lb = world.lbs(NS).get("t").await?;
+                let (_, reason, message) = ready(&lb).context("no condition")?;
+                ensure!(
+                    reason == "ApiError" && message.contains(&refused),
+                    "{reason}: {message}"
+                );
+            }
+            Told::Log => {
+                let log = operator.process.log();
+                let new = log.get(said..).unwrap_or_default().replace("\\\"", "\"");
+                ensure!(new.contains(&refused), "{new}");
+            }
+            Told::Figures => {
+                let now = self::dropped(operator).await?;
+                ensure!(now > dropped, "{now} Events were dropped");
+            }
+        }
+        Ok(Some(()))
+    })
+    .await?;
+    let (code, _) = operator.get("/healthz").await?;
+    ensure!(code == 200, "/healthz is {code}");
+    user.may(world, all).await?;
+    done(world, verb, resource).await.context("granted again")?;
+    clear(world).await
+}
+
+/// Events that could not be written.
+async fn dropped(operator: &Operator) -> anyhow::Result<u64> {
+    let (_, figures) = operator.get("/metrics").await?;
+    let line = figures
+        .lines()
+        .find_map(|l| l.strip_prefix("harvester_lb_events_dropped_total "));
+    Ok(line.context("no such figure")?.trim().parse()?)
+}
+
+/// What has to be there while the right still is.
+async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
+    match (verb, resource) {
+        ("patch", "services" | "endpointslices") | ("delete", "services" | "endpointslices") => {
+            world.lb(NS, "t", vm()).await?;
+            world.lb_reason(NS, "t", "Ready").await?;
+        }
+        ("patch", "ipallocations") => {
+            world.lb(NS, "t", cluster()).await?;
+            world.lb_reason(NS, "t", "Ready").await?;
+        }
+        ("delete", "loadbalancers") => {
+            world.bed.apply(&removed_node(NS, "n1")).await?;
+            world.lb_with(of_guest(NS, "t"), cluster()).await?;
+            world
+                .lb_until(NS, "t", "marked", |lb| {
+                    let all = lb.metadata.annotations.as_ref();
+                    all.is_some_and(|a| a.contains_key(keys::ANNOTATION_GUEST_REMOVED))
+                })
+                .await?;
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// What the operator then owes and may not do.
+async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
+    match (verb, resource) {
+        ("create", "ipallocations") | ("patch", "loadbalancers" | "ippools") => {
+            world.lb(NS, "t", cluster()).await?;
+        }
+        ("create", "services" | "endpointslices") => {
+            world.lb(NS, "t", vm()).await?;
+        }
+        ("patch", "services" | "endpointslices") => {
+            let listeners =
+                json!([{"name": "http", "port": 81, "protocol": "TCP", "backendPort": 8081}]);
+            let patch = json!({"spec": {"listeners": listeners}});
+            world.merge(&world.lbs(NS), "t", patch).await?;
+        }
+        ("patch", "ipallocations") => world.delete_lb(NS, "t").await?,
+        ("delete", "services" | "endpointslices") => {
+            // Not by its deletion: the garbage collector would do the work.
+            let patch = json!({"spec": {"ipPool": "missing"}});
+            world.merge(&world.lbs(NS), "t", patch).await?;
+        }
+        ("delete", "loadbalancers") => {
+            let machine = ("kubevirt.io/v1", "VirtualMachine");
+            world
+                .bed
+                .delete(machine.0, machine.1, Some(NS), "n1")
+                .await?;
+        }
+        ("patch", "virtualmachines") => old(world, "VirtualMachine", 1).await?,
+        ("patch", "virtualmachineinstances") => old(world, "VirtualMachineInstance", 0).await?,
+        _ => {
+            let spec = json!({"workloadType": "cluster", "ipPool": "missing"});
+            world.lb(NS, "t", spec).await?;
+        }
+    }
+    Ok(())
+}
+
+/// A machine with a finalizer of old.
+async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
+    world
+        .bed
+        .apply(&json!({
+            "apiVersion": "kubevirt.io/v1", "kind": kind,
+            "metadata": {
+                "name": "t", "namespace": NS, "finalizers": [keys::LEGACY_VM_FINALIZERS[which]],
+            },
+            "spec": {},
+        }))
+        .await?;
+    Ok(())
+}
+
+/// Waits until what was owed is done.
+async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
+    match (verb, resource) {
+        ("patch", "ipallocations") => {
+            eventually("all are released", SOON, || async {
+                let all = world
+                    .records()
+                    .list(&kube::api::ListParams::default())
+                    .await?;
+                let held = all.iter().filter(|r| r.spec.phase == Phase::Bound).count();
+                ensure!(held == 0, "{held} are held");
+                Ok(Some(()))
+            })
+            .await
+        }
+        ("delete", "services" | "endpointslices") => {
+            world.gone(&world.services(NS), "t").await?;
+            world.gone(&world.slices(NS), "t").await
+        }
+        ("delete", "loadbalancers") => world.gone(&world.lbs(NS), "t").await,
+        ("patch", "virtualmachines" | "virtualmachineinstances") => {
+            let kind = if resource == "virtualmachines" {
+                "VirtualMachine"
+            } else {
+                "VirtualMachineInstance"
+            };
+            eventually(&format!("{kind} without finalizers"), SOON, || async {
+                let object = world.bed.get("kubevirt.io/v1", kind, Some(NS), "t").await?;
+                let kept = object.context("it is gone")?.metadata.finalizers;
+                Ok(kept.unwrap_or_default().is_empty().then_some(()))
+            })
+            .await
+        }
+        ("patch", "ippools") => {
+            let ip = world.lb_address(NS, "t").await?;
+            world
+                .pool_until(NS, "the address in its map", |pool| {
+                    let status = pool.status.as_ref();
+                    status
+                        .and_then(|s| s.allocated.as_ref())
+                        .is_some_and(|a| a.contains_key(&ip))
+                })
+                .await
+                .map(|_| ())
+        }
+        ("patch", "services" | "endpointslices") => {
+            eventually("the new port", SOON, || async {
+                let service = world.services(NS).get("t").await?;
+                let ports = service.spec.and_then(|s| s.ports).unwrap_or_default();
+                let slice = world.slices(NS).get("t").await?.ports.unwrap_or_default();
+                let new = ports.iter().any(|p| p.port == 81)
+                    && slice.iter().any(|p| p.port == Some(8081));
+                Ok(new.then_some(()))
+            })
+            .await
+        }
+        ("create", "events") => world.lb_reason(NS, "t", "PoolNotFound").await.map(|_| ()),
+        _ => world.lb_reason(NS, "t", "Ready").await.map(|_| ()),
+    }
+}
+
+/// A clean table for the next.
+async fn clear(world: &World) -> anyhow::Result<()> {
+    if world.lbs(NS).get_opt("t").await?.is_some() {
+        world.delete_lb(NS, "t").await?;
+        world.gone(&world.lbs(NS), "t").await?;
+    }
+    world.gone(&world.services(NS), "t").await?;
+    world.gone(&world.slices(NS), "t").await?;
+    for kind in ["VirtualMachine", "VirtualMachineInstance"] {
+        world
+            .bed
+            .delete("kubevirt.io/v1", kind, Some(NS), "t")
+            .await?;
+    }
+    Ok(())
+}
+
+pub async fn section_1_the_right_to_the_lease_is_taken_away(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    wipe(&world).await?;
+    let ns = "taken-lease";
+    furnish(&world, ns, "10.94.0.0/24").await?;
+    let all = rights::all()?;
+    let user = User::create(&world, "taken-lease", &all).await?;
+    let operator = Operator::start(&world, &user, PORT, &QUICK, "debug").await?;
+    let taken = rights::one("update", "leases")?;
+    let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
+    user.may(&world, &rest).await?;
+    // It must not work without its Lease; whatever runs it starts it again.
+    let status = operator.process.wait(Duration::from_secs(20)).await?;
+    ensure!(status.code() == Some(1), "{status}");
+    let log = operator.process.log().replace("\\\"", "\"");
+    ensure!(
+        log.contains("cannot update resource \"leases\"") && log.contains("leadership is lost"),
+        "{}",
+        operator.process.tail()
+    );
+    let again = Operator::spawn(&world, &user.kubeconfig, PORT, &QUICK, "debug")?;
+    again.says(&format!("no right to {taken}")).await?;
+    user.may(&world, &all).await?;
+    again.leads().await?;
+    world.lb(ns, "t", cluster()).await?;
+    world.lb_reason(ns, "t", "Ready").await?;
+    again.stop().await
+}
