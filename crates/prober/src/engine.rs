@@ -21,6 +21,7 @@ use crate::{
     Connector, GroupId, HealthCheck, Observer, Settings, Snapshot, Target, TargetView,
     TcpConnector,
     registry::{self, Registry},
+    slots::Slots,
 };
 
 /// A running prober. Clones share it; when the last one is dropped, it shuts down.
@@ -46,7 +47,6 @@ struct Owner {
 struct Shared {
     /// The zero of the times in the registry.
     origin: Instant,
-    max_in_flight: usize,
     observer: Arc<dyn Observer>,
     state: Mutex<State>,
     /// Wakes the timer task: an earlier deadline, room in flight again, or the end.
@@ -55,13 +55,12 @@ struct Shared {
     dirty: Notify,
 }
 
-#[derive(Default)]
 struct State {
     registry: Registry,
     /// How to stop a probe in flight, by ticket number; at most one per target.
     flights: FxHashMap<u64, AbortHandle>,
     /// Connects whose socket may be open; also those that were stopped but still run.
-    in_flight: usize,
+    slots: Slots,
     /// What the timer task waits for.
     pause: Pause,
     closed: bool,
@@ -87,7 +86,7 @@ impl State {
             Pause::No => false,
             Pause::Until(planned) => self
                 .registry
-                .next_deadline()
+                .next_deadline(self.slots.room())
                 .is_some_and(|next| planned.is_none_or(|planned| next < planned)),
             Pause::ForRoom => room,
         };
@@ -118,9 +117,14 @@ impl Prober {
     ) -> (Self, Edges) {
         let shared = Arc::new(Shared {
             origin: Instant::now(),
-            max_in_flight: settings.max_in_flight.max(1),
             observer,
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                registry: Registry::default(),
+                flights: FxHashMap::default(),
+                slots: Slots::new(settings.max_in_flight),
+                pause: Pause::No,
+                closed: false,
+            }),
             timer: Notify::new(),
             dirty: Notify::new(),
         });
@@ -193,7 +197,7 @@ impl Prober {
     /// Figures of the whole prober; takes constant time.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.shared().state.lock();
-        state.registry.snapshot(state.in_flight)
+        state.registry.snapshot(state.slots.taken())
     }
 
     /// Number of targets.
@@ -252,7 +256,7 @@ impl Drop for Owner {
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared")
-            .field("max_in_flight", &self.max_in_flight)
+            .field("origin", &self.origin)
             .finish_non_exhaustive()
     }
 }

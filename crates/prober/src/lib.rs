@@ -39,6 +39,7 @@ mod observer;
 mod registry;
 mod result;
 mod settings;
+mod slots;
 mod target;
 pub mod threshold;
 pub mod timetable;

@@ -19,7 +19,7 @@ use crate::{
     GroupId, HealthCheck, ProbeResult, Snapshot, Target, TargetView,
     gather::Gather,
     threshold::Threshold,
-    timetable::{Due, Timetable},
+    timetable::{Due, Room, Timetable},
 };
 
 /// A probe in flight.
@@ -28,6 +28,8 @@ pub(crate) struct Ticket {
     index: u32,
     /// Unique over the life of the registry.
     pub(crate) number: u64,
+    /// Nothing came back from the probe before this one.
+    pub(crate) silent: bool,
 }
 
 /// A probe to start now.
@@ -182,16 +184,21 @@ impl Registry {
         };
     }
 
-    /// When [`Registry::launch`] has something next.
-    pub(crate) fn next_deadline(&self) -> Option<Duration> {
-        self.timetable.next_deadline()
+    /// When [`Registry::launch`] has something next, with that much room.
+    pub(crate) fn next_deadline(&self, room: Room) -> Option<Duration> {
+        self.timetable.next_deadline(room)
     }
 
-    /// Takes at most `max` probes that are due at `now`, the longest waiting first.
-    pub(crate) fn launch(&mut self, now: Duration, max: usize, out: &mut Vec<Launch>) {
+    /// Takes the probes that are due at `now`, the longest waiting first, as far as there is room.
+    pub(crate) fn launch(&mut self, now: Duration, room: Room, out: &mut Vec<Launch>) {
         let mut due = std::mem::take(&mut self.due);
-        self.timetable.due(now, max, &mut due);
-        for Due { key, scheduled } in due.drain(..) {
+        self.timetable.due(now, room, &mut due);
+        for Due {
+            key,
+            scheduled,
+            silent,
+        } in due.drain(..)
+        {
             let Some(entry) = self.entries.get_mut(key as usize).and_then(Option::as_mut) else {
                 continue;
             };
@@ -204,6 +211,7 @@ impl Registry {
                 ticket: Ticket {
                     index: key,
                     number: self.last_ticket,
+                    silent,
                 },
                 addr: SocketAddr::new(entry.addr, group.check.port()),
                 timeout: group.check.timeout(),
@@ -236,7 +244,8 @@ impl Registry {
         };
         entry.waits_for = None;
         entry.last = Some(result);
-        self.timetable.finish(ticket.index, now);
+        self.timetable
+            .finish(ticket.index, now, result.is_silence());
         let (Some(success), Some(group)) = (result.says(), self.groups.get(&entry.group)) else {
             return Finished::Same;
         };

@@ -87,6 +87,12 @@ impl ProbeResult {
         }
     }
 
+    /// Whether nothing came back from the target, neither good nor bad: the next probe of it will probably last as long as
+    /// its timeout allows.
+    pub const fn is_silence(self) -> bool {
+        matches!(self, Self::Timeout | Self::Unreachable)
+    }
+
     /// Reads the outcome of a connect that ended before the timeout of its check.
     ///
     /// An error without a number of the system (`io::Error::other`) does not come from the network

@@ -1,7 +1,7 @@
 //! When to probe whom (contract 8.5): one ordered set of deadlines for all targets.
 //!
 //! Pure: time is a [`Duration`] since an origin that the caller chooses. Owns one row per key and
-//! an ordered set of the keys that wait; both are bounded by the number of targets. About 100
+//! two ordered sets of the keys that wait; all are bounded by the number of targets. About 100
 //! bytes per key.
 //!
 //! The rules:
@@ -13,6 +13,8 @@
 //!   probes of one key at a time.
 //! - A probe that outlasts its period delays the next, which starts as soon as the slow one has
 //!   ended; further slots it has covered are lost, not made up for.
+//! - Keys that were silent last time wait apart, so that their number in flight can be bounded; each
+//!   still in its turn.
 //! - A probe that ends after its period because we started it late is not followed at once by the
 //!   next: after a stall each key is probed once, not twice.
 
@@ -52,13 +54,35 @@ pub struct Due {
     pub key: u32,
     /// When it ought to have started; never after the time given to [`Timetable::due`].
     pub scheduled: Duration,
+    /// Nothing came back from the last probe of this key.
+    pub silent: bool,
+}
+
+/// How many probes may be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// In all.
+    pub all: usize,
+    /// Of keys that were silent last time, within the same number.
+    pub silent: usize,
+}
+
+impl Room {
+    /// As many as there are.
+    pub const UNBOUNDED: Self = Self {
+        all: usize::MAX,
+        silent: usize::MAX,
+    };
 }
 
 /// The deadlines of all targets, by small dense keys (indices of the caller's).
 #[derive(Debug, Default)]
 pub struct Timetable {
     rows: Vec<Option<Row>>,
+    /// Keys that wait, but the silent.
     waiting: BTreeSet<(Duration, u32)>,
+    /// Silent keys that wait.
+    silent: BTreeSet<(Duration, u32)>,
     len: usize,
 }
 
@@ -67,12 +91,14 @@ struct Row {
     period: Duration,
     /// The slot on the grid of this key that the next or the present probe belongs to.
     slot: Duration,
+    /// Nothing came back from its last probe.
+    silent: bool,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// In `waiting` under this time; the slot itself, or later after a slow probe.
+    /// In its set under this time; the slot itself, or later after a slow probe.
     Waiting(Duration),
     /// Handed out at this time.
     InFlight(Duration),
@@ -111,6 +137,7 @@ impl Timetable {
         self.rows[at] = Some(Row {
             period,
             slot,
+            silent: false,
             state: State::Waiting(slot),
         });
         self.waiting.insert((slot, key));
@@ -123,37 +150,62 @@ impl Timetable {
             return;
         };
         if let State::Waiting(due) = row.state {
-            self.waiting.remove(&(due, key));
+            self.set(row.silent).remove(&(due, key));
         }
         self.len -= 1;
     }
 
-    /// When [`Timetable::due`] has something to hand out next. `None` while nothing waits.
-    pub fn next_deadline(&self) -> Option<Duration> {
-        self.waiting.first().map(|(due, _)| *due)
+    fn set(&mut self, silent: bool) -> &mut BTreeSet<(Duration, u32)> {
+        if silent {
+            &mut self.silent
+        } else {
+            &mut self.waiting
+        }
     }
 
-    /// Hands out the keys that are due at `now`, the longest waiting first, at most `max` of them.
-    /// Each is in flight until [`Timetable::finish`].
-    pub fn due(&mut self, now: Duration, max: usize, out: &mut Vec<Due>) {
-        for _ in 0..max {
-            match self.waiting.first() {
-                Some((scheduled, _)) if *scheduled <= now => {}
-                _ => break,
-            }
-            let Some((scheduled, key)) = self.waiting.pop_first() else {
-                break;
-            };
-            if let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) {
+    /// What waits longest of that for which there is room.
+    fn first(&self, room: Room) -> Option<Due> {
+        if room.all == 0 {
+            return None;
+        }
+        let of = |set: &BTreeSet<(Duration, u32)>, silent| {
+            set.first().map(|(scheduled, key)| Due {
+                key: *key,
+                scheduled: *scheduled,
+                silent,
+            })
+        };
+        let answering = of(&self.waiting, false);
+        let silent = of(&self.silent, true).filter(|_| room.silent > 0);
+        answering
+            .into_iter()
+            .chain(silent)
+            .min_by_key(|due| (due.scheduled, due.key))
+    }
+
+    /// When [`Timetable::due`] has something to hand out next, with that much room. `None` while nothing waits for which
+    /// there is room.
+    pub fn next_deadline(&self, room: Room) -> Option<Duration> {
+        self.first(room).map(|due| due.scheduled)
+    }
+
+    /// Hands out the keys that are due at `now`, the longest waiting first, as far as there is room. Each is in flight until
+    /// [`Timetable::finish`].
+    pub fn due(&mut self, now: Duration, mut room: Room, out: &mut Vec<Due>) {
+        while let Some(due) = self.first(room).filter(|due| due.scheduled <= now) {
+            self.set(due.silent).remove(&(due.scheduled, due.key));
+            room.all -= 1;
+            room.silent -= usize::from(due.silent);
+            if let Some(row) = self.rows.get_mut(due.key as usize).and_then(Option::as_mut) {
                 row.state = State::InFlight(now);
-                out.push(Due { key, scheduled });
+                out.push(due);
             }
         }
     }
 
-    /// The probe of `key` ended at `now`: puts the key back into the table. Nothing happens if it
-    /// is not in flight.
-    pub fn finish(&mut self, key: u32, now: Duration) {
+    /// The probe of `key` ended at `now`, `silent` if nothing came back: puts the key back into the table. Nothing happens if
+    /// it is not in flight.
+    pub fn finish(&mut self, key: u32, now: Duration, silent: bool) {
         let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) else {
             return;
         };
@@ -174,7 +226,8 @@ impl Timetable {
             }
         }
         row.state = State::Waiting(due);
-        self.waiting.insert((due, key));
+        row.silent = silent;
+        self.set(silent).insert((due, key));
     }
 }
 

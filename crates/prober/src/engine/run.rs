@@ -104,14 +104,18 @@ impl Shared {
         if state.closed {
             return Err(Closed);
         }
-        let room = self.max_in_flight.saturating_sub(state.in_flight);
-        state.registry.launch(self.now(), room.min(BATCH), launches);
-        state.in_flight += launches.len();
-        if launches.len() >= room {
+        let mut room = state.slots.room();
+        room.all = room.all.min(BATCH);
+        state.registry.launch(self.now(), room, launches);
+        for launch in &*launches {
+            state.slots.take(launch.ticket.silent);
+        }
+        let room = state.slots.room();
+        if room.all == 0 {
             state.pause = Pause::ForRoom;
             return Ok(None);
         }
-        let deadline = state.registry.next_deadline();
+        let deadline = state.registry.next_deadline(room);
         state.pause = Pause::Until(deadline);
         Ok(deadline)
     }
@@ -141,7 +145,7 @@ impl Shared {
     fn finish(&self, ticket: Ticket, result: ProbeResult) -> Finished {
         let (finished, wake) = {
             let mut state = self.state.lock();
-            state.in_flight = state.in_flight.saturating_sub(1);
+            state.slots.give_back(ticket.silent);
             state.flights.remove(&ticket.number);
             let finished = state.registry.finish(self.now(), ticket, result);
             (finished, state.wakes_timer(true))

@@ -35,14 +35,17 @@ fn set(
 
 fn launch(registry: &mut Registry, now: Duration) -> Vec<Launch> {
     let mut out = Vec::new();
-    registry.launch(now, usize::MAX, &mut out);
+    registry.launch(now, Room::UNBOUNDED, &mut out);
     out
 }
 
 /// Probes everything that is due until `until` with this result, without delay.
 fn run(registry: &mut Registry, until: Duration, result: ProbeResult) -> usize {
     let mut probes = 0;
-    while let Some(at) = registry.next_deadline().filter(|at| *at <= until) {
+    while let Some(at) = registry
+        .next_deadline(Room::UNBOUNDED)
+        .filter(|at| *at <= until)
+    {
         for launch in launch(registry, at) {
             registry.finish(at, launch.ticket, result);
             probes += 1;
@@ -101,7 +104,7 @@ fn eps_1_same_address_under_another_uid_is_a_new_target() {
         vec![target("new", 1, false)],
     );
     assert_eq!(ready(&registry, "g"), [("new".into(), false)]);
-    assert!(registry.next_deadline() >= Some(SECOND * 6));
+    assert!(registry.next_deadline(Room::UNBOUNDED) >= Some(SECOND * 6));
     set(
         &mut registry,
         SECOND,
@@ -132,9 +135,9 @@ fn hc_2_the_same_group_again_keeps_verdicts_counters_and_timetable() {
             SECOND * 5 * round + SECOND,
             ProbeResult::Refused,
         );
-        let next = registry.next_deadline();
+        let next = registry.next_deadline(Room::UNBOUNDED);
         group(&mut registry, SECOND * 5 * round + SECOND);
-        assert_eq!(registry.next_deadline(), next);
+        assert_eq!(registry.next_deadline(Room::UNBOUNDED), next);
     }
     assert_eq!(registry.snapshot(0).up, 2);
     run(&mut registry, SECOND * 16, ProbeResult::Timeout);
@@ -171,7 +174,7 @@ fn hc_2_changed_check_restarts_with_fresh_counters_and_keeps_ready() {
         "the verdict, not the passed ready"
     );
     assert!(
-        registry.next_deadline() >= Some(SECOND * 22),
+        registry.next_deadline(Room::UNBOUNDED) >= Some(SECOND * 22),
         "a full period from now"
     );
     assert_eq!(run(&mut registry, SECOND * 28, ProbeResult::Refused), 2);
@@ -204,7 +207,7 @@ fn hc_2_probe_in_flight_of_a_restarted_or_removed_target_alters_nothing() {
         Finished::Stale
     );
     assert_eq!(ready(&registry, "g"), [("a".into(), false)]);
-    assert!(registry.next_deadline() >= Some(SECOND * 12));
+    assert!(registry.next_deadline(Room::UNBOUNDED) >= Some(SECOND * 12));
 
     let old = launch(&mut registry, SECOND * 13)[0];
     assert!(registry.waits_for(old.ticket));
@@ -243,7 +246,7 @@ fn hc_2_removed_group_is_gone_with_its_edge() {
     assert!(registry.remove_group("g", &mut Vec::new()));
     assert!(!registry.remove_group("g", &mut Vec::new()));
     assert_eq!(registry.edges.next_deadline(), None);
-    assert_eq!(registry.next_deadline(), None);
+    assert_eq!(registry.next_deadline(Room::UNBOUNDED), None);
     assert_eq!(registry.snapshot(0), Snapshot::default());
     assert_eq!((registry.group("g"), registry.check("g")), (None, None));
 }
@@ -268,13 +271,13 @@ fn hc_own_fault_counts_neither_way() {
         (ProbeResult::Refused, 0),
         (fault, 0),
     ] {
-        let at = registry.next_deadline().unwrap();
+        let at = registry.next_deadline(Room::UNBOUNDED).unwrap();
         let ticket = launch(&mut registry, at)[0].ticket;
         registry.finish(at, ticket, result);
         assert_eq!(registry.snapshot(0).up, up);
         assert_eq!(registry.group("g").unwrap()[0].last, Some(result));
         assert_eq!(
-            registry.next_deadline(),
+            registry.next_deadline(Room::UNBOUNDED),
             Some(at + SECOND * 5),
             "again next period"
         );

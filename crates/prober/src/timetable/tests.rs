@@ -11,7 +11,7 @@ const fn ms(ms: u64) -> Duration {
 
 fn due(table: &mut Timetable, now: Duration) -> Vec<u32> {
     let mut out = Vec::new();
-    table.due(now, usize::MAX, &mut out);
+    table.due(now, Room::UNBOUNDED, &mut out);
     out.into_iter().map(|due| due.key).collect()
 }
 
@@ -60,14 +60,14 @@ fn hc_1_first_probe_is_hardly_spread_in_small_installations() {
 #[test]
 fn hc_probe_once_per_period() {
     let mut table = single();
-    assert_eq!(table.next_deadline(), Some(PERIOD));
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(PERIOD));
     assert!(due(&mut table, ms(4_999)).is_empty());
     for round in 1..100 {
         let slot = PERIOD * round;
-        assert_eq!(table.next_deadline(), Some(slot));
+        assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(slot));
         assert_eq!(due(&mut table, slot + ms(7)), [0]);
-        assert_eq!(table.next_deadline(), None, "in flight");
-        table.finish(0, slot + ms(900));
+        assert_eq!(table.next_deadline(Room::UNBOUNDED), None, "in flight");
+        table.finish(0, slot + ms(900), false);
     }
 }
 
@@ -77,27 +77,31 @@ fn hc_slow_probe_delays_the_next_and_never_stacks() {
     assert_eq!(due(&mut table, SECOND * 5), [0]);
     assert!(due(&mut table, SECOND * 10).is_empty(), "still in flight");
     // It covered the slots at 10 and 15 s: one follows at once, the other is lost.
-    table.finish(0, SECOND * 17);
-    assert_eq!(table.next_deadline(), Some(SECOND * 17));
+    table.finish(0, SECOND * 17, false);
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(SECOND * 17));
     assert_eq!(due(&mut table, SECOND * 17), [0]);
-    table.finish(0, SECOND * 17 + ms(1));
-    assert_eq!(table.next_deadline(), Some(SECOND * 20), "back on the grid");
+    table.finish(0, SECOND * 17 + ms(1), false);
+    assert_eq!(
+        table.next_deadline(Room::UNBOUNDED),
+        Some(SECOND * 20),
+        "back on the grid"
+    );
 }
 
 #[test]
 fn hc_probe_as_long_as_its_period_is_followed_at_once() {
     let mut table = single();
     assert_eq!(due(&mut table, SECOND * 5), [0]);
-    table.finish(0, SECOND * 10);
-    assert_eq!(table.next_deadline(), Some(SECOND * 10));
+    table.finish(0, SECOND * 10, false);
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(SECOND * 10));
 }
 
 #[test]
 fn hc_5_after_a_stall_each_key_is_probed_once_and_keeps_its_grid() {
     let mut table = single();
     assert_eq!(due(&mut table, SECOND * 23), [0], "18 s late");
-    table.finish(0, SECOND * 23 + ms(1));
-    assert_eq!(table.next_deadline(), Some(SECOND * 25));
+    table.finish(0, SECOND * 23 + ms(1), false);
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(SECOND * 25));
 }
 
 #[test]
@@ -107,10 +111,34 @@ fn due_is_bounded_and_takes_the_longest_waiting_first() {
         table.add(key, SECOND * key, SECOND, 0);
     }
     let mut out = Vec::new();
-    table.due(SECOND * 60, 3, &mut out);
+    let room = Room { all: 3, silent: 0 };
+    table.due(SECOND * 60, room, &mut out);
     let scheduled: Vec<_> = out.iter().map(|due| (due.key, due.scheduled)).collect();
     assert_eq!(scheduled, [(0, SECOND), (1, SECOND * 2), (2, SECOND * 3)]);
-    assert_eq!(table.next_deadline(), Some(SECOND * 4));
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(SECOND * 4));
+}
+
+#[test]
+fn hc_5_silent_keys_wait_apart_and_in_their_turn() {
+    let mut table = Timetable::new();
+    (0..4).for_each(|key| table.add(key, SECOND * key, SECOND * 10, 0));
+    assert_eq!(due(&mut table, SECOND * 13), [0, 1, 2, 3]);
+    (0..4).for_each(|key| table.finish(key, SECOND * 14, key < 3));
+    let mut out = Vec::new();
+    let mut take = |all, silent| {
+        out.clear();
+        table.due(SECOND * 40, Room { all, silent }, &mut out);
+        out.iter().map(|due| due.key).collect::<Vec<_>>()
+    };
+    assert_eq!(take(0, 2), [], "no room at all");
+    assert_eq!(take(4, 2), [0, 1, 3], "the third silent one has to wait");
+    assert_eq!(take(4, 0), []);
+    assert_eq!(take(4, 1), [2]);
+    table.finish(0, SECOND * 40, false);
+    let answering = Room { all: 1, silent: 0 };
+    assert_eq!(table.next_deadline(answering), Some(SECOND * 50));
+    table.remove(0);
+    assert_eq!(table.next_deadline(answering), None);
 }
 
 #[test]
@@ -118,13 +146,16 @@ fn hc_2_removed_key_is_never_due_and_a_late_end_of_its_probe_is_nothing() {
     let mut table = single();
     table.remove(0);
     assert!(table.is_empty());
-    assert_eq!(table.next_deadline(), None);
+    assert_eq!(table.next_deadline(Room::UNBOUNDED), None);
     table.add(0, Duration::ZERO, PERIOD, 0);
     assert_eq!(due(&mut table, PERIOD), [0]);
     table.remove(0);
-    table.finish(0, PERIOD);
-    table.finish(7, PERIOD);
-    assert_eq!((table.len(), table.next_deadline()), (0, None));
+    table.finish(0, PERIOD, false);
+    table.finish(7, PERIOD, false);
+    assert_eq!(
+        (table.len(), table.next_deadline(Room::UNBOUNDED)),
+        (0, None)
+    );
 }
 
 #[test]
@@ -132,7 +163,10 @@ fn hc_2_key_added_again_starts_anew() {
     let mut table = single();
     assert_eq!(due(&mut table, PERIOD), [0]);
     table.add(0, SECOND * 6, SECOND, 0);
-    assert_eq!((table.len(), table.next_deadline()), (1, Some(SECOND * 7)));
+    assert_eq!(
+        (table.len(), table.next_deadline(Room::UNBOUNDED)),
+        (1, Some(SECOND * 7))
+    );
 }
 
 /// The greatest number of probes due in any window of `width`, over `rounds` periods.

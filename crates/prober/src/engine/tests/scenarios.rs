@@ -111,6 +111,37 @@ async fn hc_5_beyond_the_in_flight_bound_probes_are_late_never_failed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hc_5_the_silent_do_not_hold_the_places_of_those_that_answer() {
+    let (prober, _edges, network, recorder) = start(8);
+    // Six places for a hundred dead targets with a timeout of 3 s: 50 s for a round.
+    network.set(0..100, Act::Hang);
+    prober.set_group("dead", check(), targets(0..100, true));
+    prober.set_group("good", check(), targets(100..120, true));
+    // Until each dead one is known to be silent.
+    sleep_ms(60_000).await;
+    recorder.lags.lock().clear();
+    let before: Vec<usize> = (100..120).map(|t| network.starts(t).len()).collect();
+    sleep_ms(100_000).await;
+    for (target, before) in (100..120).zip(before) {
+        let starts = network.starts(target);
+        assert_eq!(starts.len() - before, 20, "once per period: {starts:?}");
+        for pair in starts[before..].windows(2) {
+            let gap = pair[1].saturating_sub(pair[0]);
+            assert!(gap + TICK > PERIOD && gap < PERIOD + TICK, "{gap:?}");
+        }
+        let id = format!("uid-{target}");
+        assert_eq!(prober.verdict("good", &id, addr(target)), Some(true));
+    }
+    for target in 0..100 {
+        let probes = network.starts(target).len();
+        assert!(probes >= 2, "dead target {target} has its turn: {probes}");
+    }
+    assert!(recorder.greatest_lag() > PERIOD, "the lag shows it");
+    assert_eq!(network.0.lock().most_open, 8, "before they were known");
+    assert!(prober.snapshot().in_flight <= 7);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hc_own_faults_are_reported_but_not_counted() {
     let (prober, mut edges, network, recorder) = start(100);
     network.set([1], Act::NoFiles);

@@ -22,12 +22,13 @@ enum Step {
     /// Time passes, then what is due is taken.
     Due {
         after: u64,
-        max: usize,
+        room: Room,
     },
     /// Time passes, then a probe ends (if the key has one).
     Finish {
         after: u64,
         key: u32,
+        silent: bool,
     },
 }
 
@@ -45,6 +46,7 @@ struct Key {
     period: Duration,
     started: Option<Duration>,
     next: Duration,
+    silent: bool,
     starts: u32,
 }
 
@@ -54,10 +56,11 @@ impl Key {
         (0..).map(|round| self.first + self.period * round)
     }
 
-    fn finish(&mut self, now: Duration) {
+    fn finish(&mut self, now: Duration, silent: bool) {
         let Some(started) = self.started.take() else {
             return;
         };
+        self.silent = silent;
         // The slot this probe was for is the last one at or before its due time.
         let slot = self
             .slots()
@@ -92,8 +95,10 @@ impl ReferenceStateMachine for Model {
             2 => (0..KEYS, 1_u64..4, phase)
                 .prop_map(|(key, period, phase)| Step::Add { key, period, phase }),
             1 => (0..KEYS).prop_map(|key| Step::Remove { key }),
-            4 => (after.clone(), 0_usize..5).prop_map(|(after, max)| Step::Due { after, max }),
-            4 => (after, 0..KEYS).prop_map(|(after, key)| Step::Finish { after, key }),
+            4 => (after.clone(), 0_usize..5, 0_usize..5)
+                .prop_map(|(after, all, silent)| Step::Due { after, room: Room { all, silent } }),
+            4 => (after, 0..KEYS, any::<bool>())
+                .prop_map(|(after, key, silent)| Step::Finish { after, key, silent }),
         ]
         .boxed()
     }
@@ -110,6 +115,7 @@ impl ReferenceStateMachine for Model {
                     period,
                     started: None,
                     next: first,
+                    silent: false,
                     starts: 0,
                 };
                 state.keys.insert(key, new);
@@ -117,7 +123,7 @@ impl ReferenceStateMachine for Model {
             Step::Remove { key } => {
                 state.keys.remove(&key);
             }
-            Step::Due { after, max } => {
+            Step::Due { after, mut room } => {
                 state.now += ms(after);
                 let waits = |key: &Key| key.started.is_none() && key.next <= state.now;
                 let mut out: Vec<_> = state
@@ -127,18 +133,27 @@ impl ReferenceStateMachine for Model {
                     .map(|(k, v)| (v.next, *k))
                     .collect();
                 out.sort_unstable();
-                out.truncate(max);
                 for (scheduled, key) in out {
                     let entry = state.keys.get_mut(&key).unwrap();
+                    let silent = entry.silent;
+                    if room.all == 0 || silent && room.silent == 0 {
+                        continue;
+                    }
+                    room.all -= 1;
+                    room.silent -= usize::from(silent);
                     entry.started = Some(state.now);
                     entry.starts += 1;
-                    state.out.push(Due { key, scheduled });
+                    state.out.push(Due {
+                        key,
+                        scheduled,
+                        silent,
+                    });
                 }
             }
-            Step::Finish { after, key } => {
+            Step::Finish { after, key, silent } => {
                 state.now += ms(after);
                 if let Some(entry) = state.keys.get_mut(&key) {
-                    entry.finish(state.now);
+                    entry.finish(state.now, silent);
                 }
             }
         }
@@ -173,8 +188,8 @@ impl StateMachineTest for Real {
                     .add(key, model.now, Duration::from_secs(period), phase);
             }
             Step::Remove { key } => state.table.remove(key),
-            Step::Due { max, .. } => state.table.due(model.now, max, &mut state.out),
-            Step::Finish { key, .. } => state.table.finish(key, model.now),
+            Step::Due { room, .. } => state.table.due(model.now, room, &mut state.out),
+            Step::Finish { key, silent, .. } => state.table.finish(key, model.now, silent),
         }
         state
     }
@@ -182,12 +197,15 @@ impl StateMachineTest for Real {
     fn check_invariants(state: &Self, model: &Model) {
         assert_eq!(state.out, model.out);
         assert_eq!(state.table.len(), model.keys.len());
-        let next = model
-            .keys
-            .values()
-            .filter(|key| key.started.is_none())
-            .map(|key| key.next);
-        assert_eq!(state.table.next_deadline(), next.min());
+        for silent in [0, 1] {
+            let next = model
+                .keys
+                .values()
+                .filter(|key| key.started.is_none() && (silent > 0 || !key.silent))
+                .map(|key| key.next);
+            let room = Room { all: 1, silent };
+            assert_eq!(state.table.next_deadline(room), next.min());
+        }
         for key in model.keys.values() {
             // Once per period: never more probes than slots have passed.
             let slots = key.slots().take_while(|slot| *slot <= model.now).count();
@@ -233,12 +251,12 @@ proptest! {
             running.retain(|(at, key)| {
                 let over = *at <= ms(now);
                 if over {
-                    table.finish(*key, ms(now));
+                    table.finish(*key, ms(now), false);
                 }
                 !over
             });
             out.clear();
-            table.due(ms(now), usize::MAX, &mut out);
+            table.due(ms(now), Room::UNBOUNDED, &mut out);
             for due in &out {
                 prop_assert!(!running.iter().any(|(_, key)| *key == due.key), "two in flight");
                 starts[due.key as usize].push(ms(now));

@@ -1,0 +1,173 @@
+//! The limit: a loop around epoll that makes the same connects with the same timeouts, and nothing else. One thread, no
+//! verdicts, no removal, no fairness.
+
+use std::collections::VecDeque;
+use std::error::Error;
+use std::io;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use socket2::{Domain, Socket, Type};
+
+use crate::{Load, TIMEOUT_SECONDS, usage};
+
+/// Time between two batches of connects, that of the prober.
+const TICK: Duration = Duration::from_millis(10);
+/// Before it is measured.
+const WARM_UP: Duration = Duration::from_secs(4);
+
+struct Loop {
+    epoll: Epoll,
+    /// By token; a token goes to another socket only after its timeout has passed.
+    open: Vec<Option<Socket>>,
+    free: Vec<u32>,
+    /// Tokens in the order in which their connects time out.
+    timeouts: VecDeque<(Instant, u32)>,
+    answered: u64,
+    timed_out: u64,
+    failed: u64,
+}
+
+pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
+    let mut all = Loop {
+        epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+        open: Vec::new(),
+        free: Vec::new(),
+        timeouts: VecDeque::new(),
+        answered: 0,
+        timed_out: 0,
+        failed: 0,
+    };
+    let started = Instant::now();
+    all.until(load, started, started + WARM_UP, 0)?;
+    let connects = due(load, WARM_UP);
+    (all.answered, all.timed_out, all.failed) = (0, 0, 0);
+    let cpu = usage::cpu()?;
+    let time = Duration::from_secs(load.seconds.into());
+    all.until(load, started, started + WARM_UP + time, connects)?;
+    let cpu = usage::cpu()?.saturating_sub(cpu).as_secs_f64();
+    let seconds = time.as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "far below 2^52")]
+    let done = (all.answered + all.timed_out + all.failed) as f64;
+    println!(
+        "bare loop: {:.0} connects/s, {:.3} cores, {:.0} connects per CPU second; {} answered, {} timed out, {} failed",
+        done / seconds,
+        cpu / seconds,
+        done / cpu,
+        all.answered,
+        all.timed_out,
+        all.failed
+    );
+    println!(
+        r#"{{"per_second":{:.1},"cores":{:.4},"per_cpu_second":{:.0},"answered":{},"timed_out":{},"failed":{},"rss_kib":{}}}"#,
+        done / seconds,
+        cpu / seconds,
+        done / cpu,
+        all.answered,
+        all.timed_out,
+        all.failed,
+        usage::resident()?,
+    );
+    Ok(())
+}
+
+/// How many connects are due within a time: evenly, each target once a period.
+fn due(load: Load, time: Duration) -> u64 {
+    let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+    micros * u64::from(load.targets) / (u64::from(load.period) * 1_000_000)
+}
+
+impl Loop {
+    /// Goes on until `end`; `next` connects have been made since `started`.
+    fn until(
+        &mut self,
+        load: Load,
+        started: Instant,
+        end: Instant,
+        mut next: u64,
+    ) -> Result<(), Box<dyn Error>> {
+        let mut events = vec![EpollEvent::empty(); 1024];
+        loop {
+            let pass = Instant::now();
+            if pass >= end {
+                return Ok(());
+            }
+            let due = due(load, pass - started);
+            for number in next..due {
+                let n = u32::try_from(number % u64::from(load.targets))?;
+                self.connect(SocketAddr::from((Load::addr(n), load.port_of(n))), pass)?;
+            }
+            next = next.max(due);
+            loop {
+                let left = (pass + TICK).saturating_duration_since(Instant::now());
+                let found = match self.epoll.wait(&mut events, EpollTimeout::try_from(left)?) {
+                    Err(Errno::EINTR) => 0,
+                    found => found?,
+                };
+                for event in &events[..found] {
+                    self.ended(u32::try_from(event.data())?);
+                }
+                if found == 0 && left < Duration::from_millis(1) {
+                    break;
+                }
+            }
+            self.expire();
+        }
+    }
+
+    fn connect(&mut self, to: SocketAddr, now: Instant) -> Result<(), Box<dyn Error>> {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM.nonblocking().cloexec(), None)?;
+        socket.set_linger(Some(Duration::ZERO))?;
+        match socket.connect(&to.into()) {
+            Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => {}
+            outcome => {
+                self.count(&outcome);
+                return Ok(());
+            }
+        }
+        let token = self.free.pop().unwrap_or_else(|| {
+            self.open.push(None);
+            u32::try_from(self.open.len() - 1).unwrap_or(u32::MAX)
+        });
+        let flags = EpollFlags::EPOLLOUT | EpollFlags::EPOLLONESHOT;
+        self.epoll
+            .add(&socket, EpollEvent::new(flags, u64::from(token)))?;
+        self.open[token as usize] = Some(socket);
+        let timeout = Duration::from_secs(TIMEOUT_SECONDS.into());
+        self.timeouts.push_back((now + timeout, token));
+        Ok(())
+    }
+
+    fn ended(&mut self, token: u32) {
+        if let Some(socket) = self.open[token as usize].take() {
+            let outcome = match socket.take_error() {
+                Ok(None) => Ok(()),
+                Ok(Some(error)) | Err(error) => Err(error),
+            };
+            self.count(&outcome);
+        }
+    }
+
+    fn expire(&mut self) {
+        let now = Instant::now();
+        while let Some((at, token)) = self.timeouts.front().copied() {
+            if at > now {
+                break;
+            }
+            self.timeouts.pop_front();
+            if self.open[token as usize].take().is_some() {
+                self.timed_out += 1;
+            }
+            self.free.push(token);
+        }
+    }
+
+    fn count(&mut self, outcome: &io::Result<()>) {
+        match outcome {
+            Ok(()) => self.answered += 1,
+            Err(_) => self.failed += 1,
+        }
+    }
+}
