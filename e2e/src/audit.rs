@@ -1,4 +1,10 @@
 //! The auditor: looks at everything in the API server at one quiet moment and names every wrong.
+//!
+//! Reading is apart from judging, so that the judge can be shown wrongs that were planted (`tests`).
+
+mod exported;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -8,6 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::{ListParams, ObjectMeta};
 
+use crate::figures::Figures;
 use crate::world::{World, allocated, ready};
 
 /// Most records of the past in one pool, and in all (6.5).
@@ -19,6 +26,8 @@ const HISTORY: usize = 16_384;
 pub struct Findings {
     /// One line for each wrong; none: all is well.
     pub wrongs: Vec<String>,
+    /// Load balancers that have no address because the pool that they name has none left: no wrong by itself.
+    pub waiting: Vec<String>,
     /// Records that are held.
     pub bound: usize,
     /// Records that are remembered.
@@ -33,16 +42,24 @@ impl Findings {
     }
 }
 
-struct Everything {
-    records: Vec<IPAllocation>,
-    lbs: Vec<LoadBalancer>,
-    services: Vec<Service>,
-    slices: Vec<EndpointSlice>,
-    pools: Vec<IPPool>,
+/// Everything of ours that the API server holds at one moment.
+#[derive(Debug, Default)]
+pub struct Everything {
+    /// Records.
+    pub records: Vec<IPAllocation>,
+    /// Load balancers.
+    pub lbs: Vec<LoadBalancer>,
+    /// Services with our label.
+    pub services: Vec<Service>,
+    /// EndpointSlices with our label.
+    pub slices: Vec<EndpointSlice>,
+    /// Pools.
+    pub pools: Vec<IPPool>,
 }
 
 impl Everything {
-    async fn read(world: &World) -> anyhow::Result<Self> {
+    /// Reads it. Kinds are read one after the other: they belong together only while nobody writes.
+    pub async fn read(world: &World) -> anyhow::Result<Self> {
         let everything = ListParams::default();
         let ours = ListParams::default().labels("loadbalancer.harvesterhci.io/servicelb=true");
         let lbs: Api<LoadBalancer> = Api::all(world.client());
@@ -57,35 +74,57 @@ impl Everything {
         })
     }
 
-    fn held(&self, uid: &str) -> impl Iterator<Item = &IPAllocation> {
+    /// Names every wrong: no address is held twice, none leaked, none unserved; every Service and EndpointSlice has its
+    /// load balancer and shows its address. Of the given pools, which must not overlap others, every figure is right.
+    pub fn audit(&self, pools: &[&str]) -> Findings {
+        let mut found = Findings {
+            load_balancers: self.lbs.len(),
+            ..Findings::default()
+        };
+        records(self, &mut found);
+        load_balancers(self, &mut found);
+        children(self, &mut found);
+        for name in pools {
+            match self.pool(name) {
+                Some(pool) => figures(self, name, pool, &mut found),
+                None => found.wrong(format!("there is no pool {name}")),
+            }
+        }
+        found
+    }
+
+    /// Names every figure that the leader exports and that is not what is stored (OPS-1).
+    pub fn exported(&self, figures: &Figures, pools: &[&str]) -> Vec<String> {
+        exported::wrongs(self, figures, pools)
+    }
+
+    fn pool(&self, name: &str) -> Option<&IPPool> {
+        self.pools
+            .iter()
+            .find(|p| p.metadata.name.as_deref() == Some(name))
+    }
+
+    /// Records of a pool in a phase.
+    fn of(&self, pool: &str, phase: Phase) -> impl Iterator<Item = &IPAllocation> {
         self.records
             .iter()
-            .filter(move |r| r.spec.phase == Phase::Bound && r.spec.owner.uid == uid)
+            .filter(move |r| r.spec.pool == pool && r.spec.phase == phase)
+    }
+
+    /// Whether a load balancer has no address because the pool that it names has none left.
+    fn waits(&self, lb: &LoadBalancer) -> bool {
+        let full = |name: &str| {
+            let status = self.pool(name).and_then(|p| p.status.as_ref());
+            status.is_some_and(|s| count(self.of(name, Phase::Bound).count()) >= s.total)
+        };
+        ready(lb).is_some_and(|(_, reason, _)| reason == "NoAvailableIP")
+            && lb.spec.ip_pool.as_deref().is_some_and(full)
     }
 }
 
-/// Audits everything: no address is held twice, none leaked, none unserved; every Service and EndpointSlice has its
-/// load balancer and shows its address. Of the given pools, which must not overlap others, every figure is right.
+/// Reads everything and audits it.
 pub async fn audit(world: &World, pools: &[&str]) -> anyhow::Result<Findings> {
-    let all = Everything::read(world).await?;
-    let mut found = Findings {
-        load_balancers: all.lbs.len(),
-        ..Findings::default()
-    };
-    records(&all, &mut found);
-    load_balancers(&all, &mut found);
-    children(&all, &mut found);
-    for name in pools {
-        match all
-            .pools
-            .iter()
-            .find(|p| p.metadata.name.as_deref() == Some(name))
-        {
-            Some(pool) => figures(&all, name, pool, &mut found)?,
-            None => found.wrong(format!("there is no pool {name}")),
-        }
-    }
-    Ok(found)
+    Ok(Everything::read(world).await?.audit(pools))
 }
 
 fn records(all: &Everything, found: &mut Findings) {
@@ -106,11 +145,7 @@ fn records(all: &Everything, found: &mut Findings) {
         if spec.phase == Phase::Released {
             found.released += 1;
             *remembered.entry(&spec.pool).or_default() += 1;
-            if !all
-                .pools
-                .iter()
-                .any(|p| p.metadata.name.as_ref() == Some(&spec.pool))
-            {
+            if all.pool(&spec.pool).is_none() {
                 found.wrong(format!("{name} is remembered for a pool that is gone"));
             }
             continue;
@@ -139,10 +174,21 @@ fn records(all: &Everything, found: &mut Findings) {
 
 fn load_balancers(all: &Everything, found: &mut Findings) {
     let mut seen: HashMap<String, String> = HashMap::new();
+    let mut by_owner: HashMap<&str, Vec<&IPAllocation>> = HashMap::new();
+    for record in &all.records {
+        if record.spec.phase == Phase::Bound {
+            let uid = &*record.spec.owner.uid;
+            by_owner.entry(uid).or_default().push(record);
+        }
+    }
     for lb in &all.lbs {
         let id = id(&lb.metadata);
         let Some(ip) = allocated(lb) else {
-            found.wrong(format!("unserved: {id}, {:?}", ready(lb)));
+            if all.waits(lb) {
+                found.waiting.push(id);
+            } else {
+                found.wrong(format!("unserved: {id}, {:?}", ready(lb)));
+            }
             continue;
         };
         if ip == keys::DHCP_ADDRESS {
@@ -151,10 +197,8 @@ fn load_balancers(all: &Everything, found: &mut Findings) {
         if let Some(other) = seen.insert(ip.clone(), id.clone()) {
             found.wrong(format!("twice: {ip} of {other} and {id}"));
         }
-        let held: Vec<&IPAllocation> = all
-            .held(lb.metadata.uid.as_deref().unwrap_or_default())
-            .collect();
-        match held.as_slice() {
+        let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+        match by_owner.get(uid).map_or(&[][..], Vec::as_slice) {
             [] => found.wrong(format!("{id} uses {ip} without a record")),
             [record] => {
                 let status = lb.status.as_ref();
@@ -226,27 +270,19 @@ fn children(all: &Everything, found: &mut Findings) {
     }
 }
 
-fn figures(
-    all: &Everything,
-    name: &str,
-    pool: &IPPool,
-    found: &mut Findings,
-) -> anyhow::Result<()> {
+fn figures(all: &Everything, name: &str, pool: &IPPool, found: &mut Findings) {
     let status = pool.status.clone().unwrap_or_default();
     let of = |phase: Phase| -> BTreeMap<String, String> {
-        all.records
-            .iter()
-            .map(|r| &r.spec)
-            .filter(|s| s.pool == name && s.phase == phase)
-            .map(|s| {
-                let id = format!("{}/{}", s.owner.namespace, s.owner.name);
-                (s.address.clone(), id)
+        all.of(name, phase)
+            .map(|r| {
+                let owner = &r.spec.owner;
+                let id = format!("{}/{}", owner.namespace, owner.name);
+                (r.spec.address.clone(), id)
             })
             .collect()
     };
     let bound = of(Phase::Bound);
-    let available = status.total - i64::try_from(bound.len())?;
-    if status.available != available {
+    if status.available != status.total - count(bound.len()) {
         found.wrong(format!(
             "pool {name}: available is {}, {} of {} are held",
             status.available,
@@ -268,7 +304,10 @@ fn figures(
     if says != Some(&digest) {
         found.wrong(format!("pool {name}: the maps' hash is {says:?}"));
     }
-    Ok(())
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn id(meta: &ObjectMeta) -> String {

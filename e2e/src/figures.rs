@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, ensure};
+use harvester_lb_testkit::eventually;
 
-use crate::world::World;
+use crate::world::{SOON, World};
 
 /// One series and its value.
 #[derive(Clone, Debug)]
@@ -33,6 +34,11 @@ impl Figures {
     pub async fn read(world: &World, node: &str) -> anyhow::Result<Self> {
         let (code, text) = world.get(node, "/metrics").await?;
         ensure!(code == 200, "/metrics answers {code}");
+        Self::parse(&text)
+    }
+
+    /// Reads figures from the text that Prometheus would get.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text
             .lines()
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -86,6 +92,21 @@ impl Figures {
         now.retain(|_, value| *value > 0);
         now
     }
+}
+
+/// Waits until one of the operators on these nodes leads, and answers which node that is.
+pub async fn leader<'a>(world: &World, nodes: &[&'a str]) -> anyhow::Result<&'a str> {
+    eventually("one leads", SOON, || async {
+        let mut leaders = Vec::new();
+        for node in nodes {
+            if Figures::read(world, node).await.is_ok_and(|f| f.leads()) {
+                leaders.push(*node);
+            }
+        }
+        ensure!(leaders.len() < 2, "{leaders:?} lead");
+        Ok(leaders.pop())
+    })
+    .await
 }
 
 fn parse(line: &str) -> anyhow::Result<Series> {

@@ -1,15 +1,19 @@
-//! The witness: watches load balancers and records all the while, and names every wrong that even one moment shows,
+//! The witness: watches load balancers, records and Services all the while, and names every wrong that even one moment shows,
 //! which an audit afterwards could no longer see.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::bail;
 use futures::{StreamExt, pin_mut};
-use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
+use harvester_lb_api::{IPAllocation, LoadBalancer, Phase, keys};
 use harvester_lb_testkit::eventually;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{ListParams, ObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
@@ -25,32 +29,74 @@ type Held = (String, Option<String>);
 struct Seen {
     /// By uid.
     lbs: BTreeMap<String, Held>,
+    /// By address: the uids whose status names it.
+    holders: HashMap<String, BTreeSet<String>>,
     /// Bound records by name: the id of the owner.
     bound: BTreeMap<String, String>,
+    /// By id: the address that a Service asks for.
+    services: HashMap<String, String>,
     doubled: Vec<String>,
     moved: Vec<String>,
     given: BTreeSet<(String, String)>,
 }
 
 impl Seen {
+    /// Remembers a load balancer as it is now; how it was before.
+    fn put(&mut self, lb: &LoadBalancer) -> Option<Held> {
+        let uid = uid(&lb.metadata);
+        let before = self.forget(&uid);
+        let ip = served(lb);
+        if let Some(ip) = &ip {
+            let holders = self.holders.entry(ip.clone()).or_default();
+            holders.insert(uid.clone());
+        }
+        self.lbs.insert(uid, (id(&lb.metadata), ip));
+        before
+    }
+
+    fn forget(&mut self, uid: &str) -> Option<Held> {
+        let before = self.lbs.remove(uid)?;
+        if let Some(ip) = &before.1
+            && let Some(holders) = self.holders.get_mut(ip)
+        {
+            holders.remove(uid);
+        }
+        Some(before)
+    }
+
     fn lb(&mut self, lb: &LoadBalancer) {
-        let uid = lb.metadata.uid.clone().unwrap_or_default();
-        let id = id(&lb.metadata);
-        let ip = allocated(lb).filter(|ip| ip != "0.0.0.0");
-        let before = self.lbs.insert(uid.clone(), (id.clone(), ip.clone()));
+        let (uid, id, ip) = (uid(&lb.metadata), id(&lb.metadata), served(lb));
+        let before = self.put(lb);
         if let Some((_, Some(before))) = before
             && Some(&before) != ip.as_ref()
         {
             self.moved.push(format!("{id}: from {before} to {ip:?}"));
         }
         let Some(ip) = ip else { return };
-        for (other, (other_id, other_ip)) in &self.lbs {
-            if *other != uid && other_ip.as_ref() == Some(&ip) {
-                let wrong = format!("{ip} is {id}'s and {other_id}'s at one time");
+        for other in self.holders.get(&ip).into_iter().flatten() {
+            if *other != uid {
+                let other = self.lbs.get(other).map(|(id, _)| id);
+                let wrong = format!("{ip} is {id}'s and {other:?}'s at one time");
                 self.doubled.push(wrong);
             }
         }
         self.given.insert((uid, ip));
+    }
+
+    /// Two Services must not show one address, however shortly (REL-3).
+    fn service(&mut self, service: &Service) {
+        let id = id(&service.metadata);
+        let spec = service.spec.as_ref();
+        let shown = spec.and_then(|s| s.load_balancer_ip.clone());
+        self.services.remove(&id);
+        let Some(ip) = shown.filter(|ip| ip != keys::DHCP_ADDRESS) else {
+            return;
+        };
+        if let Some((other, _)) = self.services.iter().find(|(_, shown)| **shown == ip) {
+            let wrong = format!("Services {id} and {other} show {ip} at one time");
+            self.doubled.push(wrong);
+        }
+        self.services.insert(id, ip);
     }
 
     fn record(&mut self, record: &IPAllocation) {
@@ -76,7 +122,7 @@ impl Seen {
 /// Watches until it is dropped.
 pub struct Witness {
     seen: Arc<Mutex<Seen>>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 impl Drop for Witness {
@@ -97,9 +143,10 @@ impl Witness {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let lbs = tokio::spawn(watch_lbs(client.clone(), Arc::clone(&seen)));
         let records = tokio::spawn(watch_records(client.clone(), Arc::clone(&seen)));
+        let services = tokio::spawn(watch_services(client.clone(), Arc::clone(&seen)));
         Self {
             seen,
-            tasks: [lbs, records],
+            tasks: [lbs, records, services],
         }
     }
 
@@ -112,11 +159,7 @@ impl Witness {
                 .list(&ListParams::default())
                 .await?
                 .iter()
-                .map(|lb| {
-                    let ip = allocated(lb).filter(|ip| ip != "0.0.0.0");
-                    let uid = lb.metadata.uid.clone().unwrap_or_default();
-                    (uid, (id(&lb.metadata), ip))
-                })
+                .map(|lb| (uid(&lb.metadata), (id(&lb.metadata), served(lb))))
                 .collect();
             if lock(&self.seen).lbs == stored {
                 return Ok(Some(()));
@@ -159,22 +202,22 @@ async fn watch_lbs(client: Client, seen: Arc<Mutex<Seen>>) {
             Ok(Event::Init) => listed = Some(BTreeSet::new()),
             Ok(Event::InitApply(lb)) => {
                 if let Some(listed) = &mut listed {
-                    listed.insert(lb.metadata.uid.clone().unwrap_or_default());
+                    listed.insert(uid(&lb.metadata));
                 }
                 // Only when the list is complete is it known who has gone.
-                let uid = lb.metadata.uid.clone().unwrap_or_default();
-                let ip = allocated(&lb).filter(|ip| ip != "0.0.0.0");
-                seen.lbs.insert(uid, (id(&lb.metadata), ip));
+                seen.put(&lb);
             }
             Ok(Event::InitDone) => {
                 if let Some(listed) = listed.take() {
-                    seen.lbs.retain(|uid, _| listed.contains(uid));
+                    let known: Vec<String> = seen.lbs.keys().cloned().collect();
+                    for uid in known.iter().filter(|uid| !listed.contains(*uid)) {
+                        seen.forget(uid);
+                    }
                 }
             }
             Ok(Event::Apply(lb)) => seen.lb(&lb),
             Ok(Event::Delete(lb)) => {
-                seen.lbs
-                    .remove(lb.metadata.uid.as_deref().unwrap_or_default());
+                seen.forget(&uid(&lb.metadata));
             }
             Err(_) => {}
         }
@@ -200,7 +243,35 @@ async fn watch_records(client: Client, seen: Arc<Mutex<Seen>>) {
     }
 }
 
-fn id(meta: &kube::api::ObjectMeta) -> String {
+async fn watch_services(client: Client, seen: Arc<Mutex<Seen>>) {
+    let api: Api<Service> = Api::all(client);
+    let ours = watcher::Config::default().labels(&format!("{}=true", keys::LABEL_SERVICELB));
+    let stream = watch(api, ours).backoff(Steady);
+    pin_mut!(stream);
+    while let Some(event) = stream.next().await {
+        let mut seen = lock(&seen);
+        match event {
+            // What was between is not known, and neither is who has gone until the list is complete.
+            Ok(Event::Init) => seen.services.clear(),
+            Ok(Event::InitApply(service) | Event::Apply(service)) => seen.service(&service),
+            Ok(Event::Delete(service)) => {
+                seen.services.remove(&id(&service.metadata));
+            }
+            Ok(Event::InitDone) | Err(_) => {}
+        }
+    }
+}
+
+fn uid(meta: &ObjectMeta) -> String {
+    meta.uid.clone().unwrap_or_default()
+}
+
+/// The address that a load balancer has from a pool.
+fn served(lb: &LoadBalancer) -> Option<String> {
+    allocated(lb).filter(|ip| ip != keys::DHCP_ADDRESS)
+}
+
+fn id(meta: &ObjectMeta) -> String {
     format!(
         "{}/{}",
         meta.namespace.as_deref().unwrap_or_default(),

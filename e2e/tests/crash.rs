@@ -1,6 +1,6 @@
 //! The operator is killed in the middle of its work, and the API server goes away; no address is given twice or lost.
 //!
-//! `HLB_SEED` repeats a run, `HLB_ROUNDS` makes it longer.
+//! `HLB_SEED` repeats a run, `HLB_ROUNDS` makes it longer, `HLB_SOAK` as long as `make soak` has it.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -26,7 +26,10 @@ use outage::{
     alc_8_api_server_is_killed, alc_8_api_server_stands_still,
     section_1_leadership_is_lost_without_api_server,
 };
-use rounds::alc_8_killed_amid_creations_and_deletions;
+use rounds::{
+    alc_1_killed_amid_names_that_come_back_under_new_uids,
+    alc_8_killed_amid_creations_and_deletions, alc_8_killed_amid_creations_undone_within_50_ms,
+};
 use writes::{
     rec_5_nothing_is_written_at_rest, writes_for_each_cluster_load_balancer,
     writes_for_each_vm_load_balancer,
@@ -46,6 +49,8 @@ fn main() -> ExitCode {
         |_| Box::pin(async { Ok(()) }),
         tests![
             alc_8_killed_amid_creations_and_deletions,
+            alc_8_killed_amid_creations_undone_within_50_ms,
+            alc_1_killed_amid_names_that_come_back_under_new_uids,
             writes_for_each_cluster_load_balancer,
             writes_for_each_vm_load_balancer,
             rec_5_nothing_is_written_at_rest,

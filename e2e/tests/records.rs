@@ -20,6 +20,8 @@ mod go;
 mod leaders;
 #[path = "records/owners.rs"]
 mod owners;
+#[path = "records/resumed.rs"]
+mod resumed;
 #[path = "records/rules.rs"]
 mod rules;
 #[path = "records/stage.rs"]
@@ -38,6 +40,7 @@ use owners::{
     ipa_3_a_service_without_an_owner_reference_goes_first, ipa_3_forged_owners,
     ipa_3_owners_that_go_while_nobody_looks,
 };
+use resumed::ipa_5_leaders_stopped_and_resumed_amid_their_work;
 use rules::{
     ipa_1_an_unreadable_record_blocks_its_name, ipa_4_pools_that_overlap,
     ipa_5_stale_copies_are_refused, ipa_6_several_records_of_one_load_balancer,
@@ -81,6 +84,7 @@ fn main() -> ExitCode {
             ipa_1_an_unreadable_record_blocks_its_name,
             section_1_only_the_leader_writes,
             ipa_5_a_leader_that_was_paused_breaks_nothing,
+            ipa_5_leaders_stopped_and_resumed_amid_their_work,
             section_1_work_met_by_a_closed_fence_is_still_owed,
             section_1_the_same_pod_takes_over_at_once,
             section_1_the_lease_of_a_go_holder_is_honoured,

@@ -152,10 +152,13 @@ impl Plane {
         let path = self
             .folder
             .join(format!("{}.kubeconfig", user.replace([':', '/'], "-")));
+        // In one step: a program that was started before may be reading the one of before.
+        let new = path.with_extension("new");
         std::fs::write(
-            &path,
+            &new,
             kubeconfig(&self.server, &self.pki.file("ca.crt"), user, token),
         )?;
+        std::fs::rename(&new, &path)?;
         Ok(path)
     }
 

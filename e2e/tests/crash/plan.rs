@@ -2,101 +2,165 @@
 
 use std::time::Duration;
 
-/// How the life of one name goes on within a round.
+use harvester_lb_e2e::lives::{Life, Step, below};
+use serde_json::{Value, json};
+
+/// Names of cluster type, and of VM type.
+const CLUSTER: usize = 960;
+const VM: usize = 40;
+/// Every fourth name wants an address of the pool that is too small.
+const TIGHT: usize = 4;
+/// Time over which the names begin.
+const BEGIN: u64 = 2_000;
+
+/// What the load balancers of a test go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Made, if it is not there.
-    Make,
-    /// Deleted, if it is there.
-    Delete,
-    /// A short wait.
-    Wait(Duration),
+pub enum Mode {
+    /// Made and deleted at random.
+    Random,
+    /// Deleted within 50 ms of their creation.
+    Brief,
+    /// Deleted, and made again under a new uid.
+    Again,
 }
 
-/// One name and what happens to it, in order.
-#[derive(Clone, Debug)]
-pub struct Life {
-    pub name: String,
-    pub vm: bool,
-    pub steps: Vec<Step>,
+impl Mode {
+    /// A name for namespace, pools and pod.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Random => "random",
+            Self::Brief => "brief",
+            Self::Again => "again",
+        }
+    }
+
+    /// Rounds in the test: twenty in all.
+    pub fn rounds(self) -> u64 {
+        match self {
+            Self::Random => 8,
+            Self::Brief | Self::Again => 6,
+        }
+    }
+
+    /// Addresses of the pool that is too small: about as many as names of it are left at the end of a round, so that
+    /// somebody waits at the end of some rounds, and amid all of them.
+    pub fn tight(self) -> usize {
+        match self {
+            Self::Random => 150,
+            Self::Brief => 25,
+            Self::Again => 225,
+        }
+    }
 }
 
 /// A round.
 #[derive(Clone, Debug)]
 pub struct Round {
     pub lives: Vec<Life>,
-    /// After the beginning, or after the start before: how long until the operator is killed, and how long it is away.
+    /// After the beginning, or after the start before: how long until the leader is killed, and how long it is away.
     pub kills: Vec<(Duration, Duration)>,
-    /// Whether each process has the pod's uid of the one before, and so need not wait for the Lease.
+    /// Whether a second operator stands by on the other node.
+    pub standby: bool,
+    /// Whether each process has the pod's uid of the one before, and so need not wait for its Lease.
     pub same_pod: bool,
+    /// Whether the round ends with SIGTERM and the Lease given up, not with another kill.
+    pub orderly: bool,
 }
 
-/// The seeds of the rounds: `HLB_SEED` alone, or some fixed ones and a new one each time; `HLB_ROUNDS` of them.
-pub fn seeds() -> Vec<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok());
-    let rounds = usize::try_from(number("HLB_ROUNDS").unwrap_or(5)).unwrap_or(5);
-    let mut seeds = match number("HLB_SEED") {
-        Some(seed) => vec![seed],
-        None => vec![1, 2, 3, 4],
+/// Makes a round.
+pub fn round(mode: Mode, seed: u64) -> Round {
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let lives = (0..CLUSTER)
+        .map(|n| life(&mut rng, mode, 'c', n, json!({"workloadType": "cluster"})))
+        .collect::<Vec<_>>();
+    let vms = (0..VM).map(|n| {
+        let spec = json!({
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+            "backendServerSelector": {"app": ["web"]},
+        });
+        life(&mut rng, mode, 'v', n, spec)
+    });
+    let vms = vms.collect();
+    let kills = (0..rng.usize(1..=4)).map(|n| kill(&mut rng, n)).collect();
+    Round {
+        lives: [lives, vms].concat(),
+        kills,
+        standby: rng.u8(0..3) == 0,
+        same_pod: rng.u8(0..3) > 0,
+        orderly: rng.bool(),
+    }
+}
+
+/// At least one kill amid the first creations; then at any moment, also amid the start or the wait for the Lease.
+fn kill(rng: &mut fastrand::Rng, number: usize) -> (Duration, Duration) {
+    let within = match (number, rng.u8(0..3)) {
+        (0, _) => 1_500,
+        (_, 0) => 300,
+        _ => 3_500,
     };
-    if number("HLB_SEED").is_none() || rounds > 1 {
-        while seeds.len() < rounds {
-            seeds.push(u64::from(fastrand::u32(..)));
+    (below(rng, within), below(rng, 700))
+}
+
+fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec: Value) -> Life {
+    let pool = if number % TIGHT == TIGHT - 1 {
+        "tight"
+    } else {
+        "wide"
+    };
+    spec["ipPool"] = json!(format!("{}-{pool}", mode.name()));
+    let mut steps = vec![Step::Wait(below(rng, BEGIN))];
+    match mode {
+        Mode::Random => random(rng, &mut steps),
+        Mode::Brief => {
+            for _ in 0..rng.u8(1..=2) {
+                steps.extend(brief(rng));
+            }
+            if rng.u8(0..10) == 0 {
+                steps.push(Step::Make);
+            }
+        }
+        Mode::Again => {
+            steps.push(Step::Make);
+            for _ in 0..rng.u8(1..=2) {
+                steps.extend([
+                    Step::Wait(below(rng, 1_000)),
+                    Step::Delete,
+                    // More or less at once.
+                    Step::Wait(below(rng, 100)),
+                    Step::Make,
+                ]);
+            }
+            if rng.u8(0..10) == 0 {
+                steps.extend([Step::Wait(below(rng, 500)), Step::Delete]);
+            }
         }
     }
-    seeds.truncate(rounds);
-    seeds
-}
-
-/// Makes a round: 200 names of cluster type and 24 of VM type.
-pub fn round(seed: u64) -> Round {
-    let mut rng = fastrand::Rng::with_seed(seed);
-    let lives = (0..224).map(|n| life(&mut rng, n)).collect();
-    // At least one kill amid the first creations; then at any moment, a start included.
-    let kills = (0..rng.u64(1..=3))
-        .map(|n| {
-            let within = if n == 0 { 1_500 } else { 3_000 };
-            (millis(rng.u64(20..within)), millis(rng.u64(0..700)))
-        })
-        .collect();
-    Round {
-        lives,
-        kills,
-        same_pod: rng.bool(),
-    }
-}
-
-fn life(rng: &mut fastrand::Rng, number: usize) -> Life {
-    let vm = number >= 200;
-    let prefix = if vm { "v" } else { "c" };
-    let mut steps = vec![Step::Wait(millis(rng.u64(0..800)))];
-    match rng.u8(0..10) {
-        // Stays, or comes if the round before has ended it.
-        0..=3 => steps.push(Step::Make),
-        // Comes and goes within 50 ms, before it was looked at.
-        4 | 5 => steps.extend([Step::Make, Step::Wait(millis(rng.u64(0..50))), Step::Delete]),
-        // Comes, goes and comes back under a new uid, more or less at once.
-        6 | 7 => steps.extend([
-            Step::Make,
-            Step::Wait(millis(rng.u64(0..1_000))),
-            Step::Delete,
-            Step::Wait(millis(rng.u64(0..100))),
-            Step::Make,
-        ]),
-        // Goes for good, having lived for a while.
-        _ => steps.extend([
-            Step::Make,
-            Step::Wait(millis(rng.u64(200..2_500))),
-            Step::Delete,
-        ]),
-    }
     Life {
-        name: format!("{prefix}{number}"),
-        vm,
+        name: format!("{kind}{number}"),
+        spec,
         steps,
     }
 }
 
-fn millis(number: u64) -> Duration {
-    Duration::from_millis(number)
+fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
+    match rng.u8(0..10) {
+        // Stays, or comes if the round before has ended it.
+        0..=3 => steps.push(Step::Make),
+        4 | 5 => steps.extend(brief(rng)),
+        // Comes, goes and comes back.
+        6 | 7 => steps.extend([
+            Step::Make,
+            Step::Wait(below(rng, 1_000)),
+            Step::Delete,
+            Step::Wait(below(rng, 100)),
+            Step::Make,
+        ]),
+        // Goes for good, having lived for a while.
+        _ => steps.extend([Step::Make, Step::Wait(below(rng, 2_500)), Step::Delete]),
+    }
+}
+
+/// Comes and goes before it was looked at, or while it is.
+fn brief(rng: &mut fastrand::Rng) -> [Step; 3] {
+    [Step::Make, Step::Wait(below(rng, 50)), Step::Delete]
 }

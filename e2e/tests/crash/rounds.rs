@@ -2,24 +2,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_api::LoadBalancer;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::lives::live;
+use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::allocated;
-use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, ResourceExt};
-use serde_json::json;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::plan::{self, Life, Round, Step};
+use crate::plan::{self, Mode, Round};
 
-const NS: &str = "crash";
+/// Rounds of each test in the soak.
+const SOAK: u64 = 200;
+const NODES: [&str; 2] = ["node1", "node2"];
 const FLAGS: [&str; 6] = [
     "--lease-duration=3s",
     "--lease-renew-deadline=2s",
@@ -29,129 +33,209 @@ const FLAGS: [&str; 6] = [
     "--backend-metrics-limit=0",
 ];
 
-/// 512 addresses for at most 224 load balancers at a time.
-pub fn pool() -> serde_json::Value {
+/// 507 addresses.
+pub fn pool() -> Value {
+    open(&[
+        json!({"subnet": "10.80.0.0/24"}),
+        json!({"subnet": "10.80.1.0/24"}),
+    ])
+}
+
+/// A pool for everybody.
+fn open(ranges: &[Value]) -> Value {
     json!({
-        "ranges": [{"subnet": "10.80.0.0/24"}, {"subnet": "10.80.1.0/24"}],
+        "ranges": ranges,
         "selector": {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]},
     })
 }
 
 pub async fn alc_8_killed_amid_creations_and_deletions(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
-    world.namespace(NS).await?;
-    world.pool("crash", pool()).await?;
-    world
-        .fake_vmi(NS, "vm", json!({"app": "web"}), Some("10.81.0.1"))
-        .await?;
-    let _announcer = Announcer::start(&world.client());
-    let witness = Witness::start(&world.client());
-    for seed in plan::seeds() {
-        let round = plan::round(seed);
-        eprintln!(
-            "HLB_SEED={seed}: kills {:?}, same pod: {}",
-            round.kills, round.same_pod
-        );
-        play(&world, &witness, &round)
-            .await
-            .with_context(|| format!("HLB_SEED={seed}"))?;
-    }
-    wipe(&world).await
+    play_all(&world, Mode::Random).await
 }
 
-async fn play(world: &Arc<World>, witness: &Witness, round: &Round) -> anyhow::Result<()> {
-    let began = Instant::now();
-    let before = addresses(world).await?;
-    let env: &[(&str, &str)] = if round.same_pod {
-        &[("POD_UID", "crash")]
-    } else {
-        &[]
-    };
-    let operator = Supervised::start(world, "node1", &FLAGS, env)?;
-    let work = tokio::spawn(live(Arc::clone(world), round.lives.clone()));
-    for (lived, away) in &round.kills {
-        // The moment of the kill is what is under test; there is no condition to wait for.
-        tokio::time::sleep(*lived).await;
-        operator.kill9(*away).await?;
+pub async fn alc_8_killed_amid_creations_undone_within_50_ms(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    play_all(&world, Mode::Brief).await
+}
+
+pub async fn alc_1_killed_amid_names_that_come_back_under_new_uids(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    play_all(&world, Mode::Again).await
+}
+
+/// What the rounds of a test came to.
+#[derive(Debug, Default)]
+struct Sum {
+    rounds: usize,
+    kills: usize,
+    made: usize,
+    /// Load balancers that waited for a full pool at the end of a round, and rounds that had such.
+    waiting: usize,
+    rounds_with_waiting: usize,
+    worked: Duration,
+    calmed: Duration,
+}
+
+struct Stage {
+    world: Arc<World>,
+    mode: Mode,
+    witness: Witness,
+    sum: Sum,
+    _announcer: Announcer,
+}
+
+async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
+    let mut stage = Stage::set(world, mode).await?;
+    let rounds = Rounds::from_env(mode.rounds(), SOAK);
+    let mut outcome = Ok(());
+    for seed in rounds.seeds() {
+        let round = plan::round(mode, seed);
+        let played = stage.play(&round).await;
+        outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
+        if outcome.is_err() {
+            break;
+        }
     }
-    work.await??;
-    let worked = began.elapsed();
-    let found = audited(world, "node1", &["crash"]).await?;
-    let wrongs = witness.wrongs(world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    // The same object has the same address.
-    let after = addresses(world).await?;
-    for (uid, (name, ip)) in &before {
-        let now = after.get(uid).map(|(_, ip)| ip);
-        ensure!(
-            now.is_none_or(|now| now == ip),
-            "{name} had {ip}, now {now:?}"
-        );
-    }
+    let sum = &stage.sum;
     eprintln!(
-        "  {} load balancers, {} addresses held, {} remembered, {} given so far; worked {worked:.1?}, quiet after {:.1?}; ended by itself {} times",
-        found.load_balancers,
-        found.bound,
-        found.released,
-        witness.given(),
-        began.elapsed(),
-        operator.restarts(),
+        "{}: {} runs from seed {}, {} kills, {} load balancers made, {} addresses given, {} waited at the end of {} runs; worked {:.0?}, calmed down in {:.0?}; found wrong: {}",
+        mode.name(),
+        sum.rounds,
+        rounds.first,
+        sum.kills,
+        sum.made,
+        stage.witness.given(),
+        sum.waiting,
+        sum.rounds_with_waiting,
+        sum.worked,
+        sum.calmed,
+        u8::from(outcome.is_err())
     );
-    operator.finish().await
+    outcome?;
+    wipe(world).await
 }
 
-/// Addresses by uid, with the name.
-async fn addresses(world: &World) -> anyhow::Result<BTreeMap<String, (String, String)>> {
-    let all = world.lbs(NS).list(&ListParams::default()).await?;
-    let addresses = all.iter().filter_map(|lb| {
-        let uid = lb.metadata.uid.clone()?;
-        Some((uid, (lb.name_any(), allocated(lb)?)))
-    });
-    Ok(addresses.collect())
-}
+impl Stage {
+    async fn set(world: &Arc<World>, mode: Mode) -> anyhow::Result<Self> {
+        wipe(world).await?;
+        let ns = mode.name();
+        world.namespace(ns).await?;
+        let wide = open(&[json!({"subnet": "10.80.0.0/22"})]);
+        world.pool(&format!("{ns}-wide"), wide).await?;
+        let tight = json!({
+            "subnet": "10.82.0.0/24",
+            "rangeStart": "10.82.0.2",
+            "rangeEnd": format!("10.82.0.{}", mode.tight() + 1),
+        });
+        world.pool(&format!("{ns}-tight"), open(&[tight])).await?;
+        world
+            .fake_vmi(ns, "vm", json!({"app": "web"}), Some("10.81.0.1"))
+            .await?;
+        Ok(Self {
+            world: Arc::clone(world),
+            mode,
+            witness: Witness::start(&world.client()),
+            sum: Sum::default(),
+            _announcer: Announcer::start(&world.client()),
+        })
+    }
 
-/// Lives all lives, 24 at a time.
-async fn live(world: Arc<World>, lives: Vec<Life>) -> anyhow::Result<()> {
-    stream::iter(lives)
-        .map(|life| {
-            let api = world.lbs(NS);
-            async move {
-                for step in &life.steps {
-                    match step {
-                        Step::Make => make(&api, &life).await?,
-                        Step::Delete => delete(&api, &life.name).await?,
-                        Step::Wait(time) => tokio::time::sleep(*time).await,
-                    }
-                }
-                anyhow::Ok(())
+    async fn play(&mut self, round: &Round) -> anyhow::Result<()> {
+        let (world, ns) = (Arc::clone(&self.world), self.mode.name());
+        let before = self.addresses().await?;
+        let nodes = if round.standby {
+            &NODES[..]
+        } else {
+            &NODES[..1]
+        };
+        let operators = operators(&world, nodes, round)?;
+        let began = Instant::now();
+        let work = {
+            let (world, lives) = (Arc::clone(&world), round.lives.clone());
+            tokio::spawn(async move { live(&world, ns, lives).await })
+        };
+        for (lived, away) in &round.kills {
+            // The moment of the kill is what is under test; there is no condition to wait for.
+            tokio::time::sleep(*lived).await;
+            let target = if leads(&world, NODES[1]).await {
+                operators.last()
+            } else {
+                operators.first()
+            };
+            target.context("no operator")?.kill9(*away).await?;
+        }
+        self.sum.made += work.await??;
+        let worked = began.elapsed();
+        let over = Instant::now();
+        let pools = ["wide", "tight"].map(|pool| format!("{ns}-{pool}"));
+        let leader = leader(&world, nodes).await?;
+        let found = audited_full(&world, leader, &pools.each_ref().map(String::as_str)).await?;
+        let wrongs = self.witness.wrongs(&world).await?;
+        ensure!(wrongs.is_empty(), "{wrongs:#?}");
+        // The same object has the same address.
+        let after = self.addresses().await?;
+        for (uid, (name, ip)) in &before {
+            if let (Some(ip), Some((_, now))) = (ip, after.get(uid)) {
+                ensure!(Some(ip) == now.as_ref(), "{name} had {ip}, now {now:?}");
             }
-        })
-        .buffer_unordered(24)
-        .try_collect::<Vec<()>>()
-        .await
-        .map(|_| ())
+        }
+        let calmed = over.elapsed();
+        eprintln!(
+            "  {} kills{}{}: {} load balancers, {} waiting, {} addresses held, {} remembered; worked {worked:.1?}, calmed down in {calmed:.1?}; ended by itself {} times",
+            round.kills.len(),
+            if round.standby { ", a standby" } else { "" },
+            if round.same_pod { ", same pod" } else { "" },
+            found.load_balancers,
+            found.waiting.len(),
+            found.bound,
+            found.released,
+            operators.iter().map(Supervised::restarts).sum::<usize>(),
+        );
+        for operator in operators {
+            if round.orderly {
+                let status = operator.end().await?;
+                ensure!(status.success(), "after SIGTERM: {status}");
+            } else {
+                operator.finish().await?;
+            }
+        }
+        self.sum.rounds += 1;
+        self.sum.kills += round.kills.len();
+        self.sum.waiting += found.waiting.len();
+        self.sum.rounds_with_waiting += usize::from(!found.waiting.is_empty());
+        self.sum.worked += worked;
+        self.sum.calmed += calmed;
+        Ok(())
+    }
+
+    /// Name and address of each load balancer, by uid.
+    async fn addresses(&self) -> anyhow::Result<BTreeMap<String, (String, Option<String>)>> {
+        let all = self.world.lbs(self.mode.name());
+        let all = all.list(&ListParams::default()).await?;
+        let addresses = all.iter().map(|lb| {
+            let uid = lb.uid().unwrap_or_default();
+            (uid, (lb.name_any(), allocated(lb)))
+        });
+        Ok(addresses.collect())
+    }
 }
 
-async fn make(api: &Api<LoadBalancer>, life: &Life) -> anyhow::Result<()> {
-    let spec = if life.vm {
-        json!({
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": ["web"]},
-        })
-    } else {
-        json!({"workloadType": "cluster"})
+/// Starts one operator on each of the nodes.
+fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Result<Vec<Supervised>> {
+    let start = |node: &&str| {
+        let env: &[(&str, &str)] = if round.same_pod {
+            &[("POD_UID", node)]
+        } else {
+            &[]
+        };
+        Supervised::start(world, node, &FLAGS, env)
     };
-    let lb: LoadBalancer =
-        serde_json::from_value(json!({"metadata": {"name": life.name}, "spec": spec}))?;
-    match api.create(&PostParams::default(), &lb).await {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        other => Ok(other.map(|_| ())?),
-    }
+    nodes.iter().map(start).collect()
 }
 
-async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<()> {
-    match api.delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => Ok(other.map(|_| ())?),
-    }
+/// Whether the operator on a node leads, as far as is known without waiting.
+async fn leads(world: &World, node: &str) -> bool {
+    Figures::read(world, node).await.is_ok_and(|f| f.leads())
 }

@@ -6,11 +6,10 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::figures::{Figures, leader};
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{Process, eventually};
+use harvester_lb_testkit::Process;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
@@ -29,17 +28,9 @@ fn range() -> Value {
 
 /// Which of the two nodes leads, and which does not.
 async fn roles(world: &World) -> anyhow::Result<(&'static str, &'static str)> {
-    let found = eventually("one leads", SOON, || async {
-        let one = Figures::read(world, "node1").await?.leads();
-        let two = Figures::read(world, "node2").await?.leads();
-        Ok((one || two).then_some((one, two)))
-    })
-    .await?;
-    match found {
-        (true, false) => Ok(("node1", "node2")),
-        (false, true) => Ok(("node2", "node1")),
-        _ => anyhow::bail!("both lead"),
-    }
+    let standby = |leader| if leader == "node1" { "node2" } else { "node1" };
+    let leader = leader(world, &["node1", "node2"]).await?;
+    Ok((leader, standby(leader)))
 }
 
 /// The operators on the two nodes, which have one host name, both ready.

@@ -1,0 +1,95 @@
+//! Whether the figures that the leader exports are what the API server holds (OPS-1).
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use harvester_lb_api::Phase;
+
+use super::Everything;
+use crate::figures::Figures;
+use crate::world::{allocated, ready};
+
+/// Reasons of those that wait for an address.
+const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
+
+/// One line for each figure that is wrong.
+pub(super) fn wrongs(all: &Everything, figures: &Figures, pools: &[&str]) -> Vec<String> {
+    let mut wrongs = Vec::new();
+    let mut compare = |what: &str, exported: BTreeMap<String, f64>, stored: &[(String, f64)]| {
+        let stored: BTreeMap<String, f64> = stored.iter().cloned().collect();
+        if exported != stored {
+            wrongs.push(differs(what, &exported, &stored));
+        }
+    };
+
+    let mut stored: BTreeMap<String, f64> = BTreeMap::new();
+    for lb in &all.lbs {
+        let (status, reason, _) =
+            ready(lb).unwrap_or_else(|| ("Unknown".into(), String::new(), String::new()));
+        *stored.entry(format!("{status} {reason}")).or_default() += 1.0;
+    }
+    let stored: Vec<(String, f64)> = stored.into_iter().collect();
+    let name = "harvester_lb_load_balancers";
+    compare(name, series(figures, name, &["ready", "reason"]), &stored);
+
+    let phase = |phase: Phase| size(all.records.iter().filter(|r| r.spec.phase == phase).count());
+    let stored = [("Bound", Phase::Bound), ("Released", Phase::Released)]
+        .map(|(label, of)| (label.to_owned(), phase(of)));
+    let name = "harvester_lb_ipallocations";
+    compare(name, series(figures, name, &["phase"]), &stored);
+
+    let waiting = all.lbs.iter().filter(|lb| {
+        allocated(lb).is_none() && ready(lb).is_some_and(|(_, reason, _)| WAIT.contains(&&*reason))
+    });
+    let name = "harvester_lb_load_balancers_waiting";
+    compare(
+        name,
+        series(figures, name, &[]),
+        &[(String::new(), size(waiting.count()))],
+    );
+
+    for pool in pools {
+        #[allow(clippy::cast_precision_loss, reason = "a pool of a test is small")]
+        let total = all
+            .pool(pool)
+            .and_then(|p| p.status.as_ref())
+            .map_or(0.0, |s| s.total as f64);
+        let held = size(all.of(pool, Phase::Bound).count());
+        let stored = [
+            ("allocated", held),
+            ("available", total - held),
+            ("total", total),
+        ]
+        .map(|(state, value)| (format!("{pool} {state}"), value));
+        let name = "harvester_lb_ippool_addresses";
+        let mut exported = series(figures, name, &["pool", "state"]);
+        exported.retain(|key, _| key.split(' ').next() == Some(pool));
+        compare(name, exported, &stored);
+    }
+    wrongs
+}
+
+/// Values of a metric by the values of these labels.
+fn series(figures: &Figures, name: &str, labels: &[&str]) -> BTreeMap<String, f64> {
+    let of = figures.0.iter().filter(|s| s.name == name);
+    of.map(|s| {
+        (
+            labels
+                .iter()
+                .map(|l| s.label(l))
+                .collect::<Vec<_>>()
+                .join(" "),
+            s.value,
+        )
+    })
+    .collect()
+}
+
+fn differs(what: &str, exported: &impl Debug, stored: &impl Debug) -> String {
+    format!("{what} exports {exported:?}, stored are {stored:?}")
+}
+
+#[allow(clippy::cast_precision_loss, reason = "far below 2^52 objects")]
+fn size(count: usize) -> f64 {
+    count as f64
+}

@@ -1,0 +1,89 @@
+//! Lives of load balancers: made, deleted and made again, many side by side, as a seed says.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use futures::{StreamExt, TryStreamExt, stream};
+use harvester_lb_api::LoadBalancer;
+use kube::Api;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+use tokio::sync::Semaphore;
+
+use crate::world::World;
+
+/// Creations that are on their way at a time: more than the operator has workers, so that it cannot keep up.
+const AT_A_TIME: usize = 48;
+
+/// How the life of one name goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Made, if it is not there.
+    Make,
+    /// Deleted, if it is there.
+    Delete,
+    /// A wait.
+    Wait(Duration),
+}
+
+/// One name and what happens to it, in order.
+#[derive(Clone, Debug)]
+pub struct Life {
+    /// The load balancer's name.
+    pub name: String,
+    /// Its spec.
+    pub spec: Value,
+    /// What happens.
+    pub steps: Vec<Step>,
+}
+
+/// Lives all lives side by side in a namespace. How many load balancers were made.
+pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::Result<usize> {
+    let (made, turns) = (AtomicUsize::new(0), Semaphore::new(AT_A_TIME));
+    let all = lives.len().max(1);
+    stream::iter(lives)
+        .map(|life| {
+            let (api, made, turns) = (world.lbs(namespace), &made, &turns);
+            async move {
+                for step in &life.steps {
+                    match step {
+                        Step::Wait(time) => tokio::time::sleep(*time).await,
+                        Step::Make => {
+                            let _turn = turns.acquire().await?;
+                            made.fetch_add(make(&api, &life).await?, Ordering::Relaxed);
+                        }
+                        // Never late: how soon it comes after the creation is the point.
+                        Step::Delete => delete(&api, &life.name).await?,
+                    }
+                }
+                anyhow::Ok(())
+            }
+        })
+        .buffer_unordered(all)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(made.into_inner())
+}
+
+async fn make(api: &Api<LoadBalancer>, life: &Life) -> anyhow::Result<usize> {
+    let lb = json!({"metadata": {"name": life.name}, "spec": life.spec});
+    let lb: LoadBalancer = serde_json::from_value(lb).context("no load balancer")?;
+    match api.create(&PostParams::default(), &lb).await {
+        Ok(_) => Ok(1),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(0),
+        Err(error) => Err(error).context("create"),
+    }
+}
+
+async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<()> {
+    match api.delete(name, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        other => other.map(|_| ()).context("delete"),
+    }
+}
+
+/// A number of milliseconds below a limit.
+pub fn below(rng: &mut fastrand::Rng, limit: u64) -> Duration {
+    Duration::from_millis(rng.u64(0..limit.max(1)))
+}

@@ -1,0 +1,78 @@
+//! The witness can fail: what must never be, however shortly, is named.
+
+use serde_json::json;
+
+use super::*;
+
+fn lb(name: &str, ip: Option<&str>) -> LoadBalancer {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": name, "uid": name},
+        "spec": {"workloadType": "cluster"},
+        "status": {"allocatedAddress": {"ip": ip}},
+    }))
+    .unwrap()
+}
+
+fn service(name: &str, ip: &str) -> Service {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "n", "name": name}, "spec": {"loadBalancerIP": ip},
+    }))
+    .unwrap()
+}
+
+fn record(phase: &str, owner: &str) -> IPAllocation {
+    serde_json::from_value(json!({
+        "metadata": {"name": "10.0.0.2"},
+        "spec": {
+            "address": "10.0.0.2", "pool": "p", "phase": phase,
+            "owner": {"namespace": "n", "name": owner, "uid": owner},
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn one_after_the_other_is_well() {
+    let mut seen = Seen::default();
+    seen.lb(&lb("a", None));
+    seen.lb(&lb("a", Some("10.0.0.2")));
+    seen.record(&record("Bound", "a"));
+    seen.service(&service("a", "10.0.0.2"));
+    seen.services.remove("n/a");
+    seen.forget("a");
+    seen.record(&record("Released", "a"));
+    seen.record(&record("Bound", "b"));
+    seen.lb(&lb("b", Some("10.0.0.2")));
+    seen.service(&service("b", "10.0.0.2"));
+    // DHCP has one address for all.
+    seen.lb(&lb("c", Some(keys::DHCP_ADDRESS)));
+    seen.lb(&lb("d", Some(keys::DHCP_ADDRESS)));
+    seen.service(&service("c", keys::DHCP_ADDRESS));
+    seen.service(&service("d", keys::DHCP_ADDRESS));
+    assert_eq!(seen.doubled, Vec::<String>::new());
+    assert_eq!(seen.moved, Vec::<String>::new());
+    assert_eq!(seen.given.len(), 2);
+}
+
+#[test]
+fn two_at_one_time_are_named() {
+    let mut seen = Seen::default();
+    seen.lb(&lb("a", Some("10.0.0.2")));
+    seen.lb(&lb("b", Some("10.0.0.2")));
+    assert_eq!(seen.doubled.len(), 1, "{:?}", seen.doubled);
+    seen.record(&record("Bound", "a"));
+    seen.record(&record("Bound", "b"));
+    assert_eq!(seen.doubled.len(), 2, "{:?}", seen.doubled);
+    seen.service(&service("a", "10.0.0.2"));
+    seen.service(&service("b", "10.0.0.2"));
+    assert_eq!(seen.doubled.len(), 3, "{:?}", seen.doubled);
+}
+
+#[test]
+fn an_address_that_changes_or_goes_is_named() {
+    let mut seen = Seen::default();
+    seen.lb(&lb("a", Some("10.0.0.2")));
+    seen.lb(&lb("a", Some("10.0.0.3")));
+    seen.lb(&lb("a", None));
+    assert_eq!(seen.moved.len(), 2, "{:?}", seen.moved);
+}

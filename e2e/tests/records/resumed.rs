@@ -1,0 +1,217 @@
+//! A leader is stopped amid a burst of work, the next one works on the same objects, and the first one is resumed while
+//! the next is still at it; again and again with the roles swapped (section 1, IPA-5).
+//!
+//! `HLB_SEED`, `HLB_ROUNDS` and `HLB_SOAK` as in the crash tests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::lives::{Life, Step, below, live};
+use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::seeds::Rounds;
+use harvester_lb_e2e::supervised::Supervised;
+use harvester_lb_e2e::witness::Witness;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::stage::{QUICK, pool, set};
+
+const NS: &str = "resumed";
+const NODES: [&str; 2] = ["node1", "node2"];
+/// Rounds in the test, and in the soak.
+const TEST: u64 = 4;
+const SOAK: u64 = 100;
+/// Names of cluster type, and of VM type.
+const CLUSTER: usize = 400;
+const VM: usize = 24;
+/// Addresses: about as many as names are left at the end of a round, so that some wait amid it, and take what is freed.
+const ADDRESSES: usize = 250;
+
+/// What a round does, made from its seed.
+struct Round {
+    /// Before the leader is stopped, and while it is.
+    first: Vec<Life>,
+    /// Once the next one leads.
+    second: Vec<Life>,
+    /// From the beginning until the leader is stopped.
+    stop: Duration,
+    /// From the next one's leadership until the first one is resumed.
+    resume: Duration,
+}
+
+impl Round {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut lives = |within| {
+            (0..CLUSTER + VM)
+                .map(|n| life(&mut rng, n, within))
+                .collect()
+        };
+        Self {
+            first: lives(300),
+            second: lives(1_500),
+            stop: Duration::from_millis(150) + below(&mut rng, 600),
+            resume: below(&mut rng, 1_200),
+        }
+    }
+}
+
+fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
+    let (kind, spec) = if number < CLUSTER {
+        ('c', json!({"workloadType": "cluster"}))
+    } else {
+        let listeners =
+            json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
+        let selector = json!({"app": ["web"]});
+        let spec = json!({"listeners": listeners, "backendServerSelector": selector});
+        ('v', spec)
+    };
+    let mut spec = spec;
+    spec["ipPool"] = json!(NS);
+    let begin = Step::Wait(below(rng, within));
+    let soon = Step::Wait(below(rng, 300));
+    let steps = match rng.u8(0..5) {
+        0 | 1 => vec![begin, Step::Make],
+        2 => vec![begin, Step::Delete],
+        3 => vec![begin, Step::Make, soon, Step::Delete],
+        _ => vec![begin, Step::Delete, soon, Step::Make],
+    };
+    Life {
+        name: format!("{kind}{number}"),
+        spec,
+        steps,
+    }
+}
+
+/// What the rounds came to.
+#[derive(Default)]
+struct Sum {
+    rounds: usize,
+    made: usize,
+    /// What waited in the queue of the one that was stopped, the least and the most.
+    queued: Vec<usize>,
+    /// Writes of the next leader after the first one was resumed.
+    late: u64,
+}
+
+pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, NS).await?;
+    let end = format!("10.75.0.{}", ADDRESSES + 1);
+    let range = json!({"subnet": "10.75.0.0/23", "rangeStart": "10.75.0.2", "rangeEnd": end});
+    pool(&world, NS, &[range]).await?;
+    let labels = json!({"app": "web"});
+    world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;
+    let _announcer = Announcer::start(&world.client());
+    let witness = Witness::start(&world.client());
+    // Both have the one host name of this machine.
+    let operators = NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK, &[])?)));
+    let operators = operators.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let rounds = Rounds::from_env(TEST, SOAK);
+    let mut sum = Sum::default();
+    let mut outcome = Ok(());
+    for seed in rounds.seeds() {
+        let round = Round::new(seed);
+        let played = play(&world, &operators, &witness, round, &mut sum).await;
+        outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
+        if outcome.is_err() {
+            break;
+        }
+    }
+    eprintln!(
+        "resumed: {} runs from seed {}, {} load balancers made, {} addresses given, {:?} in the queue when stopped, {} writes of the next leader after the first one was back; found wrong: {}",
+        sum.rounds,
+        rounds.first,
+        sum.made,
+        witness.given(),
+        sum.queued,
+        sum.late,
+        u8::from(outcome.is_err())
+    );
+    outcome?;
+    ensure!(
+        sum.late > 0,
+        "the next leader was never at work when the first one came back"
+    );
+    for (_, operator) in operators {
+        operator.finish().await?;
+    }
+    wipe(&world).await
+}
+
+async fn play(
+    world: &Arc<World>,
+    operators: &[(&'static str, Supervised)],
+    witness: &Witness,
+    round: Round,
+    sum: &mut Sum,
+) -> anyhow::Result<()> {
+    let old_node = leader(world, &NODES).await?;
+    let of = |node: &str, is: bool| {
+        let found = operators.iter().find(|(n, _)| (*n == node) == is);
+        found.context("no operator")
+    };
+    let (_, supervised) = of(old_node, true)?;
+    let (new_node, _) = of(old_node, false)?;
+    let old = supervised.process().await;
+
+    let first = begin(world, round.first);
+    // The moments are what is under test.
+    tokio::time::sleep(round.stop).await;
+    let queued = depth(&Figures::read(world, old_node).await?);
+    old.stop()?;
+    let stopped = Instant::now();
+    leader(world, &[new_node]).await?;
+    let led = stopped.elapsed();
+    let second = begin(world, round.second);
+    tokio::time::sleep(round.resume).await;
+    let before = Figures::read(world, new_node).await?;
+    old.cont()?;
+    let ended = old.wait(Duration::from_secs(20)).await?;
+    ensure!(
+        ended.code().is_some_and(|code| code != 0),
+        "the one that was stopped ended with {ended}"
+    );
+    sum.made += first.await?? + second.await??;
+
+    // It comes back as the one that stands by.
+    let found = audited_full(world, new_node, &[NS]).await?;
+    let wrongs = witness.wrongs(world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let after = Figures::read(world, new_node).await?;
+    let writes: u64 = after.writes_since(&before).values().sum();
+    eprintln!(
+        "  {old_node} stopped after {:.1?} with {queued} in its queue; {new_node} led {led:.1?} later, had {} in its queue when the other was resumed, and wrote {writes} times after that; {} held, {} waiting",
+        round.stop,
+        depth(&before),
+        found.bound,
+        found.waiting.len()
+    );
+    sum.rounds += 1;
+    sum.queued.push(queued);
+    sum.late += writes;
+    Ok(())
+}
+
+fn begin(world: &Arc<World>, lives: Vec<Life>) -> JoinHandle<anyhow::Result<usize>> {
+    let world = Arc::clone(world);
+    tokio::spawn(async move { live(&world, NS, lives).await })
+}
+
+/// How many load balancers are due.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a count"
+)]
+fn depth(figures: &Figures) -> usize {
+    figures.sum("harvester_lb_queue_depth", |s| {
+        s.label("kind") == "LoadBalancer"
+    }) as usize
+}
