@@ -16,7 +16,7 @@ TOOLS := e2e/tools.sh target/tools
 # The targets share cargo's locks and the machine's cores; cargo and go use all
 # cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test check build bench crds clean plane tools \
+.PHONY: help demo demo-shell test soak check build bench crds clean plane tools \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## What there is
@@ -37,6 +37,10 @@ demo-shell: plane tools ## The same, and then a shell in it
 test: check plane tools ## Everything that can be tested, the checks first
 	$(CARGO) test --workspace --locked --no-fail-fast
 
+# PARTS="crash leaders" runs some of the parts only; e2e/soak.sh has their names.
+soak: plane tools ## The long forms of the tests, for hours; stops at the first that finds a wrong
+	e2e/soak.sh $(PARTS)
+
 check: check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny ## All that can be said without running it
 	@echo "all checks passed"
 
@@ -46,7 +50,7 @@ check-format:
 
 # A script with an error of syntax fails late, and not on every machine.
 check-scripts:
-	sh -n e2e/tools.sh && sh -n e2e/plane/build.sh && sh -n e2e/plane/gen.sh
+	sh -n e2e/tools.sh && sh -n e2e/soak.sh && sh -n e2e/plane/build.sh && sh -n e2e/plane/gen.sh
 	bash -n .ci/run
 
 # Arrows between crates, purity, licences, metrics, rights, rules, links.
