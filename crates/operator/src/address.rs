@@ -47,11 +47,21 @@ pub enum Acquired {
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
 pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
+    let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
         let now = time::now();
         let Some(decision) = hub.lead(|lead| lead.ledger.decide(request, now)) else {
             return Err(WriteError::Fenced);
         };
+        if let Some(named) = in_doubt.take_if(|named| gives_up(&decision, *named)) {
+            // What is known of records may be old, as after standing by behind a watch that had died. Before a load
+            // balancer loses what it serves at, the record is read live (IPA-7).
+            if let Decision::Take { spec, .. } = &decision {
+                hub.lead(|lead| lead.ledger.abandon(&spec.owner.id, spec.addr));
+            }
+            hub.refresh::<IPAllocation>(&record_key(named)).await?;
+            continue;
+        }
         match decision {
             Decision::Held { grant, surplus } => return Ok(Acquired::Granted { grant, surplus }),
             Decision::Adopt {
@@ -99,6 +109,17 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
     Err(WriteError::Conflict(format!(
         "{ROUNDS} addresses in a row were taken by somebody else"
     )))
+}
+
+/// Whether a decision takes the address that the status names from a load balancer without a record that says so.
+fn gives_up(decision: &Decision, named: IpAddr) -> bool {
+    let (granted, surplus) = match decision {
+        Decision::Held { grant, surplus }
+        | Decision::Adopt { grant, surplus, .. }
+        | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
+        Decision::Wait { surplus, .. } => (None, surplus),
+    };
+    granted != Some(named) && surplus.iter().all(|record| record.spec.addr != named)
 }
 
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned

@@ -6,7 +6,7 @@
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::watch::Change;
-use harvester_lb_ipam::{Phase, PoolName};
+use harvester_lb_ipam::PoolName;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
@@ -73,17 +73,9 @@ pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
     if same_spec {
         return;
     }
-    let mut holders = Vec::new();
-    hub.stores.allocations.for_each(|_, allocation| {
-        if let Allocation::Valid { record, .. } = allocation
-            && *record.spec.pool == *key.name
-            && record.spec.phase == Phase::Bound
-        {
-            holders.push(objects::key(&record.spec.owner.id));
-        }
-    });
-    for holder in holders {
-        hub.queues.lbs.add(holder);
+    let holders = hub.lead(|lead| lead.ledger.holders(&key.name));
+    for holder in holders.into_iter().flatten() {
+        hub.queues.lbs.add(objects::key(&holder));
     }
 }
 

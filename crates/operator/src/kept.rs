@@ -240,6 +240,19 @@ impl Kept for IPAllocation {
         hub.stores.allocations.written(key, version, allocation);
     }
 
+    /// Whoever reads a record need not be its owner, and the watch will not tell again what this has told.
+    fn read(hub: &Hub, key: &Key, object: &Self) {
+        let version = Version::of(&object.metadata);
+        let allocation = Allocation::decoded(object);
+        hub.lead(|lead| lead.observe_allocation(&key.name, &allocation));
+        let news = hub.stores.allocations.written(key, version, allocation);
+        if let Some(news) = news
+            && let Some(new) = hub.stores.allocations.get(key)
+        {
+            handlers::allocation_changed(hub, key, &Change::Applied { old: news.old, new });
+        }
+    }
+
     fn absent(hub: &Hub, key: &Key, known: Version) {
         hub.stores.allocations.forget(key, known);
         hub.lead(|lead| lead.forget(&key.name, harvester_lb_ipam::Version(known.0)));

@@ -38,7 +38,7 @@ pub struct Lead {
     pools: BTreeSet<PoolName>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Pools that overlap an older one, and that one: what is taken from one changes what the other has (IPA-4).
+    /// Pools that overlap an older one, and that one (IPA-4).
     crossing: BTreeMap<PoolName, PoolName>,
     /// Whether all that only the maps of pools knew has become records. Until then no pool's status is written: the maps
     /// are the only proof (IPA-1).
@@ -91,7 +91,8 @@ impl Lead {
 
     /// A record as the API server holds it.
     pub fn observe(&mut self, record: Record) -> bool {
-        let before = self.ledger.record(record.spec.addr);
+        let addr = record.spec.addr;
+        let before = self.ledger.record(addr);
         let pool = record.spec.pool.clone();
         if !self.ledger.observe(record) {
             return false;
@@ -100,7 +101,7 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
-        self.touch_crossing();
+        self.dirty.extend(self.ledger.pools_of(addr).cloned());
         true
     }
 
@@ -128,13 +129,7 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
-        self.touch_crossing();
-    }
-
-    fn touch_crossing(&mut self) {
-        for (name, older) in &self.crossing {
-            self.dirty.extend([name.clone(), older.clone()]);
-        }
+        self.dirty.extend(self.ledger.pools_of(addr).cloned());
     }
 
     /// Pools whose status has to be looked at, since the last call.

@@ -128,13 +128,25 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
 }
 
 /// A load balancer that cannot be served as it is: the address that it has stays its own, recorded (IPA-7), and it
-/// waits for none, so that nobody waits behind one that will not ask.
+/// waits for none, so that nobody waits behind one that will not ask. If it names none, nothing is kept for it: neither an
+/// address that was reserved for it before it was broken, nor one that an earlier load balancer of its name has left.
 async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let request = spec::request(lb);
-    if lb.spec.address_source() == Ipam::Pool && request.status.is_some() {
-        address::acquire(hub, &request).await?;
+    let id = objects::id(key);
+    let mut request = spec::request(lb);
+    if let Some(status) = &request.status {
+        // Another pool is for when it can be served.
+        request.pool.clone_from(&status.pool);
+        if lb.spec.address_source() == Ipam::Pool {
+            address::acquire(hub, &request).await?;
+        }
+        hub.lead(|lead| lead.ledger.dequeue(&id));
+        return Ok(());
     }
-    hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
+    let left = hub.lead(|lead| {
+        lead.ledger.withdraw(&id);
+        lead.ledger.records_of(&id)
+    });
+    release::surplus(hub, key, left.unwrap_or_default()).await?;
     Ok(())
 }
 

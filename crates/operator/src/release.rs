@@ -32,6 +32,8 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
         return Ok(Next::Event);
     };
     if departed.is_none() && bound.is_empty() {
+        // Nobody to make a record again that was deleted by hand (IPA-7).
+        hub.lead(|lead| lead.ledger.withdraw(&id));
         return Ok(Next::Event);
     }
     let certain = departed
@@ -43,6 +45,7 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
         return Ok(Next::Recheck);
     }
 
+    hub.lead(|lead| lead.ledger.withdraw(&id));
     hub.prober.remove_group(&key.to_string());
     take_down(hub, key).await?;
     let had_service = departed.as_ref().is_none_or(|d| d.had_service);

@@ -337,6 +337,15 @@ impl Pools {
         }
     }
 
+    /// Places of the pools between whose lowest and highest address this one lies.
+    pub(crate) fn near(&self, addr: IpAddr) -> impl Iterator<Item = u32> {
+        let near = move |pool: &&Existing| {
+            pool.bounds
+                .is_some_and(|(first, last)| first <= addr && addr <= last)
+        };
+        self.existing.iter().filter(near).map(|pool| pool.at)
+    }
+
     /// All pools, those that are only named included.
     pub(crate) fn all(&self) -> &[Pool] {
         &self.places

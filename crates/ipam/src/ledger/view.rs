@@ -1,6 +1,7 @@
 //! What the status of a pool and the metrics show. Every number here is kept up to date by each
 //! change, so that a view costs nothing until its maps are walked (POOL-3).
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
@@ -126,6 +127,32 @@ impl Ledger {
             .filter(|slot| slot.is_bound())
             .map(|slot| self.to_record(slot))
             .collect()
+    }
+
+    /// Whom an edit of a pool concerns, whether they know it yet or not: who holds an address of it, and to whom one is
+    /// reserved (IPA-7).
+    pub fn holders(&self, name: &str) -> BTreeSet<OwnerId> {
+        let bound = self
+            .pools
+            .find(name)
+            .into_iter()
+            .flat_map(|at| self.pools[at].members(&self.records, at))
+            .filter(|slot| slot.is_bound())
+            .map(|slot| &slot.owner.id);
+        let reserved = self
+            .holds
+            .iter()
+            .filter_map(|hold| hold.reservation.as_ref())
+            .filter(|reservation| *reservation.pool == *name)
+            .map(|reservation| &reservation.owner.id);
+        bound.chain(reserved).cloned().collect()
+    }
+
+    /// The pools that can hand out an address: their counts change with its record, whichever pool that names (IPA-4).
+    pub fn pools_of(&self, addr: IpAddr) -> impl Iterator<Item = &PoolName> {
+        let near = self.pools.near(addr).map(|at| &self.pools[at]);
+        near.filter(move |pool| pool.usable(addr))
+            .map(|pool| &pool.name)
     }
 
     /// Whether a pool's history may hold the address: the pool can hand it out, or its ranges cannot

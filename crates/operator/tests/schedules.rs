@@ -1,0 +1,40 @@
+//! The operator against random orders of events.
+//!
+//! Each schedule is a small world: a few load balancers, one or two small pools, users who create, alter and delete, kube-vip,
+//! the garbage collector, watches that lag each in its own way, answers that get lost, requests that land late, processes
+//! that die and are followed by others. The operator's own code runs in it, without sockets and without real time; an
+//! oracle that was written from the contract alone judges every change, and the world once it has come to rest.
+//!
+//! `HLB_SCHEDULES=n` sets their number; `HLB_SEED=n` plays one schedule and prints what happened in it.
+
+#[path = "schedules/api.rs"]
+mod api;
+#[path = "schedules/naive.rs"]
+mod naive;
+#[path = "schedules/oracle.rs"]
+mod oracle;
+#[path = "schedules/plan.rs"]
+mod plan;
+#[path = "schedules/player.rs"]
+mod player;
+#[path = "schedules/process.rs"]
+mod process;
+#[path = "schedules/wire.rs"]
+mod wire;
+#[path = "schedules/world.rs"]
+mod world;
+
+/// Schedules in a test run.
+const SCHEDULES: u64 = 100_000;
+
+/// Addresses, conditions and wake-ups are as they should be, whatever the order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
+/// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7).
+#[test]
+fn every_order_of_events_comes_to_the_same_rest() {
+    let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
+    if let Some(seed) = number("HLB_SEED") {
+        player::show(seed);
+    } else {
+        player::play_all(number("HLB_SCHEDULES").unwrap_or(SCHEDULES));
+    }
+}

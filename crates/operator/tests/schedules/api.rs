@@ -1,0 +1,459 @@
+//! The API server of the simulation: objects as JSON in memory, with resource versions, preconditions, finalizers and
+//! garbage collection. It does what the operator can tell from a real one, and nothing else.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use harvester_lb_controller_kit::Key;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Lb,
+    Pool,
+    Record,
+    Service,
+    Slice,
+    Vmi,
+    Vm,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Lb,
+        Self::Pool,
+        Self::Record,
+        Self::Service,
+        Self::Slice,
+        Self::Vmi,
+        Self::Vm,
+    ];
+
+    fn of_plural(plural: &str) -> Option<Self> {
+        Some(match plural {
+            "loadbalancers" => Self::Lb,
+            "ippools" => Self::Pool,
+            "ipallocations" => Self::Record,
+            "services" => Self::Service,
+            "endpointslices" => Self::Slice,
+            "virtualmachineinstances" => Self::Vmi,
+            "virtualmachines" => Self::Vm,
+            _ => return None,
+        })
+    }
+
+    fn type_meta(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Lb => ("loadbalancer.harvesterhci.io/v1beta1", "LoadBalancer"),
+            Self::Pool => ("loadbalancer.harvesterhci.io/v1beta1", "IPPool"),
+            Self::Record => ("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation"),
+            Self::Service => ("v1", "Service"),
+            Self::Slice => ("discovery.k8s.io/v1", "EndpointSlice"),
+            Self::Vmi => ("kubevirt.io/v1", "VirtualMachineInstance"),
+            Self::Vm => ("kubevirt.io/v1", "VirtualMachine"),
+        }
+    }
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug)]
+pub(crate) enum Verb {
+    Get,
+    Create(Value),
+    Merge(Value),
+    Json(Value),
+    Replace(Value),
+    Delete(Value),
+}
+
+/// A request as it arrived.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) verb: Verb,
+    pub(crate) kind: Kind,
+    pub(crate) key: Key,
+}
+
+impl Call {
+    /// Reads a request.
+    pub(crate) fn parse(method: &str, path: &str, content_type: &str, body: &[u8]) -> Self {
+        let mut parts = path.trim_matches('/').split('/');
+        let rest: Vec<&str> = match parts.next() {
+            Some("api") => parts.skip(1).collect(),
+            Some("apis") => parts.skip(2).collect(),
+            _ => panic!("no path of the API: {path}"),
+        };
+        let (namespace, rest) = match rest.as_slice() {
+            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
+            rest => ("", rest),
+        };
+        let kind = Kind::of_plural(rest[0]).unwrap_or_else(|| panic!("unknown kind: {path}"));
+        let json = || -> Value {
+            if body.is_empty() {
+                Value::Null
+            } else {
+                serde_json::from_slice(body).unwrap()
+            }
+        };
+        let verb = match (method, content_type) {
+            ("GET", _) => Verb::Get,
+            ("POST", _) => Verb::Create(json()),
+            ("PUT", _) => Verb::Replace(json()),
+            ("DELETE", _) => Verb::Delete(json()),
+            ("PATCH", "application/merge-patch+json") => Verb::Merge(json()),
+            ("PATCH", "application/json-patch+json") => Verb::Json(json()),
+            _ => panic!("not understood: {method} {path} {content_type}"),
+        };
+        let name = match &verb {
+            Verb::Create(object) => object["metadata"]["name"].as_str().unwrap(),
+            _ => rest[1],
+        };
+        let key = Key::new(namespace, name);
+        Self { verb, kind, key }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        !matches!(self.verb, Verb::Get)
+    }
+
+    /// The request in a line of a trace.
+    pub(crate) fn describe(&self) -> String {
+        let (verb, body) = match &self.verb {
+            Verb::Get => ("get", String::new()),
+            Verb::Create(object) => {
+                let without = ["apiVersion", "kind"];
+                let mut object = object.clone();
+                if let Some(map) = object.as_object_mut() {
+                    map.retain(|k, _| !without.contains(&k.as_str()));
+                }
+                ("create", object.to_string())
+            }
+            Verb::Merge(patch) | Verb::Json(patch) => ("patch", patch.to_string()),
+            Verb::Replace(object) => ("replace", object.to_string()),
+            Verb::Delete(options) => ("delete", options["preconditions"].to_string()),
+        };
+        format!("{verb} {:?} {} {body}", self.kind, self.key)
+    }
+}
+
+/// Who made a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The operator.
+    Operator,
+    /// The operator, by a request that landed late: its sender had given it up, or was dead.
+    Late,
+    /// A user.
+    User,
+    /// kube-vip, the garbage collector, whoever takes finalizers off.
+    Cluster,
+}
+
+/// A change of an object, as a watch reports it.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) kind: Kind,
+    pub(crate) key: Key,
+    pub(crate) before: Option<Rc<Value>>,
+    pub(crate) after: Option<Rc<Value>>,
+    /// The last copy of an object that is gone, with the version of its deletion.
+    pub(crate) last: Option<Rc<Value>>,
+    pub(crate) by: By,
+}
+
+/// An answer: status code and body.
+pub(crate) struct Answer {
+    pub(crate) code: u16,
+    pub(crate) body: Rc<Value>,
+}
+
+impl Answer {
+    pub(crate) fn failure(code: u16, reason: &str, message: &str) -> Self {
+        let body = json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "reason": reason, "code": code,
+        });
+        Self {
+            code,
+            body: Rc::new(body),
+        }
+    }
+
+    fn object(code: u16, body: &Rc<Value>) -> Self {
+        Self {
+            code,
+            body: Rc::clone(body),
+        }
+    }
+}
+
+/// Objects of each kind by namespace and name.
+pub(crate) type Objects = [BTreeMap<Key, Rc<Value>>; 7];
+
+/// What is stored.
+pub(crate) struct Server {
+    objects: Objects,
+    pub(crate) revision: u64,
+    /// Seconds since the epoch.
+    pub(crate) clock: i64,
+    uids: u64,
+    /// Somebody puts a finalizer on each Service, as cloud controllers do.
+    pub(crate) service_finalizers: bool,
+    /// What has changed since it was taken last.
+    pub(crate) events: Vec<Event>,
+}
+
+pub(crate) const FINALIZER: &str = "example.com/cleanup";
+
+impl Server {
+    pub(crate) fn new() -> Self {
+        Self {
+            objects: Default::default(),
+            revision: 100,
+            clock: 1_767_225_600,
+            uids: 0,
+            service_finalizers: false,
+            events: Vec::new(),
+        }
+    }
+
+    pub(crate) fn all(&self, kind: Kind) -> &BTreeMap<Key, Rc<Value>> {
+        &self.objects[kind as usize]
+    }
+
+    /// All objects as they are now.
+    pub(crate) fn copy(&self) -> Objects {
+        self.objects.clone()
+    }
+
+    pub(crate) fn get(&self, kind: Kind, key: &Key) -> Option<&Rc<Value>> {
+        self.objects[kind as usize].get(key)
+    }
+
+    /// Does what a request asks for.
+    pub(crate) fn apply(&mut self, call: &Call, by: By) -> Answer {
+        let Call { verb, kind, key } = call;
+        let (kind, present) = (*kind, self.get(call.kind, key).cloned());
+        if let Verb::Create(object) = verb {
+            return match present {
+                Some(_) => Answer::failure(409, "AlreadyExists", "already exists"),
+                None => Answer::object(201, &self.create(kind, key, object.clone(), by)),
+            };
+        }
+        let Some(present) = present else {
+            return Answer::failure(404, "NotFound", "not found");
+        };
+        let version = present["metadata"]["resourceVersion"].clone();
+        let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
+        let mut wanted = match verb {
+            Verb::Get => return Answer::object(200, &present),
+            Verb::Create(_) => unreachable!(),
+            Verb::Delete(options) => {
+                let asked = &options["preconditions"];
+                let differs =
+                    |field: &str, is: &Value| !asked[field].is_null() && asked[field] != *is;
+                if differs("resourceVersion", &version)
+                    || differs("uid", &present["metadata"]["uid"])
+                {
+                    return conflict();
+                }
+                self.delete(kind, key, by);
+                let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"});
+                return Answer::object(200, &Rc::new(done));
+            }
+            Verb::Merge(patch) => merged((*present).clone(), patch),
+            Verb::Json(patch) => {
+                let mut object = (*present).clone();
+                let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+                if json_patch::patch(&mut object, &patch).is_err() {
+                    return Answer::failure(422, "Invalid", "the patch does not fit");
+                }
+                object
+            }
+            Verb::Replace(object) => object.clone(),
+        };
+        if !wanted["metadata"]["resourceVersion"].is_null()
+            && wanted["metadata"]["resourceVersion"] != version
+        {
+            return conflict();
+        }
+        for field in [
+            "name",
+            "namespace",
+            "uid",
+            "creationTimestamp",
+            "deletionTimestamp",
+            "resourceVersion",
+        ] {
+            match present["metadata"].get(field) {
+                Some(value) => wanted["metadata"][field] = value.clone(),
+                None => drop(wanted["metadata"].as_object_mut().unwrap().remove(field)),
+            }
+        }
+        Answer::object(200, &self.store(kind, key, wanted, by))
+    }
+
+    /// Makes an object.
+    pub(crate) fn create(&mut self, kind: Kind, key: &Key, mut object: Value, by: By) -> Rc<Value> {
+        self.uids += 1;
+        let (api_version, name) = kind.type_meta();
+        object["apiVersion"] = api_version.into();
+        object["kind"] = name.into();
+        let created = Timestamp::from_second(self.clock).unwrap().to_string();
+        let metadata = &mut object["metadata"];
+        if metadata.is_null() {
+            *metadata = json!({});
+        }
+        metadata["name"] = (*key.name).into();
+        if !key.namespace.is_empty() {
+            metadata["namespace"] = (*key.namespace).into();
+        }
+        metadata["uid"] = format!("00000000-0000-4000-8000-{:012x}", self.uids).into();
+        metadata["creationTimestamp"] = created.into();
+        if kind == Kind::Service {
+            if self.service_finalizers {
+                metadata["finalizers"] = json!([FINALIZER]);
+            }
+            object["spec"]["clusterIP"] = "10.43.0.9".into();
+            object["status"] = json!({"loadBalancer": {}});
+        }
+        self.store(kind, key, object, by)
+    }
+
+    /// Alters an object on behalf of somebody who need not care for versions.
+    pub(crate) fn alter(
+        &mut self,
+        kind: Kind,
+        key: &Key,
+        by: By,
+        f: impl FnOnce(&mut Value),
+    ) -> bool {
+        let Some(present) = self.get(kind, key) else {
+            return false;
+        };
+        let mut object = (**present).clone();
+        f(&mut object);
+        let before = self.revision;
+        self.store(kind, key, object, by);
+        self.revision > before
+    }
+
+    /// Deletes an object, or marks it as to be deleted if it has finalizers.
+    pub(crate) fn delete(&mut self, kind: Kind, key: &Key, by: By) -> bool {
+        let Some(present) = self.get(kind, key).cloned() else {
+            return false;
+        };
+        if present["metadata"]["finalizers"]
+            .as_array()
+            .is_some_and(|f| !f.is_empty())
+        {
+            if present["metadata"]["deletionTimestamp"].is_null() {
+                let mut object = (*present).clone();
+                let now = Timestamp::from_second(self.clock).unwrap().to_string();
+                object["metadata"]["deletionTimestamp"] = now.into();
+                self.store(kind, key, object, by);
+            }
+            return true;
+        }
+        self.objects[kind as usize].remove(key);
+        self.revision += 1;
+        let mut last = (*present).clone();
+        last["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        self.events.push(Event {
+            kind,
+            key: key.clone(),
+            before: Some(present),
+            after: None,
+            last: Some(Rc::new(last)),
+            by,
+        });
+        true
+    }
+
+    fn store(&mut self, kind: Kind, key: &Key, mut object: Value, by: By) -> Rc<Value> {
+        let before = self.get(kind, key).cloned();
+        if before.as_deref() == Some(&object) {
+            // What changes nothing is no write.
+            return Rc::new(object);
+        }
+        self.revision += 1;
+        object["metadata"]["resourceVersion"] = self.revision.to_string().into();
+        let metadata = &object["metadata"];
+        let finalized = !metadata["deletionTimestamp"].is_null()
+            && metadata["finalizers"].as_array().is_none_or(Vec::is_empty);
+        let object = Rc::new(object);
+        if finalized {
+            self.objects[kind as usize].remove(key);
+        } else {
+            self.objects[kind as usize].insert(key.clone(), Rc::clone(&object));
+        }
+        self.events.push(Event {
+            kind,
+            key: key.clone(),
+            before,
+            after: (!finalized).then(|| Rc::clone(&object)),
+            last: finalized.then(|| Rc::clone(&object)),
+            by,
+        });
+        object
+    }
+
+    /// Services and EndpointSlices of which every owner is gone.
+    pub(crate) fn garbage(&self) -> Vec<(Kind, Key)> {
+        let mut garbage = Vec::new();
+        for kind in [Kind::Service, Kind::Slice] {
+            for (key, object) in self.all(kind) {
+                let Some(owners) = object["metadata"]["ownerReferences"].as_array() else {
+                    continue;
+                };
+                let lives = |owner: &Value| {
+                    let name = Key::new(&key.namespace, owner["name"].as_str().unwrap_or_default());
+                    self.get(Kind::Lb, &name)
+                        .is_some_and(|lb| lb["metadata"]["uid"] == owner["uid"])
+                };
+                if object["metadata"]["deletionTimestamp"].is_null()
+                    && !owners.is_empty()
+                    && !owners.iter().any(lives)
+                {
+                    garbage.push((kind, key.clone()));
+                }
+            }
+        }
+        garbage
+    }
+
+    /// Objects that wait for somebody to take a finalizer off.
+    pub(crate) fn held_up(&self) -> Vec<(Kind, Key)> {
+        let mut held_up = Vec::new();
+        for kind in [Kind::Service, Kind::Lb] {
+            for (key, object) in self.all(kind) {
+                if !object["metadata"]["deletionTimestamp"].is_null() {
+                    held_up.push((kind, key.clone()));
+                }
+            }
+        }
+        held_up
+    }
+}
+
+/// RFC 7386.
+fn merged(target: Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else {
+        return patch.clone();
+    };
+    let mut target = match target {
+        Value::Object(target) => target,
+        _ => Map::new(),
+    };
+    for (field, change) in patch {
+        if change.is_null() {
+            target.remove(field);
+        } else {
+            let present = target.remove(field).unwrap_or(Value::Null);
+            target.insert(field.clone(), merged(present, change));
+        }
+    }
+    Value::Object(target)
+}

@@ -1,0 +1,566 @@
+//! The world at rest, computed anew from the objects alone, in the plainest way that sections 5, 6, 8 and 9 of the contract
+//! can be read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use harvester_lb_api::keys;
+use harvester_lb_controller_kit::Key;
+use serde_json::Value;
+
+use super::api::{Kind, Server};
+use super::oracle::{Failure, is_ours};
+
+macro_rules! must {
+    ($rule:literal, $holds:expr, $($arg:tt)*) => {
+        if !$holds {
+            return Err(Failure::new($rule, format!($($arg)*)));
+        }
+    };
+}
+
+fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
+    value
+        .pointer(pointer)
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+/// The last octets that a pool can hand out; nothing if its ranges are broken.
+fn usable(pool: &Value) -> Option<BTreeSet<String>> {
+    let octet = |text: &str| text.strip_prefix("10.0.0.")?.parse::<u8>().ok();
+    let mut all = BTreeSet::new();
+    for range in pool["spec"]["ranges"].as_array()? {
+        let first = octet(text(range, "/rangeStart"))?;
+        let last = octet(text(range, "/rangeEnd"))?;
+        let gateway = octet(text(range, "/gateway"))?;
+        let addresses = (first..=last).filter(|a| *a != gateway);
+        all.extend(addresses.map(|a| format!("10.0.0.{a}")));
+    }
+    Some(all)
+}
+
+/// Section 5. Pools and load balancers of this model know no network.
+fn selected(server: &Server, key: &Key, lb: &Value) -> Option<String> {
+    let annotation = |name: &str| {
+        lb["metadata"]["annotations"][name]
+            .as_str()
+            .unwrap_or_default()
+    };
+    let project = annotation(keys::ANNOTATION_PROJECT);
+    let is_global = |pool: &Value| {
+        let scope = pool["spec"]["selector"]["scope"].as_array().unwrap();
+        scope.len() == 1
+            && ["project", "namespace", "guestCluster"]
+                .iter()
+                .all(|part| scope[0][part] == "*")
+    };
+    let matches = |pool: &Value, loose: bool| {
+        let scope = pool["spec"]["selector"]["scope"].as_array().unwrap();
+        let one = |of_pool: &Value, wanted: &str, loose: bool| {
+            let of_pool = of_pool.as_str().unwrap_or_default();
+            of_pool == "*" || of_pool == wanted || (loose && of_pool.is_empty())
+        };
+        scope.iter().any(|tuple| {
+            one(&tuple["project"], project, loose)
+                && one(&tuple["namespace"], &key.namespace, false)
+                && one(&tuple["guestCluster"], "", loose)
+        })
+    };
+    let best = |those: Vec<(&Key, &Value)>| {
+        let rank = |pool: &Value| pool["spec"]["selector"]["priority"].as_u64().unwrap_or(0);
+        let name = |key: &Key| key.name.to_string();
+        let of_best = those
+            .into_iter()
+            .min_by_key(|(key, pool)| (std::cmp::Reverse(rank(pool)), name(key)));
+        of_best.map(|(key, _)| name(key))
+    };
+    let pools: Vec<(&Key, &Value)> = server
+        .all(Kind::Pool)
+        .iter()
+        .map(|(k, p)| (k, &**p))
+        .collect();
+    let of = |is: &dyn Fn(&Value) -> bool| -> Vec<(&Key, &Value)> {
+        pools.iter().copied().filter(|(_, pool)| is(pool)).collect()
+    };
+    best(of(&|pool| !is_global(pool) && matches(pool, false)))
+        .or_else(|| best(of(&|pool| is_global(pool))))
+        .or_else(|| {
+            (lb["spec"]["workloadType"] == "cluster")
+                .then(|| best(of(&|pool| !is_global(pool) && matches(pool, true))))
+                .flatten()
+        })
+}
+
+/// Records that are Bound: address, pool, owner, uid.
+fn bound(server: &Server) -> impl Iterator<Item = (&str, &str, Key, &str)> {
+    server
+        .all(Kind::Record)
+        .values()
+        .filter(|r| r["spec"]["phase"] == "Bound")
+        .map(|r| {
+            let owner = Key::new(
+                text(r, "/spec/owner/namespace"),
+                text(r, "/spec/owner/name"),
+            );
+            (
+                text(r, "/spec/address"),
+                text(r, "/spec/pool"),
+                owner,
+                text(r, "/spec/owner/uid"),
+            )
+        })
+}
+
+/// Whether a load balancer has no listener although it must.
+fn is_broken(lb: &Value) -> bool {
+    lb["spec"]["workloadType"] == "vm"
+        && lb["spec"]["listeners"].as_array().is_none_or(Vec::is_empty)
+}
+
+fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
+    object["status"]["conditions"]
+        .as_array()?
+        .iter()
+        .find(|c| c["type"] == *type_)
+}
+
+/// REL-2, IPA-3: no address is held for somebody who is gone, or does not use it.
+pub(crate) fn records_have_owners(server: &Server) -> Result<(), Failure> {
+    for (address, _, owner, uid) in bound(server) {
+        let Some(lb) = server.get(Kind::Lb, &owner) else {
+            return Err(Failure::new(
+                "REL-2",
+                format!("{address} is held for {owner}, which is gone"),
+            ));
+        };
+        must!(
+            "IPA-3",
+            text(lb, "/metadata/uid") == uid,
+            "{address} is held for an earlier {owner}"
+        );
+        must!(
+            "REL-2",
+            is_broken(lb) || text(lb, "/status/allocatedAddress/ip") == address,
+            "{address} is held for {owner}, which does not name it: {}",
+            lb["status"]
+        );
+    }
+    Ok(())
+}
+
+/// A load balancer has what it should: an address if there is one for it, its objects, its status.
+pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Result<(), Failure> {
+    let given = text(lb, "/status/allocatedAddress/ip");
+    let held: Vec<(&str, &str)> = bound(server)
+        .filter(|(_, _, owner, _)| owner == key)
+        .map(|(address, pool, ..)| (address, pool))
+        .collect();
+    let Some(ready) = condition(lb, "Ready") else {
+        return Err(Failure::new(
+            "section 9",
+            format!("{key} has no condition Ready"),
+        ));
+    };
+    let reason = text(ready, "/reason");
+    if is_broken(lb) {
+        must!(
+            "section 9",
+            reason == "InvalidListener",
+            "{key} has no listener, and is {ready}"
+        );
+        return Ok(());
+    }
+    if lb["spec"]["ipam"] == "dhcp" {
+        must!(
+            "OPS-3",
+            given == "0.0.0.0",
+            "{key} takes its address by DHCP and is given {given}"
+        );
+        must!(
+            "OPS-3",
+            held.is_empty(),
+            "{key} takes its address by DHCP and holds {held:?}"
+        );
+        return children(server, key, lb, given, ready);
+    }
+    let named = text(lb, "/spec/ipPool");
+    let pool = match named {
+        "" => selected(server, key, lb),
+        named => Some(named.to_owned()),
+    };
+    if let [(address, of)] = held[..] {
+        must!(
+            "ALC-6",
+            given == address,
+            "{key} holds {address} and is given {given:?}"
+        );
+        must!(
+            "ALC-6",
+            text(lb, "/status/allocatedAddress/ipPool") == of,
+            "{key} holds an address of {of}: {}",
+            lb["status"]
+        );
+        must!(
+            "REL-4",
+            named.is_empty() || named == of,
+            "{key} names {named}, holds {address} of {of}"
+        );
+        let present = server.get(Kind::Pool, &Key::new("", of));
+        let outside = present.is_none_or(|p| usable(p).is_some_and(|u| !u.contains(address)));
+        let told = condition(lb, "AddressOutOfPool").is_some_and(|c| c["status"] == "True");
+        must!(
+            "IPA-7",
+            outside == told,
+            "{key} holds {address} of {of}; outside of it: {outside}, told: {told}"
+        );
+        return children(server, key, lb, address, ready);
+    }
+    must!("ALC-1", held.is_empty(), "{key} holds {held:?}");
+    let present = pool
+        .as_ref()
+        .and_then(|p| server.get(Kind::Pool, &Key::new("", p)));
+    let expected = match (&pool, present.map(|p| usable(p))) {
+        (None, _) => "NoMatchedPool",
+        (Some(_), None) => "PoolNotFound",
+        (Some(_), Some(None)) => "PoolInvalid",
+        (Some(pool), Some(Some(addresses))) => {
+            let taken: BTreeSet<&str> = bound(server).map(|(address, ..)| address).collect();
+            let free = addresses.iter().find(|a| !taken.contains(a.as_str()));
+            must!(
+                "ALC-5",
+                free.is_none(),
+                "{key} waits ({reason}), and {free:?} of {pool} is free"
+            );
+            "NoAvailableIP"
+        }
+    };
+    must!(
+        "section 9",
+        reason == expected,
+        "{key} waits because of {expected}, and says {ready}"
+    );
+    must!(
+        "section 9",
+        ready["status"] == "False",
+        "{key} waits and is ready"
+    );
+    must!(
+        "ALC-5",
+        given.is_empty(),
+        "{key} holds nothing and is given {given}"
+    );
+    if lb["spec"]["workloadType"] == "vm" {
+        must!(
+            "REL-4",
+            text(lb, "/status/address").is_empty(),
+            "{key} waits: {}",
+            lb["status"]
+        );
+    }
+    for kind in [Kind::Service, Kind::Slice] {
+        let left = server
+            .get(kind, key)
+            .is_some_and(|object| is_ours(object, key));
+        must!("REL-4", !left, "{key} waits and has a {kind:?}");
+    }
+    Ok(())
+}
+
+/// Service, EndpointSlice and the rest of the status of a load balancer that has an address (sections 8 and 9).
+fn children(
+    server: &Server,
+    key: &Key,
+    lb: &Value,
+    address: &str,
+    ready: &Value,
+) -> Result<(), Failure> {
+    let reason = text(ready, "/reason");
+    let (service, slice) = (server.get(Kind::Service, key), server.get(Kind::Slice, key));
+    if lb["spec"]["workloadType"] == "cluster" {
+        must!(
+            "REC-1",
+            reason == "Ready",
+            "{key} has {address}, and says {ready}"
+        );
+        must!(
+            "REC-1",
+            !service.is_some_and(|s| is_ours(s, key)),
+            "{key} is of cluster type and has a Service"
+        );
+        must!(
+            "REC-1",
+            slice.is_none(),
+            "{key} is of cluster type and has an EndpointSlice"
+        );
+        must!(
+            "REC-1",
+            address == "0.0.0.0" || !text(lb, "/status/address").is_empty(),
+            "{key} has {address} and does not say so: {}",
+            lb["status"]
+        );
+        return Ok(());
+    }
+    if service.is_some_and(|s| !is_ours(s, key)) {
+        must!(
+            "SVC-1",
+            reason == "NameConflict",
+            "{key} has somebody else's Service, and says {ready}"
+        );
+        must!(
+            "SVC-1",
+            slice.is_none(),
+            "{key} has an EndpointSlice beside somebody else's Service"
+        );
+        return Ok(());
+    }
+    let Some(service) = service else {
+        return Err(Failure::new(
+            "REC-4",
+            format!("{key} has {address} and no Service; it says {ready}"),
+        ));
+    };
+    let uid = text(lb, "/metadata/uid");
+    let owned = |object: &Value| {
+        let owners = object["metadata"]["ownerReferences"].as_array();
+        owners.is_some_and(|all| all.len() == 1 && all[0]["uid"] == *uid)
+    };
+    must!(
+        "section 8.2",
+        owned(service),
+        "the Service of {key}: {}",
+        service["metadata"]
+    );
+    must!(
+        "section 8.2",
+        service["metadata"]["labels"][keys::LABEL_SERVICELB] == "true",
+        "the Service of {key}"
+    );
+    let spec = &service["spec"];
+    must!(
+        "section 8.2",
+        text(spec, "/loadBalancerIP") == address,
+        "{key} has {address}: {spec}"
+    );
+    must!(
+        "section 8.2",
+        spec["selector"].is_null(),
+        "the Service of {key} has a selector"
+    );
+    let ports = spec["ports"].as_array().map_or(0, Vec::len);
+    must!(
+        "section 8.2",
+        ports == 1 && spec["ports"][0]["targetPort"] == 8080,
+        "the Service of {key}: {spec}"
+    );
+    let announced = text(service, "/status/loadBalancer/ingress/0/ip");
+    must!(
+        "REC-2",
+        text(lb, "/status/address") == announced,
+        "{key} is at {announced}: {}",
+        lb["status"]
+    );
+    must!(
+        "REL-4",
+        address == "0.0.0.0" || announced == address,
+        "{key} has {address}, and {announced} is announced"
+    );
+    let matching: BTreeMap<&Key, &Value> = server
+        .all(Kind::Vmi)
+        .iter()
+        .filter(|(k, vmi)| k.namespace == key.namespace && vmi["metadata"]["labels"]["app"] == "x")
+        .map(|(k, vmi)| (k, &**vmi))
+        .collect();
+    let backends: Vec<&str> = matching
+        .values()
+        .map(|vmi| text(vmi, "/status/interfaces/0/ipAddress"))
+        .filter(|address| !address.is_empty())
+        .collect();
+    let Some(slice) = slice else {
+        return Err(Failure::new("REC-4", format!("{key} has no EndpointSlice")));
+    };
+    must!(
+        "section 8.3",
+        owned(slice),
+        "the EndpointSlice of {key}: {}",
+        slice["metadata"]
+    );
+    let endpoints: Vec<&str> = slice["endpoints"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|e| text(e, "/addresses/0"))
+        .collect();
+    let expected = if backends.is_empty() {
+        vec![keys::DUMMY_ENDPOINT_ADDRESS]
+    } else {
+        backends.clone()
+    };
+    must!(
+        "BE-3",
+        endpoints == expected,
+        "{key} is to be served by {expected:?}, and is by {endpoints:?}"
+    );
+    let listed: Vec<&str> = lb["status"]["backendServers"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    must!(
+        "BE-3",
+        listed == backends,
+        "{key} is to list {backends:?}: {}",
+        lb["status"]
+    );
+    let expected = if matching.is_empty() {
+        "NoBackend"
+    } else if backends.is_empty() {
+        "BackendsWithoutIP"
+    } else {
+        "Ready"
+    };
+    must!(
+        "section 9",
+        reason == expected,
+        "{key} is {expected}, and says {ready}"
+    );
+    must!(
+        "section 9",
+        (ready["status"] == "True") == (reason == "Ready"),
+        "{key}: {ready}"
+    );
+    Ok(())
+}
+
+/// POOL-1, POOL-3, IPA-4, IPA-7: the status of a pool is a recount.
+pub(crate) fn pool_is_as_it_should(
+    server: &Server,
+    key: &Key,
+    pool: &Value,
+) -> Result<(), Failure> {
+    let status = &pool["status"];
+    let addresses = usable(pool);
+    let none = BTreeSet::new();
+    let all = addresses.as_ref().unwrap_or(&none);
+    let taken = bound(server)
+        .filter(|(address, ..)| all.contains(*address))
+        .count();
+    must!(
+        "POOL-1",
+        status["total"] == all.len(),
+        "pool {key} has {} addresses: {status}",
+        all.len()
+    );
+    must!(
+        "POOL-1",
+        status["available"] == all.len() - taken,
+        "pool {key}, {taken} taken: {status}"
+    );
+    let map = |field: &str| -> BTreeMap<String, String> {
+        serde_json::from_value(status[field].clone()).unwrap_or_default()
+    };
+    let name = &*key.name;
+    let held: BTreeMap<String, String> = bound(server)
+        .filter(|(_, of, ..)| *of == name)
+        .map(|(address, _, owner, _)| (address.to_owned(), owner.to_string()))
+        .collect();
+    must!(
+        "POOL-3",
+        map("allocated") == held,
+        "pool {key} holds {held:?}: {status}"
+    );
+    let outside = held.keys().any(|a| addresses.is_some() && !all.contains(a));
+    let mut history = BTreeMap::new();
+    for record in server.all(Kind::Record).values() {
+        if record["spec"]["phase"] == "Released" && text(record, "/spec/pool") == name {
+            let (address, owner) = (text(record, "/spec/address"), &record["spec"]["owner"]);
+            must!(
+                "POOL-1",
+                addresses.is_none() || all.contains(address),
+                "pool {key} remembers {address}, which it does not have"
+            );
+            let owner = format!("{}/{}", text(owner, "/namespace"), text(owner, "/name"));
+            history.insert(address.to_owned(), owner);
+        }
+    }
+    must!(
+        "POOL-3",
+        map("allocatedHistory") == history,
+        "pool {key} remembers {history:?}: {status}"
+    );
+    let ready = condition(pool, "Ready").cloned().unwrap_or_default();
+    let expected = if addresses.is_some() {
+        "Ready"
+    } else {
+        "InvalidRanges"
+    };
+    must!(
+        "POOL-2",
+        text(&ready, "/reason") == expected,
+        "pool {key} is {expected}, and says {ready}"
+    );
+    must!(
+        "IPA-7",
+        condition(pool, "AddressOutOfPool").is_some() == outside,
+        "pool {key}, with addresses outside: {outside}: {status}"
+    );
+    let age = |key: &Key, pool: &Value| {
+        (
+            text(pool, "/metadata/creationTimestamp").to_owned(),
+            key.clone(),
+        )
+    };
+    let overlapped = server
+        .all(Kind::Pool)
+        .iter()
+        .any(|(other, older)| age(other, older) < age(key, pool) && meet(older, pool));
+    must!(
+        "IPA-4",
+        condition(pool, "Overlaps").is_some() == overlapped,
+        "pool {key}, overlaps an older one: {overlapped}: {status}"
+    );
+    must!(
+        "6.4",
+        pool["metadata"]["annotations"][keys::ANNOTATION_MANUALLY_RELEASE_IP].is_null(),
+        "pool {key} still asks for a release"
+    );
+    Ok(())
+}
+
+/// Whether ranges of two pools overlap; gateways do not matter.
+fn meet(a: &Value, b: &Value) -> bool {
+    let ends = |pool: &Value| {
+        let octet = |text: &str| {
+            text.strip_prefix("10.0.0.")
+                .and_then(|t| t.parse::<u8>().ok())
+        };
+        let range = &pool["spec"]["ranges"][0];
+        Some((
+            octet(text(range, "/rangeStart"))?,
+            octet(text(range, "/rangeEnd"))?,
+        ))
+    };
+    matches!((ends(a), ends(b)), (Some((a1, a2)), Some((b1, b2))) if a1 <= b2 && b1 <= a2)
+}
+
+/// REL-3: nothing of ours is left of load balancers that are gone, and no record of pools that are.
+pub(crate) fn no_orphans(server: &Server) -> Result<(), Failure> {
+    for kind in [Kind::Service, Kind::Slice] {
+        for (key, object) in server.all(kind) {
+            must!(
+                "REL-3",
+                server.get(Kind::Lb, key).is_some() || !is_ours(object, key),
+                "the {kind:?} {key} is left of a load balancer that is gone"
+            );
+        }
+    }
+    for (key, record) in server.all(Kind::Record) {
+        let pool = Key::new("", text(record, "/spec/pool"));
+        must!(
+            "POOL-1",
+            record["spec"]["phase"] == "Bound" || server.get(Kind::Pool, &pool).is_some(),
+            "{key} is remembered for pool {pool}, which is gone"
+        );
+    }
+    Ok(())
+}

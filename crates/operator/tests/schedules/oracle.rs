@@ -1,0 +1,345 @@
+//! What must hold after every change, and what the world must look like at rest. Written from the contract, naively: it
+//! reads the objects as they are stored and knows nothing of the operator's own picture.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use harvester_lb_api::keys;
+use harvester_lb_controller_kit::Key;
+use serde_json::Value;
+
+use super::api::{By, Event, Kind, Server};
+use super::naive;
+
+/// A rule that was broken.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// Which rule.
+    pub(crate) rule: &'static str,
+    /// How.
+    pub(crate) text: String,
+}
+
+impl Failure {
+    pub(crate) fn new(rule: &'static str, text: String) -> Self {
+        Self { rule, text }
+    }
+}
+
+macro_rules! must {
+    ($rule:literal, $holds:expr, $($arg:tt)*) => {
+        if !$holds {
+            return Err(Failure::new($rule, format!($($arg)*)));
+        }
+    };
+}
+
+/// A load balancer, as far as addresses go.
+#[derive(Clone, Debug, PartialEq)]
+struct Lb {
+    uid: String,
+    pool: Option<String>,
+    dhcp: bool,
+    /// `status.allocatedAddress.ip`
+    committed: Option<String>,
+}
+
+/// A record.
+#[derive(Clone, Debug, PartialEq)]
+struct Record {
+    address: String,
+    owner: Key,
+    uid: String,
+    pool: String,
+    bound: bool,
+}
+
+/// A Service of ours.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Shown {
+    uid: String,
+    asked: Option<String>,
+    announced: Option<String>,
+    /// Addresses that a user has written into it, or a request that landed late: for as long as it takes the operator
+    /// to put that right, they are not its fault.
+    excused: BTreeSet<String>,
+}
+
+/// The picture that the rules are judged by.
+#[derive(Default)]
+pub(crate) struct Oracle {
+    lbs: BTreeMap<Key, Lb>,
+    records: BTreeMap<String, Record>,
+    services: BTreeMap<Key, Shown>,
+    /// Addresses whose records a user has altered or deleted by hand: what follows is at their own risk.
+    by_hand: BTreeSet<String>,
+}
+
+fn text(value: &Value, pointer: &str) -> Option<String> {
+    let text = value.pointer(pointer)?.as_str()?;
+    (!text.is_empty()).then(|| text.to_owned())
+}
+
+impl Lb {
+    fn read(object: &Value) -> Self {
+        Self {
+            uid: text(object, "/metadata/uid").unwrap(),
+            pool: text(object, "/spec/ipPool"),
+            dhcp: object["spec"]["ipam"] == "dhcp",
+            committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
+        }
+    }
+}
+
+impl Record {
+    fn read(object: &Value) -> Self {
+        let owner = &object["spec"]["owner"];
+        Self {
+            address: text(object, "/spec/address").unwrap(),
+            owner: Key::new(
+                owner["namespace"].as_str().unwrap(),
+                owner["name"].as_str().unwrap(),
+            ),
+            uid: owner["uid"].as_str().unwrap().to_owned(),
+            pool: text(object, "/spec/pool").unwrap(),
+            bound: object["spec"]["phase"] == "Bound",
+        }
+    }
+}
+
+/// Whether a Service is the operator's.
+pub(crate) fn is_ours(object: &Value, key: &Key) -> bool {
+    let owned = object["metadata"]["ownerReferences"]
+        .as_array()
+        .is_some_and(|all| {
+            all.iter()
+                .any(|o| o["kind"] == "LoadBalancer" && o["name"] == *key.name)
+        });
+    owned || object["metadata"]["labels"][keys::LABEL_SERVICELB] == "true"
+}
+
+impl Oracle {
+    /// Takes in a change and judges it.
+    pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        match event.kind {
+            Kind::Lb => self.lb(event),
+            Kind::Record => self.record(event),
+            Kind::Service => self.service(event),
+            _ => Ok(()),
+        }
+    }
+
+    fn lb(&mut self, event: &Event) -> Result<(), Failure> {
+        let key = &event.key;
+        let Some(object) = &event.after else {
+            self.lbs.remove(key);
+            return Ok(());
+        };
+        let now = Lb::read(object);
+        let before = self.lbs.insert(key.clone(), now.clone());
+        let Some(before) = before.filter(|b| b.uid == now.uid) else {
+            return Ok(());
+        };
+        if before.committed == now.committed || matches!(event.by, By::User | By::Cluster) {
+            return Ok(());
+        }
+        let holds = |address: &str| {
+            let record = self.records.get(address);
+            record.filter(|r| r.bound && r.owner == *key && r.uid == now.uid)
+        };
+        if let Some(left) = &before.committed
+            && let Some(record) = holds(left)
+        {
+            let leaves = now.dhcp || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
+            must!(
+                "IPA-7",
+                leaves,
+                "{key} holds {left} of pool {} and its status is changed to {:?}",
+                record.pool,
+                now.committed
+            );
+        }
+        if let Some(address) = &now.committed {
+            must!(
+                "IPA-6",
+                holds(address).is_some() || self.by_hand.contains(address),
+                "the status of {key} is given {address} without a record: {:?}",
+                self.records.get(address)
+            );
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, event: &Event) -> Result<(), Failure> {
+        let after = event.after.as_deref().map(Record::read);
+        let before = event.before.as_deref().map(Record::read);
+        let Some(address) = after
+            .as_ref()
+            .or(before.as_ref())
+            .map(|r| r.address.clone())
+        else {
+            return Ok(());
+        };
+        match &after {
+            Some(record) => self.records.insert(address.clone(), record.clone()),
+            None => self.records.remove(&address),
+        };
+        if event.by == By::User {
+            self.by_hand.insert(address);
+            return Ok(());
+        }
+        if let Some(before) = before.filter(|r| r.bound)
+            && !self.by_hand.contains(&address)
+        {
+            self.given_up(&before, after.as_ref())?;
+        }
+        self.nobody_shows_what_is_anothers()
+    }
+
+    /// IPA-3: a Bound record was altered or deleted.
+    fn given_up(&self, before: &Record, after: Option<&Record>) -> Result<(), Failure> {
+        let Record {
+            address,
+            owner,
+            uid,
+            ..
+        } = before;
+        let lb = self.lbs.get(owner);
+        let Some(after) = after else {
+            return Err(Failure::new(
+                "IPA-3",
+                format!("the Bound record of {address} is deleted"),
+            ));
+        };
+        must!(
+            "ALC-8",
+            after.owner == *owner || !after.bound,
+            "{address} goes from {owner} to {} at once",
+            after.owner
+        );
+        if after.bound {
+            must!(
+                "ALC-1",
+                after.uid == *uid || lb.is_none_or(|lb| lb.uid != *uid),
+                "{address} is taken from the living {owner}"
+            );
+            return Ok(());
+        }
+        if let Some(lb) = lb.filter(|lb| lb.uid == *uid) {
+            must!(
+                "IPA-3",
+                lb.committed.as_ref() != Some(address),
+                "{address} is released although the living {owner} names it"
+            );
+        }
+        if let Some(service) = self.services.get(owner) {
+            let shows = [&service.asked, &service.announced]
+                .into_iter()
+                .flatten()
+                .any(|a| a == address);
+            must!(
+                "IPA-3",
+                !shows || service.excused.contains(address),
+                "{address} is released although the Service of {owner} shows it: {service:?}"
+            );
+        }
+        Ok(())
+    }
+
+    fn service(&mut self, event: &Event) -> Result<(), Failure> {
+        let key = &event.key;
+        if let Some(before) = &event.before {
+            must!(
+                "SVC-1",
+                !matches!(event.by, By::Operator | By::Late) || is_ours(before, key),
+                "the operator writes to a Service {key} that is somebody else's"
+            );
+        }
+        let Some(object) = event.after.as_ref().filter(|o| is_ours(o, key)) else {
+            self.services.remove(key);
+            return Ok(());
+        };
+        let mut now = Shown {
+            uid: text(object, "/metadata/uid").unwrap(),
+            asked: text(object, "/spec/loadBalancerIP"),
+            announced: text(object, "/status/loadBalancer/ingress/0/ip"),
+            excused: BTreeSet::new(),
+        };
+        let before = self.services.get(key).filter(|b| b.uid == now.uid);
+        let news = before.is_none_or(|b| b.asked != now.asked);
+        if let Some(before) = before {
+            now.excused.clone_from(&before.excused);
+        }
+        match event.by {
+            By::User | By::Late => now.excused.extend(now.asked.clone()),
+            By::Operator => {
+                if let Some(asked) = now.asked.as_ref().filter(|_| news) {
+                    now.excused.remove(asked);
+                }
+            }
+            By::Cluster => {}
+        }
+        if event.by == By::Operator
+            && news
+            && let Some(asked) = now.asked.as_ref().filter(|a| *a != "0.0.0.0")
+            && let Some(lb) = self.lbs.get(key)
+        {
+            let of_this = object["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|all| all.iter().any(|o| o["uid"] == *lb.uid));
+            must!(
+                "IPA-6",
+                !of_this || lb.committed.as_ref() == Some(asked),
+                "the Service of {key} is given {asked} before its status: {:?}",
+                lb.committed
+            );
+        }
+        self.services.insert(key.clone(), now);
+        self.nobody_shows_what_is_anothers()
+    }
+
+    /// IPA-3, REL-3: an address that a Service shows is not given to anybody else.
+    fn nobody_shows_what_is_anothers(&self) -> Result<(), Failure> {
+        for (key, service) in &self.services {
+            for address in [&service.asked, &service.announced].into_iter().flatten() {
+                let record = self.records.get(address).filter(|r| r.bound);
+                must!(
+                    "REL-3",
+                    record.is_none_or(|r| r.owner == *key)
+                        || service.excused.contains(address)
+                        || self.by_hand.contains(address),
+                    "the Service of {key} shows {address}, which is Bound to {}",
+                    record.map(|r| r.owner.to_string()).unwrap_or_default()
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// How many load balancers have an address of a pool.
+    pub(crate) fn served(&self) -> u64 {
+        self.lbs
+            .values()
+            .filter(|lb| lb.committed.is_some())
+            .count() as u64
+    }
+
+    /// How many have none.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.lbs
+            .values()
+            .filter(|lb| !lb.dhcp && lb.committed.is_none())
+            .count() as u64
+    }
+
+    /// The world at rest.
+    pub(crate) fn at_rest(&self, server: &Server) -> Result<(), Failure> {
+        naive::records_have_owners(server)?;
+        for (key, lb) in server.all(Kind::Lb) {
+            naive::lb_is_as_it_should(server, key, lb)?;
+        }
+        for (key, pool) in server.all(Kind::Pool) {
+            naive::pool_is_as_it_should(server, key, pool)?;
+        }
+        naive::no_orphans(server)
+    }
+}

@@ -1,0 +1,506 @@
+//! What happens to the operator in one schedule: the acts of users in their order, and how rough the world around is. Drawn
+//! from a seed, and nothing else.
+
+use fastrand::Rng;
+use harvester_lb_api::keys;
+use harvester_lb_controller_kit::Key;
+use serde_json::{Value, json};
+
+use super::api::{By, FINALIZER, Kind, Server};
+
+/// Names of load balancers; one lives in another namespace than the rest.
+pub(crate) const LBS: [(&str, &str); 5] =
+    [("n", "a"), ("n", "b"), ("n", "c"), ("m", "d"), ("n", "e")];
+/// Names of pools; the last one is never made.
+pub(crate) const POOLS: [&str; 4] = ["p", "q", "r", "none"];
+/// Names of virtual machines, all in the first namespace.
+const VMIS: [&str; 3] = ["vm-1", "vm-2", "vm-3"];
+
+pub(crate) fn lb_key(lb: usize) -> Key {
+    Key::new(LBS[lb].0, LBS[lb].1)
+}
+
+fn pool_key(pool: usize) -> Key {
+    Key::new("", POOLS[pool])
+}
+
+fn vmi_key(vmi: usize) -> Key {
+    Key::new(LBS[0].0, VMIS[vmi])
+}
+
+/// A load balancer as a user makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LbSpec {
+    vm: bool,
+    dhcp: bool,
+    pool: Option<usize>,
+    project: bool,
+    held_up: bool,
+}
+
+/// Addresses of a pool: last octets of 10.0.0.0/24, and a gateway among or before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    first: u8,
+    last: u8,
+    gateway: u8,
+    broken: bool,
+}
+
+/// Whom a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scope {
+    Everybody,
+    Namespace,
+    AnyProject,
+    Nobody,
+}
+
+/// An act of a user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    CreateLb(usize, LbSpec),
+    DeleteLb(usize),
+    RecreateLb(usize, LbSpec),
+    /// From a backup: the same with another uid, its status included.
+    RestoreLb(usize),
+    NamePool(usize, Option<usize>),
+    BreakLb(usize, bool),
+    TouchLb(usize),
+    GuestWrites(usize),
+    CreatePool(usize, Ranges, u8, u8),
+    EditPool(usize, Ranges),
+    EditScope(usize, u8, u8),
+    DeletePool(usize),
+    DeleteRecord(usize),
+    ReleaseRecord(usize),
+    AskForRelease(usize, usize),
+    EditService(usize, u8),
+    DeleteService(usize),
+    DeleteSlice(usize),
+    EditSlice(usize),
+    ForeignService(usize),
+    CreateVmi(usize, u8, u8),
+    DeleteVmi(usize),
+    RelabelVmi(usize, u8),
+}
+
+/// How rough the world is: weights of what happens next, and chances in a thousand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub(crate) watch: [u32; 7],
+    pub(crate) take: u32,
+    pub(crate) progress: u32,
+    pub(crate) user: u32,
+    pub(crate) cluster: u32,
+    pub(crate) time: u32,
+    pub(crate) relist: u32,
+    pub(crate) crash: u32,
+    pub(crate) standby: u32,
+    pub(crate) fence: u32,
+    pub(crate) recheck: u32,
+    pub(crate) late: u32,
+    pub(crate) lost_answers: u32,
+    pub(crate) refusals: u32,
+    pub(crate) stuck_moves: u32,
+    pub(crate) service_finalizers: bool,
+    pub(crate) workers: usize,
+}
+
+/// A schedule's beginning: all but the order of things.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) acts: Vec<Act>,
+    pub(crate) style: Style,
+}
+
+impl Plan {
+    pub(crate) fn draw(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed);
+        let style = Style::draw(&mut rng);
+        let lbs = rng.usize(2..=5);
+        let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
+        let by_hand = rng.bool();
+        let style = Style {
+            // Where an address is taken from its owner by hand, nobody knows that kube-vip is to leave it.
+            stuck_moves: if by_hand { 0 } else { style.stuck_moves },
+            ..style
+        };
+        let mut acts: Vec<Act> = Vec::new();
+        for pool in 0..pools {
+            acts.push(Act::CreatePool(
+                pool,
+                Ranges::draw(&mut rng, pool),
+                rng.u8(..),
+                rng.u8(..3),
+            ));
+        }
+        for vmi in 0..rng.usize(0..=2) {
+            acts.push(Act::CreateVmi(vmi, rng.u8(..4), rng.u8(..3)));
+        }
+        for lb in 0..lbs {
+            acts.push(Act::CreateLb(lb, LbSpec::draw(&mut rng, pools)));
+        }
+        rng.shuffle(&mut acts);
+        for _ in 0..rng.usize(4..=12) {
+            acts.push(draw_act(&mut rng, lbs, pools, by_hand));
+        }
+        Self { acts, style }
+    }
+}
+
+impl Style {
+    fn draw(rng: &mut Rng) -> Self {
+        // Half of the worlds know no fault at all: what goes wrong there is the plainest.
+        let faults = rng.bool();
+        let mut rare = |most: u32| {
+            if faults && rng.bool() {
+                rng.u32(1..=most)
+            } else {
+                0
+            }
+        };
+        let (lost_answers, refusals) = (rare(200), rare(150));
+        let (crash, standby, fence, late) = (rare(12), rare(12), rare(8), rare(40));
+        let relist = rare(15);
+        let mut watch = [0; 7];
+        for weight in &mut watch {
+            // Some watches lag a good deal behind the others.
+            *weight = [2, 10, 40][rng.usize(..3)];
+        }
+        Self {
+            watch,
+            take: rng.u32(5..60),
+            progress: rng.u32(10..90),
+            user: rng.u32(2..20),
+            cluster: rng.u32(2..25),
+            time: rng.u32(0..6),
+            relist,
+            crash,
+            standby,
+            fence,
+            recheck: u32::from(rng.u8(..4) == 0),
+            late: late.max(5),
+            lost_answers,
+            refusals,
+            stuck_moves: [0, 0, 0, 400][rng.usize(..4)],
+            service_finalizers: rng.u8(..3) == 0,
+            workers: rng.usize(1..=5),
+        }
+    }
+}
+
+impl Ranges {
+    fn draw(rng: &mut Rng, pool: usize) -> Self {
+        // Pools lie apart, now and then not (IPA-4).
+        let base = if rng.u8(..10) == 0 {
+            10
+        } else {
+            10 * u8::try_from(pool + 1).unwrap()
+        };
+        let first = base + rng.u8(..3);
+        let last = first + rng.u8(..4);
+        let gateway = if rng.u8(..6) == 0 { first } else { 1 };
+        Self {
+            first,
+            last,
+            gateway,
+            broken: rng.u8(..20) == 0,
+        }
+    }
+
+    fn json(self) -> Value {
+        let start = if self.broken {
+            "x".to_owned()
+        } else {
+            format!("10.0.0.{}", self.first)
+        };
+        json!([{
+            "subnet": "10.0.0.0/24",
+            "rangeStart": start,
+            "rangeEnd": format!("10.0.0.{}", self.last),
+            "gateway": format!("10.0.0.{}", self.gateway),
+        }])
+    }
+}
+
+impl Scope {
+    fn of(number: u8) -> Self {
+        match number % 8 {
+            0..4 => Self::Everybody,
+            4..6 => Self::Namespace,
+            6 => Self::AnyProject,
+            _ => Self::Nobody,
+        }
+    }
+
+    fn json(self, priority: u8) -> Value {
+        let scope = match self {
+            Self::Everybody => json!([{"project": "*", "namespace": "*", "guestCluster": "*"}]),
+            Self::Namespace => json!([{"namespace": "n"}]),
+            Self::AnyProject => {
+                json!([{"project": "*", "namespace": "n"}, {"project": "*", "namespace": "m"}])
+            }
+            Self::Nobody => json!([]),
+        };
+        json!({"priority": priority, "scope": scope})
+    }
+}
+
+impl LbSpec {
+    fn draw(rng: &mut Rng, pools: usize) -> Self {
+        Self {
+            vm: rng.u8(..3) > 0,
+            dhcp: rng.u8(..12) == 0,
+            pool: draw_pool(rng, pools),
+            project: rng.u8(..4) == 0,
+            held_up: rng.u8(..8) == 0,
+        }
+    }
+
+    fn json(self) -> Value {
+        let mut spec = json!({
+            "workloadType": if self.vm { "vm" } else { "cluster" },
+            "ipam": if self.dhcp { "dhcp" } else { "pool" },
+        });
+        if let Some(pool) = self.pool {
+            spec["ipPool"] = POOLS[pool].into();
+        }
+        if self.vm {
+            spec["listeners"] = listeners();
+            spec["backendServerSelector"] = json!({"app": ["x"]});
+        }
+        let mut metadata = json!({});
+        if self.project {
+            metadata["annotations"] = json!({keys::ANNOTATION_PROJECT: "c/one"});
+        }
+        if self.held_up {
+            metadata["finalizers"] = json!([FINALIZER]);
+        }
+        json!({"metadata": metadata, "spec": spec})
+    }
+}
+
+fn listeners() -> Value {
+    json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}])
+}
+
+fn draw_pool(rng: &mut Rng, pools: usize) -> Option<usize> {
+    match rng.u8(..10) {
+        0..4 => None,
+        4 if rng.bool() => Some(POOLS.len() - 1),
+        _ => Some(rng.usize(..pools)),
+    }
+}
+
+fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
+    let lb = rng.usize(..lbs);
+    let pool = rng.usize(..pools);
+    let vmi = rng.usize(..VMIS.len());
+    match rng.u8(..100) {
+        0..12 => Act::CreateLb(lb, LbSpec::draw(rng, pools)),
+        12..26 => Act::DeleteLb(lb),
+        26..34 => Act::RecreateLb(lb, LbSpec::draw(rng, pools)),
+        34..37 => Act::RestoreLb(lb),
+        37..53 => Act::NamePool(lb, draw_pool(rng, pools)),
+        53..56 => Act::BreakLb(lb, rng.bool()),
+        56..59 => Act::TouchLb(lb),
+        59..61 => Act::GuestWrites(lb),
+        61..65 => Act::CreatePool(pool, Ranges::draw(rng, pool), rng.u8(..), rng.u8(..3)),
+        65..74 => Act::EditPool(pool, Ranges::draw(rng, pool)),
+        74..77 => Act::EditScope(pool, rng.u8(..), rng.u8(..3)),
+        77..81 => Act::DeletePool(pool),
+        81..84 if by_hand => Act::DeleteRecord(rng.usize(..8)),
+        84..86 if by_hand => Act::ReleaseRecord(rng.usize(..8)),
+        86..88 => Act::AskForRelease(pool, rng.usize(..8)),
+        88..90 if by_hand => Act::EditService(lb, rng.u8(..4)),
+        90..92 if by_hand => Act::DeleteService(lb),
+        92 if by_hand => Act::DeleteSlice(lb),
+        93 if by_hand => Act::EditSlice(lb),
+        94..96 if by_hand => Act::ForeignService(lb),
+        96..98 => Act::DeleteVmi(vmi),
+        98 => Act::RelabelVmi(vmi, rng.u8(..3)),
+        _ => Act::CreateVmi(vmi, rng.u8(..4), rng.u8(..3)),
+    }
+}
+
+fn vmi_labels(number: u8) -> Value {
+    json!({"app": if number == 0 { "y" } else { "x" }})
+}
+
+impl Act {
+    /// Does it; without effect where there is nothing to do it to.
+    pub(crate) fn apply(&self, server: &mut Server) {
+        let user = By::User;
+        server.clock += i64::from(server.revision % 3 == 0);
+        match self {
+            Self::CreateLb(lb, spec) => create(server, Kind::Lb, &lb_key(*lb), spec.json()),
+            Self::DeleteLb(lb) => {
+                server.delete(Kind::Lb, &lb_key(*lb), user);
+            }
+            Self::RecreateLb(lb, spec) => {
+                server.delete(Kind::Lb, &lb_key(*lb), user);
+                create(server, Kind::Lb, &lb_key(*lb), spec.json());
+            }
+            Self::RestoreLb(lb) => {
+                if let Some(old) = server.get(Kind::Lb, &lb_key(*lb)).cloned() {
+                    server.delete(Kind::Lb, &lb_key(*lb), user);
+                    let backup = json!({"spec": old["spec"], "status": old["status"]});
+                    create(server, Kind::Lb, &lb_key(*lb), backup);
+                }
+            }
+            Self::NamePool(lb, pool) => {
+                server.alter(Kind::Lb, &lb_key(*lb), user, |object| {
+                    let spec = object["spec"].as_object_mut().unwrap();
+                    match pool {
+                        Some(pool) => drop(spec.insert("ipPool".to_owned(), POOLS[*pool].into())),
+                        None => drop(spec.remove("ipPool")),
+                    }
+                });
+            }
+            Self::BreakLb(lb, broken) => {
+                server.alter(Kind::Lb, &lb_key(*lb), user, |object| {
+                    if object["spec"]["workloadType"] == "vm" {
+                        object["spec"]["listeners"] = if *broken { json!([]) } else { listeners() };
+                    }
+                });
+            }
+            Self::TouchLb(lb) => {
+                let mark = server.revision;
+                server.alter(Kind::Lb, &lb_key(*lb), user, |object| {
+                    object["metadata"]["labels"] = json!({"touched": mark.to_string()});
+                });
+            }
+            Self::GuestWrites(lb) => {
+                server.alter(Kind::Lb, &lb_key(*lb), user, |object| {
+                    let given = object["status"]["allocatedAddress"]["ip"].clone();
+                    if object["spec"]["workloadType"] == "cluster" && !given.is_null() {
+                        object["status"]["address"] = given;
+                    }
+                });
+            }
+            Self::CreatePool(pool, ranges, scope, priority) => {
+                let spec =
+                    json!({"ranges": ranges.json(), "selector": Scope::of(*scope).json(*priority)});
+                create(server, Kind::Pool, &pool_key(*pool), json!({"spec": spec}));
+            }
+            Self::EditPool(pool, ranges) => {
+                server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
+                    object["spec"]["ranges"] = ranges.json();
+                });
+            }
+            Self::EditScope(pool, scope, priority) => {
+                server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
+                    object["spec"]["selector"] = Scope::of(*scope).json(*priority);
+                });
+            }
+            Self::DeletePool(pool) => {
+                server.delete(Kind::Pool, &pool_key(*pool), user);
+            }
+            Self::DeleteRecord(nth) => {
+                if let Some(key) = nth_record(server, *nth) {
+                    server.delete(Kind::Record, &key, user);
+                }
+            }
+            Self::ReleaseRecord(nth) => {
+                if let Some(key) = nth_record(server, *nth) {
+                    server.alter(Kind::Record, &key, user, |object| {
+                        object["spec"]["phase"] = "Released".into();
+                    });
+                }
+            }
+            Self::AskForRelease(pool, nth) => {
+                let Some(record) = nth_record(server, *nth) else {
+                    return;
+                };
+                let spec = &server.get(Kind::Record, &record).unwrap()["spec"];
+                let owner = &spec["owner"];
+                let text = |value: &Value| value.as_str().unwrap().to_owned();
+                let asked = format!(
+                    "{}: {}/{}",
+                    text(&spec["address"]),
+                    text(&owner["namespace"]),
+                    text(&owner["name"])
+                );
+                server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
+                    object["metadata"]["annotations"][keys::ANNOTATION_MANUALLY_RELEASE_IP] =
+                        asked.into();
+                });
+            }
+            Self::EditService(lb, how) => {
+                server.alter(Kind::Service, &lb_key(*lb), user, |object| match how {
+                    0 => object["spec"]["loadBalancerIP"] = "10.0.0.99".into(),
+                    1 => object["spec"]["selector"] = json!({"app": "z"}),
+                    2 => object["spec"]["ports"] = json!([]),
+                    _ => object["metadata"]["labels"] = json!({}),
+                });
+            }
+            Self::DeleteService(lb) => {
+                server.delete(Kind::Service, &lb_key(*lb), user);
+            }
+            Self::DeleteSlice(lb) => {
+                server.delete(Kind::Slice, &lb_key(*lb), user);
+            }
+            Self::EditSlice(lb) => {
+                server.alter(Kind::Slice, &lb_key(*lb), user, |object| {
+                    object["endpoints"] = json!([]);
+                    object["metadata"]["labels"] = json!({});
+                });
+            }
+            Self::ForeignService(lb) => {
+                let key = lb_key(*lb);
+                let foreign = |s: &Value| s["metadata"]["labels"]["foreign"] == "true";
+                if server.get(Kind::Service, &key).is_some_and(|s| foreign(s)) {
+                    server.delete(Kind::Service, &key, user);
+                } else {
+                    let service = json!({
+                        "metadata": {"labels": {"foreign": "true"}},
+                        "spec": {"type": "ClusterIP", "ports": [{"port": 1}]},
+                    });
+                    create(server, Kind::Service, &key, service);
+                }
+            }
+            Self::CreateVmi(vmi, address, labels) => {
+                let object = json!({
+                    "metadata": {"labels": vmi_labels(*labels)},
+                    "spec": {},
+                    "status": {"interfaces": interfaces(*address)},
+                });
+                let key = vmi_key(*vmi);
+                if server.get(Kind::Vmi, &key).is_some() {
+                    server.alter(Kind::Vmi, &key, user, |present| {
+                        present["status"] = object["status"].clone();
+                    });
+                } else {
+                    create(server, Kind::Vmi, &key, object);
+                }
+            }
+            Self::DeleteVmi(vmi) => {
+                server.delete(Kind::Vmi, &vmi_key(*vmi), user);
+            }
+            Self::RelabelVmi(vmi, labels) => {
+                server.alter(Kind::Vmi, &vmi_key(*vmi), user, |object| {
+                    object["metadata"]["labels"] = vmi_labels(*labels);
+                });
+            }
+        }
+    }
+}
+
+fn interfaces(address: u8) -> Value {
+    match address {
+        0 => json!([]),
+        _ => json!([{"name": "default", "ipAddress": format!("10.52.1.{address}")}]),
+    }
+}
+
+fn create(server: &mut Server, kind: Kind, key: &Key, object: Value) {
+    if server.get(kind, key).is_none() {
+        server.create(kind, key, object, By::User);
+    }
+}
+
+fn nth_record(server: &Server, nth: usize) -> Option<Key> {
+    let records = server.all(Kind::Record);
+    records.keys().nth(nth % records.len().max(1)).cloned()
+}

@@ -1,0 +1,178 @@
+//! Plays many schedules on all cores, and makes the one that fails small enough to be understood.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use futures::FutureExt;
+use harvester_lb_prober::{Observer, Prober, Settings};
+use harvester_load_balancer::metrics::{Metrics, ProbeMetrics};
+use kube::Client;
+use tokio::runtime::{Builder, Runtime};
+
+use super::oracle::Failure;
+use super::plan::Plan;
+use super::process::Shared;
+use super::wire::Wire;
+use super::world::{self, Figures};
+
+/// Orders in which a plan with one act less is tried, to see whether the act matters.
+const ORDERS: u64 = 150;
+
+/// What a thread needs to play.
+struct Player {
+    runtime: Runtime,
+    shared: Shared,
+    wire: Wire,
+}
+
+impl Player {
+    fn new() -> Self {
+        let runtime = Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        let guard = runtime.enter();
+        let wire = Wire::default();
+        let metrics = Arc::new(Metrics::new().unwrap());
+        let observer: Arc<dyn Observer> = Arc::new(ProbeMetrics::new(&metrics));
+        let (prober, _) = Prober::start(Settings::for_file_limit(64), observer);
+        let client = Client::new(wire.clone(), "default");
+        drop(guard);
+        let shared = Shared {
+            client,
+            prober,
+            metrics,
+        };
+        Self {
+            runtime,
+            shared,
+            wire,
+        }
+    }
+
+    fn play(
+        &self,
+        plan: &Plan,
+        order: u64,
+        traced: bool,
+    ) -> (Result<Figures, Failure>, Vec<String>) {
+        let playing = world::play(plan, order, &self.shared, &self.wire, traced);
+        let outcome = self
+            .runtime
+            .block_on(AssertUnwindSafe(playing).catch_unwind());
+        outcome.unwrap_or_else(|panic| {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|t| (*t).to_owned()));
+            (
+                Err(Failure::new("panic", text.unwrap_or_default())),
+                Vec::new(),
+            )
+        })
+    }
+}
+
+/// Plays schedules `0..number`; fails with the first that fails.
+pub(crate) fn play_all(number: u64) {
+    let started = Instant::now();
+    let next = AtomicU64::new(0);
+    let failed: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
+    let survey = std::env::var_os("HLB_SURVEY").is_some();
+    let surveyed: Mutex<std::collections::BTreeMap<&str, (u64, Vec<(u64, String)>)>> =
+        Mutex::default();
+    let total = Mutex::new(Figures::default());
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let player = Player::new();
+                let mut sum = Figures::default();
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= number || failed.lock().unwrap().is_some() {
+                        break;
+                    }
+                    match player.play(&Plan::draw(seed), seed, false).0 {
+                        Ok(figures) => sum.add(&figures),
+                        Err(failure) => {
+                            if survey {
+                                let mut all = surveyed.lock().unwrap();
+                                let entry = all.entry(failure.rule).or_default();
+                                entry.0 += 1;
+                                if entry.1.len() < 6 {
+                                    entry.1.push((seed, failure.text));
+                                }
+                            } else {
+                                failed.lock().unwrap().get_or_insert((seed, failure));
+                            }
+                        }
+                    }
+                }
+                total.lock().unwrap().add(&sum);
+            });
+        }
+    });
+    let total = total.into_inner().unwrap();
+    eprintln!(
+        "{number} schedules in {:.1} s on {threads} threads: {total:?}",
+        started.elapsed().as_secs_f64()
+    );
+    for (rule, (count, some)) in surveyed.into_inner().unwrap() {
+        eprintln!("{rule}: {count}");
+        for (seed, text) in some {
+            eprintln!("    {seed}: {}", text.chars().take(240).collect::<String>());
+        }
+    }
+    if let Some((seed, failure)) = failed.into_inner().unwrap() {
+        report(seed, &failure);
+    }
+}
+
+/// Plays one schedule and prints it.
+pub(crate) fn show(seed: u64) {
+    let player = Player::new();
+    let plan = Plan::draw(seed);
+    let (outcome, trace) = player.play(&plan, seed, true);
+    eprintln!("{}\n{plan:#?}", trace.join("\n"));
+    match outcome {
+        Ok(figures) => eprintln!("seed {seed}: as it should be, {figures:?}"),
+        Err(failure) => report(seed, &failure),
+    }
+}
+
+/// Prints the smallest schedule that fails in the same way, and fails.
+fn report(seed: u64, failure: &Failure) {
+    let player = Player::new();
+    let (mut plan, mut order) = (Plan::draw(seed), seed);
+    let mut at = plan.acts.len();
+    while at > 0 {
+        at -= 1;
+        let mut smaller = plan.clone();
+        smaller.acts.remove(at);
+        let fails = |order: &u64| {
+            let outcome = player.play(&smaller, *order, false).0;
+            outcome.is_err_and(|f| f.rule == failure.rule)
+        };
+        let found = std::iter::once(order)
+            .chain(seed..seed + ORDERS)
+            .find(fails);
+        if let Some(found) = found {
+            (plan, order) = (smaller, found);
+        }
+    }
+    let (outcome, trace) = player.play(&plan, order, true);
+    eprintln!(
+        "a smaller schedule that fails like it:\n{}",
+        trace.join("\n")
+    );
+    eprintln!("{plan:#?}\n{outcome:?}");
+    panic!(
+        "schedule {seed} breaks {}: {}\nHLB_SEED={seed} repeats it; above is a smaller one like it",
+        failure.rule, failure.text
+    );
+}

@@ -1,0 +1,301 @@
+//! One process of the operator: its stores and watches, its knowledge as a leader, and the work that it has under way.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::guarded::Guarded;
+use harvester_lb_controller_kit::lease::Leadership;
+use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::watch::{self, Change, Decoded};
+use harvester_lb_controller_kit::writer::{Fence, WriteError, Writer};
+use harvester_lb_ipam::PoolName;
+use harvester_lb_prober::Prober;
+use harvester_load_balancer::hub::{Hub, Stores};
+use harvester_load_balancer::metrics::Metrics;
+use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_load_balancer::reconcile::Next;
+use harvester_load_balancer::{handlers, pools, reconcile, start};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::api::{self, Kind, Server};
+
+/// What a watch has yet to tell.
+enum Item {
+    Listed(Rc<Value>),
+    ListEnds,
+    Applied(Rc<Value>),
+    Deleted(Rc<Value>),
+}
+
+/// The watch of one kind.
+#[derive(Default)]
+struct Watch {
+    link: Link,
+    queue: VecDeque<Item>,
+}
+
+/// How a watch stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// It has never been connected, or has broken.
+    #[default]
+    Down,
+    /// It has asked for a list; the store has been told.
+    Asked,
+    /// The API server has answered; events follow.
+    Up,
+}
+
+/// What a process is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It lists, or stands by.
+    Standby,
+    /// It takes over what is there.
+    Beginning,
+    /// It works.
+    Working,
+}
+
+/// Work under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    Begin,
+    Lb(Key),
+    Pool(PoolName),
+}
+
+type Outcome = Result<Next, WriteError>;
+
+/// Work under way, and how far it is.
+pub(crate) struct Task {
+    pub(crate) number: u64,
+    pub(crate) work: Work,
+    pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
+}
+
+/// The right to write.
+pub(crate) struct Gate(AtomicBool);
+
+impl Gate {
+    pub(crate) fn set(&self, open: bool) {
+        self.0.store(open, Ordering::Relaxed);
+    }
+}
+
+impl Fence for Gate {
+    fn is_open(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What processes share because it keeps nothing that matters here.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) prober: Prober,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// A process of the operator.
+pub(crate) struct Process {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) state: State,
+    pub(crate) tasks: Vec<Task>,
+    watches: [Watch; 7],
+}
+
+impl Process {
+    pub(crate) fn new(shared: &Shared) -> Self {
+        let gate = Arc::new(Gate(AtomicBool::new(true)));
+        // Events are not looked at here; without their task they are dropped.
+        let (events, _) = Events::new(shared.client.clone(), "model", String::new());
+        let hub = Hub::new(
+            Stores::default(),
+            Writer::new(shared.client.clone(), Arc::clone(&gate) as _),
+            events,
+            shared.prober.clone(),
+            Arc::clone(&shared.metrics),
+            Arc::new(Leadership::default()),
+        );
+        Self {
+            hub: Arc::new(hub),
+            gate,
+            state: State::Standby,
+            tasks: Vec::new(),
+            watches: Default::default(),
+        }
+    }
+
+    /// How the watch of a kind stands.
+    pub(crate) fn link(&self, kind: Kind) -> Link {
+        self.watches[kind as usize].link
+    }
+
+    /// How many events of a kind are on their way.
+    pub(crate) fn pending(&self, kind: Kind) -> usize {
+        self.watches[kind as usize].queue.len()
+    }
+
+    /// The watch of a kind asks for a list, at the start or because it broke: what was on its way is lost.
+    pub(crate) fn ask(&mut self, kind: Kind) {
+        let watch = &mut self.watches[kind as usize];
+        watch.link = Link::Asked;
+        watch.queue.clear();
+        self.feed(kind, None);
+    }
+
+    /// The API server answers with a list.
+    pub(crate) fn list(&mut self, kind: Kind, server: &Server) {
+        let watch = &mut self.watches[kind as usize];
+        watch.link = Link::Up;
+        for object in server.all(kind).values() {
+            if is_watched(kind, Some(object)) {
+                watch.queue.push_back(Item::Listed(Rc::clone(object)));
+            }
+        }
+        watch.queue.push_back(Item::ListEnds);
+    }
+
+    /// An object has changed.
+    pub(crate) fn note(&mut self, event: &api::Event) {
+        let watch = &mut self.watches[event.kind as usize];
+        if watch.link != Link::Up {
+            return;
+        }
+        let was = is_watched(event.kind, event.before.as_ref());
+        let is = is_watched(event.kind, event.after.as_ref());
+        match (&event.after, &event.last) {
+            (Some(object), _) if is => watch.queue.push_back(Item::Applied(Rc::clone(object))),
+            (Some(object), _) | (None, Some(object)) if was => {
+                watch.queue.push_back(Item::Deleted(Rc::clone(object)));
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes in the next event of a kind. Answers what it was, for the trace.
+    pub(crate) fn deliver(&mut self, kind: Kind) -> String {
+        let item = self.watches[kind as usize].queue.pop_front().unwrap();
+        let text = describe(&item);
+        self.feed(kind, Some(item));
+        text
+    }
+
+    /// Hands an event to store and handler; nothing stands for the beginning of a list.
+    fn feed(&self, kind: Kind, item: Option<Item>) {
+        let hub = &*self.hub;
+        let stores = &hub.stores;
+        match kind {
+            Kind::Lb => feed(
+                item,
+                &stores.lbs,
+                |d: Decoded<LoadBalancer>| Some(Lb::from_watch(d)),
+                |k, c| handlers::lb_changed(hub, k, &c),
+            ),
+            Kind::Pool => feed(
+                item,
+                &stores.pools,
+                |d: Decoded<IPPool>| Some(Pool::from_watch(d)),
+                |k, c| handlers::pool_changed(hub, k, &c),
+            ),
+            Kind::Record => feed(
+                item,
+                &stores.allocations,
+                |d: Decoded<IPAllocation>| Some(Allocation::from_watch(d)),
+                |k, c| handlers::allocation_changed(hub, k, &c),
+            ),
+            Kind::Service => {
+                feed::<Service, _>(item, &stores.services, objects::service, |k, c| {
+                    handlers::service_changed(hub, k, &c);
+                })
+            }
+            Kind::Slice => {
+                feed::<EndpointSlice, _>(item, &stores.slices, objects::slice, |k, c| {
+                    handlers::slice_changed(hub, k, &c);
+                })
+            }
+            Kind::Vmi => feed(
+                item,
+                &stores.vmis,
+                |d: Decoded<VirtualMachineInstance>| Some(Vmi::from_watch(d)),
+                |k, c| handlers::vmi_changed(hub, k, &c),
+            ),
+            Kind::Vm => feed(
+                item,
+                &stores.vms,
+                |d: Decoded<VirtualMachine>| Some(Vm::from_watch(d)),
+                |k, c| handlers::vm_changed(hub, k, &c),
+            ),
+        }
+    }
+
+    /// Begins a piece of work.
+    pub(crate) fn begin(&mut self, number: u64, work: Work) {
+        let hub = Arc::clone(&self.hub);
+        let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
+            Work::Begin => Box::pin(async move { start::begin(&hub).await.map(|()| Next::Event) }),
+            Work::Lb(key) => Box::pin(async move { reconcile::reconcile(&hub, &key).await }),
+            Work::Pool(name) => Box::pin(async move { pools::reconcile(&hub, &name).await }),
+        };
+        // Tokio's budget is for fairness among tasks; here it would make a future wait for nothing.
+        let future = Box::pin(tokio::task::unconstrained(future));
+        self.tasks.push(Task {
+            number,
+            work,
+            future,
+        });
+    }
+}
+
+/// Whether the operator watches the object: of EndpointSlices only those with its label.
+fn is_watched(kind: Kind, object: Option<&Rc<Value>>) -> bool {
+    object.is_some_and(|object| {
+        kind != Kind::Slice
+            || object["metadata"]["labels"][harvester_lb_api::keys::LABEL_SERVICELB] == "true"
+    })
+}
+
+fn feed<K, V>(
+    item: Option<Item>,
+    store: &Store<V>,
+    convert: impl Fn(Decoded<K>) -> Option<V>,
+    handler: impl Fn(&Key, Change<V>),
+) where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+{
+    let decoded = |object: &Value| Guarded(Ok(K::deserialize(object).unwrap()));
+    let event: Event<Guarded<K>> = match item {
+        None => Event::Init,
+        Some(Item::Listed(object)) => Event::InitApply(decoded(&object)),
+        Some(Item::ListEnds) => Event::InitDone,
+        Some(Item::Applied(object)) => Event::Apply(decoded(&object)),
+        Some(Item::Deleted(object)) => Event::Delete(decoded(&object)),
+    };
+    watch::deliver(event, store, &convert, &handler);
+}
+
+fn describe(item: &Item) -> String {
+    let (what, object) = match item {
+        Item::ListEnds => return "list ends".to_owned(),
+        Item::Listed(object) => ("listed", object),
+        Item::Applied(object) => ("applied", object),
+        Item::Deleted(object) => ("deleted", object),
+    };
+    let meta = &object["metadata"];
+    format!("{what} {} at {}", meta["name"], meta["resourceVersion"])
+}
