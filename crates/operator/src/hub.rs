@@ -23,7 +23,7 @@ use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
-use crate::pools::Pacer;
+use crate::pace::Pacer;
 use crate::status::Notice;
 
 /// Back-off of a load balancer or pool that cannot be served (section 9).
@@ -158,7 +158,7 @@ impl Hub {
 
     /// A pool's status is due, as soon as its pace allows.
     pub fn queue_pool(&self, pool: PoolName) {
-        match self.pacer.delay(&pool) {
+        match self.pacer.changed(&pool) {
             Duration::ZERO => self.queues.pools.add(pool),
             delay => self.queues.pools.add_after(pool, delay),
         }
@@ -199,7 +199,9 @@ impl Hub {
             None => lead.remove_pool(&key.name),
         })?;
         if spec_changed {
-            self.queues.pools.add(PoolName::from(&*key.name));
+            let name = PoolName::from(&*key.name);
+            self.pacer.asked(&name);
+            self.queues.pools.add(name);
         }
         Some(())
     }

@@ -21,6 +21,7 @@ pub mod legacy;
 pub mod metrics;
 pub mod needs;
 pub mod objects;
+pub mod pace;
 pub mod pools;
 pub mod reconcile;
 pub mod release;

@@ -2,7 +2,7 @@
 //!
 //! The maps are a projection of the records, written late and coalesced (POOL-3). Allocation never waits for them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
@@ -11,8 +11,6 @@ use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{Ledger, PoolName};
-use parking_lot::Mutex;
-use rustc_hash::FxBuildHasher;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -25,14 +23,6 @@ use crate::reconcile::Next;
 use crate::status::notices;
 use crate::{address, time, undecodable};
 
-/// Shortest time between two writes of a pool's status (POOL-3).
-const PACE: Duration = Duration::from_secs(1);
-/// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
-/// the API server's time (POOL-3).
-const PACE_FACTOR: u32 = 20;
-/// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
-/// stood still, must not leave the status behind for minutes.
-const PACE_LIMIT: Duration = Duration::from_secs(60);
 /// Records of the past that one pass deletes; more wait for the next pass.
 const EXCESS_BATCH: usize = 64;
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
@@ -47,33 +37,6 @@ pub const OVERLAPS: &str = "Overlaps";
 pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
 /// Condition: the maps do not fit into the object (POOL-3).
 pub const ALLOCATED_MAP_TRUNCATED: &str = "AllocatedMapTruncated";
-
-/// When a pool's status may be written again.
-#[derive(Debug, Default)]
-pub struct Pacer {
-    next: Mutex<HashMap<PoolName, Instant, FxBuildHasher>>,
-}
-
-impl Pacer {
-    /// Time until the pool's status may be written; zero if it may be now.
-    pub fn delay(&self, pool: &PoolName) -> Duration {
-        self.next.lock().get(pool).map_or(Duration::ZERO, |next| {
-            next.saturating_duration_since(Instant::now())
-        })
-    }
-
-    fn wrote(&self, pool: &PoolName, took: Duration) {
-        let pause = (took * PACE_FACTOR).clamp(PACE, PACE_LIMIT);
-        self.next
-            .lock()
-            .insert(pool.clone(), Instant::now() + pause);
-    }
-
-    /// The pool is gone.
-    pub fn forget(&self, pool: &PoolName) {
-        self.next.lock().remove(pool);
-    }
-}
 
 /// What a pool's status should say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -138,9 +101,16 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
     Some(projection)
 }
 
-/// Brings a pool's status up to date, does what an administrator asked for by annotation, and forgets what is too much
-/// of the past.
+/// Brings a pool's status up to date once its pace allows, does what an administrator asked for by annotation, and
+/// forgets what is too much of the past.
 pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
+    match hub.pacer.due_in(name) {
+        Duration::ZERO => bring_up_to_date(hub, name).await,
+        delay => Ok(Next::After(delay)),
+    }
+}
+
+async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
     if hub.lead(|lead| lead.imported) != Some(true) {
         return Ok(Next::Event);
     }
@@ -161,6 +131,7 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
     if let Some(asked) = &asked {
         release_by_hand(hub, name, asked).await?;
     }
+    hub.pacer.deciding(name);
     let Some((projection, conditions)) = hub
         .lead(|lead| {
             let projection = project(&lead.ledger, name, MAPS_LIMIT)?;
@@ -387,7 +358,7 @@ async fn drop_excess(hub: &Hub) -> Result<(), WriteError> {
 pub async fn flush(hub: &Hub) {
     for (key, _) in hub.stores.pools.all() {
         let name = PoolName::from(&*key.name);
-        if let Err(error) = reconcile(hub, &name).await {
+        if let Err(error) = bring_up_to_date(hub, &name).await {
             warn!(pool = %name, %error, "the pool's status could not be brought up to date; the next leader does it");
         }
     }

@@ -111,13 +111,14 @@ pub fn pool_again(
     name: &PoolName,
     outcome: &Result<Next, WriteError>,
 ) -> Option<Duration> {
-    match outcome {
-        Ok(Next::Event | Next::Recheck | Next::After(_)) => {
-            hub.pool_failures.forget(name);
-            None
-        }
-        outcome => Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
-    }
+    let delay = match outcome {
+        Ok(Next::Event | Next::Recheck) => None,
+        // Its pace does not allow the write yet.
+        Ok(Next::After(delay)) => Some(*delay),
+        outcome => return Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
+    };
+    hub.pool_failures.forget(name);
+    delay
 }
 
 /// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`].

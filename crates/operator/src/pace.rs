@@ -1,0 +1,191 @@
+//! When the status of a pool is written (POOL-3): late, coalesced, and once more when a burst is over.
+//!
+//! A change waits for a moment without another one, so that a burst of allocations or releases is told of at its end and
+//! not somewhere in it, with the pause after that write before its end can be told. A burst that does not end is told of
+//! in between.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use harvester_lb_ipam::PoolName;
+use parking_lot::Mutex;
+use rustc_hash::FxBuildHasher;
+use tokio::time::Instant;
+
+/// Shortest time between two writes of a pool's status (POOL-3).
+const PACE: Duration = Duration::from_secs(1);
+/// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
+/// the API server's time (POOL-3).
+const PACE_FACTOR: u32 = 20;
+/// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
+/// stood still, must not leave the status behind for minutes.
+const PACE_LIMIT: Duration = Duration::from_secs(60);
+/// So long nothing must have changed. Within a burst changes are a few milliseconds apart; and nobody sees by this much
+/// that a single change is told of later.
+const QUIET: Duration = Duration::from_millis(50);
+/// The status lacks no change for longer than this for want of quiet.
+const HOLD: Duration = Duration::from_secs(3);
+
+/// What is to be told of a pool, and when that may be.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Not before this, by the last write.
+    next: Option<Instant>,
+    /// The first and the last change that the status lacks.
+    changed: Option<(Instant, Instant)>,
+    /// Somebody waits for an answer: nothing is waited for.
+    asked: bool,
+}
+
+impl Pace {
+    fn due_in(&self, now: Instant) -> Duration {
+        if self.asked {
+            return Duration::ZERO;
+        }
+        let quiet = self
+            .changed
+            .map(|(first, last)| (last + QUIET).min(first + HOLD));
+        let due = self.next.max(quiet);
+        due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
+    }
+}
+
+/// When the statuses of all pools may be written.
+#[derive(Debug, Default)]
+pub struct Pacer(Mutex<HashMap<PoolName, Pace, FxBuildHasher>>);
+
+impl Pacer {
+    /// Something has changed that the pool's status tells of. Answers how long to wait with the write, as far as can be said
+    /// now.
+    pub fn changed(&self, pool: &PoolName) -> Duration {
+        let now = Instant::now();
+        self.with(pool, |pace| {
+            let first = pace.changed.map_or(now, |(first, _)| first);
+            pace.changed = Some((first, now));
+            pace.due_in(now)
+        })
+    }
+
+    /// Whoever has edited a pool is answered at once.
+    pub fn asked(&self, pool: &PoolName) {
+        self.with(pool, |pace| pace.asked = true);
+    }
+
+    /// Time until the pool's status may be written; zero if it may be now.
+    pub fn due_in(&self, pool: &PoolName) -> Duration {
+        let pools = self.0.lock();
+        pools
+            .get(pool)
+            .map_or(Duration::ZERO, |pace| pace.due_in(Instant::now()))
+    }
+
+    /// The status is about to be decided: it tells of all changes until now.
+    pub fn deciding(&self, pool: &PoolName) {
+        self.with(pool, |pace| {
+            pace.changed = None;
+            pace.asked = false;
+        });
+    }
+
+    /// A write has ended, which took so long.
+    pub fn wrote(&self, pool: &PoolName, took: Duration) {
+        let pause = (took * PACE_FACTOR).clamp(PACE, PACE_LIMIT);
+        self.with(pool, |pace| pace.next = Some(Instant::now() + pause));
+    }
+
+    /// The pool is gone.
+    pub fn forget(&self, pool: &PoolName) {
+        self.0.lock().remove(pool);
+    }
+
+    fn with<T>(&self, pool: &PoolName, work: impl FnOnce(&mut Pace) -> T) -> T {
+        work(self.0.lock().entry(pool.clone()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    async fn pass(time: Duration) {
+        tokio::time::advance(time).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_3_a_single_change_is_told_of_after_a_moment() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        assert_eq!(
+            pacer.due_in(&pool),
+            Duration::ZERO,
+            "nothing is known of it"
+        );
+        assert_eq!(pacer.changed(&pool), QUIET);
+        pass(QUIET).await;
+        assert_eq!(pacer.due_in(&pool), Duration::ZERO);
+        pacer.deciding(&pool);
+        pacer.wrote(&pool, MS);
+        assert_eq!(pacer.changed(&pool), PACE);
+        pass(PACE - MS).await;
+        assert_eq!(pacer.due_in(&pool), MS);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_3_a_burst_is_told_of_at_its_end() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        for _ in 0..100 {
+            pacer.changed(&pool);
+            pass(QUIET / 2).await;
+            assert!(pacer.due_in(&pool) > Duration::ZERO);
+        }
+        pass(QUIET / 2).await;
+        assert_eq!(pacer.due_in(&pool), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_3_a_burst_without_an_end_is_told_of_in_between() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let mut writes = 0;
+        for _ in 0..2_000 {
+            pacer.changed(&pool);
+            if pacer.due_in(&pool).is_zero() {
+                pacer.deciding(&pool);
+                pacer.wrote(&pool, MS);
+                writes += 1;
+            }
+            pass(10 * MS).await;
+        }
+        assert_eq!(writes, 6, "20 s, every 3 s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_3_what_changes_during_a_write_waits_for_the_pause_after_it() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        pacer.changed(&pool);
+        pacer.deciding(&pool);
+        pass(100 * MS).await;
+        assert_eq!(pacer.changed(&pool), QUIET, "the write has not ended yet");
+        pacer.wrote(&pool, 100 * MS);
+        assert_eq!(
+            pacer.due_in(&pool),
+            Duration::from_secs(2),
+            "20 times 0.1 s"
+        );
+        pass(Duration::from_secs(2)).await;
+        assert_eq!(pacer.due_in(&pool), Duration::ZERO);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pool_3_a_pause_has_an_end_and_whoever_asks_waits_for_none() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        pacer.wrote(&pool, Duration::from_secs(15));
+        assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
+        pacer.asked(&pool);
+        assert_eq!(pacer.changed(&pool), Duration::ZERO);
+        pacer.deciding(&pool);
+        assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
+        pacer.forget(&pool);
+        assert_eq!(pacer.due_in(&pool), Duration::ZERO);
+    }
+}
