@@ -19,8 +19,11 @@ use crate::events::truncated;
 /// An object of a kind, or what is left of one that could not be decoded.
 pub type Decoded<K> = Result<K, InvalidObject>;
 
-/// Longest error of an object that cannot be decoded, in bytes. The decoder repeats the value, which can be of any length.
-const ERROR_LIMIT: usize = 512;
+/// Longest name of a field, and longest account of what is wrong with it, in bytes. Keys of maps are a part of the name and
+/// the decoder repeats the value; both can be of any length.
+const FIELD_LIMIT: usize = 192;
+/// See [`FIELD_LIMIT`].
+const PROBLEM_LIMIT: usize = 320;
 
 /// An element of a list, or the object of an event.
 #[derive(Clone, Debug)]
@@ -84,17 +87,25 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
     let mut again = serde_json::Deserializer::from_str(&text);
     let error = match serde_path_to_error::deserialize::<_, K>(&mut again) {
         Ok(object) => return Ok(Ok(object)),
-        Err(error) => error.to_string(),
+        Err(error) => told(&error),
     };
     let Meta { metadata } = serde_json::from_str(&text)?;
+    Ok(Err(InvalidObject { error, metadata }))
+}
+
+/// The field and the problem.
+fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let (field, problem) = (error.path().to_string(), error.inner().to_string());
     // Where it is in the text says nothing, and changes with what stands before it.
-    let error = error
+    let problem = problem
         .rsplit_once(" at line ")
-        .map_or(&*error, |(error, _)| error);
-    Ok(Err(InvalidObject {
-        error: truncated(error, ERROR_LIMIT).to_owned(),
-        metadata,
-    }))
+        .map_or(&*problem, |(problem, _)| problem);
+    let problem = truncated(problem, PROBLEM_LIMIT);
+    match truncated(&field, FIELD_LIMIT) {
+        // Of the object itself: a field is missing.
+        "." => problem.to_owned(),
+        field => format!("{field}: {problem}"),
+    }
 }
 
 /// The text of an object with `null` for its `metadata.managedFields`.
@@ -209,7 +220,13 @@ mod tests {
             decode::<ConfigMap>(&text).unwrap().unwrap_err().error
         };
         assert_eq!(error("a", "x"), error("another", "x"));
-        assert!(error("a", &"é".repeat(100_000)).len() <= ERROR_LIMIT);
+        let long = "é".repeat(100_000);
+        assert!(error("a", &long).len() <= FIELD_LIMIT + 2 + PROBLEM_LIMIT);
+        let text = format!(r#"{{"data":{{"{long}":7}}}}"#);
+        let error = decode::<ConfigMap>(&text).unwrap().unwrap_err().error;
+        assert!(error.len() <= FIELD_LIMIT + 2 + PROBLEM_LIMIT);
+        assert!(error.starts_with("data.éé"), "{error}");
+        assert!(error.contains(": invalid type: integer `7`"), "{error}");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn many(rng: &mut Rng, object: &mut Value, places: &[String]) -> String {
     let Some(place) = rng.choice(places.iter()) else {
         return "nothing".to_owned();
     };
-    let size = object.pointer(place).map_or(0, |v| v.to_string().len());
+    let size = object.pointer(place).map_or(0, |v| text::render(v).0.len());
     let count = [2, 10, 10, 30, 30, 300, 300, MANY][rng.usize(..8)].min(ROOM / size.max(1));
     match object.pointer_mut(place) {
         Some(Value::Array(list)) => {

@@ -170,7 +170,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
             let fields = text::objects(values::levels(rng));
             let entry = json!({
                 "manager": "m", "operation": "Update", "apiVersion": object["apiVersion"],
-                "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
+                "time": "9999-12-31T23:59:59Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
             });
             put(object, "/metadata/managedFields", json!([entry]))
         }
@@ -178,7 +178,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
             let times = [
                 "2026-01-01T00:00:00Z",
                 "1970-01-01T00:00:00Z",
-                "9999-12-31T23:59:59Z",
+                "9999-12-30T00:00:00Z",
                 "0001-01-01T00:00:00Z",
             ];
             put(
@@ -191,7 +191,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
             let times = [
                 "0001-01-01T00:00:00Z",
                 "1969-12-31T23:59:59Z",
-                "9999-12-31T23:59:59Z",
+                "9999-12-30T00:00:00Z",
                 "2026-01-01T00:00:00Z",
             ];
             put(

@@ -120,9 +120,9 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
         return Ok(Next::Event);
     };
     let pool = entry.value;
-    if pool.spec.is_err() {
+    if let Err(error) = &pool.spec {
         // Its maps are not known, so its status must not be written.
-        undecodable::tell::<IPPool>(hub, &key, &pool.meta).await?;
+        undecodable::tell::<IPPool>(hub, &key, &pool.meta, error).await?;
         return Ok(Next::Event);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
@@ -176,7 +176,7 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
 }
 
 /// The conditions of a pool (POOL-1, POOL-2, IPA-4, IPA-7, POOL-3).
-fn conditions(
+pub fn conditions(
     ledger: &Ledger,
     name: &str,
     pool: &Pool,

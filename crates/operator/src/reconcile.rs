@@ -65,9 +65,9 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
         return release::departed(hub, key).await;
     };
     match &*lb {
-        Lb::Invalid(meta, _) => {
+        Lb::Invalid(meta, error) => {
             hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
-            undecodable::tell::<LoadBalancer>(hub, key, meta).await?;
+            undecodable::tell::<LoadBalancer>(hub, key, meta, error).await?;
             Ok(Next::Event)
         }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {
@@ -82,6 +82,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
         Ok(checked) => checked,
         Err(error) => {
             keep_what_it_has(hub, key, lb).await?;
+            children::keep_checking(hub, key, lb).await?;
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
             write_status(hub, key, lb, &report).await?;

@@ -6,12 +6,10 @@
 use harvester_lb_api::condition::{self, READY};
 use harvester_lb_api::{Condition, ConditionStatus, keys};
 use harvester_lb_controller_kit::Key;
-use harvester_lb_controller_kit::events::truncated;
 use harvester_lb_controller_kit::writer::WriteError;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use kube::{Api, CustomResourceExt};
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::warn;
 
@@ -20,14 +18,14 @@ use crate::kept::{is_stale, version};
 use crate::status::{INVALID_OBJECT, Notice};
 use crate::{objects, time};
 
-/// Longest part of the decoder's error that is passed on, in bytes.
-const ERROR_LIMIT: usize = 512;
-
-/// Sets the condition of an object that cannot be decoded, with an Event if that is news.
-pub async fn tell<K>(hub: &Hub, key: &Key, meta: &ObjectMeta) -> Result<(), WriteError>
-where
-    K: CustomResourceExt + DeserializeOwned,
-{
+/// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
+/// and why, and is short.
+pub async fn tell<K: CustomResourceExt>(
+    hub: &Hub,
+    key: &Key,
+    meta: &ObjectMeta,
+    error: &str,
+) -> Result<(), WriteError> {
     let resource = &K::api_resource();
     let client = hub.writer.client();
     let api: Api<DynamicObject> = if key.namespace.is_empty() {
@@ -43,11 +41,7 @@ where
         return Ok(());
     }
     let kind = &resource.kind;
-    let Some(error) = decoding_error::<K>(&present) else {
-        return Ok(());
-    };
-    let error = truncated(&error, ERROR_LIMIT);
-    let message = format!("{kind} {key} cannot be decoded, correct it or delete it: {error}");
+    let message = message(kind, key, error);
     let Some((patch, news)) = patch(&present.data, meta, &message, &time::rfc3339(time::now()))
     else {
         return Ok(());
@@ -75,12 +69,9 @@ where
     Ok(())
 }
 
-/// Which field cannot be decoded, and why; nothing if all can.
-fn decoding_error<K: DeserializeOwned>(object: &DynamicObject) -> Option<String> {
-    let value = serde_json::to_value(object).ok()?;
-    serde_path_to_error::deserialize::<_, K>(value)
-        .err()
-        .map(|e| e.to_string())
+/// What is wrong with the object, and what to do.
+pub fn message(kind: &str, key: &Key, error: &str) -> String {
+    format!("{kind} {key} cannot be decoded, correct it or delete it: {error}")
 }
 
 /// The patch, and whether the condition is news; nothing if the object says it all already.
@@ -140,20 +131,6 @@ mod tests {
         };
         let (patch, _) = patch(&json!({}), &meta, "m", NOW).unwrap();
         assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
-    }
-
-    #[test]
-    fn the_field_is_named() {
-        let object: DynamicObject = serde_json::from_value(json!({
-            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
-            "metadata": {"name": "a"}, "spec": {"listeners": [{"port": "http", "backendPort": 1}]},
-        }))
-        .unwrap();
-        let error = decoding_error::<harvester_lb_api::LoadBalancer>(&object).unwrap();
-        assert!(
-            error.starts_with("spec.listeners[0].port: invalid type: string \"http\""),
-            "{error}"
-        );
     }
 
     #[test]

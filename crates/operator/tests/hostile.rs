@@ -1,0 +1,483 @@
+//! Ten thousand mutated objects of each kind go where a watch would bring them, and through everything behind it that
+//! decides: nothing panics, nothing takes long, the pieces stay small, what cannot be read is named, and nobody else is
+//! told anything else than before.
+//!
+//! `HLB_SEED` repeats a run; `HLB_SOAK=1` makes it forty times as long.
+
+#[path = "hostile/world.rs"]
+mod world;
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::guarded::decode;
+use harvester_lb_controller_kit::watch::Decoded;
+use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Way, seed};
+use harvester_lb_ipam::{Micros, PoolName, Settings, addr, import, manual_release};
+use harvester_load_balancer::backends::{Backend, Found, MAX_BACKENDS};
+use harvester_load_balancer::judge::{self, Facts};
+use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_load_balancer::spec::{self, VmSpec};
+use harvester_load_balancer::status::{self, Field, Readiness, Report};
+use harvester_load_balancer::{build, lead, pools, undecodable, writes};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use world::{CALM, HELD, LOUD, World, calm_lb, id, targets};
+
+/// Objects of each kind.
+const OBJECTS: usize = 10_000;
+/// After so many the bystanders' world begins anew, so that one object's work does not hide another's.
+const WORLD: usize = 250;
+/// No object may take longer, by far: it is the endless that is looked for, on a machine with other work.
+const LONG: Duration = Duration::from_secs(20);
+/// The memory that all kinds together may have taken at the worst moment.
+const MEMORY_MIB: u64 = 1_024;
+
+const NOW: &str = "2026-06-01T00:00:00Z";
+
+/// What a kind's objects have come to.
+#[derive(Default)]
+struct Tally {
+    decoded: usize,
+    refused: usize,
+    impossible: usize,
+    bytes: usize,
+    longest: Duration,
+}
+
+/// Tells which object it was if the test ends in the middle of it.
+struct Culprit<'a>(&'a Mutant, u64, usize);
+
+impl Drop for Culprit<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let Self(mutant, seed, number) = self;
+            let text: String = mutant.text.chars().take(3_000).collect();
+            eprintln!(
+                "HLB_SEED={seed}: {:?} {number}, {:?}: {text}",
+                mutant.kind, mutant.what
+            );
+        }
+    }
+}
+
+/// Decodes mutated objects of a kind as a watch does, and lets `work` go on with each.
+fn flood<K: DeserializeOwned>(
+    kind: Kind,
+    name: impl Fn(usize) -> String,
+    mut work: impl FnMut(&mut World, &Key, u64, Decoded<K>),
+) {
+    let seed = seed();
+    let soak = std::env::var_os("HLB_SOAK").is_some_and(|v| !v.is_empty() && v != "0");
+    let objects = if soak { OBJECTS * 40 } else { OBJECTS };
+    let mut targets = targets();
+    if kind == Kind::IpAllocation {
+        // Who writes a record for somebody decides about that one's address, as the operator itself does.
+        targets.names.retain(|name| name == "holds" || name == "a");
+    }
+    let mut generator = Generator::new(seed, kind, Way::FromWatch, targets);
+    let mut tally = Tally::default();
+    let mut world = World::new();
+    let namespace = if kind.is_cluster_wide() { "" } else { LOUD };
+    for number in 0..objects {
+        if number % WORLD == 0 {
+            world = World::new();
+        }
+        let key = Key::new(namespace, name(number));
+        let mutant = generator.mutant(&key.namespace, &key.name);
+        let culprit = Culprit(&mutant, seed, number);
+        tally.bytes += mutant.text.len();
+        let started = Instant::now();
+        match decode::<K>(&mutant.text) {
+            // An API server would have to break its own rules to send this.
+            Err(error) => {
+                assert!(mutant.impossible, "{error}");
+                tally.impossible += 1;
+                continue;
+            }
+            Ok(decoded) => {
+                match &decoded {
+                    Ok(_) => tally.decoded += 1,
+                    Err(invalid) => {
+                        tally.refused += 1;
+                        assert!(invalid.error.len() <= 514, "{}", invalid.error);
+                        assert_eq!(invalid.metadata.name.as_deref(), Some(&*key.name));
+                    }
+                }
+                work(&mut world, &key, 10 + number as u64, decoded);
+            }
+        }
+        world.nobody_is_harmed();
+        let took = started.elapsed();
+        assert!(took < LONG, "it took {took:?}");
+        tally.longest = tally.longest.max(took);
+        drop(culprit);
+    }
+    let memory = peak_mib();
+    eprintln!(
+        "HLB_SEED={seed}: {kind:?}: {objects} objects, {} MiB: {} decoded, {} not, {} that no API server sends; longest {:?}; peak of all kinds {memory} MiB",
+        tally.bytes >> 20,
+        tally.decoded,
+        tally.refused,
+        tally.impossible,
+        tally.longest,
+    );
+    assert!(tally.decoded > objects / 10);
+    assert!(memory < MEMORY_MIB);
+}
+
+/// The most memory that this process has had.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib / 1_024
+}
+
+/// What is told about an object that cannot be decoded: which it is, which field, what is wrong.
+fn is_named(kind: &str, key: &Key, error: &str) {
+    let message = undecodable::message(kind, key, error);
+    assert!(message.contains(&key.to_string()) && message.contains(kind));
+    let (field, problem) = error.split_once(": ").unwrap_or((error, ""));
+    let known = ["spec", "status", "metadata", "."];
+    let of_spec = known.iter().any(|k| field.starts_with(k)) && !problem.is_empty();
+    // Of the object itself there is no field to name but the one that is missing or there twice.
+    let itself = ["missing field", "duplicate field"];
+    assert!(
+        of_spec || itself.iter().any(|e| error.contains(e)),
+        "{message}"
+    );
+}
+
+/// Everything that is made of a load balancer once it has an address; none of it may fail.
+fn build_all(
+    lb: &LoadBalancer,
+    vm: &VmSpec,
+    found: &Found,
+    service: Option<&Service>,
+    slice: Option<&EndpointSlice>,
+) -> Report {
+    let key = &Key::of(&lb.metadata);
+    let known = build::known_readiness(slice);
+    let backends: Vec<(Backend, bool)> = found
+        .backends
+        .iter()
+        .map(|b| {
+            (
+                b.clone(),
+                known.get(&(b.uid.clone(), b.address)) == Some(&true),
+            )
+        })
+        .collect();
+    let wanted = build::endpoint_slice(lb, slice, &vm.ports, &backends);
+    let ready = backends.iter().filter(|(_, ready)| *ready).count();
+    assert_eq!(
+        wanted.endpoints.len(),
+        backends.len() + usize::from(ready == 0)
+    );
+    assert_eq!(build::real_endpoints(&wanted).count(), backends.len());
+    assert!(wanted.endpoints.len() <= MAX_BACKENDS + 1);
+    let again = build::endpoint_slice(lb, Some(&wanted), &vm.ports, &backends);
+    assert_eq!(writes::difference(&wanted, &again), None, "never at rest");
+    let wanted = build::service(lb, service, &vm.ports, HELD);
+    let again = build::service(lb, Some(&wanted), &vm.ports, HELD);
+    assert_eq!(writes::difference(&wanted, &again), None, "never at rest");
+    let external = service.and_then(judge::external_ip);
+    let readiness = judge::readiness(&Facts {
+        key,
+        vm,
+        found,
+        wanted: HELD,
+        external: external.as_deref(),
+        healthy: ready,
+        probed: backends.len(),
+    });
+    let servers = backends
+        .iter()
+        .map(|(b, _)| b.address.to_string())
+        .collect();
+    Report {
+        readiness,
+        allocated: Field::Keep,
+        address: Field::Set(external),
+        backend_servers: Field::Set(Some(servers)),
+        extras: judge::extras(None, Some(HELD), true, found.left_out),
+    }
+}
+
+/// The status that follows from a report: short, and the same when it is made again.
+fn is_told(lb: &LoadBalancer, report: &Report) {
+    let after = status::apply(lb, report, NOW);
+    let conditions = after
+        .status
+        .as_ref()
+        .unwrap()
+        .conditions
+        .as_deref()
+        .unwrap();
+    let ready = conditions.iter().find(|c| c.type_ == "Ready").unwrap();
+    assert!(ready.message.as_deref().unwrap_or_default().len() <= 1_024);
+    assert_eq!(ready.reason.as_deref(), Some(report.readiness.reason));
+    let again = status::apply(&after, report, "2026-06-02T00:00:00Z");
+    assert_eq!(writes::difference(&after, &again), None, "never at rest");
+    let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
+    status::notices(before, conditions);
+}
+
+fn vmi(name: &str) -> (Key, Vmi) {
+    let object: VirtualMachineInstance = world::object(serde_json::json!({
+        "metadata": {"namespace": LOUD, "name": name, "uid": name, "labels": {"app": "web"}},
+        "spec": {}, "status": {"interfaces": [{"name": "a", "ipAddress": "10.244.0.7"}]},
+    }));
+    (Key::new(LOUD, name), Vmi::from_watch(Ok(object)))
+}
+
+fn import_claims_nothing_of_others(
+    world: &World,
+    maps: &[import::PoolMaps],
+    living: &[import::Living],
+) {
+    let settings = Settings::default();
+    let plan = import::plan(&world.lead.ledger, &settings, maps, living, Micros(7));
+    let held: IpAddr = HELD.parse().unwrap();
+    assert!(plan.claims.iter().all(|c| c.addr != held));
+    assert!(plan.released.iter().all(|r| r.addr != held));
+    let entries: usize = maps
+        .iter()
+        .map(|m| m.allocated.len() + m.history.len())
+        .sum();
+    assert!(plan.claims.len() <= living.len() && plan.released.len() <= entries);
+}
+
+#[test]
+fn input_mutated_load_balancers() {
+    let machines: Vec<_> = (0..3).map(|n| vmi(&format!("vm{n}"))).collect();
+    let name = |number: usize| format!("lb{}", number % 40);
+    flood::<LoadBalancer>(Kind::LoadBalancer, name, |world, key, version, decoded| {
+        let lb = Lb::from_watch(decoded);
+        assert_eq!(lb.meta().managed_fields, None);
+        let lb = match &lb {
+            Lb::Invalid(meta, error) => {
+                is_named("LoadBalancer", key, error);
+                let owner = spec::owner(meta);
+                world.lead.ledger.dequeue(&owner.id);
+                let living = import::Living {
+                    owner,
+                    created: Micros(0),
+                    status: None,
+                    wants: true,
+                };
+                import_claims_nothing_of_others(world, &[], &[living]);
+                return;
+            }
+            Lb::Valid(lb) => lb,
+        };
+        let request = spec::request(lb);
+        let living = import::Living {
+            owner: request.owner.clone(),
+            created: request.created,
+            status: request.status.clone(),
+            wants: true,
+        };
+        import_claims_nothing_of_others(world, &[], &[living]);
+        match spec::check(lb) {
+            Err(error) => {
+                let message = format!("LoadBalancer {key}: {error}");
+                assert!(message.contains("spec."), "{message}");
+                is_told(lb, &Report::only(Readiness::not(error.reason(), message)));
+            }
+            Ok(checked) => {
+                let message = world.serve(&request, version);
+                let mut report = Report::only(Readiness::not("NoAvailableIP", message));
+                if let Some(vm) = &checked.vm {
+                    let mut found = Found::default();
+                    for (key, vmi) in &machines {
+                        found.look_at(&vm.selector, key, vmi);
+                    }
+                    report = build_all(lb, vm, &found, None, None);
+                }
+                is_told(lb, &report);
+            }
+        }
+        // The next of this name is another object.
+        world.leave(&request, version);
+    });
+}
+
+#[test]
+fn input_mutated_pools() {
+    let name = |number: usize| format!("mutant{}", number % 4);
+    flood::<IPPool>(Kind::IpPool, name, |world, key, _, decoded| {
+        let pool = Pool::from_watch(decoded);
+        if let Err(error) = &pool.spec {
+            is_named("IPPool", key, error);
+        }
+        let name = PoolName::from(&*key.name);
+        world.lead.set_pool(key, &pool);
+        world.lead.pools_changed();
+        assert!(world.lead.take_dirty().contains(&name));
+        let ledger = &world.lead.ledger;
+        for limit in [1_000_000, 100] {
+            let projection = pools::project(ledger, &name, limit).unwrap();
+            assert!(projection.total >= 0 && projection.available >= 0);
+            assert!(projection.available <= projection.total);
+            let all = pools::conditions(ledger, &name, &pool, &projection, NOW);
+            let said = all.iter().find(|c| c.type_ == "Ready").unwrap();
+            let sound = lead::pool_spec(&name, &pool).ranges.is_ok();
+            assert_eq!(said.status == "True", sound);
+            assert!(
+                all.iter().all(|c| c.type_ != "Ready"
+                    || c.message.as_deref().unwrap_or_default().len() < 1_024)
+            );
+        }
+        let wish = objects::annotation(
+            &pool.meta,
+            harvester_lb_api::keys::ANNOTATION_MANUALLY_RELEASE_IP,
+        );
+        if let Some(wish) = wish {
+            let verdict = manual_release::judge(ledger, &name, wish, |_| false, Micros(9));
+            assert!(!matches!(verdict, manual_release::Verdict::Release(_)));
+        }
+        let maps = pool.foreign_maps.as_ref().map(|maps| import::PoolMaps {
+            name: name.clone(),
+            created: Micros(0),
+            allocated: maps.allocated.clone().into_iter().collect(),
+            history: maps.history.clone().into_iter().collect(),
+        });
+        let living = spec::request(&calm_lb("holds", "u-holds", "calm"));
+        let living = import::Living {
+            owner: living.owner,
+            created: living.created,
+            status: None,
+            wants: true,
+        };
+        import_claims_nothing_of_others(world, maps.as_slice(), &[living]);
+        // Whoever names it is served from it or told why not, and leaves it as it was.
+        let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
+        assert!(!world.serve(&request, 7).is_empty());
+        world.leave(&request, 8);
+    });
+}
+
+#[test]
+fn input_mutated_records() {
+    // Names of sound records, of none, and some that are no address.
+    let name = |number: usize| match number % 8 {
+        6 => "fd66-0000-0000-0000-0000-0000-0000-0007".to_owned(),
+        7 => "not-an-address".to_owned(),
+        n => format!("10.66.{}.{}", n / 4, 9 + number % 5),
+    };
+    flood::<IPAllocation>(Kind::IpAllocation, name, |world, key, _, decoded| {
+        let undecodable = decoded.as_ref().err().map(|e| e.error.clone());
+        let allocation = Allocation::from_watch(decoded);
+        let addr = addr::parse_record_name(&key.name);
+        world.lead.observe_allocation(&key.name, &allocation);
+        let version = match &allocation {
+            Allocation::Valid { record, .. } => {
+                assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
+                objects::allocation_spec(&record.spec);
+                record.version
+            }
+            Allocation::Unreadable { why, version } => {
+                match undecodable {
+                    Some(error) => is_named("IPAllocation", key, &error),
+                    None => assert!(why.contains("spec.address"), "{why}"),
+                }
+                if let Some(addr) = addr {
+                    assert!(!world.is_free(addr), "its name is not blocked");
+                }
+                harvester_lb_ipam::Version(version.0)
+            }
+        };
+        world.lead.take_dirty();
+        world.lead.ledger.take_wakes();
+        world.lead.ledger.history_excess(64);
+        world.nobody_is_harmed();
+        // Gone again: whatever it was, the address can be had once its owner is gone or has another.
+        world.lead.forget(&key.name, version);
+        if let Allocation::Valid { record, .. } = &allocation
+            && record.spec.owner.id != id(CALM, "holds")
+        {
+            world.lead.ledger.withdraw(&record.spec.owner.id);
+        }
+        world.nobody_is_harmed();
+        if let Some(addr) = addr {
+            assert!(world.is_free(addr), "{addr} is lost");
+        }
+    });
+}
+
+#[test]
+fn input_mutated_instances() {
+    let lb: LoadBalancer = calm_lb("loud", "u-loud", "calm");
+    let vm = spec::check(&lb).unwrap().vm.unwrap();
+    let name = |number: usize| format!("vm{}", number % 100);
+    flood(Kind::Vmi, name, |_, key, _, decoded| {
+        let was_decoded = Decoded::<VirtualMachineInstance>::is_ok(&decoded);
+        let machine = Vmi::from_watch(decoded);
+        assert!(was_decoded || machine.address.is_none());
+        if let Some(ip) = machine.address {
+            let bad = ip.is_unspecified() || ip.is_loopback() || ip.is_link_local();
+            assert!(!bad && !ip.is_multicast(), "{ip} is no backend");
+        }
+        let mut found = Found::default();
+        found.look_at(&vm.selector, key, &machine);
+        let (other, sound) = vmi("sound");
+        found.look_at(&vm.selector, &other, &sound);
+        assert!(found.backends.iter().any(|b| b.uid == "sound"));
+        is_told(&lb, &build_all(&lb, &vm, &found, None, None));
+    });
+}
+
+#[test]
+fn input_mutated_machines() {
+    let name = |number: usize| format!("vm{}", number % 100);
+    flood::<VirtualMachine>(Kind::Vm, name, |_, _, _, decoded| {
+        let machine = Vm::from_watch(decoded);
+        assert_ne!(machine.guest_cluster.as_deref(), Some(""));
+    });
+}
+
+#[test]
+fn input_mutated_services() {
+    let mut lb: LoadBalancer = calm_lb("web", "u-web", "calm");
+    lb.metadata.namespace = Some(LOUD.to_owned());
+    let vm = spec::check(&lb).unwrap().vm.unwrap();
+    let name = |number: usize| format!("web{}", number % 10);
+    flood(Kind::Service, name, |world, key, _, decoded| {
+        let Some(present) = objects::service(decoded) else {
+            return;
+        };
+        let shown = objects::shown_addresses(&present);
+        world.lead.ledger.set_shown(&id(LOUD, &key.name), &shown);
+        world.lead.ledger.take_wakes();
+        build::ownership(&present.metadata, "web");
+        let report = build_all(&lb, &vm, &Found::default(), Some(&present), None);
+        is_told(&lb, &report);
+        assert!(Version::of(&present.metadata) >= Version(0));
+    });
+}
+
+#[test]
+fn input_mutated_slices() {
+    let lb: LoadBalancer = calm_lb("web", "u-web", "calm");
+    let vm = spec::check(&lb).unwrap().vm.unwrap();
+    let (key, machine) = vmi("vm7");
+    assert_ne!(&*key.namespace, CALM);
+    let name = |number: usize| format!("web{}", number % 10);
+    flood(Kind::EndpointSlice, name, |_, _, _, decoded| {
+        let Some(present) = objects::slice(decoded) else {
+            return;
+        };
+        let mut found = Found::default();
+        found.look_at(&vm.selector, &key, &machine);
+        let report = build_all(&lb, &vm, &found, None, Some(&present));
+        is_told(&lb, &report);
+        let as_it_is = build::with_verdicts(&lb, &present, |_, _| None);
+        assert!(as_it_is.endpoints.len() <= present.endpoints.len() + 1);
+    });
+}

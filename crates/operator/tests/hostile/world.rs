@@ -1,0 +1,206 @@
+//! Somebody who wants no harm: a pool, load balancers that hold, have been promised, and wait for an address, and what
+//! the operator answers them.
+
+use harvester_lb_api::{IPPool, LoadBalancer};
+use harvester_lb_controller_kit::Key;
+use harvester_lb_hostile::Targets;
+use harvester_lb_ipam::{
+    Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
+    Version,
+};
+use harvester_load_balancer::lead::Lead;
+use harvester_load_balancer::objects::{self, Pool};
+use harvester_load_balancer::spec;
+use serde_json::{Value, json};
+
+/// Where the bystanders live.
+pub(crate) const CALM: &str = "calm";
+/// Where the hostile objects come from.
+pub(crate) const LOUD: &str = "loud";
+/// What the bystander holds.
+pub(crate) const HELD: &str = "10.200.0.9";
+const UID: &str = "0a1b2c3d-0000-4000-8000-00000000000f";
+const NOW: Micros = Micros(1_770_000_000_000_000);
+
+/// What the hostile objects know of the bystanders.
+pub(crate) fn targets() -> Targets {
+    let text = |all: &[&str]| all.iter().map(ToString::to_string).collect();
+    Targets {
+        namespaces: text(&[CALM, LOUD]),
+        names: text(&["holds", "promised", "waits", "a"]),
+        uids: text(&[UID, "u-promised"]),
+        addresses: text(&[HELD, "10.200.0.10", "10.200.0.1", "10.201.0.2", "10.66.0.9"]),
+        pools: text(&["calm", "calm-full", "loud", "a"]),
+        subnets: text(&[
+            "10.200.0.0/24",
+            "10.66.0.0/24",
+            "10.66.0.0/28",
+            "fd66::/120",
+        ]),
+    }
+}
+
+/// A decoded object.
+pub(crate) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// A load balancer of the bystander's.
+pub(crate) fn calm_lb(name: &str, uid: &str, pool: &str) -> LoadBalancer {
+    object(json!({
+        "metadata": {
+            "namespace": CALM, "name": name, "uid": uid, "resourceVersion": "5",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+        },
+        "spec": {
+            "ipPool": pool, "backendServerSelector": {"app": ["web"]},
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        },
+    }))
+}
+
+/// A pool as the store keeps it.
+pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
+    let pool: IPPool = object(json!({
+        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"ranges": [{"subnet": subnet}]},
+    }));
+    Pool::valid(pool)
+}
+
+/// The leader's knowledge with the bystanders in it.
+pub(crate) struct World {
+    pub(crate) lead: Lead,
+    bystanders: Vec<Request>,
+    answers: Vec<String>,
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        let mut lead = Lead::new(Ledger::new(Settings::default()));
+        for (name, subnet) in [
+            ("calm", "10.200.0.0/24"),
+            ("calm-full", "10.201.0.2/32"),
+            ("loud", "10.66.0.0/28"),
+        ] {
+            lead.set_pool(&Key::new("", name), &pool(name, subnet));
+        }
+        lead.pools_changed();
+        lead.observe(bound(HELD, "calm", CALM, "holds", UID));
+        lead.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
+        let request = |name, uid, pool| spec::request(&calm_lb(name, uid, pool));
+        let mut holds = calm_lb("holds", UID, "calm");
+        holds.status = Some(object(json!({
+            "allocatedAddress": {"ip": HELD, "ipPool": "calm"},
+        })));
+        let bystanders = vec![
+            spec::request(&holds),
+            request("promised", "u-promised", "calm"),
+            request("waits", "u-waits", "calm-full"),
+        ];
+        let mut world = Self {
+            lead,
+            bystanders,
+            answers: Vec::new(),
+        };
+        world.answers = world.ask();
+        assert!(world.answers[0].contains(HELD) && world.answers[1].contains("10.200.0.10"));
+        world
+    }
+
+    /// What the bystanders are told: the address and its pool, or why there is none.
+    fn ask(&mut self) -> Vec<String> {
+        let ledger = &mut self.lead.ledger;
+        self.bystanders
+            .iter()
+            .map(|request| match ledger.decide(request, NOW) {
+                Decision::Held { grant, .. } => {
+                    let at = (grant.mask, grant.gateway);
+                    format!("holds {} of {} {at:?}", grant.addr, grant.pool)
+                }
+                Decision::Take { grant, .. } => {
+                    let at = (grant.mask, grant.gateway);
+                    format!("takes {} of {} {at:?}", grant.addr, grant.pool)
+                }
+                Decision::Adopt { grant, .. } => format!("adopts {}", grant.addr),
+                Decision::Wait { reason, .. } => format!("waits, {}", reason.as_str()),
+            })
+            .collect()
+    }
+
+    /// The bystanders are told what they were told before.
+    pub(crate) fn nobody_is_harmed(&mut self) {
+        assert_eq!(self.ask(), self.answers);
+    }
+
+    /// Asks for an address and, if there is one to be written down, writes it down as the API server would. Answers
+    /// what there is to say to a user.
+    pub(crate) fn serve(&mut self, request: &Request, version: u64) -> String {
+        let decision = self.lead.ledger.decide(request, NOW);
+        let spec = match decision {
+            Decision::Held { grant, .. } => return grant.addr.to_string(),
+            Decision::Take { spec, .. } => spec,
+            Decision::Adopt { record, .. } => record.spec,
+            Decision::Wait { explanation, .. } => return explanation.to_string(),
+        };
+        let address = spec.addr.to_string();
+        let version = Version(version);
+        self.lead.observe(Record { spec, version });
+        address
+    }
+
+    /// A load balancer is gone, and all that it held is given back.
+    pub(crate) fn leave(&mut self, request: &Request, version: u64) {
+        let ledger = &mut self.lead.ledger;
+        ledger.withdraw(&request.owner.id);
+        for record in ledger.records_of(&request.owner.id) {
+            let (addr, uid) = (record.spec.addr, &record.spec.owner.uid);
+            if let Ok(released) = self.lead.ledger.may_release(addr, uid, NOW) {
+                let version = Version(version);
+                self.lead.observe(Record {
+                    spec: released.spec,
+                    version,
+                });
+            }
+        }
+    }
+
+    /// Whether a load balancer could be given this address.
+    pub(crate) fn is_free(&mut self, address: std::net::IpAddr) -> bool {
+        let prefix = if address.is_ipv4() { 32 } else { 128 };
+        let name = PoolName::from("only-this");
+        self.lead.set_pool(
+            &Key::new("", &name),
+            &pool(&name, &format!("{address}/{prefix}")),
+        );
+        let request = spec::request(&calm_lb("asks", "u-asks", &name));
+        let free = matches!(
+            self.lead.ledger.decide(&request, NOW),
+            Decision::Take { .. }
+        );
+        self.lead.ledger.withdraw(&request.owner.id);
+        self.lead.remove_pool(&name);
+        free
+    }
+}
+
+/// A Bound record.
+pub(crate) fn bound(address: &str, pool: &str, namespace: &str, name: &str, uid: &str) -> Record {
+    let spec = RecordSpec {
+        addr: address.parse().unwrap(),
+        pool: pool.into(),
+        owner: Owner::new(namespace, name, uid),
+        phase: Phase::Bound,
+        bound_at: Micros(1),
+        released_at: None,
+    };
+    Record {
+        spec,
+        version: Version(5),
+    }
+}
+
+/// The id of an object in the ledger.
+pub(crate) fn id(namespace: &str, name: &str) -> harvester_lb_ipam::OwnerId {
+    objects::id(&Key::new(namespace, name))
+}
