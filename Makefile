@@ -16,7 +16,7 @@ TOOLS := e2e/tools.sh target/tools
 # The targets share cargo's locks and the machine's cores; cargo and go use all
 # cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test soak check build bench crds clean plane tools \
+.PHONY: help demo demo-shell test fuzz soak check build bench crds clean plane tools \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## What there is
@@ -34,24 +34,29 @@ demo-shell: plane tools ## The same, and then a shell in it
 # control plane, and examples in the documentation. All are run even if one
 # fails; one that cannot run fails. The crds are checked before, because the
 # end-to-end tests apply them.
-test: check plane tools ## Everything that can be tested, the checks first
+test: check plane tools fuzz ## Everything that can be tested, the checks first
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 # PARTS="crash leaders" runs some of the parts only; e2e/soak.sh has their names.
 soak: plane tools ## The long forms of the tests, for hours; stops at the first that finds a wrong
 	e2e/soak.sh $(PARTS)
 
+# A short run of each target; what it learns is kept for the next.
+fuzz: ## Feed made-up bytes to what decodes and decides; SECONDS=600 for a long run, TARGETS="ranges ledger" for some
+	fuzz/run.sh $(or $(SECONDS),20000r) $(TARGETS)
+
 check: check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny ## All that can be said without running it
 	@echo "all checks passed"
 
 check-format:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	@bad=$$(gofmt -l e2e/plane) && test -z "$$bad" || { echo "gofmt would change: $$bad"; exit 1; }
 
 # A script with an error of syntax fails late, and not on every machine.
 check-scripts:
 	sh -n e2e/tools.sh && sh -n e2e/soak.sh && sh -n e2e/plane/build.sh && sh -n e2e/plane/gen.sh
-	bash -n .ci/run
+	bash -n .ci/run && bash -n fuzz/run.sh
 
 # Arrows between crates, purity, licences, metrics, rights, rules, links.
 check-repository:
@@ -84,9 +89,12 @@ check-deny:
 build: ## The operator, as it is shipped: target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
 
-# Optimised, like what is shipped. ROWS="name name" measures some of them only.
-bench: plane tools ## Figures of the operator beside what the API server can do: takes a while
-	$(CARGO) build --release --locked --package harvester-load-balancer --package harvester-lb-e2e --bin harvester-load-balancer --bin bench
+# The operator as it is shipped, which is why it is built on its own, and what measures it, optimised too. ROWS="name name"
+# measures some only: size ledger prober cluster machines events scale api-cpu. What was found is in target/bench.md and
+# target/bench.json as well.
+bench: build plane tools ## Figures of the operator beside what the API server and the kernel can do: 20 minutes
+	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --example load --example ledger
+	$(CARGO) build --release --locked --package harvester-lb-e2e --bin bench
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
 crds: ## Write crds/crds.yaml anew from the types

@@ -1,6 +1,6 @@
 //! A bed with our definitions and the operator in it.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -113,7 +113,7 @@ impl World {
 
     /// Reads from the admin port of the operator on a node: status code and body.
     pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
-        let ip = node_address(node)?;
+        let ip = self.admin_address(node)?;
         let exchange = async {
             let mut stream = TcpStream::connect((ip, 8081)).await?;
             let request =
@@ -127,6 +127,16 @@ impl World {
         let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
         let code = head.split(' ').nth(1).context("no status line")?.parse()?;
         Ok((code, body.to_owned()))
+    }
+
+    /// The address of a node in the network that it shares with the API server.
+    fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
+        let server = self.bed.server().trim_start_matches("https://");
+        let server: SocketAddrV4 = server.parse().context("the API server's address")?;
+        // The beds of a process differ in the network's number.
+        let [_, _, bed, _] = server.ip().octets();
+        let [a, b, _, host] = node_address(node)?.octets();
+        Ok(Ipv4Addr::new(a, b, bed, host))
     }
 
     /// One figure of the operator on a node, by the beginning of its line: name and labels.
@@ -472,7 +482,7 @@ pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
         .collect()
 }
 
-/// A node's address in the management network.
+/// A node's address in the management network of the first bed of a process.
 pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
     match node {
         "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),

@@ -1,31 +1,36 @@
 //! A bare client: many connections, no cache, no queue. It drives the operator, and replays what the operator sent.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use futures::{StreamExt, pin_mut};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher;
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Config, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::figures::Figures;
 use crate::world::World;
 
 /// Where the rows have their objects.
 pub const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
 pub const CONNECTIONS: usize = 16;
-/// Longest time that a row may take.
-pub const LIMIT: Duration = Duration::from_secs(600);
+/// Longest time that anything here may take.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// Environment of an operator as it is shipped; other tests have it say more.
+pub const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 
 /// Clients that share no connection.
 pub async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
@@ -114,13 +119,15 @@ where
     })
 }
 
-/// Waits until so many load balancers of the namespace are as wanted, looking at a watch.
-pub fn count_until(
-    client: &Client,
+/// Waits until so many objects are as wanted, or have been, looking at a watch; answers when the last of them was seen.
+pub fn seen<K>(
+    api: Api<K>,
     count: usize,
-    wanted: impl Fn(&LoadBalancer) -> bool + Send + 'static,
-) -> JoinHandle<anyhow::Result<Instant>> {
-    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    wanted: impl Fn(&K) -> bool + Send + 'static,
+) -> JoinHandle<anyhow::Result<Instant>>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
     tokio::spawn(async move {
         let stream = watcher(api, watcher::Config::default());
         pin_mut!(stream);
@@ -130,16 +137,27 @@ pub fn count_until(
             let event = tokio::time::timeout_at(deadline, stream.next())
                 .await
                 .with_context(|| format!("{} of {count} after {LIMIT:?}", there.len()))?;
-            if let Some(Ok(watcher::Event::Apply(lb) | watcher::Event::InitApply(lb))) = event
-                && wanted(&lb)
+            if let Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) =
+                event
+                && wanted(&object)
             {
-                there.insert(lb.metadata.name);
+                there.insert(object.meta().name.clone());
             }
             if there.len() >= count {
                 return Ok(Instant::now());
             }
         }
     })
+}
+
+/// Waits until so many load balancers of the namespace are as wanted, as [`seen`] does.
+pub fn count_until(
+    client: &Client,
+    count: usize,
+    wanted: impl Fn(&LoadBalancer) -> bool + Send + 'static,
+) -> JoinHandle<anyhow::Result<Instant>> {
+    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    seen(api, count, wanted)
 }
 
 /// A cluster-type load balancer as a guest makes it.
@@ -173,12 +191,19 @@ pub async fn create_lb(client: &Client, lb: &LoadBalancer) -> anyhow::Result<Loa
     Ok(api.create(&PostParams::default(), lb).await?)
 }
 
+/// Deletes a load balancer.
+pub async fn delete_lb(client: &Client, name: &str) -> anyhow::Result<()> {
+    let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
+    api.delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
 /// A request of the operator, replayed: makes the record of an address.
 pub async fn replay_record(
     client: &Client,
     lb: &LoadBalancer,
     address: &str,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<IPAllocation> {
     let record: IPAllocation = serde_json::from_value(json!({
         "metadata": {"name": address},
         "spec": {
@@ -186,8 +211,23 @@ pub async fn replay_record(
             "owner": {"namespace": NAMESPACE, "name": lb.metadata.name, "uid": lb.metadata.uid},
         },
     }))?;
-    Api::<IPAllocation>::all(client.clone())
+    Ok(Api::<IPAllocation>::all(client.clone())
         .create(&PostParams::default(), &record)
+        .await?)
+}
+
+/// A request of the operator, replayed: the record of an address that is given back.
+pub async fn replay_release(client: &Client, record: &IPAllocation) -> anyhow::Result<()> {
+    let patch = json!({
+        "metadata": {"uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version},
+        "spec": {
+            "address": record.spec.address, "pool": record.spec.pool, "owner": record.spec.owner,
+            "phase": "Released", "boundAt": record.spec.bound_at, "releasedAt": "2026-01-01T00:00:00.000000Z",
+        },
+    });
+    let name = record.metadata.name.as_deref().unwrap_or_default();
+    Api::<IPAllocation>::all(client.clone())
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await?;
     Ok(())
 }
@@ -223,52 +263,76 @@ pub fn address(number: usize) -> String {
     format!("10.60.{}.{}", 1 + number / 250, 1 + number % 250)
 }
 
-/// Removes every load balancer, record and child, without the operator's help.
-pub async fn clean(world: &World) -> anyhow::Result<()> {
-    let client = world.client();
-    let everything = kube::api::ListParams::default();
-    let delete = kube::api::DeleteParams::default();
-    world
-        .lbs(NAMESPACE)
-        .delete_collection(&delete, &everything)
-        .await?;
-    world
-        .slices(NAMESPACE)
-        .delete_collection(&delete, &everything)
-        .await?;
-    Api::<IPAllocation>::all(client.clone())
-        .delete_collection(&delete, &everything)
-        .await?;
-    world
-        .services(NAMESPACE)
-        .delete_collection(&delete, &everything)
-        .await?;
-    world
-        .vmis(NAMESPACE)
-        .delete_collection(&delete, &everything)
-        .await?;
-    Api::<IPPool>::all(client)
-        .delete_collection(&delete, &everything)
-        .await?;
+/// The operator as it is shipped, on a node; ready, leading and at rest.
+pub async fn operator(world: &World, node: &str) -> anyhow::Result<Arc<Process>> {
+    let operator = world.start_operator_with(node, &[], AS_SHIPPED).await?;
+    at_rest(world, node).await?;
+    Ok(operator)
+}
+
+/// Ends an operator in order.
+pub async fn end(operator: &Process) -> anyhow::Result<()> {
+    operator.term()?;
+    operator.wait(Duration::from_secs(30)).await?;
+    Ok(())
+}
+
+/// Waits until the operator leads, has nothing to do, and has written nothing but its Lease for two and a half seconds. It is asked for
+/// its figures alone, so that waiting costs the API server nothing.
+pub async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
+    let mut last = (BTreeMap::new(), Instant::now());
     let deadline = Instant::now() + LIMIT;
-    while !world
-        .lbs(NAMESPACE)
-        .list(&ListParams::default().limit(1))
-        .await?
-        .items
-        .is_empty()
-        || !world
-            .services(NAMESPACE)
-            .list(&ListParams::default().limit(1))
-            .await?
-            .items
-            .is_empty()
-    {
-        if Instant::now() > deadline {
-            bail!("the namespace does not get empty");
+    while last.1.elapsed() < Duration::from_millis(2_500) {
+        ensure!(Instant::now() < deadline, "{node} does not get to rest");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let figures = Figures::read(world, node).await.unwrap_or_default();
+        let mut writes = figures.writes();
+        writes.retain(|what, _| !what.ends_with(" leases"));
+        if !figures.leads() || !figures.idle() || writes != last.0 {
+            last = (writes, Instant::now());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
+    Ok(())
+}
+
+/// Removes every load balancer, record, child and machine. No operator may run.
+pub async fn clean(world: &World) -> anyhow::Result<()> {
+    let all = clients(world).await?;
+    let client = world.client();
+    remove(&all, &world.lbs(NAMESPACE)).await?;
+    remove(&all, &world.slices(NAMESPACE)).await?;
+    remove(&all, &world.records()).await?;
+    remove(&all, &world.services(NAMESPACE)).await?;
+    remove(&all, &world.vmis(NAMESPACE)).await?;
+    remove(&all, &world.pools()).await?;
+    let left: Api<Service> = Api::namespaced(client, NAMESPACE);
+    eventually("the Services are gone", LIMIT, || async {
+        let left = left.list_metadata(&ListParams::default()).await?;
+        Ok(left.items.is_empty().then_some(()))
+    })
+    .await
+}
+
+/// Deletes all objects of a kind, over several connections.
+async fn remove<K>(clients: &[Client], api: &Api<K>) -> anyhow::Result<()>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
+{
+    let list = api.list_metadata(&ListParams::default()).await?;
+    let names: Arc<Vec<String>> = Arc::new(list.items.iter().map(ResourceExt::name_any).collect());
+    let count = names.len();
+    let api = api.clone();
+    spread(clients, count, move |_, number| {
+        let (api, name) = (api.clone(), names.get(number).cloned().unwrap_or_default());
+        async move {
+            match api.delete(&name, &DeleteParams::background()).await {
+                Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+                Err(error) => Err(error.into()),
+                Ok(_) => Ok(()),
+            }
+        }
+    })
+    .await?;
     Ok(())
 }
 

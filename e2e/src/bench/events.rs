@@ -1,136 +1,202 @@
 //! What single events cause: a freed address, a pool that appears, a machine that changes and does not matter, a
 //! listener that dies behind many load balancers.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harvester_lb_testkit::{Farm, Fault, eventually};
+use harvester_lb_testkit::{Farm, Fault};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use super::driver::{
-    LIMIT, NAMESPACE, clean, clients, cluster_lb, count_until, create_lb, pool, spread,
+    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, end, operator, pool,
+    seen, spread,
 };
 use super::machine::{machines, vm_lb};
-use super::report::Report;
+use super::report::{Report, Row};
 use crate::announcer::Announcer;
 use crate::figures::Figures;
-use crate::quiet::quiet;
 use crate::world::{World, allocated, ready};
 
 const NODE: &str = "node1";
+/// Load balancers that wait for one address, one after the other.
+const WAITING: usize = 8;
+/// Load balancers made before their pool, of which half can be served.
+const EARLY: usize = 20;
 const MANY: usize = 500;
 const PROBED: usize = 50;
 const BEHIND_EACH: usize = 100;
+/// Creation times are in seconds: what is made so much later is younger.
+const YOUNGER: Duration = Duration::from_millis(1_100);
+/// Changes of verdicts are gathered for so long before they are written.
+const GATHERED: Duration = Duration::from_millis(200);
 
 /// The rows.
 pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    let operator = world.start_operator(NODE).await?;
+    let operator = operator(world, NODE).await?;
     freed(world, report).await?;
     before_their_pool(world, report).await?;
     unimportant(world, report).await?;
     dead_listener(world, report).await?;
-    operator.term()?;
-    operator.wait(Duration::from_secs(20)).await?;
-    Ok(())
+    end(&operator).await
 }
 
-/// A load balancer waits for an address, and one is freed.
+/// Load balancers wait for an address, which is freed by one after the other.
 async fn freed(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+    // One address.
     pool(world, "bench", "10.60.0.0/30").await?;
-    create_lb(&world.client(), &cluster_lb("holder")?).await?;
-    world.lb_address(NAMESPACE, "holder").await?;
-    create_lb(&world.client(), &cluster_lb("waiter")?).await?;
-    world
-        .lb_reason(NAMESPACE, "waiter", "NoAvailableIP")
-        .await?;
-    let served = count_until(&world.client(), 1, |lb| {
-        lb.metadata.name.as_deref() == Some("waiter") && allocated(lb).is_some()
-    });
-    let started = Instant::now();
-    world.delete_lb(NAMESPACE, "holder").await?;
-    let took = served.await??.duration_since(started);
-    report.figure(
-        "waiting LB after an address is freed",
-        "ms",
-        took.as_secs_f64() * 1e3,
+    create_lb(&world.client(), &cluster_lb("waiter-holder")?).await?;
+    world.lb_address(NAMESPACE, "waiter-holder").await?;
+    for number in 0..WAITING {
+        create_lb(&world.client(), &cluster_lb(&format!("waiter-{number}"))?).await?;
+        tokio::time::sleep(YOUNGER).await;
+    }
+    for number in 0..WAITING {
+        let name = format!("waiter-{number}");
+        world.lb_reason(NAMESPACE, &name, "NoAvailableIP").await?;
+    }
+    let mut holder = "waiter-holder".to_owned();
+    let mut took = Vec::new();
+    let mut out_of_turn = 0.0;
+    for number in 0..WAITING {
+        at_rest(world, NODE).await?;
+        let before = holder.clone();
+        let served = count_until(&world.client(), 1, move |lb| {
+            lb.metadata.name.as_deref() != Some(&before) && allocated(lb).is_some()
+        });
+        let started = Instant::now();
+        world.delete_lb(NAMESPACE, &holder).await?;
+        took.push(served.await??.duration_since(started).as_secs_f64() * 1e3);
+        holder = served_names(world).await?.pop().unwrap_or_default();
+        if holder != format!("waiter-{number}") {
+            out_of_turn += 1.0;
+        }
+    }
+    let slowest = took.iter().copied().fold(0.0, f64::max);
+    report.row(
+        Row::of(
+            "waiting LB after an address is freed, from the delete",
+            "ms",
+            took,
+        )
+        .at_most(200.0)
+        .note(format!("the slowest of {WAITING} {slowest:.0} ms")),
     );
+    report.row(Row::one("... served although an older one waits", "", out_of_turn).at_most(0.0));
     clean(world).await
 }
 
-/// Load balancers are made before their pool.
+/// Names of the load balancers that have an address.
+async fn served_names(world: &World) -> anyhow::Result<Vec<String>> {
+    let all = world.lbs(NAMESPACE).list(&ListParams::default()).await?;
+    let served = all.iter().filter(|lb| allocated(lb).is_some());
+    Ok(served.map(ResourceExt::name_any).collect())
+}
+
+/// Load balancers are made before their pool, which has room for half of them.
 async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
-    spread(&driver, 20, |client, number| async move {
-        create_lb(&client, &cluster_lb(&format!("early-{number}"))?)
-            .await
-            .map(|_| ())
-    })
-    .await?;
-    for number in 0..20 {
-        world
-            .lb_reason(NAMESPACE, &format!("early-{number}"), "PoolNotFound")
-            .await?;
+    for age in ["older", "younger"] {
+        spread(&driver, EARLY / 2, move |client, number| async move {
+            create_lb(&client, &cluster_lb(&format!("{age}-{number}"))?)
+                .await
+                .map(|_| ())
+        })
+        .await?;
+        tokio::time::sleep(YOUNGER).await;
     }
-    let served = count_until(&world.client(), 20, |lb| allocated(lb).is_some());
+    for lb in world.lbs(NAMESPACE).list(&ListParams::default()).await? {
+        let name = lb.name_any();
+        world.lb_reason(NAMESPACE, &name, "PoolNotFound").await?;
+    }
+    at_rest(world, NODE).await?;
+    let served = count_until(&world.client(), EARLY / 2, |lb| allocated(lb).is_some());
+    let range =
+        json!({"subnet": "10.60.0.0/24", "rangeStart": "10.60.0.11", "rangeEnd": "10.60.0.20"});
     let started = Instant::now();
-    pool(world, "bench", "10.60.0.0/24").await?;
+    world.pool("bench", json!({"ranges": [range]})).await?;
     let took = served.await??.duration_since(started);
-    report.figure(
-        "20 LBs made before their pool, all served",
-        "ms",
-        took.as_secs_f64() * 1e3,
+    let younger = served_names(world).await?;
+    let younger = younger.iter().filter(|n| n.starts_with("younger")).count();
+    report.row(
+        Row::one(
+            "20 LBs made before their pool of 10 addresses, to the tenth served",
+            "ms",
+            took.as_secs_f64() * 1e3,
+        )
+        .at_most(200.0),
+    );
+    report.row(
+        Row::one(
+            "... served although an older one waits",
+            "",
+            f64::from(u32::try_from(younger)?),
+        )
+        .at_most(0.0),
     );
     clean(world).await
 }
 
-/// A machine is annotated that 500 load balancers select; then nothing happens at all.
+/// A machine is annotated that 500 load balancers select; then, with 500 of cluster type besides, nothing happens at all.
 async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, 1, |_| "shared".to_owned()).await?;
     let announcer = Announcer::start(&world.client());
-    let done = count_until(&world.client(), MANY, |lb| {
+    let done = count_until(&world.client(), 2 * MANY, |lb| {
         ready(lb).is_some_and(|(s, ..)| s == "True")
     });
     let driver = clients(world).await?;
     spread(&driver, MANY, |client, number| async move {
-        create_lb(&client, &vm_lb(&format!("lb-{number}"), "shared")?)
-            .await
-            .map(|_| ())
+        create_lb(&client, &vm_lb(&format!("vm-lb-{number}"), "shared")?).await?;
+        create_lb(&client, &cluster_lb(&format!("cluster-lb-{number}"))?).await?;
+        Ok(())
     })
     .await?;
     done.await??;
-    quiet(world, NODE).await?;
+    at_rest(world, NODE).await?;
     let before = Figures::read(world, NODE).await?;
     for number in 0..50 {
         let patch = json!({"metadata": {"annotations": {"note": number.to_string()}}});
         world.merge(&world.vmis(NAMESPACE), "vm-0", patch).await?;
     }
-    quiet(world, NODE).await?;
+    at_rest(world, NODE).await?;
     let after = Figures::read(world, NODE).await?;
-    report.figure(
-        "one VMI annotated 50 times, 500 VM LBs select it: writes",
-        "",
-        writes(&after) - writes(&before),
+    report.row(
+        Row::one(
+            "one VMI annotated 50 times, 500 VM LBs select it: writes",
+            "",
+            writes(&after) - writes(&before),
+        )
+        .at_most(0.0),
     );
 
     let before = Figures::read(world, NODE).await?;
     tokio::time::sleep(Duration::from_secs(60)).await;
     let after = Figures::read(world, NODE).await?;
-    report.figure(
-        "500 LBs at rest for 60 s: writes but the Lease",
-        "",
-        writes(&after) - writes(&before),
-    );
     let lists = |f: &Figures| {
         f.sum("harvester_lb_api_requests_total", |s| {
             s.label("verb") == "list"
         })
     };
-    report.figure(
-        "500 LBs at rest for 60 s: lists",
-        "",
-        lists(&after) - lists(&before),
+    report.row(
+        Row::one(
+            "1,000 LBs at rest for 60 s: writes but the Lease",
+            "",
+            writes(&after) - writes(&before),
+        )
+        .at_most(0.0),
+    );
+    report.row(
+        Row::one(
+            "1,000 LBs at rest for 60 s: lists",
+            "",
+            lists(&after) - lists(&before),
+        )
+        .at_most(0.0),
     );
     drop(announcer);
     clean(world).await
@@ -152,9 +218,7 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
     })
     .await?;
     let announcer = Announcer::start(&world.client());
-    let done = count_until(&world.client(), PROBED, |lb| {
-        ready(lb).is_some_and(|(s, ..)| s == "True")
-    });
+    let healthy = slices_with(world, BEHIND_EACH);
     let driver = clients(world).await?;
     spread(&driver, PROBED, |client, number| async move {
         let mut lb = vm_lb(&format!("lb-{number}"), &format!("app-{number}"))?;
@@ -162,44 +226,78 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
         create_lb(&client, &lb).await.map(|_| ())
     })
     .await?;
-    done.await??;
     // All backends, not just the first of each.
-    ready_endpoints(world, PROBED * BEHIND_EACH).await?;
-    let before = Figures::read(world, NODE).await?;
+    healthy.await??;
+    at_rest(world, NODE).await?;
+
+    let changes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
+    let noting = Arc::clone(&changes);
+    let slices: Api<EndpointSlice> = world.slices(NAMESPACE);
+    // The stand-in of each slice is ready.
+    let dead = seen(slices, PROBED, move |slice: &EndpointSlice| {
+        noting
+            .lock()
+            .entry(slice.name_any())
+            .or_default()
+            .push(Instant::now());
+        ready_backends(slice) == 0
+    });
     let started = Instant::now();
     farm.fault(Fault::Refuse, "10.99.0.0-10.99.255.255")?;
-    // The stand-in of each slice is ready.
-    ready_endpoints(world, PROBED).await?;
-    let took = started.elapsed();
-    let after = Figures::read(world, NODE).await?;
-    report.figure(
-        "listener killed to not-ready in every slice, 50 LBs x 100 backends",
-        "s",
-        took.as_secs_f64(),
+    let took = dead.await??.duration_since(started);
+    report.row(
+        Row::one(
+            "listener killed to not ready in every slice, 50 LBs x 100 backends, 3 x 5 s",
+            "s",
+            took.as_secs_f64(),
+        )
+        .at_most(19.0),
     );
-    let slices = |f: &Figures| {
-        f.sum("harvester_lb_api_requests_total", |s| {
-            s.label("resource") == "endpointslices" && s.label("verb") == "patch"
-        })
+    // The first of each is what there was.
+    let share = |times: &Vec<Instant>| -> f64 {
+        let times = times.get(1..).unwrap_or_default();
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            return 0.0;
+        };
+        let allowed = last.duration_since(*first).as_secs_f64() / GATHERED.as_secs_f64() + 1.0;
+        f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / allowed
     };
-    report.figure(
-        "slice writes for that, per LB",
-        "",
-        (slices(&after) - slices(&before)) / f64::from(u32::try_from(PROBED)?),
+    let (most, all) = {
+        let changes = changes.lock();
+        let most = changes.values().map(share).fold(0.0, f64::max);
+        let all: usize = changes.values().map(|times| times.len() - 1).sum();
+        (most, f64::from(u32::try_from(all)?))
+    };
+    let each = all / f64::from(u32::try_from(PROBED)?);
+    report.row(
+        Row::one(
+            "... writes of a slice for each 200 ms, of the LB that has most",
+            "",
+            most,
+        )
+        .at_most(1.0)
+        .note(format!("{each:.1} writes of each slice in all")),
     );
     drop(announcer);
     clean(world).await
 }
 
-async fn ready_endpoints(world: &Arc<World>, count: usize) -> anyhow::Result<()> {
-    eventually(&format!("{count} ready endpoints"), LIMIT, || async {
-        let all = world.slices(NAMESPACE).list(&ListParams::default()).await?;
-        let ready = all
-            .iter()
-            .flat_map(|s| &s.endpoints)
-            .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
-            .count();
-        Ok((ready == count).then_some(()))
+/// Waits until every slice has so many ready backends.
+fn slices_with(world: &World, backends: usize) -> tokio::task::JoinHandle<anyhow::Result<Instant>> {
+    seen(world.slices(NAMESPACE), PROBED, move |slice| {
+        ready_backends(slice) == backends
     })
-    .await
+}
+
+/// Ready endpoints but the stand-in, which is no machine.
+fn ready_backends(slice: &EndpointSlice) -> usize {
+    slice
+        .endpoints
+        .iter()
+        .filter(|e| {
+            let target = e.target_ref.as_ref().and_then(|t| t.kind.as_deref());
+            target == Some("VirtualMachineInstance")
+        })
+        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
+        .count()
 }

@@ -1,0 +1,198 @@
+//! Rows that need no control plane: the program itself, and the examples of the pure crates, which measure their crate and
+//! say what they found in a last line of JSON.
+
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use super::report::{Report, Row, say};
+
+/// Targets of the prober, and how often each is probed.
+const TARGETS: &str = "40000";
+const PERIOD: &str = "5";
+/// For how many seconds it is measured, once it goes evenly.
+const SECONDS: &str = "30";
+/// A twentieth of the targets.
+const FEW_DEAD: &str = "2000";
+/// With these many healthy ones beside [`TARGETS`] dead ones.
+const BESIDE: u64 = 1_000;
+
+/// The operator's program, as [`crate::world::World`] finds it.
+pub fn operator() -> anyhow::Result<PathBuf> {
+    match std::env::var_os("HLB_OPERATOR") {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => beside("harvester-load-balancer"),
+    }
+}
+
+/// A program in the folder of this one, or below.
+fn beside(name: &str) -> anyhow::Result<PathBuf> {
+    let this = std::env::current_exe().context("this program has no path")?;
+    let folder = this.parent().context("this program is in no folder")?;
+    let path = folder.join(name);
+    ensure!(
+        path.is_file(),
+        "{} is not there; `make bench` builds it",
+        path.display()
+    );
+    Ok(path)
+}
+
+/// Runs an example and reads its last line.
+fn example(name: &str, args: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new(beside(&format!("examples/{name}"))?)
+        .args(args)
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("the example {name} cannot be run"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(
+        output.status.success(),
+        "the example {name} has failed: {text}"
+    );
+    let last = text.lines().last().unwrap_or_default();
+    serde_json::from_str(last).with_context(|| format!("the example {name} says {last:?}"))
+}
+
+/// A number in what an example has said.
+fn number(said: &Value, path: &str) -> anyhow::Result<f64> {
+    said.pointer(path)
+        .and_then(Value::as_f64)
+        .with_context(|| format!("no {path} in {said}"))
+}
+
+/// Row: size of the program.
+pub fn size(report: &mut Report) -> anyhow::Result<()> {
+    let bytes = std::fs::metadata(operator()?)?.len();
+    let megabytes = f64::from(u32::try_from(bytes)?) / 1e6;
+    report.row(Row::one("release binary, stripped", "MB", megabytes).at_most(15.0));
+    Ok(())
+}
+
+/// Rows: the ledger at 65,000 records.
+pub fn ledger(report: &mut Report) -> anyhow::Result<()> {
+    let said = example("ledger", &["65000", "7"])?;
+    let kinds = said["per_second"].as_array().context("no rates")?;
+    for kind in kinds {
+        let (name, rates) = (kind[0].as_str(), kind[1].as_array());
+        let (name, rates) = name.zip(rates).context("no rates of a kind")?;
+        let rates = rates.iter().filter_map(Value::as_f64).collect();
+        let what = format!("ledger at 65,000 records: {name}");
+        report.row(Row::of(&what, "/s", rates).at_least(1e6));
+    }
+    let name = "ledger at 65,000 records: memory of a record";
+    report.row(
+        Row::one(name, "B", number(&said, "/bytes_per_record/24")?)
+            .at_most(200.0)
+            .note(format!(
+                "for ids of 24 characters; {} B for 40",
+                number(&said, "/bytes_per_record/40")?
+            )),
+    );
+    Ok(())
+}
+
+/// Rows: the prober alone.
+pub fn prober(report: &mut Report) -> anyhow::Result<()> {
+    let some = example("load", &["prober", TARGETS, SECONDS, PERIOD, FEW_DEAD])?;
+    let bare = example("load", &["bare", TARGETS, SECONDS, PERIOD, FEW_DEAD])?;
+    say("prober alone: 40,000 targets at 5 s, 5 % dead, the listener on the other core");
+    report.row(
+        Row::one(
+            "prober alone: 99 % of probes begin within",
+            "ms",
+            number(&some, "/lag_ms/p99")?,
+        )
+        .at_most(250.0)
+        .note(format!(
+            "{:.0} probes/s; the latest {} ms",
+            number(&some, "/per_second")?,
+            number(&some, "/lag_ms/max")?
+        )),
+    );
+    report.row(
+        Row::one(
+            "prober alone: memory of a target, probes in flight included",
+            "B",
+            number(&some, "/peak_bytes_per_target")?,
+        )
+        .at_most(2048.0)
+        .note(format!("{} B at rest", number(&some, "/bytes_per_target")?)),
+    );
+    report.row(
+        Row::one(
+            "prober alone: CPU, limit: a bare epoll loop with the same connects",
+            "cores",
+            number(&some, "/cores")?,
+        )
+        .limits(vec![number(&bare, "/cores")?])
+        .at_most_times(2.0)
+        .note(format!(
+            "{:.0} connects per CPU second, the bare loop {:.0}",
+            number(&some, "/per_cpu_second")?,
+            number(&bare, "/per_cpu_second")?
+        )),
+    );
+    report.row(
+        Row::one(
+            "prober alone: wrong verdicts",
+            "",
+            number(&some, "/wrong_verdicts")?,
+        )
+        .at_most(0.0),
+    );
+
+    // For the whole of it one more: what is not dead must be served beside what is.
+    let all = (TARGETS.parse::<u64>()? + BESIDE).to_string();
+    let dead = example("load", &["prober", &all, SECONDS, PERIOD, TARGETS])?;
+    say("all 40,000 dead, and 1,000 healthy ones beside them");
+    report.row(
+        Row::one(
+            "all dead: sockets at most",
+            "",
+            number(&dead, "/most_sockets")?,
+        )
+        // The bound on connects, and what any process has open.
+        .at_most(number(&dead, "/bound")? + 64.0),
+    );
+    report.row(
+        Row::one(
+            "all dead: memory of a target, probes in flight included",
+            "B",
+            number(&dead, "/peak_bytes_per_target")?,
+        )
+        .at_most(2048.0)
+        .note(format!(
+            "RSS {:.0} MiB",
+            number(&dead, "/rss_kib")? / 1024.0
+        )),
+    );
+    report.row(
+        Row::one(
+            "all dead: 99 % of all probes begin within",
+            "ms",
+            number(&dead, "/lag_ms/p99")?,
+        )
+        .note("the lag that the metric shows"),
+    );
+    report.row(
+        Row::one(
+            "all dead: longest time between two probes of a healthy one (5 s is the period)",
+            "ms",
+            number(&dead, "/gap_ms/max")?,
+        )
+        .note(format!("99 % within {} ms", number(&dead, "/gap_ms/p99")?)),
+    );
+    report.row(
+        Row::one(
+            "all dead: wrong verdicts",
+            "",
+            number(&dead, "/wrong_verdicts")?,
+        )
+        .at_most(0.0),
+    );
+    Ok(())
+}
