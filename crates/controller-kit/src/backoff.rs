@@ -51,10 +51,15 @@ impl<K: Eq + Hash> Failures<K> {
 
     /// Notes a failure of the key and says how long to wait.
     pub fn failed(&self, key: K) -> Duration {
+        self.failed_with(key, self.backoff)
+    }
+
+    /// As [`Failures::failed`], for a failure whose cause has a back-off of its own.
+    pub fn failed_with(&self, key: K, backoff: Backoff) -> Duration {
         let mut counts = self.counts.lock();
         let count = counts.entry(key).or_default();
         *count = count.saturating_add(1);
-        self.backoff.delay(*count, fastrand::f64())
+        backoff.delay(*count, fastrand::f64())
     }
 
     /// Forgets the failures of the key: it succeeded, or it is gone.
@@ -100,6 +105,19 @@ mod tests {
         assert_eq!(BACKOFF.delay(3, 0.0), Duration::from_secs(2));
         assert_eq!(BACKOFF.delay(3, 0.5), Duration::from_secs(3));
         assert_eq!(BACKOFF.delay(3, 7.0), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn causes_share_a_count() {
+        let short = Backoff {
+            cap: Duration::from_secs(5),
+            ..BACKOFF
+        };
+        let failures = Failures::new(BACKOFF);
+        for _ in 0..20 {
+            assert!(failures.failed_with("a", short) <= short.cap);
+        }
+        assert!(failures.failed("a") >= BACKOFF.cap / 2);
     }
 
     #[test]

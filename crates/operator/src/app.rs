@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::args::Args;
-use crate::hub::{BACKOFF, Hub, Stores};
+use crate::hub::{BACKOFF_AWAY, Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::{handlers, needs, pools, start, workers};
@@ -214,7 +214,7 @@ async fn begin(hub: &Hub) {
     while let Err(error) = start::begin(hub).await {
         failures += 1;
         warn!(%error, "what is there could not be taken over yet, trying again");
-        tokio::time::sleep(BACKOFF.delay(failures, fastrand::f64())).await;
+        tokio::time::sleep(BACKOFF_AWAY.delay(failures, fastrand::f64())).await;
     }
 }
 

@@ -32,6 +32,13 @@ pub const BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(60),
 };
 
+/// Back-off of what failed because the API server was not to be had, or held another copy: the cause is the moment and not
+/// the object, and once the API server is well all is to be done within seconds. No more than 5 s, as for watches.
+pub const BACKOFF_AWAY: Backoff = Backoff {
+    base: BACKOFF.base,
+    cap: Duration::from_secs(5),
+};
+
 /// The stores, one for each kind that is watched.
 #[derive(Default)]
 pub struct Stores {

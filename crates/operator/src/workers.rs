@@ -14,7 +14,7 @@ use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use crate::hub::{BACKOFF, Hub};
+use crate::hub::{BACKOFF, BACKOFF_AWAY, Hub};
 use crate::kept::is_stale;
 use crate::reconcile::Next;
 use crate::{guests, legacy, pools, reconcile};
@@ -25,7 +25,7 @@ const POOL_WORKERS: usize = 2;
 /// slow to admit the change.
 const LEGACY_WORKERS: usize = 4;
 /// Time after which rare work that failed is tried again.
-const RARE_RETRY: Duration = Duration::from_secs(10);
+const RARE_RETRY: Duration = BACKOFF_AWAY.cap;
 
 /// Starts all workers; they end when the queues are closed.
 pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
@@ -173,7 +173,7 @@ fn retry<K: Clone + Eq + Hash + Display>(
         Err(WriteError::Fenced) => BACKOFF.base,
         Err(error) if is_stale(error) => {
             debug!(kind, object = %key, %error, "deciding again");
-            let delay = failures.failed(key.clone());
+            let delay = failures.failed_with(key.clone(), BACKOFF_AWAY);
             if delay <= BACKOFF.base {
                 Duration::ZERO
             } else {
@@ -181,9 +181,46 @@ fn retry<K: Clone + Eq + Hash + Display>(
             }
         }
         Err(error) => {
-            let delay = failures.failed(key.clone());
+            let backoff = if error.is_refusal() {
+                BACKOFF
+            } else {
+                BACKOFF_AWAY
+            };
+            let delay = failures.failed_with(key.clone(), backoff);
             warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
             delay
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The delay after many failures of a kind.
+    fn after_many(outcome: &Result<Next, WriteError>) -> Duration {
+        let failures = Failures::new(BACKOFF);
+        (0..20)
+            .map(|_| retry(&failures, &"a", outcome, "LoadBalancer"))
+            .last()
+            .unwrap()
+    }
+
+    #[test]
+    fn alc_8_what_the_api_server_failed_to_do_is_done_soon_after_its_return() {
+        let error = |of: fn(String) -> WriteError| Err(of("m".to_owned()));
+        for outcome in [
+            error(WriteError::Unavailable),
+            error(WriteError::Conflict),
+            error(WriteError::AlreadyExists),
+            error(WriteError::NotFound),
+            Err(WriteError::Fenced),
+        ] {
+            assert!(after_many(&outcome) <= BACKOFF_AWAY.cap, "{outcome:?}");
+        }
+        // What is the object's own fault waits longer (section 9).
+        for outcome in [error(WriteError::Refused), Ok(Next::Backoff)] {
+            assert!(after_many(&outcome) >= BACKOFF.cap / 2, "{outcome:?}");
         }
     }
 }
