@@ -14,6 +14,7 @@ pub mod rights;
 pub mod runner;
 pub mod scout;
 pub mod seeds;
+pub mod stage;
 pub mod supervised;
 pub mod witness;
 pub mod world;

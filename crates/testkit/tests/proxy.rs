@@ -278,7 +278,11 @@ async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
         let delay = Fault::Delay(Duration::from_millis(200));
         proxy.rule(gets.clone(), Share::all(), delay)
     });
-    let _last = proxy.rule(gets, Share::all(), Fault::Refuse(Refusal::unavailable()));
+    let last = proxy.rule(
+        gets.clone(),
+        Share::all(),
+        Fault::Refuse(Refusal::unavailable()),
+    );
     let began = Instant::now();
     ensure!(code(api.get("nothing").await)? == 503);
     ensure!(
@@ -286,6 +290,14 @@ async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
         "{:?}",
         began.elapsed()
     );
+    // A long one ends with its rule.
+    drop(last);
+    let long = proxy.rule(gets, Share::all(), Fault::Delay(Duration::from_secs(600)));
+    let asking = api.clone();
+    let mut asked = tokio::spawn(async move { asking.get("nothing").await });
+    ensure!(timeout(2 * A_WHILE, &mut asked).await.is_err());
+    drop(long);
+    ensure!(code(timeout(SOON, asked).await??)? == 404);
     Ok(())
 }
 

@@ -76,9 +76,14 @@ async fn process(shared: &Arc<Shared>, seen: Seen, mut parts: Parts, body: Bytes
     if here(shared).await.is_err() {
         return Outcome::Cut;
     }
-    let Plan { delay, pages, last } = shared.rules.lock().plan(&seen);
-    if !delay.is_zero() {
-        tokio::time::sleep(delay).await;
+    let Plan {
+        delays,
+        pages,
+        last,
+    } = shared.rules.lock().plan(&seen);
+    for (rule, delay) in delays {
+        // An error is the end of the time.
+        let _ = timeout(delay, shared.without(rule)).await;
     }
     if let (Some(size), Verb::List) = (pages, seen.verb)
         && let Ok(uri) = paged(&parts.uri, size)

@@ -162,7 +162,7 @@ pub enum End {
 /// What is done to a request. The first two alter it and leave it to the next rules; each of the others is the last word.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It waits so long before it is forwarded.
+    /// It waits so long before it is forwarded, or until the rule is gone.
     Delay(Duration),
     /// A list is given in pages of this size, whatever was asked for.
     Pages(u32),
@@ -207,7 +207,8 @@ pub(crate) struct Rules {
 /// What is to be done to one request.
 #[derive(Default)]
 pub(crate) struct Plan {
-    pub(crate) delay: Duration,
+    /// One after the other, each with its rule's number.
+    pub(crate) delays: Vec<(u64, Duration)>,
     pub(crate) pages: Option<u32>,
     /// With the rule's number.
     pub(crate) last: Option<(u64, Effect)>,
@@ -222,7 +223,7 @@ impl Rules {
             }
             entry.hits += 1;
             match &entry.effect {
-                Effect::Fault(Fault::Delay(delay)) => plan.delay += *delay,
+                Effect::Fault(Fault::Delay(delay)) => plan.delays.push((entry.id, *delay)),
                 Effect::Fault(Fault::Pages(size)) => plan.pages = Some(*size),
                 effect => {
                     plan.last = Some((entry.id, effect.clone()));

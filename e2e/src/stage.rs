@@ -1,0 +1,130 @@
+//! A stage for tests in which the API server is ill: a probed load balancer and others at rest, an operator that is
+//! started again when it ends, and a witness.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use harvester_lb_testkit::{Vm, eventually};
+use serde_json::json;
+
+use crate::announcer::Announcer;
+use crate::figures::Figures;
+use crate::quiet::{audited, wipe};
+use crate::supervised::Supervised;
+use crate::witness::Witness;
+use crate::world::World;
+
+/// Name of the load balancer that is probed: one backend of it answers, one does not.
+pub const PROBED: &str = "probed";
+/// Number of load balancers of cluster type beside it, named `old0` and so on.
+pub const OTHERS: usize = 30;
+/// Where the operator is.
+pub const NODE: &str = "node1";
+
+/// The stage.
+pub struct Stage {
+    /// The bed that it stands in.
+    pub world: Arc<World>,
+    /// Its namespace, and its pool's name.
+    pub ns: &'static str,
+    /// The operator.
+    pub operator: Supervised,
+    witness: Witness,
+    _announcer: Announcer,
+    _vms: [Vm; 2],
+}
+
+impl Stage {
+    /// Sets the stage and waits until all is at rest. Whatever was there before is deleted.
+    pub async fn set(
+        world: &Arc<World>,
+        ns: &'static str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        wipe(world).await?;
+        world.namespace(ns).await?;
+        // 512 addresses.
+        let pool = json!({
+            "ranges": [{"subnet": "10.80.0.0/24"}, {"subnet": "10.80.1.0/24"}],
+            "selector": {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]},
+        });
+        world.pool(ns, pool).await?;
+        let web = [("app", "web")];
+        let up = world.vm(ns, &format!("{ns}up"), &web, 8080).await?;
+        let down = world.bed.add_vm(&format!("{ns}down"))?;
+        world.bed.apply(&down.vmi_manifest(ns, &web)).await?;
+        let announcer = Announcer::start(&world.client());
+        let witness = Witness::start(&world.client());
+        let operator = Supervised::start(world, NODE, flags, env)?;
+        let probed = json!({
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+            "backendServerSelector": {"app": ["web"]},
+            "healthCheck": {
+                "port": 8080, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1
+            },
+        });
+        world.lb(ns, PROBED, probed).await?;
+        for n in 0..OTHERS {
+            cluster(world, ns, &format!("old{n}")).await?;
+        }
+        world.lb_reason(ns, PROBED, "Ready").await?;
+        audited(world, NODE, &[ns]).await?;
+        Ok(Self {
+            world: Arc::clone(world),
+            ns,
+            operator,
+            witness,
+            _announcer: announcer,
+            _vms: [up, down],
+        })
+    }
+
+    /// How many health checks have succeeded so far.
+    pub async fn probes(&self) -> anyhow::Result<f64> {
+        let figures = Figures::read(&self.world, NODE).await?;
+        Ok(figures.sum("harvester_lb_probes_total", |s| {
+            s.label("result") == "success"
+        }))
+    }
+
+    /// Looks whether all is well, and ends the operator. How many load balancers there are, and how often the operator
+    /// had ended by itself.
+    pub async fn judge(self) -> anyhow::Result<(usize, usize)> {
+        let found = audited(&self.world, NODE, &[self.ns]).await?;
+        let wrongs = self.witness.wrongs(&self.world).await?;
+        ensure!(wrongs.is_empty(), "{wrongs:#?}");
+        let restarts = self.operator.restarts();
+        self.operator.finish().await?;
+        Ok((found.load_balancers, restarts))
+    }
+}
+
+/// Makes a load balancer of cluster type.
+pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
+    let spec = json!({"workloadType": "cluster"});
+    world.lb(ns, name, spec).await.map(|_| ())
+}
+
+/// Asks until the API server has done it, now or when it was asked before.
+pub async fn until_taken<F, Fut>(what: &str, ask: F) -> anyhow::Result<()>
+where
+    F: Fn() -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    eventually(what, Duration::from_secs(90), || async {
+        let asked = tokio::time::timeout(Duration::from_secs(5), ask()).await?;
+        match asked {
+            Err(error)
+                if error.downcast_ref::<kube::Error>().is_some_and(|e| {
+                    matches!(e, kube::Error::Api(s) if s.is_already_exists() || s.is_not_found())
+                }) =>
+            {
+                Ok(Some(()))
+            }
+            other => other.map(Some),
+        }
+    })
+    .await
+}

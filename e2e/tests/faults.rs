@@ -1,0 +1,62 @@
+//! Between the operator and its API server stands a proxy that makes the API server ill in all the ways it can be.
+//! Meanwhile load balancers come and go; health checks go on as if nothing were, and ten seconds after the end of the
+//! faults all is as it should be.
+//!
+//! `HLB_SEED` repeats a run, `HLB_SOAK` makes some of the faults last longer.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{run, tests};
+use harvester_lb_testkit::BedOptions;
+
+#[path = "faults/away.rs"]
+mod away;
+#[path = "faults/churn.rs"]
+mod churn;
+#[path = "faults/course.rs"]
+mod course;
+#[path = "faults/gauge.rs"]
+mod gauge;
+#[path = "faults/mixed.rs"]
+mod mixed;
+#[path = "faults/refused.rs"]
+mod refused;
+#[path = "faults/watches.rs"]
+mod watches;
+
+use away::{alc_8_api_server_refuses_connections, alc_8_api_server_says_nothing};
+use mixed::{alc_8_every_fault_at_once, alc_8_writes_are_slow};
+use refused::{alc_8_a_third_is_refused, alc_8_answers_are_lost, alc_8_one_resource_is_refused};
+use watches::{alc_8_lists_are_cut_short, alc_8_watches_are_cut};
+
+fn main() -> ExitCode {
+    let options = BedOptions {
+        nodes: 1,
+        kube_vip: false,
+        ..BedOptions::default()
+    };
+    run(
+        options,
+        &[],
+        // They share the one Lease.
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        tests![
+            alc_8_api_server_refuses_connections,
+            alc_8_api_server_says_nothing,
+            alc_8_writes_are_slow,
+            alc_8_a_third_is_refused,
+            alc_8_answers_are_lost,
+            alc_8_one_resource_is_refused,
+            alc_8_watches_are_cut,
+            alc_8_lists_are_cut_short,
+            alc_8_every_fault_at_once,
+        ],
+    )
+}

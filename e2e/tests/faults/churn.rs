@@ -1,0 +1,123 @@
+//! Load balancers that come and go all the while, of both types, past the proxy. Names come back under new uids; some
+//! stay, and those that stayed before go.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use harvester_lb_e2e::World;
+use kube::api::DeleteParams;
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+/// One comes and one goes each such time.
+const PACE: Duration = Duration::from_millis(100);
+/// Names that are in use; half of them are there at a time.
+const NAMES: usize = 24;
+/// So many of the first ones stay: nothing happens to them any more, so nothing but a back-off brings the operator to
+/// what it could not do at once.
+const STAY: usize = 20;
+
+/// What has been done.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    made: usize,
+    deleted: usize,
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} load balancers made, {} deleted",
+            self.made, self.deleted
+        )
+    }
+}
+
+/// Goes on until it is ended.
+pub struct Churn {
+    stop: Arc<AtomicBool>,
+    task: JoinHandle<anyhow::Result<Work>>,
+}
+
+impl Churn {
+    /// Begins the churn of a round; rounds are counted from 1.
+    pub fn start(world: &Arc<World>, ns: &'static str, round: usize) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(run(Arc::clone(world), ns, round, Arc::clone(&stop)));
+        Self { stop, task }
+    }
+
+    pub async fn end(self) -> anyhow::Result<Work> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.task.await?
+    }
+}
+
+async fn run(
+    world: Arc<World>,
+    ns: &'static str,
+    round: usize,
+    stop: Arc<AtomicBool>,
+) -> anyhow::Result<Work> {
+    let mut work = Work::default();
+    let mut next = Instant::now();
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let (comes, goes) = if number < STAY {
+            (stays(round, number), stays(round - 1, number))
+        } else {
+            let goes = number + NAMES / 2;
+            (name(number % NAMES), name(goes % NAMES))
+        };
+        work.made += make(&world, ns, &comes).await?;
+        work.deleted += delete(&world, ns, &goes).await?;
+        next += PACE;
+        sleep_until(next).await;
+    }
+    Ok(work)
+}
+
+/// Begins with its type; a third are of VM type.
+fn name(number: usize) -> String {
+    let prefix = if number.is_multiple_of(3) { "v" } else { "c" };
+    format!("{prefix}{number}")
+}
+
+fn stays(round: usize, number: usize) -> String {
+    format!("{}-of-round{round}", name(number))
+}
+
+async fn make(world: &World, ns: &str, name: &str) -> anyhow::Result<usize> {
+    let spec = if name.starts_with('v') {
+        json!({
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+            "backendServerSelector": {"app": ["web"]},
+        })
+    } else {
+        json!({"workloadType": "cluster"})
+    };
+    match world.lb(ns, name, spec).await {
+        Ok(_) => Ok(1),
+        Err(error) if is(&error, 409) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+async fn delete(world: &World, ns: &str, name: &str) -> anyhow::Result<usize> {
+    let api = world.lbs(ns);
+    match api.delete(name, &DeleteParams::default()).await {
+        Ok(_) => Ok(1),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is(error: &anyhow::Error, code: u16) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == code)
+}
