@@ -9,11 +9,21 @@ use anyhow::Context;
 use crate::graph::Graph;
 use crate::{Faults, read};
 
+/// The fuzz targets' folder.
+const FUZZ: &str = "fuzz";
+
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let lists = Lists::parse(&read(root, "deny.toml")?)?;
     let mut faults = judge(&Graph::load(root)?, &lists);
+    // A workspace of its own, with a lock of its own.
+    faults.extend(judge(&Graph::load(&root.join(FUZZ))?, &lists));
     let document = read(root, "docs/dependencies.md")?;
-    for name in direct(&read(root, "Cargo.toml")?) {
+    let (ours, fuzz) = (
+        read(root, "Cargo.toml")?,
+        read(root, &format!("{FUZZ}/Cargo.toml"))?,
+    );
+    let all = direct(&ours, "[workspace.dependencies]");
+    for name in all.into_iter().chain(direct(&fuzz, "[dependencies]")) {
         if !document.contains(&format!("`{name}`")) {
             faults.push(format!(
                 "docs/dependencies.md does not say why there is {name}"
@@ -23,10 +33,10 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Names of the workspace's direct dependencies that are not its own.
-fn direct(text: &str) -> Vec<&str> {
+/// Names of the direct dependencies in a table of a manifest that are not our own.
+fn direct<'a>(text: &'a str, table: &str) -> Vec<&'a str> {
     text.lines()
-        .skip_while(|line| *line != "[workspace.dependencies]")
+        .skip_while(|line| *line != table)
         .skip(1)
         .take_while(|line| !line.starts_with('['))
         .filter(|line| !line.starts_with('#') && !line.contains("path ="))
@@ -216,7 +226,7 @@ mod tests {
     #[test]
     fn direct_dependencies() {
         let text = "[workspace.dependencies]\nours = { path = \"a\" }\n# why\na = \"1\"\nb = { version = \"1\" }\n\n[profile]\nc = 1\n";
-        assert_eq!(direct(text), ["a", "b"]);
+        assert_eq!(direct(text, "[workspace.dependencies]"), ["a", "b"]);
     }
 
     #[test]

@@ -1,0 +1,133 @@
+//! What several fuzz targets share.
+
+use std::net::IpAddr;
+
+use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::guarded::decode;
+use harvester_lb_controller_kit::watch::Decoded;
+use harvester_lb_ipam::{
+    Decision, Ledger, Micros, Owner, Phase, PoolRanges, PoolSpec, RangeSpec, Record, RecordSpec,
+    Request, Requirement, Settings, Version, Workload,
+};
+use harvester_load_balancer::lead::Lead;
+use serde::de::DeserializeOwned;
+
+/// The time of every decision.
+pub const NOW: Micros = Micros(1_770_000_000_000_000);
+
+/// Decodes an object as a watch does. Nothing of what no API server would send.
+pub fn object<K: DeserializeOwned>(data: &[u8]) -> Option<Decoded<K>> {
+    decode(std::str::from_utf8(data).ok()?).ok()
+}
+
+/// A range.
+pub fn range(subnet: &str) -> RangeSpec {
+    RangeSpec {
+        subnet: subnet.to_owned(),
+        ..RangeSpec::default()
+    }
+}
+
+/// A pool that serves those who name it.
+pub fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
+    PoolSpec {
+        name: name.into(),
+        created: Micros(0),
+        ranges: PoolRanges::parse(ranges),
+        selector: harvester_lb_ipam::Selector::default(),
+        last_allocated: None,
+    }
+}
+
+/// A load balancer that wants an address.
+pub fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
+    Request {
+        owner: Owner::new("calm", name, uid),
+        created: Micros(0),
+        pool: pool.map(Into::into),
+        requirement: Requirement::default(),
+        workload: Workload::Vm,
+        status: None,
+    }
+}
+
+/// The address of a decision, if there is one.
+pub fn address(decision: &Decision) -> Option<IpAddr> {
+    match decision {
+        Decision::Held { grant, .. }
+        | Decision::Adopt { grant, .. }
+        | Decision::Take { grant, .. } => Some(grant.addr),
+        Decision::Wait { .. } => None,
+    }
+}
+
+/// A leader's knowledge with a pool and somebody who holds an address of it and must not notice anything.
+pub struct Calm {
+    /// The knowledge.
+    pub lead: Lead,
+    holds: Request,
+}
+
+/// The address that the bystander holds.
+pub const HELD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 200, 0, 9));
+
+impl Default for Calm {
+    fn default() -> Self {
+        let mut ledger = Ledger::new(Settings::default());
+        ledger.set_pool(pool("calm", &[range("10.200.0.0/24")]));
+        let holds = Request {
+            status: Some(harvester_lb_ipam::StatusAddress {
+                pool: Some("calm".into()),
+                addr: HELD,
+            }),
+            ..request("holds", "u", Some("calm"))
+        };
+        ledger.observe(Record {
+            spec: RecordSpec {
+                addr: HELD,
+                pool: "calm".into(),
+                owner: holds.owner.clone(),
+                phase: Phase::Bound,
+                bound_at: Micros(1),
+                released_at: None,
+            },
+            version: Version(1),
+        });
+        Self {
+            lead: Lead::new(ledger),
+            holds,
+        }
+    }
+}
+
+impl Calm {
+    /// The bystander holds what it held.
+    pub fn check(&mut self) {
+        let decision = self.lead.ledger.decide(&self.holds, NOW);
+        let Decision::Held { grant, .. } = decision else {
+            panic!("{decision:?}")
+        };
+        assert_eq!((grant.addr, &*grant.pool), (HELD, "calm"));
+    }
+
+    /// Asks for an address and writes it down.
+    pub fn serve(&mut self, request: &Request, version: u64) -> Decision {
+        let decision = self.lead.ledger.decide(request, NOW);
+        let again = self.lead.ledger.decide(request, NOW);
+        assert_eq!(decision, again, "the same question, another answer");
+        let spec = match &decision {
+            Decision::Take { spec, .. } => spec.clone(),
+            Decision::Adopt { record, .. } => record.spec.clone(),
+            Decision::Held { .. } | Decision::Wait { .. } => return decision,
+        };
+        assert_ne!(spec.addr, HELD);
+        let version = Version(version);
+        self.lead.observe(Record { spec, version });
+        decision
+    }
+}
+
+/// A name in no namespace.
+pub fn key(name: &str) -> Key {
+    Key::new("", name)
+}
