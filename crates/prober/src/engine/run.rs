@@ -19,6 +19,10 @@ const TICK: Duration = Duration::from_millis(10);
 /// once.
 const BATCH: usize = 256;
 
+/// Most of them that were silent last time. Dead targets time out in waves, as they were started in waves; the others must
+/// not wait until a wave is through.
+const SILENT_BATCH: usize = BATCH / 2;
+
 /// The timer task: starts what is due, until the shutdown.
 pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) {
     let mut launches = Vec::with_capacity(BATCH);
@@ -106,6 +110,7 @@ impl Shared {
         }
         let mut room = state.slots.room();
         room.all = room.all.min(BATCH);
+        room.silent = room.silent.min(SILENT_BATCH);
         state.registry.launch(self.now(), room, launches);
         for launch in &*launches {
             state.slots.take(launch.ticket.silent);
