@@ -120,16 +120,7 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
             }
         }
         Mode::Again => {
-            steps.push(Step::Make);
-            for _ in 0..rng.u8(1..=2) {
-                steps.extend([
-                    Step::Wait(below(rng, 1_000)),
-                    Step::Delete,
-                    // More or less at once.
-                    Step::Wait(below(rng, 100)),
-                    Step::Make,
-                ]);
-            }
+            again(rng, &mut steps);
             if rng.u8(0..10) == 0 {
                 steps.extend([Step::Wait(below(rng, 500)), Step::Delete]);
             }
@@ -142,25 +133,43 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
     }
 }
 
+/// Of ten names three rest and six are left in the end, so that a round makes about a thousand load balancers whatever
+/// the round before has left.
 fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     match rng.u8(0..10) {
         // Stays, or comes if the round before has ended it.
-        0..=3 => steps.push(Step::Make),
-        4 | 5 => steps.extend(brief(rng)),
+        0..=2 => steps.push(Step::Make),
+        3 | 4 => {
+            steps.extend([Step::Delete, Step::Wait(below(rng, 100))]);
+            steps.extend(brief(rng));
+        }
         // Comes, goes and comes back.
-        6 | 7 => steps.extend([
-            Step::Make,
-            Step::Wait(below(rng, 1_000)),
-            Step::Delete,
-            Step::Wait(below(rng, 100)),
-            Step::Make,
-        ]),
+        5..=7 => again(rng, steps),
         // Goes for good, having lived for a while.
-        _ => steps.extend([Step::Make, Step::Wait(below(rng, 2_500)), Step::Delete]),
+        _ => steps.extend([
+            Step::Delete,
+            Step::Wait(below(rng, 500)),
+            Step::Make,
+            Step::Wait(below(rng, 2_000)),
+            Step::Delete,
+        ]),
     }
 }
 
 /// Comes and goes before it was looked at, or while it is.
 fn brief(rng: &mut fastrand::Rng) -> [Step; 3] {
     [Step::Make, Step::Wait(below(rng, 50)), Step::Delete]
+}
+
+/// Comes, goes and comes back under a new uid, more or less at once.
+fn again(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
+    steps.push(Step::Make);
+    for _ in 0..rng.u8(1..=2) {
+        steps.extend([
+            Step::Wait(below(rng, 1_000)),
+            Step::Delete,
+            Step::Wait(below(rng, 100)),
+            Step::Make,
+        ]);
+    }
 }

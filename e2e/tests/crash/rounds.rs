@@ -94,7 +94,9 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         let round = plan::round(mode, seed);
         let played = stage.play(&round).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
+            // At once, though the test's verdict says it again: the other tests may take hours.
+            eprintln!("  WRONG in {error:#}");
             break;
         }
     }

@@ -29,6 +29,13 @@ fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
         .sum()
 }
 
+/// A clean table, a namespace, and a pool with enough for all.
+async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
+    wipe(world).await?;
+    world.namespace(ns).await?;
+    world.pool("writes", pool()).await
+}
+
 async fn create(world: &World, ns: &str, count: usize, spec: &Value) -> anyhow::Result<()> {
     stream::iter(0..count)
         .map(|n| async move { world.lb(ns, &format!("l{n}"), spec.clone()).await })
@@ -72,9 +79,7 @@ async fn released(world: &World) -> anyhow::Result<()> {
 
 pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, count) = ("writes-cluster", 200);
-    wipe(&world).await?;
-    world.namespace(ns).await?;
-    world.pool("writes", pool()).await?;
+    set(&world, ns).await?;
     let _operator = world.start_operator("node1").await?;
     audited(&world, "node1", &["writes"]).await?;
     let before = Figures::read(&world, "node1").await?;
@@ -106,9 +111,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
 
 pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, count) = ("writes-vm", 40);
-    wipe(&world).await?;
-    world.namespace(ns).await?;
-    world.pool("writes", pool()).await?;
+    set(&world, ns).await?;
     for n in 0..3 {
         let (name, ip) = (format!("vm{n}"), format!("10.81.0.{n}1"));
         world
@@ -150,9 +153,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
 
 pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "rest";
-    wipe(&world).await?;
-    world.namespace(ns).await?;
-    world.pool("rest", pool()).await?;
+    set(&world, ns).await?;
     world
         .fake_vmi(ns, "vm", json!({"app": "web"}), Some("10.81.0.1"))
         .await?;

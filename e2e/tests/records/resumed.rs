@@ -120,7 +120,9 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
         let round = Round::new(seed);
         let played = play(&world, &operators, &witness, round, &mut sum).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
-        if outcome.is_err() {
+        if let Err(error) = &outcome {
+            // At once, though the test's verdict says it again: the other tests may take hours.
+            eprintln!("  WRONG in {error:#}");
             break;
         }
     }
