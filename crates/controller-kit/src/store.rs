@@ -44,8 +44,26 @@ struct Inner<V> {
     entries: BTreeMap<Key, Entry<V>>,
     /// Newest version that the watch has delivered.
     watched: Version,
-    /// While a list is under way: keys that it has named, and keys that were written through since it began.
-    listed: Option<BTreeSet<Key>>,
+    /// While a list is under way.
+    listing: Option<Listing>,
+}
+
+#[derive(Debug, Default)]
+struct Listing {
+    /// Keys that it has named.
+    named: BTreeSet<Key>,
+    /// Keys that were written through since it began.
+    written: BTreeSet<Key>,
+}
+
+/// What a complete list has shown.
+#[derive(Debug)]
+pub struct Listed<V> {
+    /// What it did not name, and is gone.
+    pub gone: Vec<(Key, Arc<V>)>,
+    /// What it did not name, but was written while it was under way, with the version of that: made after the list, or
+    /// deleted before it. Only a live read can tell.
+    pub in_doubt: Vec<(Key, Version)>,
 }
 
 /// The objects of one kind by namespace and name.
@@ -61,7 +79,7 @@ impl<V> Default for Store<V> {
             inner: RwLock::new(Inner {
                 entries: BTreeMap::new(),
                 watched: Version::default(),
-                listed: None,
+                listing: None,
             }),
             synced: AtomicBool::new(false),
         }
@@ -167,8 +185,8 @@ impl<V> Store<V> {
         if inner.entries.get(key).is_some_and(|e| e.version >= version) {
             return None;
         }
-        if let Some(listed) = &mut inner.listed {
-            listed.insert(key.clone());
+        if let Some(listing) = &mut inner.listing {
+            listing.written.insert(key.clone());
         }
         let entry = Entry {
             version,
@@ -192,8 +210,8 @@ impl<V> Store<V> {
     pub(crate) fn watched(&self, key: &Key, version: Version, value: V) -> Option<News<V>> {
         let mut inner = self.inner.write();
         inner.watched = inner.watched.max(version);
-        if let Some(listed) = &mut inner.listed {
-            listed.insert(key.clone());
+        if let Some(listing) = &mut inner.listing {
+            listing.named.insert(key.clone());
         }
         if version != Version::default()
             && inner.entries.get(key).is_some_and(|e| e.version >= version)
@@ -225,28 +243,32 @@ impl<V> Store<V> {
 
     /// A list begins.
     pub(crate) fn list_begins(&self) {
-        self.inner.write().listed = Some(BTreeSet::new());
+        self.inner.write().listing = Some(Listing::default());
     }
 
-    /// A list is complete: what it did not name is gone. Answers what that was.
-    pub(crate) fn list_ends(&self) -> Vec<(Key, Arc<V>)> {
+    /// A list is complete: what it did not name is gone, but for what was written meanwhile.
+    pub(crate) fn list_ends(&self) -> Listed<V> {
         let mut inner = self.inner.write();
-        let Some(listed) = inner.listed.take() else {
-            return Vec::new();
+        let mut listed = Listed {
+            gone: Vec::new(),
+            in_doubt: Vec::new(),
         };
-        let gone: Vec<Key> = inner
-            .entries
-            .keys()
-            .filter(|key| !listed.contains(*key))
-            .cloned()
-            .collect();
-        let gone = gone
-            .into_iter()
-            .filter_map(|key| inner.entries.remove(&key).map(|entry| (key, entry.value)))
-            .collect();
+        let Some(listing) = inner.listing.take() else {
+            return listed;
+        };
+        let not_named = |key: &&Key| !listing.named.contains(*key);
+        let unnamed: Vec<Key> = inner.entries.keys().filter(not_named).cloned().collect();
+        for key in unnamed {
+            if listing.written.contains(&key) {
+                let version = inner.entries[&key].version;
+                listed.in_doubt.push((key, version));
+            } else if let Some(entry) = inner.entries.remove(&key) {
+                listed.gone.push((key, entry.value));
+            }
+        }
         drop(inner);
         self.synced.store(true, Ordering::Release);
-        gone
+        listed
     }
 }
 
@@ -304,15 +326,16 @@ mod tests {
         store.list_begins();
         store.watched(&key("a"), Version(1), 1);
         store.watched(&key("b"), Version(2), 2);
-        assert!(store.list_ends().is_empty());
+        assert!(store.list_ends().gone.is_empty());
         assert!(store.is_synced());
 
         store.list_begins();
         store.written(&key("c"), Version(9), 9);
         store.watched(&key("b"), Version(2), 2);
-        let gone = store.list_ends();
-        assert_eq!(gone, [(key("a"), Arc::new(1))]);
-        assert_eq!(store.len(), 2);
+        let listed = store.list_ends();
+        assert_eq!(listed.gone, [(key("a"), Arc::new(1))]);
+        assert_eq!(listed.in_doubt, [(key("c"), Version(9))]);
+        assert_eq!(store.len(), 2, "it may have been made after the list");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut};
+use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, Resource};
@@ -20,6 +21,7 @@ use crate::backoff::Backoff;
 use crate::guarded::Guarded;
 use crate::key::{Key, Version};
 use crate::store::{News, Store};
+use crate::writer::bounded;
 
 pub use crate::guarded::Decoded;
 
@@ -65,7 +67,7 @@ pub fn run<K, V>(
     store: Arc<Store<V>>,
     convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
     handler: impl Fn(&Key, Change<V>) + Send + 'static,
-    on_error: impl Fn() + Send + 'static,
+    on_error: impl Fn() + Send + Sync + 'static,
 ) -> impl Future<Output = ()> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
@@ -74,7 +76,8 @@ where
     let guarded: Api<Guarded<K>> = Api::all(client);
     async move {
         let kind = K::kind(&()).into_owned();
-        let stream = watch(guarded, config).backoff(WatchBackoff::default());
+        let labels = config.label_selector.clone();
+        let stream = watch(guarded.clone(), config).backoff(WatchBackoff::default());
         pin_mut!(stream);
         while let Some(event) = stream.next().await {
             let event = match event {
@@ -85,7 +88,39 @@ where
                     continue;
                 }
             };
-            deliver(event, &store, &convert, &handler);
+            for (key, known) in deliver(event, &store, &convert, &handler) {
+                let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
+                settle(&key, known, found, &store, &convert, &handler);
+            }
+        }
+    }
+}
+
+/// Looks an object up live; tries until there is an answer. By a list, since the kind's scope is not known here.
+async fn look_up<K>(
+    api: &Api<Guarded<K>>,
+    key: &Key,
+    labels: Option<&str>,
+    on_error: &(impl Fn() + Sync),
+) -> Option<Guarded<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let mut fields = format!("metadata.name={}", key.name);
+    if !key.namespace.is_empty() {
+        fields.push_str(&format!(",metadata.namespace={}", key.namespace));
+    }
+    let mut params = ListParams::default().fields(&fields);
+    params.label_selector = labels.map(ToOwned::to_owned);
+    let mut pauses = WatchBackoff::default();
+    loop {
+        match bounded(api.list(&params)).await {
+            Ok(found) => return found.items.into_iter().next(),
+            Err(error) => {
+                warn!(kind = %K::kind(&()), object = %key, %error, "not found out yet");
+                on_error();
+                tokio::time::sleep(pauses.next().unwrap_or(BACKOFF.cap)).await;
+            }
         }
     }
 }
@@ -119,12 +154,17 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 
 /// Takes one event of a watch into a store and tells a handler what has changed. Never waits: whoever plays the watch
 /// decides the moment, be it a connection or a simulation.
+///
+/// Answers which objects were written while a list was under way that does not name them, and the versions known of them:
+/// they are to be read live, and the answer given to [`settle`].
+#[must_use]
 pub fn deliver<K, V>(
     event: Event<Guarded<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
-) where
+) -> Vec<(Key, Version)>
+where
     K: Resource<DynamicType = ()>,
 {
     let kind = K::kind(&());
@@ -143,11 +183,36 @@ pub fn deliver<K, V>(
             }
         }
         Event::InitDone => {
-            for (key, old) in store.list_ends() {
+            let listed = store.list_ends();
+            for (key, old) in listed.gone {
                 let certain = false;
                 handler(&key, Change::Deleted { old, certain });
             }
             debug!(%kind, objects = store.len(), "listed");
+            return listed.in_doubt;
+        }
+    }
+    Vec::new()
+}
+
+/// Takes in what a live read found of an object that was in doubt.
+pub fn settle<K, V>(
+    key: &Key,
+    known: Version,
+    found: Option<Guarded<K>>,
+    store: &Store<V>,
+    convert: &impl Fn(Decoded<K>) -> Option<V>,
+    handler: &impl Fn(&Key, Change<V>),
+) where
+    K: Resource<DynamicType = ()>,
+{
+    match found {
+        Some(object) => apply(object, store, convert, handler),
+        None => {
+            if let Some(old) = store.forget(key, known) {
+                let certain = true;
+                handler(key, Change::Deleted { old, certain });
+            }
         }
     }
 }

@@ -16,7 +16,7 @@ use tracing::info;
 use crate::hub::Hub;
 use crate::kept::{Kept, is_stale};
 use crate::objects::Allocation;
-use crate::{objects, time};
+use crate::{objects, spec, time};
 
 /// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
 /// one more address that is taken; a process that meets more than this is better off behind the others.
@@ -69,6 +69,15 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
                 record,
                 surplus,
             } => {
+                // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
+                // the one that is gone.
+                let key = objects::key(&request.owner.id);
+                let living = hub.refresh::<LoadBalancer>(&key).await?;
+                if !living.is_some_and(|lb| spec::owner(&lb.metadata) == request.owner) {
+                    return Err(WriteError::Conflict(format!(
+                        "LoadBalancer {key} has been made anew"
+                    )));
+                }
                 info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
                 if write(hub, &record.spec, Some(record.version)).await? {
                     return Ok(Acquired::Granted { grant, surplus });

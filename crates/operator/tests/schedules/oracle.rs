@@ -316,19 +316,19 @@ impl Oracle {
     }
 
     /// How many load balancers have an address of a pool.
-    pub(crate) fn served(&self) -> u64 {
+    pub(crate) fn served(&self) -> usize {
         self.lbs
             .values()
             .filter(|lb| lb.committed.is_some())
-            .count() as u64
+            .count()
     }
 
     /// How many have none.
-    pub(crate) fn waiting(&self) -> u64 {
+    pub(crate) fn waiting(&self) -> usize {
         self.lbs
             .values()
             .filter(|lb| !lb.dhcp && lb.committed.is_none())
-            .count() as u64
+            .count()
     }
 
     /// The world at rest.

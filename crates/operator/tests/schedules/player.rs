@@ -1,5 +1,6 @@
 //! Plays many schedules on all cores, and makes the one that fails small enough to be understood.
 
+use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,13 +14,20 @@ use kube::Client;
 use tokio::runtime::{Builder, Runtime};
 
 use super::oracle::Failure;
-use super::plan::Plan;
-use super::process::Shared;
+use super::plan::{self, Plan};
+use super::process::{Planted, Shared};
 use super::wire::Wire;
 use super::world::{self, Figures};
 
 /// Orders in which a plan with one act less is tried, to see whether the act matters.
 const ORDERS: u64 = 150;
+
+/// Schedules that broke a rule.
+#[derive(Default)]
+struct Counted {
+    number: u64,
+    examples: Vec<(u64, String)>,
+}
 
 /// What a thread needs to play.
 struct Player {
@@ -60,7 +68,17 @@ impl Player {
         order: u64,
         traced: bool,
     ) -> (Result<Figures, Failure>, Vec<String>) {
-        let playing = world::play(plan, order, &self.shared, &self.wire, traced);
+        self.play_with(plan, order, None, traced)
+    }
+
+    fn play_with(
+        &self,
+        plan: &Plan,
+        order: u64,
+        planted: Option<Planted>,
+        traced: bool,
+    ) -> (Result<Figures, Failure>, Vec<String>) {
+        let playing = world::play(plan, order, &self.shared, &self.wire, planted, traced);
         let outcome = self
             .runtime
             .block_on(AssertUnwindSafe(playing).catch_unwind());
@@ -83,8 +101,7 @@ pub(crate) fn play_all(number: u64) {
     let next = AtomicU64::new(0);
     let failed: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
     let survey = std::env::var_os("HLB_SURVEY").is_some();
-    let surveyed: Mutex<std::collections::BTreeMap<&str, (u64, Vec<(u64, String)>)>> =
-        Mutex::default();
+    let surveyed: Mutex<BTreeMap<&str, Counted>> = Mutex::default();
     let total = Mutex::new(Figures::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
@@ -102,10 +119,10 @@ pub(crate) fn play_all(number: u64) {
                         Err(failure) => {
                             if survey {
                                 let mut all = surveyed.lock().unwrap();
-                                let entry = all.entry(failure.rule).or_default();
-                                entry.0 += 1;
-                                if entry.1.len() < 6 {
-                                    entry.1.push((seed, failure.text));
+                                let counted = all.entry(failure.rule).or_default();
+                                counted.number += 1;
+                                if counted.examples.len() < 6 {
+                                    counted.examples.push((seed, failure.text));
                                 }
                             } else {
                                 failed.lock().unwrap().get_or_insert((seed, failure));
@@ -122,14 +139,48 @@ pub(crate) fn play_all(number: u64) {
         "{number} schedules in {:.1} s on {threads} threads: {total:?}",
         started.elapsed().as_secs_f64()
     );
-    for (rule, (count, some)) in surveyed.into_inner().unwrap() {
-        eprintln!("{rule}: {count}");
-        for (seed, text) in some {
-            eprintln!("    {seed}: {}", text.chars().take(240).collect::<String>());
+    let surveyed = surveyed.into_inner().unwrap();
+    for (rule, counted) in &surveyed {
+        eprintln!("{rule}: {}", counted.number);
+        for (seed, text) in &counted.examples {
+            eprintln!("    {seed}: {text}");
         }
     }
+    assert!(surveyed.is_empty(), "rules are broken, see above");
     if let Some((seed, failure)) = failed.into_inner().unwrap() {
         report(seed, &failure);
+    }
+}
+
+/// Plays schedules of an operator with each of the planted wrongs until the oracle sees it.
+pub(crate) fn play_planted(most: u64) {
+    let player = Player::new();
+    for planted in Planted::ALL {
+        let seen = (0..most).find_map(|seed| {
+            let outcome = player.play_with(&Plan::draw(seed), seed, Some(planted), false);
+            outcome.0.err().map(|failure| (seed, failure))
+        });
+        let Some((seed, failure)) = seen else {
+            panic!("{planted:?} is not seen in {most} schedules");
+        };
+        eprintln!(
+            "{planted:?} is seen in schedule {seed}: {}: {}",
+            failure.rule, failure.text
+        );
+    }
+}
+
+/// Plays worlds in which something was wrong once, each in so many orders.
+pub(crate) fn play_found(orders: u64) {
+    let player = Player::new();
+    for (what, plan) in plan::found() {
+        for order in 0..orders {
+            if let Err(failure) = player.play(&plan, order, false).0 {
+                let (_, trace) = player.play(&plan, order, true);
+                eprintln!("{}", trace.join("\n"));
+                panic!("{what}: {}: {}", failure.rule, failure.text);
+            }
+        }
     }
 }
 

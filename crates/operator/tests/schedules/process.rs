@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::watch::{self, Change, Decoded};
 use harvester_lb_controller_kit::writer::{Fence, WriteError, Writer};
+use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::PoolName;
 use harvester_lb_prober::Prober;
 use harvester_load_balancer::hub::{Hub, Stores};
@@ -34,10 +34,13 @@ use super::api::{self, Kind, Server};
 
 /// What a watch has yet to tell.
 enum Item {
+    ListBegins,
     Listed(Rc<Value>),
     ListEnds,
     Applied(Rc<Value>),
     Deleted(Rc<Value>),
+    /// The answer to a question after a list.
+    Found(Key, Version, Option<Rc<Value>>),
 }
 
 /// The watch of one kind.
@@ -110,6 +113,38 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
 }
 
+/// A wrong that is planted, to see that the oracle sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Planted {
+    /// Patches and deletions carry no version (IPA-5).
+    NoVersions,
+    /// A record that is there already is overwritten (ALC-8).
+    Overwrites,
+    /// What a list does not name counts as seen to be deleted, and a live read would find nothing (IPA-3).
+    Hasty,
+    /// Changes of a kind reach the store and wake nobody.
+    Deaf(Kind),
+    /// The status of pools is believed to be written.
+    Forgetful,
+    /// Services are believed to be deleted (REL-3).
+    Blind,
+}
+
+impl Planted {
+    pub(crate) const ALL: [Self; 10] = [
+        Self::NoVersions,
+        Self::Overwrites,
+        Self::Hasty,
+        Self::Deaf(Kind::Lb),
+        Self::Deaf(Kind::Pool),
+        Self::Deaf(Kind::Record),
+        Self::Deaf(Kind::Service),
+        Self::Deaf(Kind::Vmi),
+        Self::Forgetful,
+        Self::Blind,
+    ];
+}
+
 /// A process of the operator.
 pub(crate) struct Process {
     pub(crate) hub: Arc<Hub>,
@@ -117,10 +152,13 @@ pub(crate) struct Process {
     pub(crate) state: State,
     pub(crate) tasks: Vec<Task>,
     watches: [Watch; 7],
+    /// What is to be looked up, after a list.
+    pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
+    planted: Option<Planted>,
 }
 
 impl Process {
-    pub(crate) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
         let gate = Arc::new(Gate(AtomicBool::new(true)));
         // Events are not looked at here; without their task they are dropped.
         let (events, _) = Events::new(shared.client.clone(), "model", String::new());
@@ -138,6 +176,8 @@ impl Process {
             state: State::Standby,
             tasks: Vec::new(),
             watches: Default::default(),
+            in_doubt: Vec::new(),
+            planted,
         }
     }
 
@@ -156,7 +196,7 @@ impl Process {
         let watch = &mut self.watches[kind as usize];
         watch.link = Link::Asked;
         watch.queue.clear();
-        self.feed(kind, None);
+        self.feed(kind, Item::ListBegins);
     }
 
     /// The API server answers with a list.
@@ -192,36 +232,64 @@ impl Process {
     pub(crate) fn deliver(&mut self, kind: Kind) -> String {
         let item = self.watches[kind as usize].queue.pop_front().unwrap();
         let text = describe(&item);
-        self.feed(kind, Some(item));
+        self.feed(kind, item);
         text
     }
 
-    /// Hands an event to store and handler; nothing stands for the beginning of a list.
-    fn feed(&self, kind: Kind, item: Option<Item>) {
+    /// Looks up what a list has left in doubt.
+    pub(crate) fn look_up(&mut self, nth: usize, server: &Server) {
+        let (kind, key, known) = self.in_doubt.swap_remove(nth);
+        let found = server.get(kind, &key).filter(|o| is_watched(kind, Some(o)));
+        self.feed(kind, Item::Found(key, known, found.cloned()));
+    }
+
+    /// Hands an event to store and handler.
+    fn feed(&mut self, kind: Kind, item: Item) {
         let hub = &*self.hub;
         let stores = &hub.stores;
-        match kind {
+        let planted = self.planted;
+        let hears = planted != Some(Planted::Deaf(kind));
+        let in_doubt = match kind {
             Kind::Lb => feed(
                 item,
                 &stores.lbs,
                 |d: Decoded<LoadBalancer>| Some(Lb::from_watch(d)),
-                |k, c| handlers::lb_changed(hub, k, &c),
+                |k, mut c| {
+                    if let (Change::Deleted { certain, .. }, Some(Planted::Hasty)) =
+                        (&mut c, planted)
+                    {
+                        *certain = true;
+                    }
+                    if hears {
+                        handlers::lb_changed(hub, k, &c);
+                    }
+                },
             ),
             Kind::Pool => feed(
                 item,
                 &stores.pools,
                 |d: Decoded<IPPool>| Some(Pool::from_watch(d)),
-                |k, c| handlers::pool_changed(hub, k, &c),
+                |k, c| {
+                    if hears {
+                        handlers::pool_changed(hub, k, &c);
+                    }
+                },
             ),
             Kind::Record => feed(
                 item,
                 &stores.allocations,
                 |d: Decoded<IPAllocation>| Some(Allocation::from_watch(d)),
-                |k, c| handlers::allocation_changed(hub, k, &c),
+                |k, c| {
+                    if hears {
+                        handlers::allocation_changed(hub, k, &c);
+                    }
+                },
             ),
             Kind::Service => {
                 feed::<Service, _>(item, &stores.services, objects::service, |k, c| {
-                    handlers::service_changed(hub, k, &c);
+                    if hears {
+                        handlers::service_changed(hub, k, &c);
+                    }
                 })
             }
             Kind::Slice => {
@@ -233,7 +301,11 @@ impl Process {
                 item,
                 &stores.vmis,
                 |d: Decoded<VirtualMachineInstance>| Some(Vmi::from_watch(d)),
-                |k, c| handlers::vmi_changed(hub, k, &c),
+                |k, c| {
+                    if hears {
+                        handlers::vmi_changed(hub, k, &c);
+                    }
+                },
             ),
             Kind::Vm => feed(
                 item,
@@ -241,7 +313,9 @@ impl Process {
                 |d: Decoded<VirtualMachine>| Some(Vm::from_watch(d)),
                 |k, c| handlers::vm_changed(hub, k, &c),
             ),
-        }
+        };
+        let of_kind = in_doubt.into_iter().map(|(key, known)| (kind, key, known));
+        self.in_doubt.extend(of_kind);
     }
 
     /// Begins a piece of work.
@@ -271,27 +345,35 @@ fn is_watched(kind: Kind, object: Option<&Rc<Value>>) -> bool {
 }
 
 fn feed<K, V>(
-    item: Option<Item>,
+    item: Item,
     store: &Store<V>,
     convert: impl Fn(Decoded<K>) -> Option<V>,
     handler: impl Fn(&Key, Change<V>),
-) where
+) -> Vec<(Key, Version)>
+where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let decoded = |object: &Value| Guarded(Ok(K::deserialize(object).unwrap()));
     let event: Event<Guarded<K>> = match item {
-        None => Event::Init,
-        Some(Item::Listed(object)) => Event::InitApply(decoded(&object)),
-        Some(Item::ListEnds) => Event::InitDone,
-        Some(Item::Applied(object)) => Event::Apply(decoded(&object)),
-        Some(Item::Deleted(object)) => Event::Delete(decoded(&object)),
+        Item::ListBegins => Event::Init,
+        Item::Listed(object) => Event::InitApply(decoded(&object)),
+        Item::ListEnds => Event::InitDone,
+        Item::Applied(object) => Event::Apply(decoded(&object)),
+        Item::Deleted(object) => Event::Delete(decoded(&object)),
+        Item::Found(key, known, found) => {
+            let found = found.map(|object| decoded(&object));
+            watch::settle(&key, known, found, store, &convert, &handler);
+            return Vec::new();
+        }
     };
-    watch::deliver(event, store, &convert, &handler);
+    watch::deliver(event, store, &convert, &handler)
 }
 
 fn describe(item: &Item) -> String {
     let (what, object) = match item {
+        Item::ListBegins => return "list begins".to_owned(),
         Item::ListEnds => return "list ends".to_owned(),
+        Item::Found(key, ..) => return format!("found out about {key}"),
         Item::Listed(object) => ("listed", object),
         Item::Applied(object) => ("applied", object),
         Item::Deleted(object) => ("deleted", object),

@@ -14,10 +14,10 @@ use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::workers;
 use serde_json::{Value, json};
 
-use super::api::{Answer, By, Call, Event, Kind, Objects, Server};
+use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
 use super::oracle::{Failure, Oracle};
 use super::plan::{Plan, Style};
-use super::process::{Link, Process, Shared, State, Work};
+use super::process::{Link, Planted, Process, Shared, State, Work};
 use super::wire::Wire;
 
 /// Steps after which a world without acts and faults must be at rest. The busiest takes a tenth of it.
@@ -44,6 +44,7 @@ enum Step {
     Deliver(usize, Kind),
     Ask(usize, Kind),
     List(usize, Kind),
+    LookUp(usize, usize),
     Begin,
     TakeLb,
     TakePool,
@@ -64,12 +65,12 @@ enum Step {
 /// Figures of a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
-    pub(crate) steps: u64,
+    pub(crate) steps: usize,
     pub(crate) requests: u64,
     pub(crate) crashes: u64,
     pub(crate) late: u64,
-    pub(crate) served: u64,
-    pub(crate) waiting: u64,
+    pub(crate) served: usize,
+    pub(crate) waiting: usize,
 }
 
 impl Figures {
@@ -101,6 +102,7 @@ pub(crate) struct World {
     rng: Rng,
     /// The API server answers everything, nothing breaks, nobody acts.
     calm: bool,
+    planted: Option<Planted>,
     tasks: u64,
     pub(crate) figures: Figures,
     trace: Option<Vec<String>>,
@@ -120,6 +122,7 @@ pub(crate) async fn play(
     order: u64,
     shared: &Shared,
     wire: &Wire,
+    planted: Option<Planted>,
     traced: bool,
 ) -> (Result<Figures, Failure>, Vec<String>) {
     // Back-off and rechecks draw their jitter from here.
@@ -139,6 +142,7 @@ pub(crate) async fn play(
         acts: plan.acts.clone().into_iter(),
         rng: Rng::with_seed(order),
         calm: false,
+        planted,
         tasks: 0,
         figures: Figures::default(),
         trace: traced.then(Vec::new),
@@ -153,7 +157,8 @@ pub(crate) async fn play(
 
 impl World {
     async fn run(&mut self) -> Result<(), Failure> {
-        self.processes.push(Process::new(&self.shared));
+        self.processes
+            .push(Process::new(&self.shared, self.planted));
         let mut after = 12;
         while self.acts.len() > 0 || after > 0 {
             if self.acts.len() == 0 {
@@ -175,8 +180,12 @@ impl World {
         self.oracle.at_rest(&self.server)?;
         self.writes_nothing("a further look at everything", true)
             .await?;
+        if self.rng.u8(..4) > 0 {
+            return Ok(());
+        }
         self.processes.clear();
-        self.processes.push(Process::new(&self.shared));
+        self.processes
+            .push(Process::new(&self.shared, self.planted));
         self.writes_nothing("a new start", false).await
     }
 
@@ -291,6 +300,9 @@ impl World {
                     steps.push((style.watch[kind as usize], Step::Deliver(at, kind)));
                 }
             }
+            for nth in 0..process.in_doubt.len() {
+                steps.push((style.progress, Step::LookUp(at, nth)));
+            }
             for (nth, task) in process.tasks.iter().enumerate() {
                 debug_assert!(self.wire.waiting(task.number) > 0);
                 steps.push((style.progress, Step::Progress(at, nth)));
@@ -328,10 +340,12 @@ impl World {
         if self.acts.len() > 0 {
             steps.push((style.user, Step::User));
         }
-        steps.push((style.time, Step::Time));
+        if steps.len() > 1 {
+            steps.push((style.time, Step::Time));
+        }
         for (at, process) in self.processes.iter().enumerate() {
             if style.relist > 0 {
-                let kind = Kind::ALL[self.figures.steps as usize % 5];
+                let kind = Kind::ALL[self.figures.steps % 5];
                 if process.link(kind) == Link::Up {
                     steps.push((style.relist, Step::Relist(at, kind)));
                 }
@@ -364,6 +378,14 @@ impl World {
             Step::List(at, kind) => {
                 say!(self, "  [{at}] watch of {kind:?} is given a list");
                 self.processes[at].list(kind, &self.server);
+            }
+            Step::LookUp(at, nth) => {
+                say!(
+                    self,
+                    "  [{at}] looks up {:?}",
+                    self.processes[at].in_doubt[nth]
+                );
+                self.processes[at].look_up(nth, &self.server);
             }
             Step::Begin => {
                 say!(self, "[0] begins to lead");
@@ -429,7 +451,8 @@ impl World {
             Step::Crash => self.crash(),
             Step::Standby => {
                 say!(self, "a second process stands by");
-                self.processes.push(Process::new(&self.shared));
+                self.processes
+                    .push(Process::new(&self.shared, self.planted));
             }
             Step::Fence => {
                 let open = self.rng.bool();
@@ -579,12 +602,43 @@ impl World {
             say!(self, "  [{at}] {} -> refused, {code}", open.call.describe());
             open.answer(&Answer::failure(code, reason, "not now"));
         } else {
-            let answer = self.server.apply(&open.call, By::Operator);
+            let answer = match self.planted {
+                Some(planted) => self.apply_twisted(&open.call, planted),
+                None => self.server.apply(&open.call, By::Operator),
+            };
             say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
             open.answer(&answer);
             self.spread()?;
         }
         self.drive(at, nth).await
+    }
+
+    /// Does what a request would be if the operator had the planted wrong.
+    fn apply_twisted(&mut self, call: &Call, planted: Planted) -> Answer {
+        let mut call = call.clone();
+        let not_found = || Answer::failure(404, "NotFound", "not found");
+        match (planted, call.kind, &mut call.verb) {
+            (Planted::NoVersions, _, Verb::Merge(patch)) => {
+                patch["metadata"]["resourceVersion"] = Value::Null;
+            }
+            (Planted::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
+            (Planted::Overwrites, Kind::Record, Verb::Create(object)) => {
+                if self.server.get(Kind::Record, &call.key).is_some() {
+                    call.verb = Verb::Merge(json!({"spec": object["spec"]}));
+                }
+            }
+            (Planted::Hasty, Kind::Lb, Verb::Get) => return not_found(),
+            (Planted::Blind, Kind::Service, Verb::Delete(_)) => {
+                let done = Call {
+                    verb: Verb::Get,
+                    ..call
+                };
+                return self.server.apply(&done, By::Operator);
+            }
+            (Planted::Forgetful, Kind::Pool, Verb::Json(_)) => call.verb = Verb::Get,
+            _ => {}
+        }
+        self.server.apply(&call, By::Operator)
     }
 
     fn lag(&mut self, call: Call) {
@@ -615,7 +669,8 @@ impl World {
         }
         drop(dead);
         if self.processes.is_empty() {
-            self.processes.push(Process::new(&self.shared));
+            self.processes
+                .push(Process::new(&self.shared, self.planted));
         }
     }
 
@@ -659,10 +714,10 @@ impl World {
         let latest = vip.asked.len() - 1;
         let at = match vip.announced {
             Some(announced) if vip.stuck => announced,
-            // Which one is drawn as well: from the revision that it looks at.
-            announced if !self.calm => {
-                let first = announced.unwrap_or(0);
-                first + (self.server.revision as usize) % (latest + 1 - first)
+            // Which one is drawn as well: from the revision that it looks at. What it has never announced it leaves for good.
+            Some(announced) if !self.calm => {
+                let revision = usize::try_from(self.server.revision).unwrap();
+                announced + revision % (latest + 1 - announced)
             }
             _ => latest,
         };

@@ -208,3 +208,35 @@ fn observe_ignores_what_is_older() {
     );
     assert!(world.ledger.record(ip("172.20.1.4")).is_none());
 }
+
+#[test]
+fn ipa_7_a_pool_knows_holders_and_those_who_are_about_to_hold() {
+    let mut world = World::example();
+    world.bind("172.20.1.2", "p", "a", "a");
+    taken(world.decide(&lb("b")));
+    world.bind("172.20.1.9", "q", "c", "c");
+    let holders = |world: &World| names(world.ledger.holders("p").into_iter().collect());
+    assert_eq!(holders(&world), ["a", "b"]);
+    world.release(ip("172.20.1.2"), "a");
+    assert_eq!(holders(&world), ["b"]);
+    // The pool is gone, what was decided from it is still under way.
+    world.ledger.remove_pool("p");
+    assert_eq!(holders(&world), ["b"]);
+}
+
+#[test]
+fn ipa_4_an_address_counts_in_each_pool_that_has_it() {
+    let world = World::new(&[
+        pool("p", &[range("172.20.1.0/29", "", "")]),
+        pool("q", &[range("172.20.1.0/29", "172.20.1.3", "172.20.1.4")]),
+        pool("r", &[range("172.20.2.0/29", "", "")]),
+    ]);
+    let pools_of = |addr| -> Vec<&str> {
+        let mut pools: Vec<&str> = world.ledger.pools_of(ip(addr)).map(|p| &**p).collect();
+        pools.sort_unstable();
+        pools
+    };
+    assert_eq!(pools_of("172.20.1.3"), ["p", "q"]);
+    assert_eq!(pools_of("172.20.1.2"), ["p"]);
+    assert!(pools_of("172.20.1.1").is_empty(), "the gateway");
+}
