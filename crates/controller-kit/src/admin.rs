@@ -1,4 +1,4 @@
-//! The admin port: `/healthz`, `/readyz` and `/metrics`, in plain text, for reading only.
+//! The admin port: `/healthz`, `/readyz` and `/metrics`, in plain text, for reading only (OPS-1).
 //!
 //! Whoever can reach the port can keep it busy, so everything is bounded: how long a connection lasts, how many there
 //! are, how large a request's head may be, and how many figures are gathered at a time. Work does not suffer from it.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_ipam::{Decision, Grant, Lost, Record, RecordSpec, Request, addr};
+use harvester_lb_ipam::{Decision, Grant, Lost, Micros, Record, RecordSpec, Request, addr};
 use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::info;
@@ -31,6 +31,8 @@ pub enum Acquired {
         grant: Grant,
         /// Further records of this load balancer, to be released once nothing shows their addresses.
         surplus: Vec<Record>,
+        /// The record has just been written.
+        written: bool,
     },
     /// There is none; the ledger has enrolled the load balancer.
     Waiting {
@@ -63,7 +65,13 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
             continue;
         }
         match decision {
-            Decision::Held { grant, surplus } => return Ok(Acquired::Granted { grant, surplus }),
+            Decision::Held { grant, surplus } => {
+                return Ok(Acquired::Granted {
+                    grant,
+                    surplus,
+                    written: false,
+                });
+            }
             Decision::Adopt {
                 grant,
                 record,
@@ -80,7 +88,11 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
                 }
                 info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
                 if write(hub, &record.spec, Some(record.version)).await? {
-                    return Ok(Acquired::Granted { grant, surplus });
+                    return Ok(Acquired::Granted {
+                        grant,
+                        surplus,
+                        written: true,
+                    });
                 }
             }
             Decision::Take {
@@ -96,7 +108,11 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
                 }
                 if write(hub, &spec, over).await? {
                     info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
-                    return Ok(Acquired::Granted { grant, surplus });
+                    return Ok(Acquired::Granted {
+                        grant,
+                        surplus,
+                        written: true,
+                    });
                 }
             }
             Decision::Wait {
@@ -181,6 +197,25 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
         "boundAt": spec.bound_at,
         "releasedAt": spec.released_at,
     }})
+}
+
+/// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
+/// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
+/// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
+pub async fn renew(hub: &Hub, addr: IpAddr) -> Result<(), WriteError> {
+    let Some(record) = hub.lead(|lead| lead.ledger.record(addr)).flatten() else {
+        return Ok(());
+    };
+    let spec = RecordSpec {
+        bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
+        ..record.spec
+    };
+    if write(hub, &spec, Some(record.version)).await? {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "the record of {addr} has just changed"
+    )))
 }
 
 /// Writes a record as released (REL-1). Answers whether it is; if not, somebody else has written it meanwhile, and the

@@ -99,13 +99,23 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                 return Ok(Next::Backoff);
             }
             Err(other) => return Err(other),
-            Ok(Acquired::Granted { grant, surplus }) => Address {
-                allocated: address::allocated_address(lb, &grant),
-                load_balancer_ip: grant.addr.to_string(),
+            Ok(Acquired::Granted {
+                grant,
                 surplus,
-                lost: grant.lost,
-                out_of_pool: grant.out_of_pool,
-            },
+                written,
+            }) => {
+                let named = request.status.as_ref().map(|status| status.addr);
+                if !written && named != Some(grant.addr) {
+                    address::renew(hub, grant.addr).await?;
+                }
+                Address {
+                    allocated: address::allocated_address(lb, &grant),
+                    load_balancer_ip: grant.addr.to_string(),
+                    surplus,
+                    lost: grant.lost,
+                    out_of_pool: grant.out_of_pool,
+                }
+            }
             Ok(Acquired::Waiting {
                 reason,
                 message,

@@ -30,12 +30,12 @@ struct Forbidden(BTreeSet<String>);
 impl Forbidden {
     /// A secret, as it is and in the forms that programs print bytes in.
     fn add(&mut self, secret: &str) {
-        let hex: String = secret.bytes().map(|b| format!("{b:02x}")).collect();
+        let hex: Vec<String> = secret.bytes().map(|b| format!("{b:02x}")).collect();
         let bytes: Vec<String> = secret.bytes().take(LEAST).map(|b| b.to_string()).collect();
         self.0.extend([
             secret.to_owned(),
             base64(secret),
-            hex.chars().take(4 * LEAST).collect(),
+            hex.concat().chars().take(4 * LEAST).collect(),
             bytes.join(", "),
         ]);
         // The lines of a key, the parts of a token.

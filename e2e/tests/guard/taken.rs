@@ -128,7 +128,7 @@ async fn dropped(operator: &Operator) -> anyhow::Result<u64> {
 /// What has to be there while the right still is.
 async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
-        ("patch", "services" | "endpointslices") | ("delete", "services" | "endpointslices") => {
+        ("patch" | "delete", "services" | "endpointslices") => {
             world.lb(NS, "t", vm()).await?;
             world.lb_reason(NS, "t", "Ready").await?;
         }
