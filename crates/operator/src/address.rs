@@ -81,7 +81,7 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
                 // the one that is gone.
                 let key = objects::key(&request.owner.id);
                 let living = hub.refresh::<LoadBalancer>(&key).await?;
-                if !living.is_some_and(|lb| spec::owner(&lb.metadata) == request.owner) {
+                if living.is_none_or(|lb| spec::owner(&lb.metadata) != request.owner) {
                     return Err(WriteError::Conflict(format!(
                         "LoadBalancer {key} has been made anew"
                     )));
