@@ -191,11 +191,8 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
             "spec.address {addr} belongs into an object of the name {expected}"
         ));
     }
-    let bound_at = spec
-        .bound_at
-        .as_deref()
-        .and_then(time::parse)
-        .unwrap_or_else(|| time::created(&object.metadata));
+    let created = time::created(&object.metadata);
+    let bound_at = spec.bound_at.as_deref().and_then(time::parse);
     Ok(Record {
         spec: RecordSpec {
             addr,
@@ -205,14 +202,20 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
                 ApiPhase::Bound => Phase::Bound,
                 ApiPhase::Released => Phase::Released,
             },
-            bound_at,
+            // Of the past it may not be known when the address was taken; to remember it now is to take nothing, and
+            // must not move the place where the search goes on (ALC-3).
+            bound_at: bound_at.unwrap_or(match spec.phase {
+                ApiPhase::Bound => created,
+                ApiPhase::Released => Micros::MIN,
+            }),
             released_at: match spec.phase {
                 ApiPhase::Bound => None,
                 ApiPhase::Released => Some(
                     spec.released_at
                         .as_deref()
                         .and_then(time::parse)
-                        .unwrap_or(bound_at),
+                        .or(bound_at)
+                        .unwrap_or(created),
                 ),
             },
         },

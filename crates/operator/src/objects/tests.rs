@@ -255,7 +255,13 @@ fn section_6_5_times_that_cannot_be_read() {
             second,
             None,
         ),
-        ("Released", json!(null), json!(null), CREATED, Some(CREATED)),
+        (
+            "Released",
+            json!(null),
+            json!(null),
+            Micros::MIN,
+            Some(CREATED),
+        ),
         (
             "Released",
             json!("2026-01-01T00:00:01Z"),
@@ -267,7 +273,7 @@ fn section_6_5_times_that_cannot_be_read() {
             "Released",
             json!("x"),
             json!("2026-01-01T00:00:01Z"),
-            CREATED,
+            Micros::MIN,
             Some(second),
         ),
     ];
