@@ -30,10 +30,10 @@ mod refused;
 #[path = "faults/watches.rs"]
 mod watches;
 
-use away::{alc_8_api_server_refuses_connections, alc_8_api_server_says_nothing};
+use away::alc_8_api_server_is_away;
 use mixed::{alc_8_every_fault_at_once, alc_8_writes_are_slow};
 use refused::{alc_8_a_third_is_refused, alc_8_answers_are_lost, alc_8_one_resource_is_refused};
-use watches::{alc_8_lists_are_cut_short, alc_8_watches_are_cut};
+use watches::alc_8_watches_and_lists_are_cut;
 
 fn main() -> ExitCode {
     let options = BedOptions {
@@ -48,14 +48,12 @@ fn main() -> ExitCode {
         1,
         |_| Box::pin(async { Ok(()) }),
         tests![
-            alc_8_api_server_refuses_connections,
-            alc_8_api_server_says_nothing,
+            alc_8_api_server_is_away,
             alc_8_writes_are_slow,
             alc_8_a_third_is_refused,
             alc_8_answers_are_lost,
             alc_8_one_resource_is_refused,
-            alc_8_watches_are_cut,
-            alc_8_lists_are_cut_short,
+            alc_8_watches_and_lists_are_cut,
             alc_8_every_fault_at_once,
         ],
     )

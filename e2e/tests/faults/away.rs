@@ -14,31 +14,24 @@ fn away() -> Duration {
     Duration::from_secs(if soaks() { 300 } else { 30 })
 }
 
-async fn goes_away(world: Arc<World>, ns: &'static str, how: Away) -> anyhow::Result<()> {
-    let course = Course::open(&world, ns).await?;
+pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
+    let course = Course::open(&world, "away").await?;
     let requests = |proxy: &Proxy| proxy.counts().values().sum::<u64>();
-    course
-        .endure_with(
-            &format!("away {:?}, {how:?}", away()),
-            away(),
-            |proxy| {
-                proxy.go_away(how);
-                requests(proxy)
-            },
-            |proxy, before| {
-                proxy.come_back();
-                // Refused connections are no requests.
-                (requests(proxy) - before).max(u64::from(how == Away::Refused))
-            },
-        )
-        .await?;
+    for (name, how) in [
+        ("it refuses connections", Away::Refused),
+        ("it says nothing", Away::Silent),
+    ] {
+        let begins = |proxy: &Proxy| {
+            proxy.go_away(how);
+            requests(proxy)
+        };
+        let ends = |proxy: &Proxy, before: u64| {
+            proxy.come_back();
+            // Refused connections are no requests.
+            (requests(proxy) - before).max(u64::from(how == Away::Refused))
+        };
+        let name = format!("{name} for {:?}", away());
+        course.endure_with(&name, away(), begins, ends).await?;
+    }
     course.close().await
-}
-
-pub async fn alc_8_api_server_refuses_connections(world: Arc<World>) -> anyhow::Result<()> {
-    goes_away(world, "refusing", Away::Refused).await
-}
-
-pub async fn alc_8_api_server_says_nothing(world: Arc<World>) -> anyhow::Result<()> {
-    goes_away(world, "silent", Away::Silent).await
 }

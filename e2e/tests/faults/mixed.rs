@@ -11,7 +11,7 @@ use crate::course::{Course, seed};
 
 pub async fn alc_8_writes_are_slow(world: Arc<World>) -> anyhow::Result<()> {
     let course = Course::open(&world, "slow").await?;
-    let (slow, hung) = if soaks() { (120, 300) } else { (10, 20) };
+    let (slow, hung) = if soaks() { (120, 300) } else { (10, 18) };
     for (name, delay, time) in [
         ("each write takes 0.5 s longer", 500, slow),
         // Each is done in the end, when whoever has sent it has given up.
@@ -33,9 +33,7 @@ pub async fn alc_8_every_fault_at_once(world: Arc<World>) -> anyhow::Result<()> 
     for round in 1..=rounds {
         let name = format!("everything at once, round {round}");
         let faults = everything(&mut rng);
-        course
-            .endure(&name, Duration::from_secs(10), faults)
-            .await?;
+        course.endure(&name, Duration::from_secs(8), faults).await?;
     }
     course.close().await
 }

@@ -8,7 +8,7 @@ use harvester_lb_testkit::proxy::{Fault, Match, Refusal, Share};
 
 use crate::course::{Course, seed};
 
-const TIME: Duration = Duration::from_secs(7);
+const TIME: Duration = Duration::from_secs(5);
 
 pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();

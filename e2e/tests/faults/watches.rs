@@ -8,9 +8,9 @@ use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb
 
 use crate::course::{Course, seed};
 
-const TIME: Duration = Duration::from_secs(8);
+const TIME: Duration = Duration::from_secs(5);
 
-pub async fn alc_8_watches_are_cut(world: Arc<World>) -> anyhow::Result<()> {
+pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();
     let course = Course::open(&world, "cut").await?;
     let soon = After::Time(Duration::from_millis(300));
@@ -48,12 +48,6 @@ pub async fn alc_8_watches_are_cut(world: Arc<World>) -> anyhow::Result<()> {
         let faults = faults.map(|(share, fault)| (watches.clone(), share, fault));
         course.endure(name, TIME, faults.collect()).await?;
     }
-    course.close().await
-}
-
-pub async fn alc_8_lists_are_cut_short(world: Arc<World>) -> anyhow::Result<()> {
-    let seed = seed();
-    let course = Course::open(&world, "lists").await?;
     let of = |verb| Match::any().verbs(&[verb]);
     let some = || Share::percent(30, seed);
     // Each watch leads to a new list, those come in pages, and few of them are whole.
