@@ -31,11 +31,14 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the operator. Outside of the bed, where the package registry can be reached.
+    /// Builds the operator. Outside of the bed, where the package registry can be reached. With an example beside it,
+    /// because only then its dependencies have the features that the tests of the workspace have; else all of them would be
+    /// built a second time.
     pub fn build() -> anyhow::Result<()> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args(["build", "--quiet", "--package", "harvester-load-balancer"])
+            .args(["build", "--quiet", "--workspace"])
+            .args(["--bin", "harvester-load-balancer", "--example", "ledger"])
             .current_dir(repository())
             .status()
             .context("cargo cannot be started")?;

@@ -128,7 +128,40 @@ pub fn endpoint_slice(
     label(&mut slice.metadata, keys::LABEL_MANAGED_BY, keys::MANAGER);
     "IPv4".clone_into(&mut slice.address_type);
     slice.ports = Some(ports.iter().map(slice_port).collect());
-    let namespace = lb.metadata.namespace.clone();
+    slice.endpoints = endpoints(&lb.metadata, backends);
+    slice
+}
+
+/// The EndpointSlice as it is, with what the probes say of its endpoints now: for a load balancer of which nothing else
+/// can be told (HC-4). An endpoint that `verdict` knows nothing of stays as it is.
+pub fn with_verdicts(
+    lb: &LoadBalancer,
+    present: &EndpointSlice,
+    verdict: impl Fn(&str, Ipv4Addr) -> Option<bool>,
+) -> EndpointSlice {
+    let known = known_readiness(Some(present));
+    let backends: Vec<(Backend, bool)> = real_endpoints(present)
+        .filter_map(|endpoint| {
+            let target = endpoint.target_ref.as_ref()?;
+            let backend = Backend {
+                name: target.name.as_deref()?.into(),
+                uid: target.uid.clone()?,
+                address: endpoint.addresses.first()?.parse().ok()?,
+            };
+            let was = known.get(&(backend.uid.clone(), backend.address))?;
+            let ready = verdict(&backend.uid, backend.address).unwrap_or(*was);
+            Some((backend, ready))
+        })
+        .collect();
+    EndpointSlice {
+        endpoints: endpoints(&lb.metadata, &backends),
+        ..present.clone()
+    }
+}
+
+/// The endpoints of these backends, and the stand-in exactly when none of them takes traffic (EPS-2).
+fn endpoints(lb: &ObjectMeta, backends: &[(Backend, bool)]) -> Vec<Endpoint> {
+    let namespace = lb.namespace.clone();
     let mut endpoints: Vec<Endpoint> = backends
         .iter()
         .map(|(backend, ready)| Endpoint {
@@ -150,15 +183,14 @@ pub fn endpoint_slice(
             conditions: Some(conditions(true)),
             target_ref: Some(ObjectReference {
                 namespace,
-                name: lb.metadata.name.clone(),
+                name: lb.name.clone(),
                 uid: Some(keys::DUMMY_ENDPOINT_UID.to_owned()),
                 ..ObjectReference::default()
             }),
             ..Endpoint::default()
         });
     }
-    slice.endpoints = endpoints;
-    slice
+    endpoints
 }
 
 fn conditions(ready: bool) -> EndpointConditions {

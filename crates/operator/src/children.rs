@@ -135,6 +135,23 @@ fn with_readiness(
         .collect()
 }
 
+/// Goes on with the health check of a load balancer whose spec cannot be served any more: what it serves stays, but no
+/// traffic is sent to a backend that has failed meanwhile.
+pub async fn keep_checking(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let Some(present) = hub.stores.slices.get(key) else {
+        return Ok(());
+    };
+    let group = key.to_string();
+    if hub.prober.group(&group).is_none() {
+        return Ok(());
+    }
+    let wanted = build::with_verdicts(lb, &present, |uid, address| {
+        hub.prober.verdict(&group, uid, address.into())
+    });
+    ensure_slice(hub, key, Some(&*present), wanted).await?;
+    Ok(())
+}
+
 /// How many backends have been probed at all.
 fn probed(hub: &Hub, key: &Key) -> usize {
     let targets = hub.prober.group(&key.to_string()).unwrap_or_default();

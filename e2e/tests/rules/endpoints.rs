@@ -16,6 +16,7 @@ pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         eps_1_ready_values_are_kept,
         hc_off_means_ready,
+        hc_4_the_check_goes_on_when_an_edit_breaks_the_spec,
         dhcp_is_left_to_kube_vip,
     ]
 }
@@ -79,6 +80,39 @@ async fn eps_1_ready_values_are_kept(world: Arc<World>) -> anyhow::Result<()> {
         message.contains(" 2 backends") && message.contains("port 8080"),
         "{message}"
     );
+    Ok(())
+}
+
+async fn hc_4_the_check_goes_on_when_an_edit_breaks_the_spec(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, pool) = ("hc4-broken", "hc4-broken");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.49.0.0/24")]).await?;
+    world
+        .fake_vmi(ns, "a", json!({"app": "web"}), Some("10.149.0.1"))
+        .await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    world.ready_endpoints(ns, "web", &["10.149.0.1"]).await?;
+    // Nobody answers, which shows after some six seconds; by then the load balancer cannot be served as it is.
+    let check =
+        json!({"port": 8080, "failureThreshold": 3, "periodSeconds": 2, "timeoutSeconds": 1});
+    let probed = json!({"spec": {"healthCheck": check}});
+    world.merge(&world.lbs(ns), "web", probed).await?;
+    // One that comes now is not ready: the check is at work.
+    world
+        .fake_vmi(ns, "b", json!({"app": "web"}), Some("10.149.0.2"))
+        .await?;
+    eventually("the second waits for its check", SOON, || async {
+        let slice = world.slices(ns).get("web").await?;
+        Ok((endpoints(&slice, false).contains(&"10.149.0.2")).then_some(()))
+    })
+    .await?;
+    let broken = json!({"spec": {"backendServerSelector": {"app": []}}});
+    world.merge(&world.lbs(ns), "web", broken).await?;
+    world.lb_reason(ns, "web", "InvalidSelector").await?;
+    let slice = world.ready_endpoints(ns, "web", &[DUMMY]).await?;
+    assert_eq!(endpoints(&slice, false), ["10.149.0.1", "10.149.0.2"]);
     Ok(())
 }
 

@@ -183,6 +183,43 @@ fn eps_1_ready_unless_it_says_no() {
 }
 
 #[test]
+fn hc_4_the_check_goes_on_without_a_spec_that_can_be_served() {
+    let lb = example();
+    let ports = ports(&lb);
+    let two = backends(true);
+    let (first, second) = (two[0].0.clone(), two[1].0.clone());
+    let slice = |a, b| {
+        endpoint_slice(
+            &lb,
+            None,
+            &ports,
+            &[(first.clone(), a), (second.clone(), b)],
+        )
+    };
+    // Present, verdicts of both, expected.
+    let cases = [
+        ((true, false), (None, None), (true, false)),
+        ((true, false), (Some(false), None), (false, false)),
+        ((false, false), (None, Some(true)), (false, true)),
+        ((true, true), (Some(true), Some(false)), (true, false)),
+    ];
+    for (present, verdicts, expected) in cases {
+        let now = with_verdicts(&lb, &slice(present.0, present.1), |uid, address| {
+            if (uid, address) == (&*first.uid, first.address) {
+                verdicts.0
+            } else {
+                verdicts.1
+            }
+        });
+        assert_eq!(
+            json_of(&now),
+            json_of(&slice(expected.0, expected.1)),
+            "{present:?} {verdicts:?}"
+        );
+    }
+}
+
+#[test]
 fn eps_3_what_is_no_endpoint_of_ours_is_replaced() {
     let lb = example();
     let broken = [
