@@ -224,7 +224,13 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
         (Some(_), None) => "PoolNotFound",
         (Some(_), Some(None)) => "PoolInvalid",
         (Some(pool), Some(Some(addresses))) => {
-            let taken: BTreeSet<&str> = bound(server).map(|(address, ..)| address).collect();
+            // What a Service shows is taken too, as of one whose record was released by hand.
+            let shown = server.all(Kind::Service).values();
+            let shown = shown.map(|service| text(service, "/spec/loadBalancerIP"));
+            let taken: BTreeSet<&str> = bound(server)
+                .map(|(address, ..)| address)
+                .chain(shown)
+                .collect();
             let free = addresses.iter().find(|a| !taken.contains(a.as_str()));
             must!(
                 "ALC-5",

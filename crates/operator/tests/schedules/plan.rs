@@ -594,7 +594,7 @@ impl Act {
             Self::EditSlice(lb) => {
                 server.alter(Kind::Slice, &lb_key(*lb), user, |object| {
                     object["endpoints"] = json!([]);
-                    object["metadata"]["labels"] = json!({});
+                    object["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "other".into();
                 });
             }
             Self::ForeignService(lb) => {

@@ -696,7 +696,9 @@ impl World {
         let uid = service["metadata"]["uid"].as_str().unwrap();
         let vip = self.vips.entry(uid.to_owned()).or_default();
         if vip.asked.last().is_none_or(|last| last != address) {
-            let moved = vip.announced.is_some() && event.by == By::Operator;
+            // A lease is none of the operator's records: it cannot know that it is to be left.
+            let leased = vip.asked.last().is_some_and(|last| last == "0.0.0.0");
+            let moved = vip.announced.is_some() && event.by == By::Operator && !leased;
             vip.stuck = moved && self.rng.u32(..1_000) < self.style.stuck_moves;
             vip.asked.push(address.to_owned());
         }
