@@ -11,7 +11,7 @@ use super::driver::{
     operator, pool, seen, spread,
 };
 use super::replay::replay;
-use super::report::{Report, Row};
+use super::report::{Report, Row, say};
 use crate::figures::Figures;
 use crate::world::{World, allocated};
 
@@ -157,6 +157,16 @@ pub async fn rounds(
             sample = with_operator(world, count, delete).await?;
         }
         operator.push(sample.clone());
+        if let (Some(ours), Some(bare)) = (operator.last(), bare.last()) {
+            say(&format!(
+                "  round {} with {count}: {:.1} s, the bare client {:.1} s; {:.1} and {:.1} s of the API server's CPU",
+                round + 1,
+                ours.create,
+                bare.create,
+                ours.create_cpu,
+                bare.create_cpu
+            ));
+        }
     }
     Ok((operator, bare))
 }
