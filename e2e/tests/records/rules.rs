@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_api::Phase;
+use harvester_lb_api::{IPPool, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::figures::Figures;
@@ -58,21 +58,21 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
             })
         })
         .await?;
-    quiet(&world, "node1").await?;
     for (name, low, high) in [("z-old", 10, 29), ("a-young", 20, 39)] {
-        let status = world.pools().get(name).await?.status;
-        let status = status.context("no status")?;
         let taken = given
             .iter()
             .filter_map(|ip| ip.rsplit('.').next()?.parse::<i64>().ok())
             .filter(|last| (low..=high).contains(last))
             .count();
-        ensure!(
-            status.available == status.total - i64::try_from(taken)?,
-            "{name}: {} of {} are available, {taken} are taken",
-            status.available,
-            status.total
-        );
+        let taken = i64::try_from(taken)?;
+        let what = format!("{taken} are not available");
+        // Written at its pace (POOL-3).
+        let status = |pool: &IPPool| pool.status.clone().unwrap_or_default();
+        world
+            .pool_until(name, &what, |pool| {
+                status(pool).total > 0 && status(pool).available == status(pool).total - taken
+            })
+            .await?;
     }
     let found = audited(&world, "node1", &[]).await?;
     ensure!(found.bound == 20, "{found:?}");
