@@ -307,8 +307,7 @@ async fn send_all(
         let mutant = generator.mutant(LOUD, &name(kind, connection, at));
         // Two of three times over what is there.
         if there[at] && number / NAMES % 3 == 0 {
-            delete(world, kind, &mutant.name).await?;
-            there[at] = false;
+            there[at] = !delete(world, kind, &mutant.name, 3).await?;
         }
         let code = send(world, &mutant, there[at]).await?;
         let counter = match code {
@@ -373,30 +372,26 @@ async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16>
     }
 }
 
-/// Takes an object away, finalizers or not.
-async fn delete(world: &World, kind: Kind, name: &str) -> anyhow::Result<()> {
+/// Takes an object away, finalizers or not. Answers whether it is gone: of Services and EndpointSlices the operator makes
+/// new ones as long as there is a load balancer of their name.
+async fn delete(world: &World, kind: Kind, name: &str, attempts: usize) -> anyhow::Result<bool> {
     let path = format!("{}/{name}", path(kind));
     let body =
         json!({"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"});
-    for attempt in 0..20 {
+    for attempt in 0..attempts {
         let text = body.to_string().into_bytes();
         let code = request(world, "DELETE", &path, "application/json", text).await?;
         if code == 404 {
-            return Ok(());
+            return Ok(true);
         }
         if attempt > 0 {
             let free = json!({"metadata": {"finalizers": null}}).to_string();
-            request(
-                world,
-                "PATCH",
-                &path,
-                "application/merge-patch+json",
-                free.into_bytes(),
-            )
-            .await?;
+            let patch = format!("{path}?{QUIETLY}");
+            let content = "application/merge-patch+json";
+            request(world, "PATCH", &patch, content, free.into_bytes()).await?;
         }
     }
-    bail!("{path} does not go")
+    Ok(false)
 }
 
 /// A request with whatever body. An answer that says "later" is followed by another try, and so is a connection that
@@ -430,7 +425,11 @@ async fn request(
 /// Takes all hostile objects of a kind away.
 async fn remove(world: &World, kind: Kind) -> anyhow::Result<()> {
     stream::iter((0..CONNECTIONS).flat_map(|c| (0..NAMES).map(move |at| name(kind, c, at))))
-        .map(|name| async move { delete(world, kind, &name).await })
+        .map(|name| async move {
+            let gone = delete(world, kind, &name, 50).await?;
+            ensure!(gone, "{kind:?} {name} does not go");
+            Ok(())
+        })
         .buffer_unordered(CONNECTIONS)
         .try_collect::<Vec<()>>()
         .await?;
