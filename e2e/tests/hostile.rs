@@ -306,7 +306,7 @@ async fn send_all(
         let at = number % NAMES;
         let mutant = generator.mutant(LOUD, &name(kind, connection, at));
         // Two of three times over what is there.
-        if there[at] && number / NAMES % 3 == 0 {
+        if there[at] && (number / NAMES).is_multiple_of(3) {
             there[at] = !delete(world, kind, &mutant.name, 3).await?;
         }
         let code = send(world, &mutant, there[at]).await?;

@@ -127,7 +127,7 @@ mod tests {
         pacer.deciding(&pool);
         pacer.wrote(&pool, MS);
         assert_eq!(pacer.changed(&pool), PACE);
-        pass(PACE - MS).await;
+        pass(PACE.saturating_sub(MS)).await;
         assert_eq!(pacer.due_in(&pool), MS);
     }
 

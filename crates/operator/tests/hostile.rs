@@ -4,6 +4,8 @@
 //!
 //! `HLB_SEED` repeats a run; `HLB_SOAK=1` makes it forty times as long.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
+
 #[path = "hostile/world.rs"]
 mod world;
 

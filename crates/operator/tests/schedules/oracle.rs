@@ -330,16 +330,16 @@ impl Oracle {
             .filter(|lb| !lb.dhcp && lb.committed.is_none())
             .count()
     }
+}
 
-    /// The world at rest.
-    pub(crate) fn at_rest(&self, server: &Server) -> Result<(), Failure> {
-        naive::records_have_owners(server)?;
-        for (key, lb) in server.all(Kind::Lb) {
-            naive::lb_is_as_it_should(server, key, lb)?;
-        }
-        for (key, pool) in server.all(Kind::Pool) {
-            naive::pool_is_as_it_should(server, key, pool)?;
-        }
-        naive::no_orphans(server)
+/// The world at rest.
+pub(crate) fn at_rest(server: &Server) -> Result<(), Failure> {
+    naive::records_have_owners(server)?;
+    for (key, lb) in server.all(Kind::Lb) {
+        naive::lb_is_as_it_should(server, key, lb)?;
     }
+    for (key, pool) in server.all(Kind::Pool) {
+        naive::pool_is_as_it_should(server, key, pool)?;
+    }
+    naive::no_orphans(server)
 }

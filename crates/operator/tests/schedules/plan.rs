@@ -482,7 +482,7 @@ impl Act {
     /// Does it; without effect where there is nothing to do it to.
     pub(crate) fn apply(&self, server: &mut Server) {
         let user = By::User;
-        server.clock += i64::from(server.revision % 3 == 0);
+        server.clock += i64::from(server.revision.is_multiple_of(3));
         match self {
             Self::CreateLb(lb, spec) => create(server, Kind::Lb, &lb_key(*lb), spec.json()),
             Self::DeleteLb(lb) => {

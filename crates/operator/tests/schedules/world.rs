@@ -15,7 +15,7 @@ use harvester_load_balancer::workers;
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
-use super::oracle::{Failure, Oracle};
+use super::oracle::{self, Failure, Oracle};
 use super::plan::{Plan, Style};
 use super::process::{Link, Planted, Process, Shared, State, Work};
 use super::wire::Wire;
@@ -177,7 +177,7 @@ impl World {
         self.rest().await?;
         self.figures.served = self.oracle.served();
         self.figures.waiting = self.oracle.waiting();
-        self.oracle.at_rest(&self.server)?;
+        oracle::at_rest(&self.server)?;
         self.writes_nothing("a further look at everything", true)
             .await?;
         if self.rng.u8(..4) > 0 {
@@ -506,7 +506,7 @@ impl World {
             let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
             if let Poll::Ready(outcome) = polled {
                 let task = self.processes[at].tasks.swap_remove(nth);
-                self.done(at, task.work, outcome);
+                self.done(at, task.work, &outcome);
                 return Ok(());
             }
             // The client passes requests on through a task of its own.
@@ -526,7 +526,7 @@ impl World {
         &mut self,
         at: usize,
         work: Work,
-        outcome: Result<Next, harvester_lb_controller_kit::writer::WriteError>,
+        outcome: &Result<Next, harvester_lb_controller_kit::writer::WriteError>,
     ) {
         say!(self, "[{at}] {work:?} is done: {outcome:?}");
         let process = &mut self.processes[at];
@@ -539,7 +539,7 @@ impl World {
                 }
             }
             Work::Lb(key) => {
-                let again = workers::lb_again(hub, &key, &outcome);
+                let again = workers::lb_again(hub, &key, outcome);
                 // A recheck helps those who missed an event; here it must not be needed.
                 match again.filter(|_| !matches!(outcome, Ok(Next::Recheck))) {
                     Some(Duration::ZERO) => hub.queues.lbs.add(key.clone()),
@@ -549,7 +549,7 @@ impl World {
                 hub.queues.lbs.done(&key);
             }
             Work::Pool(name) => {
-                match workers::pool_again(hub, &name, &outcome) {
+                match workers::pool_again(hub, &name, outcome) {
                     Some(Duration::ZERO) => hub.queues.pools.add(name.clone()),
                     Some(delay) => hub.queues.pools.add_after(name.clone(), delay),
                     None => {}
@@ -622,10 +622,10 @@ impl World {
                 patch["metadata"]["resourceVersion"] = Value::Null;
             }
             (Planted::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
-            (Planted::Overwrites, Kind::Record, Verb::Create(object)) => {
-                if self.server.get(Kind::Record, &call.key).is_some() {
-                    call.verb = Verb::Merge(json!({"spec": object["spec"]}));
-                }
+            (Planted::Overwrites, Kind::Record, Verb::Create(object))
+                if self.server.get(Kind::Record, &call.key).is_some() =>
+            {
+                call.verb = Verb::Merge(json!({"spec": object["spec"]}));
             }
             (Planted::Hasty, Kind::Lb, Verb::Get) => return not_found(),
             (Planted::Blind, Kind::Service, Verb::Delete(_)) => {
