@@ -1,8 +1,9 @@
 # Everything that is done with this repository, in one place: `make help`.
 #
 # Needed: Rust (the toolchain file says which, rustup fetches it), Go and a C
-# compiler, on Linux. Nothing is installed and no right of an administrator is
-# needed: what the test bed lacks is fetched into target/.
+# compiler, on Linux; a C++ compiler for fuzzing, which is part of the tests.
+# Nothing is installed and no right of an administrator is needed: what the test
+# bed lacks is fetched into target/.
 
 CARGO ?= cargo
 GO ?= go
@@ -34,8 +35,11 @@ demo-shell: plane tools ## The same, and then a shell in it
 # control plane, and examples in the documentation. All are run even if one
 # fails; one that cannot run fails. The crds are checked before, because the
 # end-to-end tests apply them.
-test: check plane tools fuzz ## Everything that can be tested, the checks first
-	$(CARGO) test --workspace --locked --no-fail-fast
+test: check plane tools ## Everything that can be tested, the checks first
+	@code=0; \
+	fuzz/run.sh || code=$$?; \
+	$(CARGO) test --workspace --locked --no-fail-fast || code=$$?; \
+	exit $$code
 
 # PARTS="crash leaders" runs some of the parts only; e2e/soak.sh has their names.
 soak: plane tools ## The long forms of the tests, for hours; stops at the first that finds a wrong

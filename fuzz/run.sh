@@ -17,7 +17,7 @@ case "$amount" in
 *) bound=(-max_total_time="$amount") ;;
 esac
 
-platform=x86_64-unknown-linux-gnu
+platform=$(rustc -vV | sed -n 's/^host: //p')
 out=$PWD/target/fuzz
 flags="-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
 flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"

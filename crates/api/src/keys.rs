@@ -57,5 +57,7 @@ pub const LEASE_NAME: &str = "harvester-load-balancer";
 pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 /// `targetRef.uid` that marks that endpoint (EPS-2).
 pub const DUMMY_ENDPOINT_UID: &str = "dummy347-546a-4642-9da6-5608endpoint";
+/// On a Service: addresses that kube-vip takes before `loadBalancerIP` (section 8.2).
+pub const ANNOTATION_KUBE_VIP_ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
 /// `loadBalancerIP` by which kube-vip leases an address by DHCP (OPS-3).
 pub const DHCP_ADDRESS: &str = "0.0.0.0";

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 
 /// An exponential back-off. Pure: the jitter is an argument.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     /// Delay after the first failure.
     pub base: Duration,
@@ -37,7 +37,8 @@ impl Backoff {
 #[derive(Debug)]
 pub struct Failures<K> {
     backoff: Backoff,
-    counts: Mutex<HashMap<K, u32, FxBuildHasher>>,
+    /// By which back-off they are counted, and how many they are.
+    counts: Mutex<HashMap<K, (Backoff, u32), FxBuildHasher>>,
 }
 
 impl<K: Eq + Hash> Failures<K> {
@@ -54,11 +55,17 @@ impl<K: Eq + Hash> Failures<K> {
         self.failed_with(key, self.backoff)
     }
 
-    /// As [`Failures::failed`], for a failure whose cause has a back-off of its own.
+    /// As [`Failures::failed`], for a failure whose cause has a back-off of its own. Another cause is counted anew: what
+    /// was long in the way of one says nothing of the other.
     pub fn failed_with(&self, key: K, backoff: Backoff) -> Duration {
         let mut counts = self.counts.lock();
-        let count = counts.entry(key).or_default();
-        *count = count.saturating_add(1);
+        let (counted, count) = counts.entry(key).or_insert((backoff, 0));
+        *count = if *counted == backoff {
+            count.saturating_add(1)
+        } else {
+            1
+        };
+        *counted = backoff;
         backoff.delay(*count, fastrand::f64())
     }
 
@@ -108,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn causes_share_a_count() {
+    fn another_cause_is_counted_anew() {
         let short = Backoff {
             cap: Duration::from_secs(5),
             ..BACKOFF
@@ -116,6 +123,13 @@ mod tests {
         let failures = Failures::new(BACKOFF);
         for _ in 0..20 {
             assert!(failures.failed_with("a", short) <= short.cap);
+        }
+        assert!(
+            failures.failed("a") <= BACKOFF.base,
+            "the first of its kind"
+        );
+        for _ in 0..20 {
+            failures.failed("a");
         }
         assert!(failures.failed("a") >= BACKOFF.cap / 2);
     }

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, pin_mut};
+use futures::{StreamExt, pin_mut, stream};
 use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
@@ -57,6 +57,9 @@ pub fn config(label_selector: Option<&str>) -> watcher::Config {
     }
 }
 
+/// Objects that are looked up at a time after a list during which they were written.
+const LOOK_UPS_AT_A_TIME: usize = 16;
+
 /// Runs a watch over all namespaces until the future is dropped. Never ends by itself and never fails: an error is logged,
 /// reported to `on_error`, and followed by another try after a back-off of at most five seconds.
 ///
@@ -77,9 +80,9 @@ where
     async move {
         let kind = K::kind(&()).into_owned();
         let labels = config.label_selector.clone();
-        let stream = watch(guarded.clone(), config).backoff(WatchBackoff::default());
-        pin_mut!(stream);
-        while let Some(event) = stream.next().await {
+        let watching = watch(guarded.clone(), config).backoff(WatchBackoff::default());
+        pin_mut!(watching);
+        while let Some(event) = watching.next().await {
             let event = match event {
                 Ok(event) => event,
                 Err(error) => {
@@ -88,8 +91,17 @@ where
                     continue;
                 }
             };
-            for (key, known) in deliver(event, &store, &convert, &handler) {
-                let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
+            let in_doubt = deliver(event, &store, &convert, &handler);
+            let mut found = stream::iter(in_doubt)
+                .map(|(key, known)| {
+                    let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
+                    async move {
+                        let found = look_up(api, &key, labels, on_error).await;
+                        (key, known, found)
+                    }
+                })
+                .buffer_unordered(LOOK_UPS_AT_A_TIME);
+            while let Some((key, known, found)) = found.next().await {
                 settle(&key, known, found, &store, &convert, &handler);
             }
         }
@@ -207,7 +219,16 @@ pub fn settle<K, V>(
     K: Resource<DynamicType = ()>,
 {
     match found {
-        Some(object) => apply(object, store, convert, handler),
+        // Not as from the watch, which is not as far yet: what it is still to bring is not old.
+        Some(object) => {
+            let version = Version::of(object.meta());
+            if let Some(value) = convert(object.0)
+                && let Some(News { old }) = store.written(key, version, value)
+                && let Some(new) = store.get(key)
+            {
+                handler(key, Change::Applied { old, new });
+            }
+        }
         None => {
             if let Some(old) = store.forget(key, known) {
                 let certain = true;

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_ipam::{Decision, Grant, Lost, Micros, Record, RecordSpec, Request, addr};
+use harvester_lb_ipam::{
+    Decision, Grant, Lost, Micros, Record, RecordSpec, Request, WaitReason, addr,
+};
 use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::info;
@@ -138,6 +140,14 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
 
 /// Whether a decision takes the address that the status names from a load balancer without a record that says so.
 fn gives_up(decision: &Decision, named: IpAddr) -> bool {
+    if let Decision::Wait {
+        reason: WaitReason::RecordUnreadable,
+        ..
+    } = decision
+    {
+        // Nothing is taken away, and a read would not tell more.
+        return false;
+    }
     let (granted, surplus) = match decision {
         Decision::Held { grant, surplus }
         | Decision::Adopt { grant, surplus, .. }

@@ -117,7 +117,10 @@ impl Hub {
         match &answer {
             Ok(object) => K::written(self, key, object),
             Err(error) if is_stale(error) => {
-                self.met_another::<K>(key, error).await?;
+                // What cannot be read cannot be learned; the answer stays what it is.
+                if let Err(unread) = self.met_another::<K>(key, error).await {
+                    debug!(object = %key, error = %unread, "it could not be read");
+                }
             }
             Err(_) => {}
         }

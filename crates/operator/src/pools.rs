@@ -117,10 +117,12 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
     drop_excess(hub).await?;
     let key = Key::new("", name);
     let Some(entry) = hub.stores.pools.entry(&key) else {
+        hub.pacer.forget(name);
         return Ok(Next::Event);
     };
     let pool = entry.value;
     if let Err(error) = &pool.spec {
+        hub.pacer.deciding(name);
         // Its maps are not known, so its status must not be written.
         undecodable::tell::<IPPool>(hub, &key, &pool.meta, error).await?;
         return Ok(Next::Event);

@@ -9,7 +9,8 @@ use std::time::Duration;
 use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_ipam::{Lost, Record, WaitReason};
+use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
+use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
 use tracing::info;
 
@@ -157,7 +158,18 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
         lead.ledger.withdraw(&id);
         lead.ledger.records_of(&id)
     });
-    release::surplus(hub, key, left.unwrap_or_default()).await?;
+    let left = left.unwrap_or_default();
+    let own = |record: &Record| record.spec.owner == request.owner;
+    if !left.iter().all(own) {
+        // What is known of load balancers may be old: it may be the later one of the name that has it (IPA-3).
+        let living = hub.refresh::<LoadBalancer>(key).await?;
+        if living.is_none_or(|lb| spec::owner(&lb.metadata) != request.owner) {
+            return Err(WriteError::Conflict(format!(
+                "LoadBalancer {key} has been made anew"
+            )));
+        }
+    }
+    release::surplus(hub, key, left).await?;
     Ok(())
 }
 
@@ -303,7 +315,7 @@ async fn serve_vm(
             probed,
         } => {
             let external = judge::external_ip(&service);
-            let stuck = move_is_stuck(hub, key, external.as_deref(), &address.surplus);
+            let stuck = move_is_stuck(hub, key, &service, &address);
             if stuck == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
                 release::delete_service(hub, key).await?;
@@ -347,14 +359,20 @@ async fn serve_vm(
 ///
 /// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
 /// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
-fn move_is_stuck(
-    hub: &Hub,
-    key: &Key,
-    external: Option<&str>,
-    surplus: &[Record],
-) -> Option<Duration> {
-    let moving = external.is_some_and(|ip| surplus.iter().any(|r| r.spec.addr.to_string() == ip));
+fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> Option<Duration> {
+    let external = judge::external_ip(service).and_then(|ip| addr::parse(&ip));
+    let is_to_leave = address
+        .surplus
+        .iter()
+        .any(|r| external == Some(r.spec.addr));
+    // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.
+    let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
+        || objects::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+    let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
     hub.lead(|lead| {
+        // First announced late, when its record had been released already, an address may be another's by now.
+        let is_recorded = || external.is_some_and(|ip| lead.ledger.record(ip).is_some());
+        let moving = is_to_leave || (differs && is_recorded());
         if !moving {
             lead.moving.remove(key);
             return None;

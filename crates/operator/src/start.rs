@@ -234,8 +234,8 @@ async fn import_all(hub: &Hub, records: Vec<RecordSpec>) -> Result<(), WriteErro
         .await
 }
 
-/// Makes one record. An address that has one by now is left to it, readable or not. One that
-/// the API server refuses does not keep the others.
+/// Makes one record. An address that has one by now is left to it, readable or not. One that the API server refuses does
+/// not keep the others.
 async fn import_one(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
     match address::write(hub, spec, None).await {
         Ok(_) => Ok(()),

@@ -111,17 +111,18 @@ pub fn pool_again(
     name: &PoolName,
     outcome: &Result<Next, WriteError>,
 ) -> Option<Duration> {
-    let delay = match outcome {
-        Ok(Next::Event | Next::Recheck) => None,
-        // Its pace does not allow the write yet.
+    match outcome {
+        Ok(Next::Event | Next::Recheck) => {
+            hub.pool_failures.forget(name);
+            None
+        }
+        // Its pace does not allow the write yet; what failed before has not succeeded by that.
         Ok(Next::After(delay)) => Some(*delay),
-        outcome => return Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
-    };
-    hub.pool_failures.forget(name);
-    delay
+        outcome => Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
+    }
 }
 
-/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`].
+/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`], what was refused after a minute.
 async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
 where
     K: Clone + Eq + Hash + Ord,
@@ -133,7 +134,8 @@ where
             Ok(Next::Backoff) => queue.add_after(key.clone(), RARE_RETRY),
             Err(error) => {
                 warn!(%error, "trying again in a while");
-                queue.add_after(key.clone(), RARE_RETRY);
+                let refused = error.is_refusal();
+                queue.add_after(key.clone(), if refused { BACKOFF.cap } else { RARE_RETRY });
             }
         }
         queue.done(&key);

@@ -1,5 +1,4 @@
-//! Writes of load balancers: the difference and nothing else, from one copy and no other, and a new read after every
-//! write that met another copy.
+//! Writes of load balancers: the difference and nothing else.
 
 use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_api::{LoadBalancer, keys};

@@ -18,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         rel_3_not_while_it_is_announced,
         rel_4_another_pool_cluster_type,
         rel_4_another_pool_vm_type,
+        rel_4_the_old_address_is_announced_late,
         rel_4_another_pool_that_is_full,
         section_6_4_release_by_hand,
     ]
@@ -186,6 +187,37 @@ async fn rel_4_another_pool_vm_type(world: Arc<World>) -> anyhow::Result<()> {
     world.phase(&old, Phase::Released).await?;
     let lb = world.lb_reason(ns, "web", "Ready").await?;
     assert_eq!(lb.status.unwrap().address.as_deref(), Some("10.43.1.2"));
+    Ok(())
+}
+
+async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "rel4-late";
+    world.namespace(ns).await?;
+    world.ranges("rel4-lp", &[subnet("10.90.0.0/24")]).await?;
+    world.ranges("rel4-lq", &[subnet("10.90.1.0/24")]).await?;
+    world.lb(ns, "web", vm("rel4-lp", "web")).await?;
+    let old = world.lb_address(ns, "web").await?;
+    let before = world.service_until(ns, "web", "is there", |_| true).await?;
+    // Nothing is announced yet, so the old address is free with the switch of the Service.
+    let to = json!({"spec": {"ipPool": "rel4-lq"}});
+    world.merge(&world.lbs(ns), "web", to).await?;
+    world.phase(&old, Phase::Released).await?;
+    // kube-vip comes with the copy from before, and stays with it.
+    world.ingress(ns, "web", json!([{"ip": old}])).await?;
+    world
+        .service_until(ns, "web", "made anew", |s| {
+            s.metadata.uid != before.metadata.uid
+                && s.spec.as_ref().unwrap().load_balancer_ip.as_deref() == Some("10.90.1.2")
+        })
+        .await?;
+    // Whoever has asked for an address that is recorded for another gets it all the same.
+    let asked = json!({"metadata": {"annotations": {"kube-vip.io/loadbalancerIPs": old}}});
+    let service = world.merge(&world.services(ns), "web", asked).await?;
+    world.ingress(ns, "web", json!([{"ip": old}])).await?;
+    world.lb_reason(ns, "web", "NoBackend").await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let now = world.services(ns).get("web").await?;
+    assert_eq!(now.metadata.uid, service.metadata.uid);
     Ok(())
 }
 
