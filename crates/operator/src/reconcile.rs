@@ -169,7 +169,7 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
             )));
         }
     }
-    release::surplus(hub, key, left).await?;
+    release::surplus_of_living(hub, key, left).await?;
     Ok(())
 }
 
@@ -215,7 +215,7 @@ async fn wait(
         extras: judge::extras(lost.as_ref(), None, false, 0),
     };
     write_status(hub, key, lb, &report).await?;
-    release::surplus(hub, key, surplus).await?;
+    release::surplus_of_living(hub, key, surplus).await?;
     Ok(Next::Recheck)
 }
 
@@ -252,7 +252,7 @@ async fn serve_cluster(
         allocated: Field::Set(Some(address.allocated)),
     };
     write_status(hub, key, lb, &report).await?;
-    release::surplus(hub, key, address.surplus).await?;
+    release::surplus_of_living(hub, key, address.surplus).await?;
     Ok(Next::Event)
 }
 
@@ -351,7 +351,7 @@ async fn serve_vm(
         ),
     };
     write_status(hub, key, &lb, &report).await?;
-    release::surplus(hub, key, address.surplus).await?;
+    release::surplus_of_living(hub, key, address.surplus).await?;
     Ok(next)
 }
 

@@ -15,7 +15,7 @@ use tracing::{debug, info};
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
 use crate::reconcile::Next;
-use crate::{address, objects, time};
+use crate::{address, objects, spec, time};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
 pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
@@ -91,6 +91,28 @@ pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
 /// Whether an object of a load balancer's name is ours and not on its way out yet.
 fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
     meta.deletion_timestamp.is_none() && build::ownership(meta, &key.name) == Ownership::Ours
+}
+
+/// Releases further records of a load balancer that lives, as [`surplus`] does.
+///
+/// A late write of a process before this one may have committed one of them meanwhile, so its status is read live first
+/// (IPA-6).
+pub async fn surplus_of_living(
+    hub: &Hub,
+    key: &Key,
+    records: Vec<Record>,
+) -> Result<bool, WriteError> {
+    if records.iter().any(|r| r.spec.phase == Phase::Bound)
+        && let Some(lb) = hub.refresh::<LoadBalancer>(key).await?
+        && let Some(named) = spec::request(&lb).status
+        && records.iter().any(|r| r.spec.addr == named.addr)
+    {
+        return Err(WriteError::Conflict(format!(
+            "LoadBalancer {key} has just been given {}",
+            named.addr
+        )));
+    }
+    surplus(hub, key, records).await
 }
 
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is

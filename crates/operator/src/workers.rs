@@ -111,14 +111,22 @@ pub fn pool_again(
     name: &PoolName,
     outcome: &Result<Next, WriteError>,
 ) -> Option<Duration> {
+    pool_delay(&hub.pool_failures, name, outcome)
+}
+
+fn pool_delay(
+    failures: &Failures<PoolName>,
+    name: &PoolName,
+    outcome: &Result<Next, WriteError>,
+) -> Option<Duration> {
     match outcome {
         Ok(Next::Event | Next::Recheck) => {
-            hub.pool_failures.forget(name);
+            failures.forget(name);
             None
         }
         // Its pace does not allow the write yet; what failed before has not succeeded by that.
         Ok(Next::After(delay)) => Some(*delay),
-        outcome => Some(retry(&hub.pool_failures, name, outcome, "IPPool")),
+        outcome => Some(retry(failures, name, outcome, "IPPool")),
     }
 }
 
@@ -198,6 +206,23 @@ fn retry<K: Clone + Eq + Hash + Display>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pool_3_a_pause_between_two_writes_is_no_success() {
+        let (failures, name) = (Failures::new(BACKOFF), PoolName::from("p"));
+        let refused = Err(WriteError::Refused("no".into()));
+        let pause = Duration::from_millis(300);
+        for _ in 0..20 {
+            pool_delay(&failures, &name, &refused);
+            assert_eq!(
+                pool_delay(&failures, &name, &Ok(Next::After(pause))),
+                Some(pause)
+            );
+        }
+        assert!(pool_delay(&failures, &name, &refused) >= Some(BACKOFF.cap / 2));
+        assert_eq!(pool_delay(&failures, &name, &Ok(Next::Event)), None);
+        assert!(pool_delay(&failures, &name, &refused) <= Some(BACKOFF.base));
+    }
 
     /// The delay after many failures of a kind.
     fn after_many(outcome: &Result<Next, WriteError>) -> Duration {

@@ -1,6 +1,7 @@
 //! Rights that are taken away while the operator works: it says what is refused, goes on with all else, and does what it
 //! owes once the right is back.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,6 +136,15 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
         ("patch", "ipallocations") => {
             world.lb(NS, "t", cluster()).await?;
             world.lb_reason(NS, "t", "Ready").await?;
+        }
+        ("patch", "ippools") => {
+            // The one before has left its address, and the one to come gets the same: the status must have told of it.
+            world
+                .pool_until(NS, "nothing in its map", |pool| {
+                    let status = pool.status.as_ref();
+                    status.is_some_and(|s| s.allocated.as_ref().is_none_or(BTreeMap::is_empty))
+                })
+                .await?;
         }
         ("delete", "loadbalancers") => {
             world.bed.apply(&removed_node(NS, "n1")).await?;
