@@ -148,10 +148,14 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
     if let Some(status) = &request.status {
         // Another pool is for when it can be served.
         request.pool.clone_from(&status.pool);
-        if lb.spec.address_source() == Ipam::Pool {
-            address::acquire(hub, &request).await?;
+        let mut further = Vec::new();
+        if lb.spec.address_source() == Ipam::Pool
+            && let Acquired::Granted { surplus, .. } = address::acquire(hub, &request).await?
+        {
+            further = surplus;
         }
         hub.lead(|lead| lead.ledger.dequeue(&id));
+        release::surplus_of_living(hub, key, further).await?;
         return Ok(());
     }
     let left = hub.lead(|lead| {
