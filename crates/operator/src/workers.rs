@@ -26,6 +26,8 @@ const POOL_WORKERS: usize = 2;
 const LEGACY_WORKERS: usize = 4;
 /// Time after which rare work that failed is tried again.
 const RARE_RETRY: Duration = BACKOFF_AWAY.cap;
+/// The same of rare work that was refused: there may be thousands of such objects, and a right comes late.
+const RARE_REFUSED: Duration = Duration::from_secs(10);
 
 /// Starts all workers; they end when the queues are closed.
 pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
@@ -130,7 +132,7 @@ fn pool_delay(
     }
 }
 
-/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`], what was refused after a minute.
+/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`], what was refused after [`RARE_REFUSED`].
 async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
 where
     K: Clone + Eq + Hash + Ord,
@@ -143,7 +145,7 @@ where
             Err(error) => {
                 warn!(%error, "trying again in a while");
                 let refused = error.is_refusal();
-                queue.add_after(key.clone(), if refused { BACKOFF.cap } else { RARE_RETRY });
+                queue.add_after(key.clone(), if refused { RARE_REFUSED } else { RARE_RETRY });
             }
         }
         queue.done(&key);
