@@ -68,6 +68,11 @@ pub fn run(
     conclusion.exit_code()
 }
 
+/// Runs tests one after another in a bare world: those that start operators themselves, which share the one Lease.
+pub fn run_in_turn(options: BedOptions, tests: Vec<Test>) -> ExitCode {
+    run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)
+}
+
 fn trial(
     test: Test,
     runtime: &Arc<Runtime>,

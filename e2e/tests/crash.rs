@@ -10,7 +10,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run, tests};
+use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::BedOptions;
 
 #[path = "crash/outage.rs"]
@@ -41,12 +41,8 @@ fn main() -> ExitCode {
         kube_vip: false,
         ..BedOptions::default()
     };
-    run(
+    run_in_turn(
         options,
-        &[],
-        // They share the one Lease.
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             alc_8_killed_amid_creations_and_deletions,
             alc_8_killed_amid_creations_undone_within_50_ms,

@@ -12,7 +12,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run, tests};
+use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::BedOptions;
 
 #[path = "faults/away.rs"]
@@ -41,12 +41,8 @@ fn main() -> ExitCode {
         kube_vip: false,
         ..BedOptions::default()
     };
-    run(
+    run_in_turn(
         options,
-        &[],
-        // They share the one Lease.
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             alc_8_api_server_is_away,
             alc_8_writes_are_slow,

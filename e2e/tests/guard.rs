@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run, tests};
+use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::BedOptions;
 
 #[path = "guard/http.rs"]
@@ -43,12 +43,8 @@ fn main() -> ExitCode {
         audit: true,
         ..BedOptions::default()
     };
-    run(
+    run_in_turn(
         options,
-        &[],
-        // They share the one Lease.
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             section_1_the_rights_are_those_that_are_used,
             section_1_each_right_that_lacks_is_named_and_waited_for,

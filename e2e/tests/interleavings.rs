@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_e2e::world::repository;
-use harvester_lb_e2e::{World, run, tests};
+use harvester_lb_e2e::{World, run_in_turn, tests};
 use harvester_lb_testkit::BedOptions;
 
 #[path = "interleavings/lease.rs"]
@@ -45,12 +45,8 @@ fn main() -> ExitCode {
         kube_vip: false,
         ..BedOptions::default()
     };
-    run(
+    run_in_turn(
         options,
-        &[],
-        // They share the one Lease.
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             the_list_is_complete,
             ipa_6_late_creations_of_records,

@@ -9,7 +9,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run, tests};
+use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::BedOptions;
 
 #[path = "records/back.rs"]
@@ -58,12 +58,8 @@ fn main() -> ExitCode {
         audit: true,
         ..BedOptions::default()
     };
-    run(
+    run_in_turn(
         options,
-        &[],
-        // They share the one Lease.
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             ops_2_ipa_1_swap_from_the_go_operator,
             ipa_2_one_address_two_load_balancers,
