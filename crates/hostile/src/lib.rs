@@ -121,8 +121,15 @@ pub struct Generator {
     number: u64,
 }
 
-/// One object in so many carries a text of up to a mebibyte; more of them would only take time.
-const ONE_IN_LARGE: usize = 250;
+impl Way {
+    /// One object in so many carries a text of up to a mebibyte; more of them would only take time.
+    const fn one_in_large(self) -> usize {
+        match self {
+            Self::FromWatch => 250,
+            Self::ToServer => 1_000,
+        }
+    }
+}
 
 impl Generator {
     /// A generator; the same arguments give the same objects.
@@ -152,6 +159,13 @@ impl Generator {
         if !self.kind.is_cluster_wide() {
             object["metadata"]["namespace"] = json!(namespace);
         }
+        if self.way == Way::ToServer && self.kind == Kind::Service {
+            // The API server gives these, each once.
+            for field in ["clusterIP", "clusterIPs"] {
+                object["spec"][field].take();
+            }
+            object["spec"]["ports"][0]["nodePort"].take();
+        }
         if self.way == Way::FromWatch {
             self.number += 1;
             object["metadata"]["uid"] = json!(valid::uid(&mut self.rng));
@@ -174,7 +188,7 @@ impl Generator {
             let done = if rng.u8(..5) < 2 {
                 wishes::one(rng, self.kind, self.way, &self.targets, &mut object)
             } else {
-                let large = rng.usize(..ONE_IN_LARGE) == 0;
+                let large = rng.usize(..self.way.one_in_large()) == 0;
                 mutate::one(rng, self.way, large, &mut object)
             };
             what.push(done);

@@ -28,6 +28,11 @@ pub(crate) fn key_again(key: &str) -> String {
     format!("{MARK}k{key}")
 }
 
+/// Whether a text may stand for something else.
+pub(crate) fn is_mark(text: &str) -> bool {
+    text.starts_with(MARK)
+}
+
 /// The JSON of a value, and whether it has something in it that the API server's own decoder refuses.
 pub(crate) fn render(value: &Value) -> (String, bool) {
     let text = value.to_string();

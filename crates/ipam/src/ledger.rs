@@ -218,7 +218,7 @@ impl Ledger {
             self.pools
                 .for_each_near(addr, |_, pool| pool.mark_bound(addr, bound));
         }
-        self.sync_taken(addr);
+        self.set_taken(addr, bound || self.holds.contains(addr));
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }
@@ -340,7 +340,13 @@ impl Ledger {
 
     /// Brings the set of taken addresses and every pool's counts in line at one address.
     fn sync_taken(&mut self, addr: IpAddr) {
-        let taken = self.records.is_bound(addr) || self.holds.contains(addr);
+        self.set_taken(
+            addr,
+            self.records.is_bound(addr) || self.holds.contains(addr),
+        );
+    }
+
+    fn set_taken(&mut self, addr: IpAddr, taken: bool) {
         let changed = if taken {
             self.taken.insert(addr)
         } else {

@@ -152,20 +152,24 @@ impl Hub {
         let lead = guard.as_mut()?;
         let answer = work(lead);
         let wakes = lead.ledger.take_wakes();
-        let dirty = lead.take_dirty();
+        let dirty: Vec<(PoolName, bool)> = lead
+            .take_dirty()
+            .into_iter()
+            .map(|pool| (pool.clone(), lead.ledger.is_settled(&pool)))
+            .collect();
         drop(guard);
         for id in wakes {
             self.queues.lbs.add(objects::key(&id));
         }
-        for pool in dirty {
-            self.queue_pool(pool);
+        for (pool, settled) in dirty {
+            self.queue_pool(pool, settled);
         }
         Some(answer)
     }
 
-    /// A pool's status is due, as soon as its pace allows.
-    pub fn queue_pool(&self, pool: PoolName) {
-        match self.pacer.changed(&pool) {
+    /// A pool's status is due, as soon as its pace allows. Settled: with the change the pool has become empty or full.
+    pub fn queue_pool(&self, pool: PoolName, settled: bool) {
+        match self.pacer.changed(&pool, settled) {
             Duration::ZERO => self.queues.pools.add(pool),
             delay => self.queues.pools.add_after(pool, delay),
         }

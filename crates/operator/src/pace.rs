@@ -2,7 +2,8 @@
 //!
 //! A change waits for a moment without another one, so that a burst of allocations or releases is told of at its end and
 //! not somewhere in it, with the pause after that write before its end can be told. A burst that does not end is told of
-//! in between.
+//! in between. A pool of which nothing is held, or nothing is free, can go no further: its burst is over, and that is told
+//! without waiting to see it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,8 +24,9 @@ const PACE_LIMIT: Duration = Duration::from_secs(60);
 /// So long nothing must have changed. Within a burst changes are a few milliseconds apart; and nobody sees by this much
 /// that a single change is told of later.
 const QUIET: Duration = Duration::from_millis(50);
-/// The status lacks no change for longer than this for want of quiet.
-const HOLD: Duration = Duration::from_secs(3);
+/// The status lacks no change for longer than this for want of quiet. A thousand load balancers come or go in less, so
+/// that they are one burst.
+const HOLD: Duration = Duration::from_secs(10);
 
 /// What is to be told of a pool, and when that may be.
 #[derive(Debug, Default)]
@@ -33,6 +35,8 @@ struct Pace {
     next: Option<Instant>,
     /// The first and the last change that the status lacks.
     changed: Option<(Instant, Instant)>,
+    /// With the last change the pool has become empty or full.
+    settled: bool,
     /// Somebody waits for an answer: nothing is waited for.
     asked: bool,
 }
@@ -44,6 +48,7 @@ impl Pace {
         }
         let quiet = self
             .changed
+            .filter(|_| !self.settled)
             .map(|(first, last)| (last + QUIET).min(first + HOLD));
         let due = self.next.max(quiet);
         due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
@@ -55,13 +60,14 @@ impl Pace {
 pub struct Pacer(Mutex<HashMap<PoolName, Pace, FxBuildHasher>>);
 
 impl Pacer {
-    /// Something has changed that the pool's status tells of. Answers how long to wait with the write, as far as can be said
-    /// now.
-    pub fn changed(&self, pool: &PoolName) -> Duration {
+    /// Something has changed that the pool's status tells of; whether it has become empty or full by that. Answers how long
+    /// to wait with the write, as far as can be said now.
+    pub fn changed(&self, pool: &PoolName, settled: bool) -> Duration {
         let now = Instant::now();
         self.with(pool, |pace| {
             let first = pace.changed.map_or(now, |(first, _)| first);
             pace.changed = Some((first, now));
+            pace.settled = settled;
             pace.due_in(now)
         })
     }
@@ -121,12 +127,12 @@ mod tests {
             Duration::ZERO,
             "nothing is known of it"
         );
-        assert_eq!(pacer.changed(&pool), QUIET);
+        assert_eq!(pacer.changed(&pool, false), QUIET);
         pass(QUIET).await;
         assert_eq!(pacer.due_in(&pool), Duration::ZERO);
         pacer.deciding(&pool);
         pacer.wrote(&pool, MS);
-        assert_eq!(pacer.changed(&pool), PACE);
+        assert_eq!(pacer.changed(&pool, false), PACE);
         pass(PACE.saturating_sub(MS)).await;
         assert_eq!(pacer.due_in(&pool), MS);
     }
@@ -135,7 +141,7 @@ mod tests {
     async fn pool_3_a_burst_is_told_of_at_its_end() {
         let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
         for _ in 0..100 {
-            pacer.changed(&pool);
+            pacer.changed(&pool, false);
             pass(QUIET / 2).await;
             assert!(pacer.due_in(&pool) > Duration::ZERO);
         }
@@ -144,11 +150,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn pool_3_a_pool_that_is_empty_or_full_has_no_burst() {
+        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        pacer.changed(&pool, false);
+        assert_eq!(pacer.changed(&pool, true), Duration::ZERO);
+        assert_eq!(pacer.changed(&pool, false), QUIET, "it goes on after all");
+        assert_eq!(pacer.changed(&pool, true), Duration::ZERO);
+        pacer.deciding(&pool);
+        pacer.wrote(&pool, MS);
+        assert_eq!(pacer.changed(&pool, true), PACE, "the pause is kept");
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_without_an_end_is_told_of_in_between() {
         let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
         let mut writes = 0;
-        for _ in 0..2_000 {
-            pacer.changed(&pool);
+        for _ in 0..2_500 {
+            pacer.changed(&pool, false);
             if pacer.due_in(&pool).is_zero() {
                 pacer.deciding(&pool);
                 pacer.wrote(&pool, MS);
@@ -156,16 +174,20 @@ mod tests {
             }
             pass(10 * MS).await;
         }
-        assert_eq!(writes, 6, "20 s, every 3 s");
+        assert_eq!(writes, 2, "25 s, every 10 s");
     }
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_what_changes_during_a_write_waits_for_the_pause_after_it() {
         let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
-        pacer.changed(&pool);
+        pacer.changed(&pool, false);
         pacer.deciding(&pool);
         pass(100 * MS).await;
-        assert_eq!(pacer.changed(&pool), QUIET, "the write has not ended yet");
+        assert_eq!(
+            pacer.changed(&pool, false),
+            QUIET,
+            "the write has not ended yet"
+        );
         pacer.wrote(&pool, 100 * MS);
         assert_eq!(
             pacer.due_in(&pool),
@@ -182,7 +204,7 @@ mod tests {
         pacer.wrote(&pool, Duration::from_secs(15));
         assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
         pacer.asked(&pool);
-        assert_eq!(pacer.changed(&pool), Duration::ZERO);
+        assert_eq!(pacer.changed(&pool, false), Duration::ZERO);
         pacer.deciding(&pool);
         assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
         pacer.forget(&pool);

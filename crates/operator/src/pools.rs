@@ -170,7 +170,7 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
             Ok(Next::Event)
         }
         Err(error) if is_stale(&error) => {
-            hub.queue_pool(name.clone());
+            hub.queue_pool(name.clone(), false);
             Ok(Next::Event)
         }
         Err(other) => Err(other),

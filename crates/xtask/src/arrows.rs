@@ -100,7 +100,7 @@ const RULES: &[Rule] = &[
     // The operator is a program to these tests, no library.
     Rule {
         name: "harvester-lb-e2e",
-        ours: &[API, TESTKIT],
+        ours: &[API, TESTKIT, HOSTILE],
         tests: &[],
         only: None,
         never: &[],

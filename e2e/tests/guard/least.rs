@@ -9,12 +9,13 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::rights::{self, User};
-use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Refusal, Share, Verb};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::stage::{LOUD, Operator, cluster, furnish, of_guest, removed_node, vm};
 
@@ -33,7 +34,11 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         .await?;
     let announcer = Announcer::start(&world.client());
 
-    let operator = Operator::start(&world, &user, 9001, &[], LOUD).await?;
+    let proxy = Proxy::start(&world.bed).await?;
+    let kubeconfig = proxy.through(user.kubeconfig.as_ref())?;
+    let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
+    let operator = Operator::spawn(&world, kubeconfig, 9001, &[], LOUD)?;
+    operator.leads().await?;
     whole_life(&world).await.context("a whole life")?;
     guest_removal(&world).await.context("guest removal")?;
     finalizers_are_gone(&world).await?;
@@ -50,7 +55,9 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     world
         .event(NS, "LoadBalancer", "lost", "PoolNotFound")
         .await?;
-    conflicts(&world, &user).await.context("conflicts")?;
+    conflicts(&world, &user, &proxy)
+        .await
+        .context("conflicts")?;
     operator.stop().await?;
     drop(announcer);
     export(&world, &user).await.context("export")?;
@@ -223,76 +230,47 @@ async fn history(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Somebody who writes all the while: a write that meets his copy is followed by a read of that.
-async fn conflicts(world: &World, user: &User) -> anyhow::Result<()> {
-    for (resource, kind) in [
-        ("loadbalancers", "LoadBalancer"),
-        ("ipallocations", "IPAllocation"),
-        ("services", "Service"),
-        ("endpointslices", "EndpointSlice"),
-        ("ippools", "IPPool"),
+/// A write that meets somebody else's copy is followed by a read of that.
+async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<()> {
+    world.lb(NS, "busy", vm()).await?;
+    let ip = world.lb_address(NS, "busy").await?;
+    world.lb_reason(NS, "busy", "Ready").await?;
+    let meets = |resource: &'static str| {
+        proxy.rule(
+            Match::of(Verb::Patch, resource),
+            Share::times(1),
+            Fault::Refuse(Refusal::conflict()),
+        )
+    };
+    let rules = ["services", "endpointslices", "loadbalancers", "ippools"].map(meets);
+    let listeners = json!([{"name": "http", "port": 82, "protocol": "TCP", "backendPort": 8082}]);
+    let patch = json!({"spec": {"listeners": listeners}});
+    world.merge(&world.lbs(NS), "busy", patch).await?;
+    // Nobody is selected any more, which its status tells of.
+    let patch = json!({"spec": {"backendServerSelector": {"app": ["nobody"]}}});
+    world.merge(&world.lbs(NS), "busy", patch).await?;
+    world.lb_reason(NS, "busy", "NoBackend").await?;
+    world
+        .lbs(NS)
+        .delete("busy", &DeleteParams::default())
+        .await?;
+    let record = meets("ipallocations");
+    released(world, &ip).await?;
+    for (resource, rule) in [
+        ("services", &rules[0]),
+        ("endpointslices", &rules[1]),
+        ("loadbalancers", &rules[2]),
+        ("ippools", &rules[3]),
+        ("ipallocations", &record),
     ] {
         let right = rights::one("get", resource)?;
-        let mut tries = 0;
-        while !is_used(&requests::of(world, &user.name)?, &right) {
-            ensure!(tries < 40, "no conflict with a {kind} in {tries} tries");
-            tries += 1;
-            meddle(world, kind).await.with_context(|| kind.to_owned())?;
-        }
-        eprintln!("a {kind} was read after {tries} tries at a conflict");
+        eventually(&format!("a read of {resource}"), SOON, || async {
+            ensure!(rule.hits() == 1, "no write of {resource}");
+            Ok(is_used(&requests::of(world, &user.name)?, &right).then_some(()))
+        })
+        .await?;
     }
     Ok(())
-}
-
-/// A short life of a load balancer during which one of its objects is written again and again.
-async fn meddle(world: &World, kind: &str) -> anyhow::Result<()> {
-    let made = world.lb(NS, "busy", vm()).await?;
-    ensure!(allocated(&made).is_none());
-    let ip = world.lb_address(NS, "busy").await?;
-    eventually("its children", SOON, || async {
-        Ok(world
-            .slices(NS)
-            .get_opt("busy")
-            .await?
-            .and(world.services(NS).get_opt("busy").await?)
-            .map(|_| ()))
-    })
-    .await?;
-    let writing = async {
-        for n in 0..60 {
-            let patch: Value = json!({"metadata": {"annotations": {"n": n.to_string()}}});
-            // What is gone need not be written.
-            let _ = match kind {
-                "LoadBalancer" => world.merge(&world.lbs(NS), "busy", patch).await.map(|_| ()),
-                "IPAllocation" => world.merge(&world.records(), &ip, patch).await.map(|_| ()),
-                "Service" => world
-                    .merge(&world.services(NS), "busy", patch)
-                    .await
-                    .map(|_| ()),
-                "EndpointSlice" => world
-                    .merge(&world.slices(NS), "busy", patch)
-                    .await
-                    .map(|_| ()),
-                _ => world.merge(&world.pools(), NS, patch).await.map(|_| ()),
-            };
-        }
-    };
-    let changing = async {
-        for port in 82..90 {
-            let listeners =
-                json!([{"name": "http", "port": port, "protocol": "TCP", "backendPort": port}]);
-            let patch = json!({"spec": {"listeners": listeners, "backendServerSelector": {"app": ["web", port.to_string()]}}});
-            world.merge(&world.lbs(NS), "busy", patch).await?;
-        }
-        world
-            .lbs(NS)
-            .delete("busy", &DeleteParams::default())
-            .await?;
-        anyhow::Ok(())
-    };
-    let ((), changed) = tokio::join!(writing, changing);
-    changed?;
-    released(world, &ip).await
 }
 
 /// The subcommand, with the same rights.

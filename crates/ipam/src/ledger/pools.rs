@@ -93,6 +93,11 @@ impl Pool {
         total.saturating_sub(bound).max(0)
     }
 
+    /// Whether nothing is held and nothing about to be, or nothing is free.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.available() == 0 || (self.taken == 0 && self.named_bound == 0)
+    }
+
     /// Follows an address becoming taken or free; true when it is one of this pool's.
     pub(crate) fn mark_taken(&mut self, addr: IpAddr, taken: bool) -> bool {
         let Some(ranges) = self

@@ -154,9 +154,8 @@ impl Records {
                 .is_none_or(|deleted| *deleted < version)
     }
 
-    /// Stores a record; gives the one that it replaces.
-    pub(crate) fn insert(&mut self, mut slot: Slot) -> Option<Slot> {
-        let old = self.remove(slot.addr);
+    /// Stores a record of an address that has none: that of before was [removed](Self::remove).
+    pub(crate) fn insert(&mut self, mut slot: Slot) {
         if let Some(version) = self.deleted.remove(&slot.addr) {
             self.deleted_order.remove(&(version, slot.addr));
         }
@@ -175,7 +174,6 @@ impl Records {
             }
             self.slots.push(Some(slot));
         }
-        old
     }
 
     /// Takes the record of an address out.

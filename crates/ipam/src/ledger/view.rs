@@ -91,6 +91,12 @@ impl Ledger {
         })
     }
 
+    /// Whether a pool can go no further in one direction: nothing of it is held and nothing is about to be, or every
+    /// address is. So it is of a pool that is not known.
+    pub fn is_settled(&self, name: &str) -> bool {
+        self.pools.by_name(name).is_none_or(Pool::is_settled)
+    }
+
     /// IPA-4: an older pool (by creation, then name) whose ranges overlap those of this one; of
     /// several the oldest.
     pub fn overlaps(&self, name: &str) -> Option<PoolName> {

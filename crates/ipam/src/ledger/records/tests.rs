@@ -45,6 +45,7 @@ proptest! {
                 prop_assert_eq!(gone, naive.remove(&slot.addr).map(|(id, _)| id));
             } else {
                 naive.insert(slot.addr, (slot.owner.id.clone(), phase));
+                records.remove(slot.addr);
                 records.insert(slot);
             }
         }

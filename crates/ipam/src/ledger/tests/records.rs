@@ -240,3 +240,28 @@ fn ipa_4_an_address_counts_in_each_pool_that_has_it() {
     assert_eq!(pools_of("172.20.1.2"), ["p"]);
     assert!(pools_of("172.20.1.1").is_empty(), "the gateway");
 }
+
+#[test]
+fn pool_3_settled_is_a_pool_that_is_empty_or_full() {
+    let mut world = World::new(&[pool(
+        "p",
+        &[range("172.20.1.0/29", "172.20.1.2", "172.20.1.3")],
+    )]);
+    assert!(world.ledger.is_settled("p"), "nothing is held");
+    let first = world.decide(&lb("a"));
+    assert!(!world.ledger.is_settled("p"), "a record is on its way");
+    let Decision::Take { spec, .. } = first else {
+        panic!("{first:?}")
+    };
+    world.store(spec);
+    assert!(!world.ledger.is_settled("p"), "one of two");
+    world.bind("172.20.1.3", "p", "b", "b");
+    assert!(world.ledger.is_settled("p"), "every one is held");
+    world.delete("a");
+    assert!(!world.ledger.is_settled("p"));
+    world.delete("b");
+    assert!(world.ledger.is_settled("p"));
+    world.bind("172.20.9.9", "p", "c", "c");
+    assert!(!world.ledger.is_settled("p"), "one outside of the ranges");
+    assert!(world.ledger.is_settled("unknown"));
+}
