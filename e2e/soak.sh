@@ -20,7 +20,7 @@ command_of() {
 	leaders) echo "env HLB_SOAK=1 $test harvester-lb-e2e --test records -- ipa_5_leaders" ;;
 	faults) echo "env HLB_SOAK=1 $test harvester-lb-e2e --test faults" ;;
 	hostile) echo "env HLB_SOAK=1 $test harvester-load-balancer --package harvester-lb-e2e --test hostile" ;;
-	model) echo "env HLB_SCHEDULES=${HLB_SCHEDULES:-2000000} $test harvester-load-balancer --test schedules" ;;
+	model) echo "env HLB_SCHEDULES=${HLB_SCHEDULES:-2000000} $test harvester-load-balancer --test schedules -- --nocapture" ;;
 	fuzz) echo "fuzz/run.sh 1800" ;;
 	*) return 1 ;;
 	esac

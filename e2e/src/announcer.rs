@@ -12,6 +12,8 @@ use kube::{Api, Client};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
+use crate::world::OURS;
+
 /// Tries a watch again every half second: one that has waited longer and longer for an API server that was away would
 /// see its return too late for a test.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl Announcer {
 
 async fn run(client: Client) {
     let all: Api<Service> = Api::all(client.clone());
-    let ours = watcher::Config::default().labels("loadbalancer.harvesterhci.io/servicelb=true");
+    let ours = watcher::Config::default().labels(OURS);
     let stream = watch(all, ours).backoff(Steady);
     pin_mut!(stream);
     while let Some(event) = stream.next().await {

@@ -3,23 +3,29 @@
 //! Reading is apart from judging, so that the judge can be shown wrongs that were planted (`tests`).
 
 mod exported;
+mod ranges;
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, HashMap};
+use std::net::Ipv4Addr;
 
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase, WorkloadType, keys, projection};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
-use kube::api::{ListParams, ObjectMeta};
+use kube::api::ListParams;
 
 use crate::figures::Figures;
-use crate::world::{World, allocated, ready};
+use crate::world::{OURS, World, allocated, id, ready};
 
 /// Most records of the past in one pool, and in all (6.5).
 const HISTORY_OF_A_POOL: usize = 1_024;
 const HISTORY: usize = 16_384;
+/// Reasons of a load balancer of VM type whose Service or EndpointSlice cannot be as it should be.
+const HINDERED: [&str; 2] = ["NameConflict", "ApiError"];
+/// Reasons of one whose spec is refused: what it had before is left to it.
+const REFUSED: [&str; 2] = ["InvalidListener", "InvalidSelector"];
 
 /// What an audit has found.
 #[derive(Debug, Default)]
@@ -61,7 +67,7 @@ impl Everything {
     /// Reads it. Kinds are read one after the other: they belong together only while nobody writes.
     pub async fn read(world: &World) -> anyhow::Result<Self> {
         let everything = ListParams::default();
-        let ours = ListParams::default().labels("loadbalancer.harvesterhci.io/servicelb=true");
+        let ours = ListParams::default().labels(OURS);
         let lbs: Api<LoadBalancer> = Api::all(world.client());
         let services: Api<Service> = Api::all(world.client());
         let slices: Api<EndpointSlice> = Api::all(world.client());
@@ -75,7 +81,8 @@ impl Everything {
     }
 
     /// Names every wrong: no address is held twice, none leaked, none unserved; every Service and EndpointSlice has its
-    /// load balancer and shows its address. Of the given pools, which must not overlap others, every figure is right.
+    /// load balancer and shows its address; who has all that it needs is Ready. Of the given pools, which must not overlap
+    /// others, every figure is right.
     pub fn audit(&self, pools: &[&str]) -> Findings {
         let mut found = Findings {
             load_balancers: self.lbs.len(),
@@ -84,6 +91,7 @@ impl Everything {
         records(self, &mut found);
         load_balancers(self, &mut found);
         children(self, &mut found);
+        readiness(self, &mut found);
         for name in pools {
             match self.pool(name) {
                 Some(pool) => figures(self, name, pool, &mut found),
@@ -257,8 +265,7 @@ fn children(all: &Everything, found: &mut Findings) {
     }
     for (id, lb) in lbs {
         // Somebody else's objects of that name, or ones that the API server refuses.
-        let excused = ready(lb)
-            .is_some_and(|(_, reason, _)| ["NameConflict", "ApiError"].contains(&&*reason));
+        let excused = ready(lb).is_some_and(|(_, reason, _)| HINDERED.contains(&&*reason));
         if lb.spec.workload() == WorkloadType::Vm && allocated(lb).is_some() && !excused {
             if !all.services.iter().any(|s| self::id(&s.metadata) == id) {
                 found.wrong(format!("{id} has no Service"));
@@ -268,6 +275,49 @@ fn children(all: &Everything, found: &mut Findings) {
             }
         }
     }
+}
+
+/// A load balancer of cluster type needs its address (REC-1); one of VM type whose Service shows the address needs a
+/// machine in its EndpointSlice. Whether a health check lets a machine count cannot be told from here.
+fn readiness(all: &Everything, found: &mut Findings) {
+    let services: HashMap<String, &Service> =
+        all.services.iter().map(|s| (id(&s.metadata), s)).collect();
+    let slices: HashMap<String, &EndpointSlice> =
+        all.slices.iter().map(|s| (id(&s.metadata), s)).collect();
+    for lb in &all.lbs {
+        let id = id(&lb.metadata);
+        let Some(ip) = allocated(lb) else { continue };
+        let (status, reason, message) = ready(lb).unwrap_or_default();
+        let due = if lb.spec.workload() == WorkloadType::Cluster {
+            true
+        } else {
+            let announced = services.get(&id).and_then(|s| shown(s)) == Some(&*ip);
+            let excused = HINDERED.contains(&&*reason) || REFUSED.contains(&&*reason);
+            announced
+                && slices.get(&id).is_some_and(|s| has_machine(s))
+                && lb.spec.health_check.is_none()
+                && !excused
+        };
+        if due && status != "True" {
+            found.wrong(format!(
+                "{id} has all that it needs and is not Ready: {reason}, {message}"
+            ));
+        }
+    }
+}
+
+/// The address that is announced for a Service.
+fn shown(service: &Service) -> Option<&str> {
+    let status = service.status.as_ref()?.load_balancer.as_ref()?;
+    status.ingress.as_ref()?.first()?.ip.as_deref()
+}
+
+/// Whether there is an endpoint beside the stand-in, which is no machine.
+fn has_machine(slice: &EndpointSlice) -> bool {
+    slice.endpoints.iter().any(|e| {
+        let target = e.target_ref.as_ref().and_then(|t| t.kind.as_deref());
+        target == Some("VirtualMachineInstance")
+    })
 }
 
 fn figures(all: &Everything, name: &str, pool: &IPPool, found: &mut Findings) {
@@ -282,6 +332,21 @@ fn figures(all: &Everything, name: &str, pool: &IPPool, found: &mut Findings) {
             .collect()
     };
     let bound = of(Phase::Bound);
+    if let Some(counted) = ranges::count(&pool.spec.ranges) {
+        let (says, last) = (status.total, &status.last_allocated);
+        if says != count(counted.addresses.len()) {
+            found.wrong(format!(
+                "pool {name}: total is {says}, its ranges have {}",
+                counted.addresses.len()
+            ));
+        }
+        let is_near = |ip: Ipv4Addr| counted.near.contains(&ip);
+        if !last.is_empty() && !last.parse().is_ok_and(is_near) {
+            found.wrong(format!(
+                "pool {name}: lastAllocated is {last:?}, which it cannot have given"
+            ));
+        }
+    }
     if status.available != status.total - count(bound.len()) {
         found.wrong(format!(
             "pool {name}: available is {}, {} of {} are held",
@@ -308,12 +373,4 @@ fn figures(all: &Everything, name: &str, pool: &IPPool, found: &mut Findings) {
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn id(meta: &ObjectMeta) -> String {
-    format!(
-        "{}/{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    )
 }

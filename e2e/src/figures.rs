@@ -74,7 +74,11 @@ impl Figures {
                 && series.label("resource") != "selfsubjectaccessreviews"
             {
                 let key = format!("{verb} {}", series.label("resource"));
-                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A count.
+                #[allow(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "a count"
+                )]
                 let value = series.value as u64;
                 *writes.entry(key).or_default() += value;
             }

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::audit::{Everything, Findings};
 use crate::figures::Figures;
-use crate::world::World;
+use crate::world::{OURS, World};
 
 /// Two of the shortest times between two writes of a pool's status, and some.
 const STILL: Duration = Duration::from_millis(2_500);
@@ -116,7 +116,7 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
     }
 }
 
-#[allow(clippy::print_stderr)] // The way to the reader of a test.
+#[allow(clippy::print_stderr, reason = "the way to the reader of a test")]
 async fn say_late(world: &World, node: &str, late: Duration) {
     let figures = Figures::read(world, node).await.unwrap_or_default();
     let name = "harvester_lb_api_request_duration_seconds_bucket";
@@ -150,24 +150,22 @@ async fn versions(world: &World) -> anyhow::Result<String> {
         Ok(text)
     }
     let client = world.client();
-    let label = format!("{}=true", keys::LABEL_SERVICELB);
     Ok([
         of::<LoadBalancer>(Api::all(client.clone()), "").await?,
         of::<IPPool>(world.pools(), "").await?,
         of::<IPAllocation>(world.records(), "").await?,
-        of::<Service>(Api::all(client.clone()), &label).await?,
-        of::<EndpointSlice>(Api::all(client), &label).await?,
+        of::<Service>(Api::all(client.clone()), OURS).await?,
+        of::<EndpointSlice>(Api::all(client), OURS).await?,
     ]
     .concat())
 }
 
 /// Deletes everything of ours and the Lease. No operator may run.
 pub async fn wipe(world: &World) -> anyhow::Result<()> {
-    let label = format!("{}=true", keys::LABEL_SERVICELB);
     eventually("nothing is left", LIMIT, || async {
         let left = delete::<LoadBalancer>(world, "").await?
-            + delete::<Service>(world, &label).await?
-            + delete::<EndpointSlice>(world, &label).await?
+            + delete::<Service>(world, OURS).await?
+            + delete::<EndpointSlice>(world, OURS).await?
             + delete::<VirtualMachine>(world, "").await?
             + delete::<VirtualMachineInstance>(world, "").await?
             + delete_in(&world.pools(), "").await?

@@ -98,7 +98,7 @@ fn trial(
     })
 }
 
-#[allow(clippy::print_stderr)] // The way to the user of a test.
+#[allow(clippy::print_stderr, reason = "the way to the user of a test")]
 fn complain(error: &anyhow::Error) -> ExitCode {
     eprintln!("{error:#}");
     ExitCode::FAILURE

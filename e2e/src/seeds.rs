@@ -1,5 +1,7 @@
 //! Seeds of tests that are made by chance: which rounds are played, and how one that failed is repeated.
 
+pub use harvester_lb_hostile::soaks;
+
 /// The rounds of one test: each has the seed after that of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
@@ -39,11 +41,6 @@ impl Rounds {
         let rounds = seed.wrapping_sub(self.first).wrapping_add(1);
         format!("HLB_SEED={} HLB_ROUNDS={rounds}", self.first)
     }
-}
-
-/// Whether the long form of a test was asked for (`HLB_SOAK`).
-pub fn soaks() -> bool {
-    std::env::var_os("HLB_SOAK").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
 #[cfg(test)]

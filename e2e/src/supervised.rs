@@ -1,10 +1,13 @@
-//! An operator as it is kept in a cluster: one that has ended is started again.
+//! An operator as it is kept in a cluster: one that has ended is started again. A panic is no end like others: whoever asks
+//! in the end hears of it, also if only a task died of it and the operator went on.
 
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use harvester_lb_testkit::Process;
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
@@ -18,12 +21,48 @@ struct Inner {
     env: Vec<(String, String)>,
     process: Mutex<Arc<Process>>,
     restarts: AtomicUsize,
+    /// Where its part of the log begins: operators of earlier have written into the same file.
+    log_from: u64,
 }
 
 impl Inner {
     fn spawn(&self) -> anyhow::Result<Arc<Process>> {
         spawn(&self.world, &self.node, &self.flags, &self.env)
     }
+
+    /// All that its processes have written; those that have ended too, as they share one file.
+    fn log(&self) -> anyhow::Result<String> {
+        written_since(&self.world.operator_log(&self.node), self.log_from)
+    }
+
+    /// Fails with the first panic of any of its processes.
+    fn no_panic(&self) -> anyhow::Result<()> {
+        let log = self.log().context("the log")?;
+        let panic = first_panic(&log);
+        ensure!(
+            panic.is_none(),
+            "{}: {}",
+            self.node,
+            panic.unwrap_or_default()
+        );
+        Ok(())
+    }
+}
+
+/// What a file has from a place on.
+fn written_since(path: &Path, from: u64) -> anyhow::Result<String> {
+    let mut file = std::fs::File::open(path)?;
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// The first line that tells of a panic, with what was said, which stands in the line after it.
+fn first_panic(log: &str) -> Option<String> {
+    let mut lines = log.lines().skip_while(|line| !line.contains("panicked"));
+    let first = lines.next()?;
+    Some(format!("{first} {}", lines.next().unwrap_or_default()))
 }
 
 fn spawn(
@@ -62,6 +101,7 @@ impl Supervised {
             .iter()
             .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
             .collect();
+        let log_from = std::fs::metadata(world.operator_log(node)).map_or(0, |file| file.len());
         let process = spawn(world, node, &flags, &env)?;
         let inner = Arc::new(Inner {
             world: Arc::clone(world),
@@ -70,6 +110,7 @@ impl Supervised {
             env,
             process: Mutex::new(process),
             restarts: AtomicUsize::new(0),
+            log_from,
         });
         let task = tokio::spawn(supervise(Arc::clone(&inner)));
         Ok(Self { inner, task })
@@ -91,23 +132,26 @@ impl Supervised {
         Arc::clone(&*self.inner.process.lock().await)
     }
 
-    /// Asks it to end, and waits for that; it is not started again.
+    /// Asks it to end, and waits for that; it is not started again. Fails if there was a panic.
     pub async fn end(self) -> anyhow::Result<std::process::ExitStatus> {
         let process = self.inner.process.lock().await;
-        process.term()?;
-        let status = process.wait(Duration::from_secs(30)).await;
+        let status = match process.term() {
+            Ok(()) => process.wait(Duration::from_secs(30)).await,
+            Err(error) => Err(error),
+        };
         self.task.abort();
+        self.inner.no_panic()?;
         status.context("after SIGTERM")
     }
 
-    /// Kills it for good. A drop alone kills it too, but some time later.
+    /// Kills it for good. A drop alone kills it too, but some time later. Fails if there was a panic.
     pub async fn finish(self) -> anyhow::Result<()> {
         self.task.abort();
         let process = self.inner.process.lock().await;
         if process.is_running() {
             process.kill9()?;
         }
-        Ok(())
+        self.inner.no_panic()
     }
 
     /// How often it has ended by itself.
@@ -116,7 +160,7 @@ impl Supervised {
     }
 }
 
-#[allow(clippy::print_stderr)] // The way to the reader of a test.
+#[allow(clippy::print_stderr, reason = "the way to the reader of a test")]
 async fn supervise(inner: Arc<Inner>) {
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -124,7 +168,13 @@ async fn supervise(inner: Arc<Inner>) {
         let Ok(Some(status)) = process.ended() else {
             continue;
         };
-        eprintln!("  the operator ended: {status}; {}", last_line(&process));
+        let log = inner.log().unwrap_or_default();
+        let why = first_panic(&log);
+        let why = why.as_deref().or_else(|| log.lines().next_back());
+        eprintln!(
+            "  the operator ended: {status}; {}",
+            why.unwrap_or_default()
+        );
         inner.restarts.fetch_add(1, Ordering::Relaxed);
         if let Ok(next) = inner.spawn() {
             *process = next;
@@ -132,6 +182,28 @@ async fn supervise(inner: Arc<Inner>) {
     }
 }
 
-fn last_line(process: &Process) -> String {
-    process.tail().lines().last().unwrap_or_default().to_owned()
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_panic_is_found() {
+        assert_eq!(first_panic("one\ntwo\n"), None);
+        let log = "one\nthread 'x' panicked at a.rs:1:2:\nsaid\nthread 'y' panicked at b.rs:1:2:\n";
+        let found = first_panic(log);
+        assert_eq!(
+            found.as_deref(),
+            Some("thread 'x' panicked at a.rs:1:2: said")
+        );
+    }
+
+    #[test]
+    fn only_what_was_written_since_is_read() {
+        let path = std::env::temp_dir().join(format!("written-since-{}", std::process::id()));
+        std::fs::write(&path, "before\nafter").unwrap();
+        assert_eq!(written_since(&path, 7).unwrap(), "after");
+        std::fs::remove_file(&path).unwrap();
+        // An operator without a log is no operator without a panic.
+        assert!(written_since(&path, 7).is_err());
+    }
 }

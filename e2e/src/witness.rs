@@ -20,7 +20,7 @@ use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
 use crate::announcer::Steady;
-use crate::world::{World, allocated};
+use crate::world::{OURS, World, allocated, id};
 
 /// A load balancer as it was seen last: its id and its address.
 type Held = (String, Option<String>);
@@ -245,7 +245,7 @@ async fn watch_records(client: Client, seen: Arc<Mutex<Seen>>) {
 
 async fn watch_services(client: Client, seen: Arc<Mutex<Seen>>) {
     let api: Api<Service> = Api::all(client);
-    let ours = watcher::Config::default().labels(&format!("{}=true", keys::LABEL_SERVICELB));
+    let ours = watcher::Config::default().labels(OURS);
     let stream = watch(api, ours).backoff(Steady);
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
@@ -269,12 +269,4 @@ fn uid(meta: &ObjectMeta) -> String {
 /// The address that a load balancer has from a pool.
 fn served(lb: &LoadBalancer) -> Option<String> {
     allocated(lb).filter(|ip| ip != keys::DHCP_ADDRESS)
-}
-
-fn id(meta: &ObjectMeta) -> String {
-    format!(
-        "{}/{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    )
 }

@@ -12,7 +12,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_testkit::{Bed, BedOptions, Process, Vm, eventually};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +21,9 @@ use tokio::sync::OnceCell;
 
 /// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
 pub const SOON: Duration = Duration::from_secs(30);
+
+/// Selects the Services and EndpointSlices that are the operator's.
+pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 
 /// A bed with our definitions and the operator in it.
 pub struct World {
@@ -110,8 +113,12 @@ impl World {
             .binary
             .to_str()
             .context("the operator's path is no text")?;
-        self.bed
-            .spawn(node, program, flags, &all, &format!("operator-{node}"))
+        self.bed.spawn(node, program, flags, &all, &log_name(node))
+    }
+
+    /// The log of all the operators that were ever started on a node, one after another.
+    pub fn operator_log(&self, node: &str) -> PathBuf {
+        self.bed.folder().join(format!("{}.log", log_name(node)))
     }
 
     /// Reads from the admin port of the operator on a node: status code and body.
@@ -470,6 +477,15 @@ pub fn condition(lb: &LoadBalancer, type_: &str) -> Option<String> {
     (found.status == "True").then(|| found.message.clone().unwrap_or_default())
 }
 
+/// Namespace and name, as messages have them.
+pub fn id(meta: &ObjectMeta) -> String {
+    format!(
+        "{}/{}",
+        meta.namespace.as_deref().unwrap_or_default(),
+        meta.name.as_deref().unwrap_or_default()
+    )
+}
+
 /// The allocated address.
 pub fn allocated(lb: &LoadBalancer) -> Option<String> {
     lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone()
@@ -494,6 +510,10 @@ pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
     }
 }
 
+fn log_name(node: &str) -> String {
+    format!("operator-{node}")
+}
+
 /// The folder of this repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -513,4 +533,16 @@ fn binary(name: &str) -> anyhow::Result<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|p| p.is_file());
     found.with_context(|| format!("{name} is not beside {}", this.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use harvester_lb_api::keys;
+
+    use super::*;
+
+    #[test]
+    fn ours_is_what_has_the_label() {
+        assert_eq!(OURS, format!("{}=true", keys::LABEL_SERVICELB));
+    }
 }

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::quiet::{audited, wipe};
-use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_e2e::world::{SOON, repository};
-use harvester_lb_e2e::{World, run, tests};
-use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, seed};
+use harvester_lb_e2e::{World, run_in_turn, tests};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, seed, soaks};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Resource, ResourceExt};
@@ -31,11 +30,8 @@ mod rules {
 }
 
 fn main() -> ExitCode {
-    run(
+    run_in_turn(
         small_bed(),
-        &[],
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![
             input_mutated_objects_through_the_schema,
             input_mutated_objects_past_the_schema
@@ -118,9 +114,11 @@ async fn attacked(
     );
     unharmed(world, &operator, &before).await?;
     for ((kind, count), tally) in plan.iter().zip(&tallies) {
-        let (accepted, refused) = (
-            tally.accepted.load(Ordering::Relaxed),
-            tally.refused.load(Ordering::Relaxed),
+        let [accepted, refused, missed] =
+            [&tally.accepted, &tally.refused, &tally.missed].map(|n| n.load(Ordering::Relaxed));
+        ensure!(
+            accepted + refused + missed == *count,
+            "{kind:?}: {tally}, not {count}"
         );
         ensure!(
             accepted > count / 10,
@@ -300,7 +298,8 @@ async fn flood(
         let seed = seed.wrapping_add(connection as u64 * 1_000_003);
         let generator = Generator::new(seed, kind, Way::ToServer, targets.clone());
         let (world, tally) = (Arc::clone(world), Arc::clone(&tally));
-        let count = count / CONNECTIONS;
+        // The first ones take what cannot be shared out evenly.
+        let count = count / CONNECTIONS + usize::from(connection < count % CONNECTIONS);
         tasks.spawn(
             async move { send_all(&world, generator, kind, connection, count, &tally).await },
         );
@@ -328,8 +327,11 @@ async fn send_all(
             there[at] = !delete(world, kind, &mutant.name, 3).await?;
         }
         let code = send(world, &mutant, there[at]).await?;
-        // A status is taken at a place of its own.
-        if has_status(kind) && (200..300).contains(&code) && mutant.text.contains("\"status\":") {
+        // The status of a Service is taken at a place of its own; that of our kinds is a part of the object.
+        if kind == Kind::Service
+            && (200..300).contains(&code)
+            && mutant.text.contains("\"status\":")
+        {
             tell(world, &mutant).await?;
         }
         let counter = match code {
@@ -408,12 +410,7 @@ async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16>
     }
 }
 
-/// Whether the status of a kind is written apart from the rest, as of those that are defined so.
-const fn has_status(kind: Kind) -> bool {
-    matches!(kind, Kind::LoadBalancer | Kind::IpPool | Kind::Service)
-}
-
-/// Writes the status of an object that is there. Whatever the answer: it is the object's rest that is counted.
+/// Writes the status of a Service that is there. Whatever the answer: it is the object's rest that is counted.
 async fn tell(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
     if depth(&mutant.text) > DEEP {
         return Ok(());

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, ready, repository};
-use harvester_lb_e2e::{World, run, tests};
+use harvester_lb_e2e::{World, run_in_turn, tests};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use rules::support::{More, cluster, small_bed, subnet, vm};
@@ -19,11 +19,8 @@ mod rules {
 }
 
 fn main() -> ExitCode {
-    run(
+    run_in_turn(
         small_bed(),
-        &[],
-        1,
-        |_| Box::pin(async { Ok(()) }),
         tests![start_without_definitions, invalid_object_others_are_served,],
     )
 }

@@ -46,7 +46,8 @@ struct World {
     ledger: Ledger,
     pools: BTreeMap<String, PoolSpec>,
     records: BTreeMap<IpAddr, Record>,
-    blocked: BTreeSet<IpAddr>,
+    /// The version that cannot be read.
+    blocked: BTreeMap<IpAddr, u64>,
     shown: BTreeMap<OwnerId, BTreeSet<IpAddr>>,
     /// What was proposed last, by owner.
     proposed: BTreeMap<Owner, RecordSpec>,
@@ -93,7 +94,7 @@ impl World {
             ledger: Ledger::new(Settings::default()),
             pools: BTreeMap::new(),
             records: BTreeMap::new(),
-            blocked: BTreeSet::new(),
+            blocked: BTreeMap::new(),
             shown: BTreeMap::new(),
             proposed: BTreeMap::new(),
             version: 0,
@@ -168,20 +169,21 @@ impl World {
                 {
                     self.records.remove(&addr);
                 }
-                self.blocked.remove(&addr);
+                if self.blocked.get(&addr).is_some_and(|at| *at <= version) {
+                    self.blocked.remove(&addr);
+                }
                 self.ledger.forget(addr, Version(version));
             }
             12 => {
                 let addr = any_addr(input)?;
                 let name = addr::record_name(addr);
                 assert_eq!(addr::parse_record_name(&name), Some(addr));
-                if input.ratio(1, 2)? {
-                    assert!(self.ledger.block_name(&name));
-                    self.blocked.insert(addr);
-                    self.proposed.retain(|_, spec| spec.addr != addr);
-                } else {
-                    assert_eq!(self.ledger.unblock_name(&name), self.blocked.remove(&addr));
-                }
+                self.version += 1;
+                assert!(self.ledger.block_name(&name, Version(self.version)));
+                let twice = self.ledger.block_name(&name, Version(self.version));
+                assert!(!twice, "the same twice is no news");
+                self.blocked.insert(addr, self.version);
+                self.proposed.retain(|_, spec| spec.addr != addr);
             }
             13 => {
                 let id = any_request(input)?.owner.id;
@@ -320,7 +322,7 @@ impl World {
                     .filter(|r| r.spec.phase == Phase::Bound);
                 assert!(bound.is_none(), "{addr} is held by {bound:?}");
                 assert!(
-                    !self.blocked.contains(&addr),
+                    !self.blocked.contains_key(&addr),
                     "{addr} has a record that cannot be read"
                 );
                 let others = self.proposed.iter().find(|(_, other)| other.addr == addr);

@@ -3,7 +3,7 @@
 
 use harvester_lb_api::IPPool;
 use harvester_lb_fuzz::{Calm, HELD, NOW, address, key, object, request};
-use harvester_lb_ipam::{Micros, PoolName, Settings, import, manual_release};
+use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
 use harvester_load_balancer::objects::Pool;
 use harvester_load_balancer::{lead, pools};
 use libfuzzer_sys::fuzz_target;
@@ -45,7 +45,7 @@ fuzz_target!(|data: &[u8]| {
             allocated: maps.allocated.into_iter().collect(),
             history: maps.history.into_iter().collect(),
         };
-        let plan = import::plan(&calm.lead.ledger, &Settings::default(), &[maps], &[], NOW);
+        let plan = import::plan(&calm.lead.ledger, &[maps], &[], NOW);
         assert!(plan.claims.is_empty());
         for record in plan.released {
             assert_ne!(record.addr, HELD);

@@ -14,8 +14,6 @@ pub const ANNOTATION_MANUALLY_RELEASE_IP: &str = "loadbalancer.harvesterhci.io/m
 pub const ANNOTATION_PROJECTION: &str = "loadbalancer.harvesterhci.io/projection";
 /// On a load balancer: its guest cluster is being removed (GC-1).
 pub const ANNOTATION_GUEST_REMOVED: &str = "loadbalancer.harvesterhci.io/guest-removed";
-/// On kube-vip's ConfigMap: its pools have been taken over (section 7).
-pub const ANNOTATION_AFTER_CONVERSION: &str = "loadbalancer.harvesterhci.io/after-conversion";
 
 /// On a load balancer: the guest cluster that made it.
 pub const LABEL_CLOUDPROVIDER_CLUSTER: &str = "cloudprovider.harvesterhci.io/cluster";

@@ -23,7 +23,5 @@ pub use loadbalancer::{
 
 /// API group of all kinds of this crate.
 pub const GROUP: &str = "loadbalancer.harvesterhci.io";
-/// The served and stored version.
-pub const VERSION: &str = "v1beta1";
-/// `apiVersion` of the kinds that upstream shares.
+/// `apiVersion` of the kinds that upstream shares, of which this version is served and stored.
 pub const API_VERSION: &str = "loadbalancer.harvesterhci.io/v1beta1";

@@ -283,9 +283,7 @@ impl Candidate {
                 });
                 Ok(true)
             }
-            Err(
-                WriteError::Conflict(_) | WriteError::AlreadyExists(_) | WriteError::NotFound(_),
-            ) => {
+            Err(error) if error.is_stale() => {
                 // Somebody was faster, or edited the record: look again.
                 self.read().await?;
                 let observed = self.seen.as_ref().map(observe);

@@ -10,7 +10,7 @@
 //! | [`queue`] | which objects are due, one worker at a time for each |
 //! | [`backoff`] | how long to wait after a failure |
 //! | [`merge`] | the difference between two objects as a merge patch |
-//! | [`writer`] | every write: fenced by the Lease, bounded in time, told apart by what went wrong |
+//! | [`writer`] | writes fenced by the Lease, requests bounded in time, told apart by what went wrong |
 //! | [`lease`] | who leads |
 //! | [`events`] | Kubernetes Events, never in the way of work |
 //! | [`client`] | clients for watches and for writes, counted |

@@ -32,11 +32,23 @@ impl<V> Clone for Entry<V> {
     }
 }
 
-/// A copy was news to the store.
+/// What happened to an object.
 #[derive(Debug, PartialEq, Eq)]
-pub struct News<V> {
-    /// The copy that it replaced, if there was one.
-    pub old: Option<Arc<V>>,
+pub enum Change<V> {
+    /// It was made or altered.
+    Applied {
+        /// The copy before, if one was known.
+        old: Option<Arc<V>>,
+        /// The copy now.
+        new: Arc<V>,
+    },
+    /// It is gone.
+    Deleted {
+        /// The last copy.
+        old: Arc<V>,
+        /// Seen in the watch or by a live read; else only absent from a list.
+        certain: bool,
+    },
 }
 
 #[derive(Debug)]
@@ -54,6 +66,25 @@ struct Listing {
     named: BTreeSet<Key>,
     /// Keys that were written through since it began.
     written: BTreeSet<Key>,
+}
+
+impl<V> Inner<V> {
+    fn put(&mut self, key: &Key, version: Version, value: V) -> Change<V> {
+        let new = Arc::new(value);
+        let entry = Entry {
+            version,
+            value: Arc::clone(&new),
+        };
+        let old = self.entries.insert(key.clone(), entry).map(|e| e.value);
+        Change::Applied { old, new }
+    }
+
+    /// Takes out an object whose end was seen.
+    fn take(&mut self, key: &Key) -> Option<Change<V>> {
+        let old = self.entries.remove(key)?.value;
+        let certain = true;
+        Some(Change::Deleted { old, certain })
+    }
 }
 
 /// What a complete list has shown.
@@ -177,7 +208,7 @@ impl<V> Store<V> {
     }
 
     /// Takes in the answer to a write of ours. Answers `None` if the store already knew as much or more.
-    pub fn written(&self, key: &Key, version: Version, value: V) -> Option<News<V>> {
+    pub fn written(&self, key: &Key, version: Version, value: V) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         if version <= inner.watched && version != Version::default() {
             return None;
@@ -188,26 +219,20 @@ impl<V> Store<V> {
         if let Some(listing) = &mut inner.listing {
             listing.written.insert(key.clone());
         }
-        let entry = Entry {
-            version,
-            value: Arc::new(value),
-        };
-        Some(News {
-            old: inner.entries.insert(key.clone(), entry).map(|e| e.value),
-        })
+        Some(inner.put(key, version, value))
     }
 
     /// Drops an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
-    pub fn forget(&self, key: &Key, version: Version) -> Option<Arc<V>> {
+    pub fn forget(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         if inner.entries.get(key).is_some_and(|e| e.version <= version) {
-            return inner.entries.remove(key).map(|e| e.value);
+            return inner.take(key);
         }
         None
     }
 
     /// Takes in a copy from the watch or from a list. Answers as [`Store::written`] does.
-    pub(crate) fn watched(&self, key: &Key, version: Version, value: V) -> Option<News<V>> {
+    pub(crate) fn watched(&self, key: &Key, version: Version, value: V) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         inner.watched = inner.watched.max(version);
         if let Some(listing) = &mut inner.listing {
@@ -218,17 +243,11 @@ impl<V> Store<V> {
         {
             return None;
         }
-        let entry = Entry {
-            version,
-            value: Arc::new(value),
-        };
-        Some(News {
-            old: inner.entries.insert(key.clone(), entry).map(|e| e.value),
-        })
+        Some(inner.put(key, version, value))
     }
 
     /// Takes in a deletion from the watch.
-    pub(crate) fn deleted(&self, key: &Key, version: Version) -> Option<Arc<V>> {
+    pub(crate) fn deleted(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         inner.watched = inner.watched.max(version);
         if inner
@@ -238,7 +257,7 @@ impl<V> Store<V> {
         {
             return None;
         }
-        inner.entries.remove(key).map(|e| e.value)
+        inner.take(key)
     }
 
     /// A list begins.
@@ -285,12 +304,16 @@ mod tests {
         let store = Store::default();
         assert_eq!(
             store.watched(&key("a"), Version(5), 5),
-            Some(News { old: None })
+            Some(Change::Applied {
+                old: None,
+                new: Arc::new(5)
+            })
         );
         assert_eq!(
             store.written(&key("a"), Version(7), 7),
-            Some(News {
-                old: Some(Arc::new(5))
+            Some(Change::Applied {
+                old: Some(Arc::new(5)),
+                new: Arc::new(7)
             })
         );
         assert_eq!(store.watched(&key("a"), Version(6), 6), None);

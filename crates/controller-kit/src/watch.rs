@@ -2,7 +2,7 @@
 //!
 //! The watch of kube-runtime lists, watches, resumes and lists again. This module turns its stream into changes of a
 //! [`Store`] and tells a handler of each, synchronously and in order. A deletion is told apart by how it was learned
-//! (IPA-3): seen in the watch, or only inferred from absence in a list.
+//! (IPA-3): seen in the watch or by a live read, or only inferred from absence in a list.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -20,29 +20,10 @@ use tracing::{debug, warn};
 use crate::backoff::Backoff;
 use crate::guarded::Guarded;
 use crate::key::{Key, Version};
-use crate::store::{News, Store};
+use crate::store::{Change, Store};
 use crate::writer::bounded;
 
 pub use crate::guarded::Decoded;
-
-/// What happened to an object.
-#[derive(Debug)]
-pub enum Change<V> {
-    /// It was made or altered.
-    Applied {
-        /// The copy before, if one was known.
-        old: Option<Arc<V>>,
-        /// The copy now.
-        new: Arc<V>,
-    },
-    /// It is gone.
-    Deleted {
-        /// The last copy.
-        old: Arc<V>,
-        /// Seen in the watch; else only absent from a list.
-        certain: bool,
-    },
-}
 
 /// Idle limit of a watch, in seconds. Below the 240 s after which some load balancers drop an idle connection, so
 /// that a dead connection is noticed here first.
@@ -190,8 +171,8 @@ where
         }
         Event::Delete(object) => {
             let key = Key::of(object.meta());
-            if let Some(old) = store.deleted(&key, Version::of(object.meta())) {
-                handler(&key, Change::Deleted { old, certain: true });
+            if let Some(change) = store.deleted(&key, Version::of(object.meta())) {
+                handler(&key, change);
             }
         }
         Event::InitDone => {
@@ -218,23 +199,16 @@ pub fn settle<K, V>(
 ) where
     K: Resource<DynamicType = ()>,
 {
-    match found {
+    let change = match found {
         // Not as from the watch, which is not as far yet: what it is still to bring is not old.
         Some(object) => {
             let version = Version::of(object.meta());
-            if let Some(value) = convert(object.0)
-                && let Some(News { old }) = store.written(key, version, value)
-                && let Some(new) = store.get(key)
-            {
-                handler(key, Change::Applied { old, new });
-            }
+            convert(object.0).and_then(|value| store.written(key, version, value))
         }
-        None => {
-            if let Some(old) = store.forget(key, known) {
-                let certain = true;
-                handler(key, Change::Deleted { old, certain });
-            }
-        }
+        None => store.forget(key, known),
+    };
+    if let Some(change) = change {
+        handler(key, change);
     }
 }
 
@@ -248,15 +222,11 @@ fn apply<K, V>(
 {
     let key = Key::of(object.meta());
     let version = Version::of(object.meta());
-    let Some(value) = convert(object.0) else {
-        if let Some(old) = store.deleted(&key, version) {
-            handler(&key, Change::Deleted { old, certain: true });
-        }
-        return;
+    let change = match convert(object.0) {
+        Some(value) => store.watched(&key, version, value),
+        None => store.deleted(&key, version),
     };
-    if let Some(News { old }) = store.watched(&key, version, value)
-        && let Some(new) = store.get(&key)
-    {
-        handler(&key, Change::Applied { old, new });
+    if let Some(change) = change {
+        handler(&key, change);
     }
 }

@@ -1,4 +1,5 @@
-//! Every write of a controller goes through here.
+//! Every write of a controller's work goes through here. The Lease, the Events and what works without a Lease share no
+//! more than the bound in time and the outcomes.
 //!
 //! A write is sent only while this process leads, is bounded in time, and comes back as one of the few outcomes that
 //! a reconcile has to tell apart. Nothing is retried here: whoever decided the write decides again, from what the API
@@ -17,7 +18,7 @@ use serde_json::Value;
 
 use crate::merge;
 
-/// Longest time that one request may take, in seconds: well above what a struggling API server needs, well below a
+/// Longest time that one request may take: well above what a struggling API server needs, well below a
 /// Lease's life times a few.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -48,6 +49,14 @@ impl WriteError {
     /// Whether the cause is the request's content or the rights, not the moment.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_))
+    }
+
+    /// Whether the cause is that the copy that the request was decided from is old.
+    pub const fn is_stale(&self) -> bool {
+        matches!(
+            self,
+            Self::Conflict(_) | Self::AlreadyExists(_) | Self::NotFound(_)
+        )
     }
 
     fn from_kube(error: kube::Error) -> Self {
@@ -124,16 +133,6 @@ impl Writer {
         K: Clone + DeserializeOwned + Debug + Serialize,
     {
         self.fenced(api.create(&PostParams::default(), object))
-            .await
-    }
-
-    /// Replaces an object that is wholly ours. The object carries the resource version that it was decided from
-    /// (IPA-5).
-    pub async fn replace<K>(&self, api: &Api<K>, name: &str, object: &K) -> Result<K, WriteError>
-    where
-        K: Clone + DeserializeOwned + Debug + Serialize,
-    {
-        self.fenced(api.replace(name, &PostParams::default(), object))
             .await
     }
 

@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::addr;
-use crate::ledger::{Evidence, Ledger, Settings, StatusAddress};
+use crate::ledger::{Evidence, Ledger, StatusAddress};
 use crate::types::{Micros, Owner, OwnerId, Phase, PoolName, RecordSpec, Uid};
 
 /// The maps of a pool's status, to be given only when somebody else wrote them: when they do not
@@ -128,13 +128,7 @@ struct Entry {
 /// name the address lose it (ALC-7). For any other address those that contend for it are the load
 /// balancers whose status names it, and the one that a map names unless its own status names
 /// another address. Among several the one in the map keeps it, else the oldest.
-pub fn plan(
-    ledger: &Ledger,
-    settings: &Settings,
-    maps: &[PoolMaps],
-    living: &[Living],
-    now: Micros,
-) -> Plan {
+pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) -> Plan {
     let mut plan = Plan::default();
     let entries = read_maps(maps, &mut plan.skipped);
     let mut allocated: BTreeMap<IpAddr, Vec<&Entry>> = BTreeMap::new();
@@ -197,7 +191,7 @@ pub fn plan(
         }
     }
     let claimed = plan.claims.iter().map(|claim| claim.addr).collect();
-    plan.remember(ledger, settings, &entries, claimed, now);
+    plan.remember(ledger, &entries, claimed, now);
     plan
 }
 
@@ -281,11 +275,11 @@ impl Plan {
     fn remember(
         &mut self,
         ledger: &Ledger,
-        settings: &Settings,
         entries: &[Entry],
         mut done: FxHashSet<IpAddr>,
         now: Micros,
     ) {
+        let settings = &ledger.settings;
         let mut total = ledger.counts().released;
         let mut per_pool: FxHashMap<&PoolName, usize> = FxHashMap::default();
         let (allocated, history): (Vec<_>, Vec<_>) = entries

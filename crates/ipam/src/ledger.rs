@@ -59,7 +59,7 @@ use records::{Records, Slot};
 /// The picture. See the module.
 #[derive(Debug, Default)]
 pub struct Ledger {
-    settings: Settings,
+    pub(crate) settings: Settings,
     pools: Pools,
     records: Records,
     holds: Holds,
@@ -143,10 +143,10 @@ impl Ledger {
     pub fn observe(&mut self, record: Record) -> bool {
         let Record { spec, version } = record;
         let addr = spec.addr;
-        self.unblock(addr);
-        if !self.records.is_news(addr, version) {
+        if !self.is_news(addr, version) {
             return false;
         }
+        self.unblock(addr);
         let pool = self.pools.intern(&spec.pool);
         let ours = match spec.phase {
             Phase::Bound => self.settle_holds(addr, &spec.owner),
@@ -186,7 +186,9 @@ impl Ledger {
     /// When it was Bound, its owner keeps the address as a claim and is woken, to make the record
     /// again (IPA-7) or, when it lives no more, to be withdrawn.
     pub fn forget(&mut self, addr: IpAddr, version: Version) {
-        self.unblock(addr);
+        if self.holds.blocked(addr).is_none_or(|at| at <= version) {
+            self.unblock(addr);
+        }
         if self
             .records
             .get(addr)
@@ -243,13 +245,24 @@ impl Ledger {
         ours
     }
 
-    /// IPA-1: a record that cannot be read blocks the address it is named after. What was known
-    /// of it stays. False when the name is no address, so that nothing is blocked.
-    pub fn block_name(&mut self, name: &str) -> bool {
+    /// Whether this version of an address's record is newer than what is known of it.
+    fn is_news(&self, addr: IpAddr, version: Version) -> bool {
+        let unread = self.holds.blocked(addr);
+        unread.is_none_or(|known| known < version) && self.records.is_news(addr, version)
+    }
+
+    /// IPA-1: a record that cannot be read blocks the address it is named after, until a newer
+    /// version of it can be read or it is gone. What was known of it stays. False when the name is
+    /// no address, or something newer is known already: nothing is blocked by it. Of a version that
+    /// cannot be read either (0) that is not known, so it blocks.
+    pub fn block_name(&mut self, name: &str, version: Version) -> bool {
         let Some(addr) = addr::parse_record_name(name) else {
             return false;
         };
-        self.holds.set_blocked(addr, true);
+        if version != Version(0) && !self.is_news(addr, version) {
+            return false;
+        }
+        self.holds.set_blocked(addr, Some(version));
         if let Some(reservation) = self.holds.drop_reservation(addr) {
             self.poked.insert(reservation.owner.id);
         }
@@ -257,20 +270,13 @@ impl Ledger {
         true
     }
 
-    /// The record that could not be read was deleted. (One that can be read again is observed.)
-    pub fn unblock_name(&mut self, name: &str) -> bool {
-        addr::parse_record_name(name).is_some_and(|addr| self.unblock(addr))
-    }
-
-    fn unblock(&mut self, addr: IpAddr) -> bool {
-        let was = self.holds.is_blocked(addr);
-        if was {
-            self.holds.set_blocked(addr, false);
+    fn unblock(&mut self, addr: IpAddr) {
+        if self.holds.is_blocked(addr) {
+            self.holds.set_blocked(addr, None);
             self.sync_taken(addr);
             let stuck = self.stuck.iter().filter(|(_, at)| **at == addr);
             self.poked.extend(stuck.map(|(id, _)| id.clone()));
         }
-        was
     }
 
     /// Takes all addresses that Services of this id show in loadBalancerIP or ingress. They count

@@ -221,11 +221,6 @@ impl Range {
         self.gateway
     }
 
-    /// Length of the subnet's prefix.
-    pub fn prefix(&self) -> u8 {
-        self.subnet.prefix()
-    }
-
     /// The subnet's mask as text: dotted for IPv4, in colons for IPv6 (ALC-6).
     pub fn mask(&self) -> String {
         self.subnet.mask().to_string()

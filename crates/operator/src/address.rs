@@ -9,14 +9,14 @@ use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use harvester_lb_ipam::{
-    Decision, Grant, Lost, Micros, Record, RecordSpec, Request, WaitReason, addr,
+    Decision, Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
 use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
-use crate::kept::{Kept, is_stale};
+use crate::kept::Kept;
 use crate::objects::Allocation;
 use crate::{objects, spec, time};
 
@@ -39,7 +39,7 @@ pub enum Acquired {
     /// There is none; the ledger has enrolled the load balancer.
     Waiting {
         /// The condition's reason.
-        reason: &'static str,
+        reason: WaitReason,
         /// Which pools were looked at, and why each did not serve.
         message: String,
         /// An address that the status names and that is not this load balancer's.
@@ -81,13 +81,7 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
             } => {
                 // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
                 // the one that is gone.
-                let key = objects::key(&request.owner.id);
-                let living = hub.refresh::<LoadBalancer>(&key).await?;
-                if living.is_none_or(|lb| spec::owner(&lb.metadata) != request.owner) {
-                    return Err(WriteError::Conflict(format!(
-                        "LoadBalancer {key} has been made anew"
-                    )));
-                }
+                lives(hub, &request.owner).await?;
                 info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
                 if write(hub, &record.spec, Some(record.version)).await? {
                     return Ok(Acquired::Granted {
@@ -124,7 +118,7 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
                 surplus,
             } => {
                 return Ok(Acquired::Waiting {
-                    reason: reason.as_str(),
+                    reason,
                     message: explanation.to_string(),
                     lost,
                     surplus,
@@ -135,6 +129,18 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
     }
     Err(WriteError::Conflict(format!(
         "{ROUNDS} addresses in a row were taken by somebody else"
+    )))
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
+pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
+    let key = objects::key(&owner.id);
+    let living = hub.refresh::<LoadBalancer>(&key).await?;
+    if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "LoadBalancer {key} has been made anew"
     )))
 }
 
@@ -186,9 +192,25 @@ pub async fn write(
     };
     match written {
         Ok(_) => Ok(true),
-        Err(error) if is_stale(&error) => Ok(false),
+        Err(error) if error.is_stale() => Ok(false),
         Err(other) => Err(other),
     }
+}
+
+/// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
+/// error makes whoever decided it decide again.
+async fn rewrite(
+    hub: &Hub,
+    spec: &RecordSpec,
+    version: harvester_lb_ipam::Version,
+) -> Result<(), WriteError> {
+    if write(hub, spec, Some(version)).await? {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "the record of {} has just changed",
+        spec.addr
+    )))
 }
 
 /// The key of an address' record.
@@ -220,25 +242,18 @@ pub async fn renew(hub: &Hub, addr: IpAddr) -> Result<(), WriteError> {
         bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
         ..record.spec
     };
-    if write(hub, &spec, Some(record.version)).await? {
-        return Ok(());
-    }
-    Err(WriteError::Conflict(format!(
-        "the record of {addr} has just changed"
-    )))
+    rewrite(hub, &spec, record.version).await
 }
 
-/// Writes a record as released (REL-1). Answers whether it is; if not, somebody else has written it meanwhile, and the
-/// ledger has learned what.
-pub async fn release(hub: &Hub, record: &Record) -> Result<bool, WriteError> {
-    let released = write(hub, &record.spec, Some(record.version)).await?;
-    if released {
-        info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
-    }
-    Ok(released)
+/// Writes a record as released (REL-1).
+pub async fn release(hub: &Hub, record: &Record) -> Result<(), WriteError> {
+    rewrite(hub, &record.spec, record.version).await?;
+    info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
+    Ok(())
 }
 
-/// Deletes a record of the past. If it is another by now, the ledger has learned what.
+/// Deletes a record of the past. If it is another by now, the ledger has learned what, and whoever decided it is to
+/// decide again.
 pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
     let key = record_key(record.spec.addr);
     let uid = match hub.stores.allocations.get(&key).as_deref() {
@@ -250,14 +265,9 @@ pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
         resource_version: Some(record.version.0.to_string()),
         ..ObjectMeta::default()
     };
-    match hub.delete::<IPAllocation>(&key, &from).await {
-        Ok(()) => {
-            IPAllocation::absent(hub, &key, Version(record.version.0));
-            Ok(())
-        }
-        Err(error) if is_stale(&error) => Ok(()),
-        Err(other) => Err(other),
-    }
+    hub.delete::<IPAllocation>(&key, &from).await?;
+    IPAllocation::absent(hub, &key, Version(record.version.0));
+    Ok(())
 }
 
 /// `status.allocatedAddress` of a granted address (ALC-6). What the pool cannot tell any more is kept as it was

@@ -3,7 +3,6 @@
 //! There are two runtimes. The main one runs watches, reconciles, the Lease and the admin port; the other runs the
 //! health checks, so that neither waits for the other.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ const FLUSH_LIMIT: Duration = Duration::from_secs(8);
 /// Starts the log and the main runtime, and runs a program on it.
 pub fn block_on(
     args: &Args,
-    program: impl for<'a> FnOnce(&'a Args) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + 'a>>,
+    program: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     telemetry::init(&args.loglevel)?;
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -49,7 +48,7 @@ pub fn block_on(
         .enable_all()
         .build()
         .context("the main runtime cannot be started")?;
-    let outcome = runtime.block_on(program(args));
+    let outcome = runtime.block_on(program);
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }

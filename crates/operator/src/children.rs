@@ -17,7 +17,6 @@ use tracing::info;
 use crate::backends::{Backend, Found};
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
-use crate::kept::is_stale;
 use crate::objects;
 use crate::release;
 use crate::spec::VmSpec;
@@ -223,7 +222,7 @@ async fn ensure_service(
                 .get(key)
                 .unwrap_or_else(|| Arc::new(object)),
         )),
-        Err(error) if is_stale(&error) => {
+        Err(error) if error.is_stale() => {
             let now = hub.stores.services.get(key);
             let foreign = now.is_some_and(|service| {
                 build::ownership(&service.metadata, &key.name) == Ownership::Foreign

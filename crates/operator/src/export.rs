@@ -14,7 +14,6 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::args::Args;
 use crate::metrics::Metrics;
 use crate::objects;
 
@@ -45,8 +44,7 @@ pub fn crds() -> anyhow::Result<String> {
 
 /// Writes every pool's maps from the records, in full or not at all (POOL-3). Needs no leadership: each write carries
 /// the resource version of the pool that it was made from, and a running operator writes the same.
-pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let _ = args;
+pub async fn run() -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
     let pools: Api<IPPool> = Api::all(clients.write.clone());
     let allocations: Api<IPAllocation> = Api::all(clients.write.clone());

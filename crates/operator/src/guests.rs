@@ -7,12 +7,11 @@
 
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::Key;
-use harvester_lb_controller_kit::watch::Change;
+use harvester_lb_controller_kit::store::Change;
 use harvester_lb_controller_kit::writer::WriteError;
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::handlers::guest_cluster;
 use crate::hub::Hub;
 use crate::objects::{self, Lb, Vm};
 use crate::reconcile::Next;
@@ -65,9 +64,19 @@ pub fn lb_applied(hub: &Hub, lb: &LoadBalancer) {
 }
 
 fn queue(hub: &Hub, cluster: Key) {
-    if hub.lead(|_| ()).is_some() {
+    if hub.leads() {
         hub.queues.guests.add(cluster);
     }
+}
+
+/// The name of the guest cluster that made a load balancer.
+fn guest_cluster(lb: &LoadBalancer) -> Option<&str> {
+    lb.metadata
+        .labels
+        .as_ref()
+        .and_then(|l| l.get(keys::LABEL_CLOUDPROVIDER_CLUSTER))
+        .map(String::as_str)
+        .filter(|c| !c.is_empty())
 }
 
 /// The guest cluster (its namespace and name) that a virtual machine says is being removed.

@@ -1,11 +1,12 @@
-//! From changes of objects to work that is due (rule: no polling). Runs in the watches' tasks, never waits.
+//! From changes of objects to work that is due (rule: no polling). Runs in the watches' tasks, and in a worker that has
+//! read an object live; never waits.
 //!
 //! Only a leader has work: on a standby the handlers find no leader's knowledge and leave the queues alone. What
 //! happened before leadership is read from the stores when it begins ([`crate::start`]).
 
-use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
+use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::Key;
-use harvester_lb_controller_kit::watch::Change;
+use harvester_lb_controller_kit::store::Change;
 use harvester_lb_ipam::PoolName;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -17,6 +18,13 @@ use crate::hub::Hub;
 use crate::lead::Departed;
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+
+impl Hub {
+    /// Whether there is a leader's knowledge, without which nothing is queued.
+    pub fn leads(&self) -> bool {
+        self.lead(|_| ()).is_some()
+    }
+}
 
 /// A load balancer was made, altered or deleted.
 pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
@@ -140,7 +148,7 @@ fn queue_if_known(hub: &Hub, key: &Key) {
 
 /// A running virtual machine was started, altered or stopped (BE-3): whoever selected it before or selects it now.
 pub fn vmi_changed(hub: &Hub, key: &Key, change: &Change<Vmi>) {
-    if hub.lead(|_| ()).is_none() {
+    if !hub.leads() {
         return;
     }
     let (old, new) = match change {
@@ -180,19 +188,9 @@ fn selects(lb: &LoadBalancer, vmi: &Vmi) -> bool {
 pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
     if let Change::Applied { new, .. } = change
         && new.finalizers_to_keep.is_some()
-        && hub.lead(|_| ()).is_some()
+        && hub.leads()
     {
         hub.queues.legacy.add((Kind::Vm, key.clone()));
     }
     guests::vm_changed(hub, key, change);
-}
-
-/// The name of the guest cluster that made a load balancer.
-pub fn guest_cluster(lb: &LoadBalancer) -> Option<&str> {
-    lb.metadata
-        .labels
-        .as_ref()
-        .and_then(|l| l.get(keys::LABEL_CLOUDPROVIDER_CLUSTER))
-        .map(String::as_str)
-        .filter(|c| !c.is_empty())
 }

@@ -152,27 +152,23 @@ impl Hub {
         let lead = guard.as_mut()?;
         let answer = work(lead);
         let wakes = lead.ledger.take_wakes();
-        let dirty: Vec<(PoolName, bool)> = lead
+        // Before the lock is given up: what is told of a pool last must be what it has come to.
+        let pools: Vec<(PoolName, Duration)> = lead
             .take_dirty()
             .into_iter()
-            .map(|pool| (pool.clone(), lead.ledger.is_settled(&pool)))
+            .map(|(pool, settled)| {
+                let delay = self.pacer.changed(&pool, settled);
+                (pool, delay)
+            })
             .collect();
         drop(guard);
         for id in wakes {
             self.queues.lbs.add(objects::key(&id));
         }
-        for (pool, settled) in dirty {
-            self.queue_pool(pool, settled);
+        for (pool, delay) in pools {
+            self.queues.pools.add_after(pool, delay);
         }
         Some(answer)
-    }
-
-    /// A pool's status is due, as soon as its pace allows. Settled: with the change the pool has become empty or full.
-    pub fn queue_pool(&self, pool: PoolName, settled: bool) {
-        match self.pacer.changed(&pool, settled) {
-            Duration::ZERO => self.queues.pools.add(pool),
-            delay => self.queues.pools.add_after(pool, delay),
-        }
     }
 
     /// The API of running virtual machines in a namespace.

@@ -7,8 +7,7 @@
 use std::fmt::Debug;
 
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
-use harvester_lb_controller_kit::store::Store;
-use harvester_lb_controller_kit::watch::Change;
+use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_controller_kit::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
@@ -24,14 +23,6 @@ use crate::handlers;
 use crate::hub::Hub;
 use crate::objects::{self, Allocation, Lb, Pool};
 
-/// Whether a request failed because the copy that it was decided from is old.
-pub fn is_stale(error: &WriteError) -> bool {
-    matches!(
-        error,
-        WriteError::Conflict(_) | WriteError::AlreadyExists(_) | WriteError::NotFound(_)
-    )
-}
-
 /// A kind of which the newest copy is kept.
 pub trait Kept:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + 'static
@@ -45,17 +36,20 @@ pub trait Kept:
     /// Where its objects are.
     fn api(hub: &Hub, key: &Key) -> Api<Self>;
 
-    /// Takes in the answer to our own write: no news to whoever wrote.
-    fn written(hub: &Hub, key: &Key, object: &Self);
+    /// Takes in what the API server has answered; what is new by that. Enough after our own write, which is no news to
+    /// whoever wrote.
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self::Copy>>;
 
-    /// Takes in what a live read found, as if the watch had said so.
-    fn read(hub: &Hub, key: &Key, object: &Self) {
-        Self::written(hub, key, object);
-    }
+    /// Tells everybody else whom it concerns of a change that a live read has found. The watch will not tell it again.
+    fn changed(hub: &Hub, key: &Key, change: &Change<Self::Copy>);
 
     /// Takes in that a live read found nothing. `known` is the version that was known before the read, which is what
     /// its answer can refute.
-    fn absent(hub: &Hub, key: &Key, known: Version);
+    fn absent(hub: &Hub, key: &Key, known: Version) {
+        if let Some(change) = Self::store(hub).forget(key, known) {
+            Self::changed(hub, key, &change);
+        }
+    }
 }
 
 impl Hub {
@@ -90,7 +84,7 @@ impl Hub {
     pub async fn delete<K: Kept>(&self, key: &Key, from: &ObjectMeta) -> Result<(), WriteError> {
         let api = K::api(self, key);
         match self.writer.delete(&api, &key.name, from).await {
-            Err(error) if is_stale(&error) => match self.met_another::<K>(key, &error).await? {
+            Err(error) if error.is_stale() => match self.met_another::<K>(key, &error).await? {
                 Some(_) => Err(error),
                 None => Ok(()),
             },
@@ -103,7 +97,11 @@ impl Hub {
         let known = K::store(self).version(key);
         let object = self.writer.get(&K::api(self, key), &key.name).await?;
         match &object {
-            Some(object) => K::read(self, key, object),
+            Some(object) => {
+                if let Some(change) = K::take(self, key, object) {
+                    K::changed(self, key, &change);
+                }
+            }
             None => K::absent(self, key, known),
         }
         Ok(object)
@@ -115,8 +113,10 @@ impl Hub {
         answer: Result<K, WriteError>,
     ) -> Result<K, WriteError> {
         match &answer {
-            Ok(object) => K::written(self, key, object),
-            Err(error) if is_stale(error) => {
+            Ok(object) => {
+                K::take(self, key, object);
+            }
+            Err(error) if error.is_stale() => {
                 // What cannot be read cannot be learned; the answer stays what it is.
                 if let Err(unread) = self.met_another::<K>(key, error).await {
                     debug!(object = %key, error = %unread, "it could not be read");
@@ -158,30 +158,13 @@ impl Kept for LoadBalancer {
         Api::namespaced(hub.writer.client(), &key.namespace)
     }
 
-    fn written(hub: &Hub, key: &Key, object: &Self) {
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Lb>> {
         let version = Version::of(&object.metadata);
-        hub.stores
-            .lbs
-            .written(key, version, Lb::valid(object.clone()));
+        Self::store(hub).written(key, version, Lb::valid(object.clone()))
     }
 
-    fn read(hub: &Hub, key: &Key, object: &Self) {
-        let version = Version::of(&object.metadata);
-        let news = hub
-            .stores
-            .lbs
-            .written(key, version, Lb::valid(object.clone()));
-        if let Some(news) = news
-            && let Some(new) = hub.stores.lbs.get(key)
-        {
-            handlers::lb_changed(hub, key, &Change::Applied { old: news.old, new });
-        }
-    }
-
-    fn absent(hub: &Hub, key: &Key, known: Version) {
-        if let Some(old) = hub.stores.lbs.forget(key, known) {
-            handlers::lb_changed(hub, key, &Change::Deleted { old, certain: true });
-        }
+    fn changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
+        handlers::lb_changed(hub, key, change);
     }
 }
 
@@ -196,30 +179,13 @@ impl Kept for IPPool {
         Api::all(hub.writer.client())
     }
 
-    fn written(hub: &Hub, key: &Key, object: &Self) {
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Pool>> {
         let version = Version::of(&object.metadata);
-        hub.stores
-            .pools
-            .written(key, version, Pool::valid(object.clone()));
+        Self::store(hub).written(key, version, Pool::valid(object.clone()))
     }
 
-    fn read(hub: &Hub, key: &Key, object: &Self) {
-        let version = Version::of(&object.metadata);
-        let news = hub
-            .stores
-            .pools
-            .written(key, version, Pool::valid(object.clone()));
-        if let Some(news) = news
-            && let Some(new) = hub.stores.pools.get(key)
-        {
-            handlers::pool_changed(hub, key, &Change::Applied { old: news.old, new });
-        }
-    }
-
-    fn absent(hub: &Hub, key: &Key, known: Version) {
-        if let Some(old) = hub.stores.pools.forget(key, known) {
-            handlers::pool_changed(hub, key, &Change::Deleted { old, certain: true });
-        }
+    fn changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
+        handlers::pool_changed(hub, key, change);
     }
 }
 
@@ -236,28 +202,20 @@ impl Kept for IPAllocation {
 
     /// The ledger is told in any case: it must know the outcome before the next decision, and it keeps versions apart by
     /// itself.
-    fn written(hub: &Hub, key: &Key, object: &Self) {
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let version = Version::of(&object.metadata);
         let allocation = Allocation::decoded(object);
         hub.lead(|lead| lead.observe_allocation(&key.name, &allocation));
-        hub.stores.allocations.written(key, version, allocation);
+        Self::store(hub).written(key, version, allocation)
     }
 
-    /// Whoever reads a record need not be its owner, and the watch will not tell again what this has told.
-    fn read(hub: &Hub, key: &Key, object: &Self) {
-        let version = Version::of(&object.metadata);
-        let allocation = Allocation::decoded(object);
-        hub.lead(|lead| lead.observe_allocation(&key.name, &allocation));
-        let news = hub.stores.allocations.written(key, version, allocation);
-        if let Some(news) = news
-            && let Some(new) = hub.stores.allocations.get(key)
-        {
-            handlers::allocation_changed(hub, key, &Change::Applied { old: news.old, new });
-        }
+    /// Whoever reads a record need not be its owner.
+    fn changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
+        handlers::allocation_changed(hub, key, change);
     }
 
     fn absent(hub: &Hub, key: &Key, known: Version) {
-        hub.stores.allocations.forget(key, known);
+        Self::store(hub).forget(key, known);
         hub.lead(|lead| lead.forget(&key.name, harvester_lb_ipam::Version(known.0)));
     }
 }
@@ -273,17 +231,17 @@ impl Kept for Service {
         Api::namespaced(hub.writer.client(), &key.namespace)
     }
 
-    fn written(hub: &Hub, key: &Key, object: &Self) {
+    /// The ledger must know what is shown before the next decision.
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
         let version = Version::of(&object.metadata);
-        if let Some(object) = objects::service(Ok(object.clone()))
-            && hub.stores.services.written(key, version, object).is_some()
-        {
-            hub.tell_shown(key);
-        }
+        let object = objects::service(Ok(object.clone()))?;
+        let change = Self::store(hub).written(key, version, object)?;
+        hub.tell_shown(key);
+        Some(change)
     }
 
-    fn absent(hub: &Hub, key: &Key, known: Version) {
-        if hub.stores.services.forget(key, known).is_some() {
+    fn changed(hub: &Hub, key: &Key, change: &Change<Self>) {
+        if matches!(change, Change::Deleted { .. }) {
             hub.tell_shown(key);
         }
     }
@@ -301,16 +259,14 @@ impl Kept for EndpointSlice {
     }
 
     /// One without our label is not kept, since its end would not be seen.
-    fn written(hub: &Hub, key: &Key, object: &Self) {
-        let version = Version::of(&object.metadata);
-        if objects::is_labelled(&object.metadata)
-            && let Some(object) = objects::slice(Ok(object.clone()))
-        {
-            hub.stores.slices.written(key, version, object);
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
+        if !objects::is_labelled(&object.metadata) {
+            return None;
         }
+        let version = Version::of(&object.metadata);
+        let object = objects::slice(Ok(object.clone()))?;
+        Self::store(hub).written(key, version, object)
     }
 
-    fn absent(hub: &Hub, key: &Key, known: Version) {
-        hub.stores.slices.forget(key, known);
-    }
+    fn changed(_: &Hub, _: &Key, _: &Change<Self>) {}
 }

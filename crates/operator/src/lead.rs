@@ -109,18 +109,17 @@ impl Lead {
     pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
         match allocation {
             Allocation::Valid { record, .. } => {
-                self.ledger.unblock_name(name);
                 self.observe(record.clone());
             }
-            Allocation::Unreadable { .. } => {
-                self.ledger.block_name(name);
+            Allocation::Unreadable { version, .. } => {
+                let version = harvester_lb_ipam::Version(version.0);
+                self.ledger.block_name(name, version);
             }
         }
     }
 
     /// A record that is gone.
     pub fn forget(&mut self, name: &str, version: harvester_lb_ipam::Version) {
-        self.ledger.unblock_name(name);
         let Some(addr) = harvester_lb_ipam::addr::parse_record_name(name) else {
             return;
         };
@@ -132,9 +131,16 @@ impl Lead {
         self.dirty.extend(self.ledger.pools_of(addr).cloned());
     }
 
-    /// Pools whose status has to be looked at, since the last call.
-    pub fn take_dirty(&mut self) -> BTreeSet<PoolName> {
-        std::mem::take(&mut self.dirty)
+    /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing
+    /// free.
+    pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
+        let dirty = std::mem::take(&mut self.dirty).into_iter();
+        dirty
+            .map(|pool| {
+                let settled = self.ledger.is_settled(&pool);
+                (pool, settled)
+            })
+            .collect()
     }
 }
 

@@ -12,7 +12,6 @@ use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
-use crate::kept::is_stale;
 use crate::objects::{Vm, Vmi};
 use crate::reconcile::Next;
 
@@ -67,7 +66,7 @@ where
             Ok(Next::Event)
         }
         // The newer copy is on its way through the watch and queues the object again.
-        Err(error) if is_stale(&error) => Ok(Next::Event),
+        Err(error) if error.is_stale() => Ok(Next::Event),
         Err(other) => Err(other),
     }
 }

@@ -10,8 +10,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
         Some(Command::Crd) => export::print_crds(),
-        Some(Command::Export) => app::block_on(&args, |args| Box::pin(export::run(args))),
-        None => app::block_on(&args, |args| Box::pin(app::run(args))),
+        Some(Command::Export) => app::block_on(&args, export::run()),
+        None => app::block_on(&args, app::run(&args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
 }
 
 /// An error from before the log began would otherwise be lost.
-#[allow(clippy::print_stderr)]
+#[allow(clippy::print_stderr, reason = "there is no log yet")]
 fn eprintln_if_unlogged(error: &anyhow::Error) {
     if !tracing::dispatcher::has_been_set() {
         eprintln!("harvester-load-balancer: {error:#}");

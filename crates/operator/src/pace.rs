@@ -21,9 +21,9 @@ const PACE_FACTOR: u32 = 20;
 /// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
 /// stood still, must not leave the status behind for minutes.
 const PACE_LIMIT: Duration = Duration::from_secs(60);
-/// So long nothing must have changed. Within a burst changes are a few milliseconds apart; and nobody sees by this much
-/// that a single change is told of later.
-const QUIET: Duration = Duration::from_millis(50);
+/// So long nothing must have changed. Within a burst changes are a few milliseconds apart, more when the API server stops
+/// to take breath; and nobody minds that a single change is told of so much later.
+const QUIET: Duration = Duration::from_millis(200);
 /// The status lacks no change for longer than this for want of quiet. A thousand load balancers come or go in less, so
 /// that they are one burst.
 const HOLD: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ struct Pace {
     next: Option<Instant>,
     /// The first and the last change that the status lacks.
     changed: Option<(Instant, Instant)>,
-    /// With the last change the pool has become empty or full.
+    /// After the last change nothing of the pool is held, or nothing is free.
     settled: bool,
     /// Somebody waits for an answer: nothing is waited for.
     asked: bool,
@@ -60,8 +60,8 @@ impl Pace {
 pub struct Pacer(Mutex<HashMap<PoolName, Pace, FxBuildHasher>>);
 
 impl Pacer {
-    /// Something has changed that the pool's status tells of; whether it has become empty or full by that. Answers how long
-    /// to wait with the write, as far as can be said now.
+    /// Something has changed that the pool's status tells of. Settled: nothing of the pool is held now, or nothing is free.
+    /// Answers how long to wait with the write, as far as can be said now.
     pub fn changed(&self, pool: &PoolName, settled: bool) -> Duration {
         let now = Instant::now();
         self.with(pool, |pace| {
@@ -96,7 +96,10 @@ impl Pacer {
     /// A write has ended, which took so long.
     pub fn wrote(&self, pool: &PoolName, took: Duration) {
         let pause = (took * PACE_FACTOR).clamp(PACE, PACE_LIMIT);
-        self.with(pool, |pace| pace.next = Some(Instant::now() + pause));
+        // A try that failed says nothing about the maps, and does not shorten the pause after one that did not.
+        self.with(pool, |pace| {
+            pace.next = pace.next.max(Some(Instant::now() + pause));
+        });
     }
 
     /// The pool is gone.
@@ -140,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_is_told_of_at_its_end() {
         let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
-        for _ in 0..100 {
+        for _ in 0..50 {
             pacer.changed(&pool, false);
             pass(QUIET / 2).await;
             assert!(pacer.due_in(&pool) > Duration::ZERO);
@@ -207,6 +210,8 @@ mod tests {
         assert_eq!(pacer.changed(&pool, false), Duration::ZERO);
         pacer.deciding(&pool);
         assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
+        pacer.wrote(&pool, Duration::ZERO);
+        assert_eq!(pacer.due_in(&pool), PACE_LIMIT, "a failed try");
         pacer.forget(&pool);
         assert_eq!(pacer.due_in(&pool), Duration::ZERO);
     }

@@ -16,7 +16,6 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
-use crate::kept::is_stale;
 use crate::lead;
 use crate::objects::{self, Pool, annotation};
 use crate::reconcile::Next;
@@ -169,10 +168,7 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
             }
             Ok(Next::Event)
         }
-        Err(error) if is_stale(&error) => {
-            hub.queue_pool(name.clone(), false);
-            Ok(Next::Event)
-        }
+        Err(error) if error.is_stale() => Ok(Next::After(hub.pacer.changed(name, false))),
         Err(other) => Err(other),
     }
 }
@@ -305,31 +301,32 @@ fn annotation_path(key: &str) -> String {
 /// An administrator's wish to release one address (6.4). It is refused without harm when it names the wrong pool,
 /// owner or address, or a load balancer that lives.
 async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
-    let Some(verdict) = hub.lead(|lead| {
-        // Whether the load balancer lives is asked of the API server below, not of a store that may lag.
-        manual_release::judge(&lead.ledger, pool, value, |_| false, time::now())
-    }) else {
-        return Err(WriteError::Fenced);
+    // Whether the load balancer lives is asked of the API server, not of a store that may lag.
+    let judged = || {
+        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, time::now()))
+            .ok_or(WriteError::Fenced)
     };
-    match verdict {
+    match judged()? {
         Verdict::Nothing => {}
         Verdict::Refused(refusal) => {
             warn!(%pool, value, %refusal, "not released by hand");
         }
         Verdict::Release(record) => {
-            let id = record.spec.owner.id.clone();
-            let key = objects::key(&id);
+            let key = objects::key(&record.spec.owner.id);
             if hub.refresh::<LoadBalancer>(&key).await?.is_some() {
                 warn!(%pool, value, "not released by hand: the load balancer exists");
-            } else if address::release(hub, &record).await? {
-                info!(%pool, value, "released by hand");
-            } else {
-                // The annotation stays for the next look.
+                return Ok(());
+            }
+            // Meanwhile a Service may have come to show the address (IPA-3). The annotation stays for the next look, as it
+            // does if somebody else is faster.
+            let Verdict::Release(record) = judged()? else {
                 return Err(WriteError::Conflict(format!(
-                    "the record of {} has just changed",
+                    "what is known of {} has just changed",
                     record.spec.addr
                 )));
-            }
+            };
+            address::release(hub, &record).await?;
+            info!(%pool, value, "released by hand");
         }
     }
     Ok(())

@@ -123,8 +123,8 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                 lost,
                 surplus,
             }) => {
-                let readiness = Readiness::not(reason, message);
-                if reason == WaitReason::RecordUnreadable.as_str() {
+                let readiness = Readiness::not(reason.as_str(), message);
+                if reason == WaitReason::RecordUnreadable {
                     // The address is nobody else's; what serves goes on until the record is repaired.
                     write_status(hub, key, lb, &Report::only(readiness)).await?;
                     return Ok(Next::Recheck);
@@ -155,8 +155,7 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
             further = surplus;
         }
         hub.lead(|lead| lead.ledger.dequeue(&id));
-        release::surplus_of_living(hub, key, further).await?;
-        return Ok(());
+        return release::surplus_of_living(hub, key, further).await;
     }
     let left = hub.lead(|lead| {
         lead.ledger.withdraw(&id);
@@ -166,15 +165,9 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
     let own = |record: &Record| record.spec.owner == request.owner;
     if !left.iter().all(own) {
         // What is known of load balancers may be old: it may be the later one of the name that has it (IPA-3).
-        let living = hub.refresh::<LoadBalancer>(key).await?;
-        if living.is_none_or(|lb| spec::owner(&lb.metadata) != request.owner) {
-            return Err(WriteError::Conflict(format!(
-                "LoadBalancer {key} has been made anew"
-            )));
-        }
+        address::lives(hub, &request.owner).await?;
     }
-    release::surplus_of_living(hub, key, left).await?;
-    Ok(())
+    release::surplus_of_living(hub, key, left).await
 }
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
@@ -299,25 +292,21 @@ async fn serve_vm(
         write_status(hub, key, lb, &report).await?
     };
 
-    let children =
-        match children::ensure(hub, key, &lb, vm, &found, &address.load_balancer_ip).await {
-            Err(WriteError::Refused(message)) => Children::Failed(Readiness::not(
-                status::API_ERROR,
-                format!("Service or EndpointSlice {key}: {message}"),
-            )),
-            other => other?,
-        };
+    let children = children::ensure(hub, key, &lb, vm, &found, &address.load_balancer_ip).await;
     let (readiness, external, next) = match children {
         // What the API server refused has changed nothing: a Service that is there goes on.
-        Children::Failed(readiness) if readiness.reason == status::API_ERROR => {
+        Err(WriteError::Refused(message)) => {
+            let message = format!("Service or EndpointSlice {key}: {message}");
+            let readiness = Readiness::not(status::API_ERROR, message);
             (readiness, Field::Keep, Next::Backoff)
         }
-        Children::Failed(readiness) => (readiness, Field::Set(None), Next::Backoff),
-        Children::Present {
+        Err(other) => return Err(other),
+        Ok(Children::Failed(readiness)) => (readiness, Field::Set(None), Next::Backoff),
+        Ok(Children::Present {
             service,
             healthy,
             probed,
-        } => {
+        }) => {
             let external = judge::external_ip(&service);
             let stuck = move_is_stuck(hub, key, &service, &address);
             if stuck == Some(Duration::ZERO) {

@@ -95,13 +95,13 @@ fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
 
 /// Releases further records of a load balancer that lives, as [`surplus`] does.
 ///
-/// A late write of a process before this one may have committed one of them meanwhile, so its status is read live first
-/// (IPA-6).
+/// A late write of a process before this one may have committed one of them meanwhile, or made a Service that shows it, so
+/// both are read live first (IPA-3, IPA-6).
 pub async fn surplus_of_living(
     hub: &Hub,
     key: &Key,
     records: Vec<Record>,
-) -> Result<bool, WriteError> {
+) -> Result<(), WriteError> {
     if records.iter().any(|r| r.spec.phase == Phase::Bound)
         && let Some(lb) = hub.refresh::<LoadBalancer>(key).await?
         && let Some(named) = spec::request(&lb).status
@@ -112,7 +112,18 @@ pub async fn surplus_of_living(
             named.addr
         )));
     }
-    surplus(hub, key, records).await
+    if records.iter().any(|r| r.spec.phase == Phase::Bound)
+        && hub.stores.services.get(key).is_none()
+    {
+        hub.refresh::<Service>(key).await?;
+        if hub.stores.services.get(key).is_some() {
+            return Err(WriteError::Conflict(format!(
+                "Service {key} has just been found"
+            )));
+        }
+    }
+    surplus(hub, key, records).await?;
+    Ok(())
 }
 
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
@@ -130,14 +141,7 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
         });
         match verdict {
             None => return Err(WriteError::Fenced),
-            Some(Ok(released)) => {
-                if !address::release(hub, &released).await? {
-                    return Err(WriteError::Conflict(format!(
-                        "the record of {} has just changed",
-                        record.spec.addr
-                    )));
-                }
-            }
+            Some(Ok(released)) => address::release(hub, &released).await?,
             Some(Err(why @ (Blocked::Shown { .. } | Blocked::Unreadable))) => {
                 debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
                 all = false;

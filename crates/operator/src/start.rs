@@ -128,8 +128,7 @@ fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
 }
 
 fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
-    let settings = Settings::default();
-    let mut lead = Lead::new(Ledger::new(settings));
+    let mut lead = Lead::new(Ledger::new(Settings::default()));
     let mut maps = Vec::new();
     for (key, pool) in hub.stores.pools.all() {
         lead.set_pool(&key, &pool);
@@ -176,7 +175,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             );
         }
     }
-    let plan = import::plan(&lead.ledger, &settings, &maps, &living, time::now());
+    let plan = import::plan(&lead.ledger, &maps, &living, time::now());
     for claim in &plan.claims {
         lead.ledger
             .claim(claim.addr, claim.owner.clone(), claim.evidence.clone());

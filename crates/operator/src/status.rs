@@ -76,7 +76,7 @@ pub enum Field<T> {
     Set(Option<T>),
 }
 
-/// A further condition: present with a reason and a message, or absent.
+/// A further condition: present with a message, its type being the reason as well, or absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extra {
     /// The type.

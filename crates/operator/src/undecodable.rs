@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::hub::Hub;
-use crate::kept::{is_stale, version};
+use crate::kept::version;
 use crate::status::{INVALID_OBJECT, Notice};
 use crate::{objects, time};
 
@@ -55,7 +55,7 @@ pub async fn tell<K: CustomResourceExt>(
         Ok(_) => {}
         // Not even the condition can be stored with the rest as it is; trying again would change nothing.
         Err(WriteError::Refused(_)) => return Ok(()),
-        Err(error) if is_stale(&error) => return Ok(()),
+        Err(error) if error.is_stale() => return Ok(()),
         Err(other) => return Err(other),
     }
     if news {

@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
 use crate::hub::{BACKOFF, BACKOFF_AWAY, Hub};
-use crate::kept::is_stale;
 use crate::reconcile::Next;
 use crate::{guests, legacy, pools, reconcile};
 
@@ -163,7 +162,7 @@ async fn timed<T>(
         .reconcile_duration
         .with_label_values(&[kind])
         .observe(started.elapsed().as_secs_f64());
-    if outcome.as_ref().is_err_and(|e| !is_stale(e)) {
+    if outcome.as_ref().is_err_and(|e| !e.is_stale()) {
         hub.metrics
             .reconcile_errors
             .with_label_values(&[kind])
@@ -183,7 +182,7 @@ fn retry<K: Clone + Eq + Hash + Display>(
         Ok(_) => failures.failed(key.clone()),
         // The Lease may be renewed late, and then the work is still owed; if it is lost, the process ends.
         Err(WriteError::Fenced) => BACKOFF.base,
-        Err(error) if is_stale(error) => {
+        Err(error) if error.is_stale() => {
             debug!(kind, object = %key, %error, "deciding again");
             let delay = failures.failed_with(key.clone(), BACKOFF_AWAY);
             if delay <= BACKOFF.base {

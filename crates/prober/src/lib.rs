@@ -24,8 +24,8 @@
 //! ```
 //!
 //! Two layers:
-//! - pure, told the time by their caller: [`threshold`] (results to verdicts), [`timetable`] (when
-//!   to probe whom), and inside the crate the registry of groups and the gathering of edges;
+//! - pure, told the time by their caller: `threshold` (results to verdicts), `timetable` (when to
+//!   probe whom), the registry of groups and the gathering of edges;
 //! - the engine ([`Prober`], [`Edges`]): one timer task and one task per connect in flight, on the
 //!   tokio runtime it is started in.
 //!
@@ -41,8 +41,8 @@ mod result;
 mod settings;
 mod slots;
 mod target;
-pub mod threshold;
-pub mod timetable;
+mod threshold;
+mod timetable;
 
 pub use check::{HealthCheck, PortOutOfRange};
 pub use connect::{Connector, TcpConnector};

@@ -54,12 +54,6 @@ impl From<String> for GroupId {
     }
 }
 
-impl From<Arc<str>> for GroupId {
-    fn from(text: Arc<str>) -> Self {
-        Self(text)
-    }
-}
-
 /// A backend to probe. Together with the group and the port of its check, `id` and `addr` are its
 /// identity: the same address under another id is a new target (EPS-1).
 #[derive(Clone, Debug, PartialEq, Eq)]

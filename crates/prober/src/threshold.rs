@@ -5,7 +5,7 @@
 
 /// Counters and verdict of one target: 12 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threshold {
+pub(crate) struct Threshold {
     successes: u32,
     failures: u32,
     ready: bool,
@@ -14,7 +14,7 @@ pub struct Threshold {
 impl Threshold {
     /// Fresh counters and the verdict to start from: the present `ready` of the endpoint (EPS-1),
     /// or the last verdict when a probe restarts (HC-2).
-    pub const fn new(ready: bool) -> Self {
+    pub(crate) const fn new(ready: bool) -> Self {
         Self {
             successes: 0,
             failures: 0,
@@ -23,7 +23,7 @@ impl Threshold {
     }
 
     /// The present verdict.
-    pub const fn ready(&self) -> bool {
+    pub(crate) const fn ready(&self) -> bool {
         self.ready
     }
 
@@ -33,7 +33,7 @@ impl Threshold {
     /// A success clears the failures and the other way round. The counter that reaches its
     /// threshold sets the verdict and starts again from 0. `Some(ready)` only when the verdict is
     /// another than before (HC-5: a repeated result leads to no write).
-    pub const fn step(
+    pub(crate) const fn step(
         &mut self,
         success: bool,
         success_threshold: u32,

@@ -34,7 +34,12 @@ const CALM_RATE: u32 = 500;
 /// The share is `phase / 2^64` of a full window, and its square root while the window still grows
 /// with the population: targets added one after the other at the same moment then come at no more
 /// than 1000 a second, instead of piling up where all the short windows begin.
-pub fn first_probe(start: Duration, period: Duration, phase: u64, population: usize) -> Duration {
+pub(crate) fn first_probe(
+    start: Duration,
+    period: Duration,
+    phase: u64,
+    population: usize,
+) -> Duration {
     let calm = Duration::from_secs(u64::try_from(population).unwrap_or(u64::MAX)) / CALM_RATE;
     let share = if calm < period {
         phase.isqrt() << 32
@@ -49,27 +54,28 @@ pub fn first_probe(start: Duration, period: Duration, phase: u64, population: us
 
 /// A probe to start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Due {
+pub(crate) struct Due {
     /// Whose.
-    pub key: u32,
+    pub(crate) key: u32,
     /// When it ought to have started; never after the time given to [`Timetable::due`].
-    pub scheduled: Duration,
+    pub(crate) scheduled: Duration,
     /// Nothing came back from the last probe of this key.
-    pub silent: bool,
+    pub(crate) silent: bool,
 }
 
 /// How many probes may be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// In all.
-    pub all: usize,
+    pub(crate) all: usize,
     /// Of keys that were silent last time, within the same number.
-    pub silent: usize,
+    pub(crate) silent: usize,
 }
 
+#[cfg(test)]
 impl Room {
     /// As many as there are.
-    pub const UNBOUNDED: Self = Self {
+    pub(crate) const UNBOUNDED: Self = Self {
         all: usize::MAX,
         silent: usize::MAX,
     };
@@ -77,7 +83,7 @@ impl Room {
 
 /// The deadlines of all targets, by small dense keys (indices of the caller's).
 #[derive(Debug, Default)]
-pub struct Timetable {
+pub(crate) struct Timetable {
     rows: Vec<Option<Row>>,
     /// Keys that wait, but the silent.
     waiting: BTreeSet<(Duration, u32)>,
@@ -105,24 +111,14 @@ enum State {
 }
 
 impl Timetable {
-    /// An empty timetable.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
     /// Keys in the table, waiting or in flight.
-    pub const fn len(&self) -> usize {
+    pub(crate) const fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether no key is in the table.
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Starts `key` at `now`, every `period` (0 counts as 1 s), at the place its `phase` gives it.
     /// A key that is in the table already starts anew (HC-2). O(log n).
-    pub fn add(&mut self, key: u32, now: Duration, period: Duration, phase: u64) {
+    pub(crate) fn add(&mut self, key: u32, now: Duration, period: Duration, phase: u64) {
         self.remove(key);
         let period = if period.is_zero() {
             Duration::from_secs(1)
@@ -145,7 +141,7 @@ impl Timetable {
     }
 
     /// Takes `key` out; a probe of it that is in flight is forgotten. O(log n).
-    pub fn remove(&mut self, key: u32) {
+    pub(crate) fn remove(&mut self, key: u32) {
         let Some(row) = self.rows.get_mut(key as usize).and_then(Option::take) else {
             return;
         };
@@ -185,13 +181,13 @@ impl Timetable {
 
     /// When [`Timetable::due`] has something to hand out next, with that much room. `None` while nothing waits for which
     /// there is room.
-    pub fn next_deadline(&self, room: Room) -> Option<Duration> {
+    pub(crate) fn next_deadline(&self, room: Room) -> Option<Duration> {
         self.first(room).map(|due| due.scheduled)
     }
 
     /// Hands out the keys that are due at `now`, the longest waiting first, as far as there is room. Each is in flight until
     /// [`Timetable::finish`].
-    pub fn due(&mut self, now: Duration, mut room: Room, out: &mut Vec<Due>) {
+    pub(crate) fn due(&mut self, now: Duration, mut room: Room, out: &mut Vec<Due>) {
         while let Some(due) = self.first(room).filter(|due| due.scheduled <= now) {
             self.set(due.silent).remove(&(due.scheduled, due.key));
             room.all -= 1;
@@ -205,7 +201,7 @@ impl Timetable {
 
     /// The probe of `key` ended at `now`, `silent` if nothing came back: puts the key back into the table. Nothing happens if
     /// it is not in flight.
-    pub fn finish(&mut self, key: u32, now: Duration, silent: bool) {
+    pub(crate) fn finish(&mut self, key: u32, now: Duration, silent: bool) {
         let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) else {
             return;
         };

@@ -37,6 +37,12 @@ fn lb(name: &str, workload: &str, ip: &str) -> LoadBalancer {
     }))
 }
 
+/// Says of a load balancer that it is not Ready.
+fn not_ready(lb: &mut LoadBalancer, reason: &str) {
+    let said = json!([{"type": "Ready", "status": "False", "reason": reason}]);
+    lb.status.as_mut().unwrap().conditions = made(said);
+}
+
 fn waiting(name: &str, reason: &str) -> LoadBalancer {
     made(json!({
         "metadata": {"namespace": "n", "name": name, "uid": uid(name)},
@@ -57,11 +63,18 @@ fn child(name: &str) -> Value {
 }
 
 fn service(name: &str, ip: &str) -> Service {
-    made(json!({"metadata": child(name), "spec": {"type": "LoadBalancer", "loadBalancerIP": ip}}))
+    made(json!({
+        "metadata": child(name), "spec": {"type": "LoadBalancer", "loadBalancerIP": ip},
+        "status": {"loadBalancer": {"ingress": [{"ip": ip}]}},
+    }))
 }
 
 fn slice(name: &str) -> EndpointSlice {
-    made(json!({"metadata": child(name), "addressType": "IPv4", "endpoints": []}))
+    let target = json!({"kind": "VirtualMachineInstance", "namespace": "n", "name": "vm"});
+    made(json!({
+        "metadata": child(name), "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.1.0.1"], "conditions": {"ready": true}, "targetRef": target}],
+    }))
 }
 
 fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -71,14 +84,16 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The pool with what its status says; the hash is that of its maps.
+/// The pool of so many addresses with what its status says; the hash is that of its maps.
 fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPPool {
     let (allocated, history) = (map(allocated), map(history));
     let digest = projection::digest(Some(&allocated), Some(&history));
     let available = total - i64::try_from(allocated.len()).unwrap();
     made(json!({
         "metadata": {"name": POOL, "annotations": {keys::ANNOTATION_PROJECTION: digest}},
-        "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]},
+        "spec": {"ranges": [{
+            "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.2", "rangeEnd": format!("10.0.0.{}", total + 1),
+        }]},
         "status": {
             "total": total, "available": available, "lastAllocated": "10.0.0.3",
             "allocated": allocated, "allocatedHistory": history,
@@ -134,7 +149,7 @@ fn all_is_well() {
     );
 }
 
-/// What is planted, and what must be said of it.
+/// What is planted, and what must be, or is rightly, said of it.
 type Planted = (fn(&mut Everything), &'static str);
 
 fn status(pool: &mut IPPool) -> &mut harvester_lb_api::IPPoolStatus {
@@ -221,6 +236,19 @@ fn each_wrong_is_named() {
             },
             "Service n/b has another owner",
         ),
+        // Who has all that it needs is Ready.
+        (
+            |all| not_ready(&mut all.lbs[0], "ApiError"),
+            "n/a has all that it needs and is not Ready: ApiError",
+        ),
+        (
+            |all| not_ready(&mut all.lbs[1], "WaitingForExternalIP"),
+            "n/b has all that it needs and is not Ready: WaitingForExternalIP",
+        ),
+        (
+            |all| all.lbs[1].status.as_mut().unwrap().conditions = None,
+            "n/b has all that it needs and is not Ready",
+        ),
         // Counters and maps.
         (|all| drop(all.pools.remove(0)), "there is no pool p"),
         (
@@ -230,6 +258,25 @@ fn each_wrong_is_named() {
         (
             |all| status(&mut all.pools[0]).total = 4,
             "pool p: available is 1",
+        ),
+        (
+            |all| {
+                let status = status(&mut all.pools[0]);
+                (status.total, status.available) = (4, 2);
+            },
+            "pool p: total is 4, its ranges have 3",
+        ),
+        (
+            |all| status(&mut all.pools[0]).last_allocated = "10.1.0.3".into(),
+            "pool p: lastAllocated is \"10.1.0.3\"",
+        ),
+        (
+            |all| status(&mut all.pools[0]).last_allocated = "10.0.0.1".into(),
+            "pool p: lastAllocated is \"10.0.0.1\"",
+        ),
+        (
+            |all| status(&mut all.pools[0]).last_allocated = "none".into(),
+            "pool p: lastAllocated is \"none\"",
         ),
         (
             |all| {
@@ -258,6 +305,33 @@ fn each_wrong_is_named() {
             wrongs.iter().any(|w| w.contains(said)),
             "not said: {said}, but {wrongs:#?}"
         );
+    }
+}
+
+/// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
+#[test]
+fn not_to_be_ready_can_be_right() {
+    let lacking: &[Planted] = &[
+        (|all| all.services[0].status = None, "WaitingForExternalIP"),
+        (|all| all.slices[0].endpoints.clear(), "NoBackend"),
+        (
+            |all| all.slices[0].endpoints[0].target_ref = None,
+            "NoBackend",
+        ),
+        (
+            |all| all.lbs[1].spec.health_check = made(json!({"port": 80})),
+            "BackendsUnhealthy",
+        ),
+        (|all| drop(all.services.remove(0)), "NameConflict"),
+        (|_| (), "ApiError"),
+        (|_| (), "InvalidSelector"),
+    ];
+    for (lack, reason) in lacking {
+        let mut all = well();
+        lack(&mut all);
+        not_ready(&mut all.lbs[1], reason);
+        let wrongs = all.audit(&[POOL]).wrongs;
+        assert!(wrongs.is_empty(), "{reason}: {wrongs:#?}");
     }
 }
 

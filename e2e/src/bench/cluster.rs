@@ -226,7 +226,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
 }
 
 /// Waits for a status of the pool with so many held addresses.
-fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<Instant>> {
+pub fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<Instant>> {
     seen(world.pools(), 1, move |pool: &IPPool| {
         pool.status.as_ref().is_some_and(|s| {
             let shown = s

@@ -12,8 +12,8 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::driver::{
-    NAMESPACE, Watches, address, clean, clients, count_until, create_lb, end, operator, pool,
-    ready_status, replay_record, replay_status, spread,
+    NAMESPACE, Watches, address, at_rest, clean, clients, count_until, create_lb, end, operator,
+    pool, ready_status, replay_record, replay_status, spread,
 };
 use super::report::{Report, Row};
 use crate::announcer::{Announcer, announce};
@@ -122,6 +122,8 @@ async fn with_operator(
     })
     .await?;
     let took = done.await??.duration_since(started);
+    // What is written after all are ready is a write too.
+    at_rest(world, NODE).await?;
     let mut writes = Figures::read(world, NODE).await?.writes_since(&before);
     writes.retain(|what, _| !what.ends_with(" leases") && what != "patch ippools");
     drop(announcer);

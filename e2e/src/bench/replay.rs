@@ -11,7 +11,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::cluster::Took;
+use super::cluster::{Took, pool_says};
 use super::driver::{
     NAMESPACE, Watches, address, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb,
     delete_lb, pool, ready_status, replay_record, replay_release, replay_status, spread,
@@ -77,11 +77,14 @@ pub async fn replay(
     if delete {
         let cpu = cpu_seconds(apiserver)?;
         bare.status.expect(count, like.delete_pool_writes);
+        // Seen in a watch, as the operator's is.
+        let free = pool_says(world, 0);
         let started = Instant::now();
         let last = bare.delete(count).await?;
         bare.status.last().await?;
-        took.delete = started.elapsed().as_secs_f64();
-        took.after_last = last.elapsed().as_secs_f64();
+        let free = free.await??;
+        took.delete = free.duration_since(started).as_secs_f64();
+        took.after_last = free.saturating_duration_since(last).as_secs_f64();
         took.delete_cpu = cpu_seconds(apiserver)? - cpu;
     }
     drop(watches);

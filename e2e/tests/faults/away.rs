@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::soaks;
-use harvester_lb_testkit::proxy::{Away, Proxy};
+use harvester_lb_testkit::proxy::{Away, Match, Proxy};
 
 use crate::course::Course;
 
@@ -17,18 +17,25 @@ fn away() -> Duration {
 pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
     let course = Course::open(&world, "away").await?;
     let requests = |proxy: &Proxy| proxy.counts().values().sum::<u64>();
+    let watches = |proxy: &Proxy| proxy.watches(&Match::any()) as u64;
     for (name, how) in [
         ("it refuses connections", Away::Refused),
         ("it says nothing", Away::Silent),
     ] {
         let begins = |proxy: &Proxy| {
+            let watched = watches(proxy);
             proxy.go_away(how);
-            requests(proxy)
+            (requests(proxy), watched)
         };
-        let ends = |proxy: &Proxy, before: u64| {
+        let ends = |proxy: &Proxy, (before, watched): (u64, u64)| {
+            let hits = match how {
+                Away::Silent => requests(proxy) - before,
+                // Refused connections are no requests: the watches that ran are what was hit, if none of them is left.
+                Away::Refused if watches(proxy) == 0 => watched,
+                Away::Refused => 0,
+            };
             proxy.come_back();
-            // Refused connections are no requests.
-            (requests(proxy) - before).max(u64::from(how == Away::Refused))
+            hits
         };
         let name = format!("{name} for {:?}", away());
         course.endure_with(&name, away(), begins, ends).await?;

@@ -22,6 +22,10 @@ use tokio::time::Instant;
 /// The operator may not take more memory than this, in KiB. Undisturbed, with as many objects, it takes a fifth of it.
 const MEMORY: u64 = 128 * 1024;
 
+/// Longest time in which no health check may be seen to succeed. There is one each second; a machine under load may be late
+/// with some of them, and a look comes only every now and then.
+const GAP: Duration = Duration::from_secs(6);
+
 /// Reads the operator's figures again and again.
 pub struct Gauge {
     world: Arc<World>,
@@ -128,6 +132,11 @@ impl Gauge {
                 "{count} health checks {what} in {time:?}"
             );
         }
+        ensure!(
+            self.gap <= GAP,
+            "no health check succeeded for {:.1?}",
+            self.gap
+        );
         ensure!(
             self.last.other <= self.before.other,
             "health checks with other results: {:?}, before {:?}",

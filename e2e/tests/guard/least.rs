@@ -87,12 +87,14 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
 
 /// Whether a right was used, in the one namespace that it is for.
 fn is_used(seen: &[Request], right: &rights::Right) -> bool {
-    seen.iter().any(|r| {
-        r.verb == right.verb
-            && r.group == right.group
-            && r.resource == right.resource
-            && (right.namespace.is_empty() || right.namespace == r.namespace)
-    })
+    seen.iter().any(|r| uses(r, right))
+}
+
+fn uses(request: &Request, right: &rights::Right) -> bool {
+    request.verb == right.verb
+        && request.group == right.group
+        && request.resource == right.resource
+        && (right.namespace.is_empty() || right.namespace == request.namespace)
 }
 
 /// Finalizers of old on everything that may have them.
@@ -242,7 +244,19 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
             Fault::Refuse(Refusal::conflict()),
         )
     };
-    let rules = ["services", "endpointslices", "loadbalancers", "ippools"].map(meets);
+    let resources = [
+        "services",
+        "endpointslices",
+        "loadbalancers",
+        "ippools",
+        "ipallocations",
+    ];
+    // What was read before does not count.
+    let mut before = Vec::new();
+    for resource in resources {
+        before.push(reads(world, user, resource)?);
+    }
+    let rules = resources.map(meets);
     let listeners = json!([{"name": "http", "port": 82, "protocol": "TCP", "backendPort": 8082}]);
     let patch = json!({"spec": {"listeners": listeners}});
     world.merge(&world.lbs(NS), "busy", patch).await?;
@@ -254,23 +268,22 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
         .lbs(NS)
         .delete("busy", &DeleteParams::default())
         .await?;
-    let record = meets("ipallocations");
     released(world, &ip).await?;
-    for (resource, rule) in [
-        ("services", &rules[0]),
-        ("endpointslices", &rules[1]),
-        ("loadbalancers", &rules[2]),
-        ("ippools", &rules[3]),
-        ("ipallocations", &record),
-    ] {
-        let right = rights::one("get", resource)?;
+    for ((resource, rule), before) in resources.iter().zip(&rules).zip(before) {
         eventually(&format!("a read of {resource}"), SOON, || async {
             ensure!(rule.hits() == 1, "no write of {resource}");
-            Ok(is_used(&requests::of(world, &user.name)?, &right).then_some(()))
+            Ok((reads(world, user, resource)? > before).then_some(()))
         })
         .await?;
     }
     Ok(())
+}
+
+/// How often the user has got an object of a resource.
+fn reads(world: &World, user: &User, resource: &str) -> anyhow::Result<usize> {
+    let right = rights::one("get", resource)?;
+    let seen = requests::of(world, &user.name)?;
+    Ok(seen.iter().filter(|r| uses(r, &right)).count())
 }
 
 /// The subcommand, with the same rights.

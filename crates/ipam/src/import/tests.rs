@@ -1,4 +1,5 @@
 use super::*;
+use crate::ledger::Settings;
 use crate::ledger::{Decision, PoolSpec, Request, Why};
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Requirement, Selector, Tuple, Workload};
@@ -76,7 +77,7 @@ fn bound(ledger: &mut Ledger, addr: &str, name: &str, phase: Phase) {
 }
 
 fn make(ledger: &Ledger, maps: &[PoolMaps], living: &[Living]) -> Plan {
-    plan(ledger, &Settings::default(), maps, living, Micros(77))
+    plan(ledger, maps, living, Micros(77))
 }
 
 fn claims(plan: &Plan) -> Vec<(String, String, bool)> {
@@ -336,11 +337,12 @@ fn ipa_1_history_within_the_settings() {
         allocated: Vec::new(),
         history: entries,
     }];
-    let settings = Settings {
+    let mut ledger = ledger();
+    ledger.settings = Settings {
         history_per_pool: 4,
         history_total: 3,
     };
-    let plan = plan(&ledger(), &settings, &maps, &[], Micros(1));
+    let plan = plan(&ledger, &maps, &[], Micros(1));
     assert_eq!((plan.released.len(), plan.skipped.len()), (3, 3));
     assert!(
         plan.skipped

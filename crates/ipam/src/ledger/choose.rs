@@ -38,11 +38,7 @@ impl Ledger {
     }
 
     /// Which pools were looked at for a load balancer and why each does or does not serve it.
-    pub fn explain(&self, request: &Request) -> Explanation {
-        self.explain_to(request, usize::MAX)
-    }
-
-    pub(super) fn explain_to(&self, request: &Request, limit: usize) -> Explanation {
+    pub(super) fn explain_to(&self, request: &Request) -> Explanation {
         let mut verdicts = match &request.pool {
             Some(name) => vec![PoolVerdict {
                 pool: name.clone(),
@@ -63,7 +59,7 @@ impl Ledger {
         {
             verdict.verdict = self.serves(&verdict.pool, request);
         }
-        Explanation::new(verdicts, limit)
+        Explanation::new(verdicts, Explanation::SHOWN)
     }
 
     /// Whether the chosen pool has an address for a load balancer that has none.

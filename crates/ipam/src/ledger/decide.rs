@@ -112,7 +112,7 @@ impl Ledger {
                 }
             }
             Err(Refusal::Wait { reason, lost }) => {
-                let explanation = self.explain_to(request, Explanation::SHOWN);
+                let explanation = self.explain_to(request);
                 self.enrol(request.clone(), Some(reason));
                 Decision::Wait {
                     reason,

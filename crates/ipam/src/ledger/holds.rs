@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use rustc_hash::FxHashMap;
 
 use super::decision::{Evidence, Why};
-use crate::types::{Micros, Owner, OwnerId, PoolName};
+use crate::types::{Micros, Owner, OwnerId, PoolName, Version};
 
 /// An address proposed to a load balancer whose record is not seen yet.
 #[derive(Clone, Debug)]
@@ -29,13 +29,13 @@ pub(crate) struct Claim {
 pub(crate) struct Hold {
     pub(crate) reservation: Option<Reservation>,
     pub(crate) claim: Option<Claim>,
-    /// IPA-1: the record of this address cannot be read.
-    pub(crate) blocked: bool,
+    /// IPA-1: the record of this address cannot be read, in this version of it.
+    pub(crate) blocked: Option<Version>,
 }
 
 impl Hold {
     fn is_empty(&self) -> bool {
-        self.reservation.is_none() && self.claim.is_none() && !self.blocked
+        self.reservation.is_none() && self.claim.is_none() && self.blocked.is_none()
     }
 
     /// Who holds the address, other than `id`.
@@ -79,7 +79,12 @@ impl Holds {
 
     /// IPA-1: whether the record of the address cannot be read.
     pub(crate) fn is_blocked(&self, addr: IpAddr) -> bool {
-        self.by_addr.get(&addr).is_some_and(|hold| hold.blocked)
+        self.blocked(addr).is_some()
+    }
+
+    /// The version of the record of the address that cannot be read.
+    pub(crate) fn blocked(&self, addr: IpAddr) -> Option<Version> {
+        self.by_addr.get(&addr)?.blocked
     }
 
     /// The addresses that an id has reserved or claims, ascending.
@@ -122,8 +127,8 @@ impl Holds {
         old
     }
 
-    /// Notes whether the record of the address can be read.
-    pub(crate) fn set_blocked(&mut self, addr: IpAddr, blocked: bool) {
+    /// Notes which version of the record of the address cannot be read.
+    pub(crate) fn set_blocked(&mut self, addr: IpAddr, blocked: Option<Version>) {
         self.by_addr.entry(addr).or_default().blocked = blocked;
         self.reindex(addr, None, None);
     }

@@ -156,6 +156,7 @@ impl Records {
 
     /// Stores a record of an address that has none: that of before was [removed](Self::remove).
     pub(crate) fn insert(&mut self, mut slot: Slot) {
+        debug_assert!(self.by_addr.get(slot.addr).is_none(), "{}", slot.addr);
         if let Some(version) = self.deleted.remove(&slot.addr) {
             self.deleted_order.remove(&(version, slot.addr));
         }

@@ -235,7 +235,7 @@ fn waits(decision: Decision) -> (WaitReason, String, Option<Lost>, Vec<Record>) 
     }
 }
 
-#[allow(clippy::needless_pass_by_value)]
+#[allow(clippy::needless_pass_by_value, reason = "what take_wakes gives")]
 fn names(wakes: Vec<OwnerId>) -> Vec<String> {
     wakes.iter().map(|id| id.name().to_owned()).collect()
 }

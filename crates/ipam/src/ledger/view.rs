@@ -182,7 +182,7 @@ impl Ledger {
             released: self.records.len() - self.records.bound(),
             reserved: held(|hold| hold.reservation.is_some()),
             claimed: held(|hold| hold.claim.is_some()),
-            blocked: held(|hold| hold.blocked),
+            blocked: held(|hold| hold.blocked.is_some()),
             waiting: self.waiting.len() + self.stuck.len(),
             pools: self.pools.existing().count(),
         }

@@ -1,5 +1,6 @@
 use super::*;
-use harvester_lb_api::{IPPool, keys, projection};
+use harvester_lb_api::{IPAllocation, IPPool, keys, projection};
+use harvester_lb_ipam::{Ledger, Settings};
 use serde_json::{Value, json};
 
 fn pool(value: Value) -> Pool {
@@ -126,4 +127,61 @@ fn alc_3_last_allocated_of_our_own_status_is_behind_every_record() {
     for text in ["", "x", "172.20.1.10/24"] {
         assert_eq!(last(Some(ours.clone()), text), None, "{text:?}");
     }
+}
+
+/// A leader that knows the pool `p` of 172.20.2.2 alone.
+fn lead() -> Lead {
+    let mut lead = Lead::new(Ledger::new(Settings::default()));
+    let object =
+        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
+    lead.set_pool(&Key::new("", "p"), &pool(object));
+    lead.take_dirty();
+    lead
+}
+
+/// The record of 172.20.2.2 in a version; one that bears another name cannot be read.
+fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
+    let name = if is_readable {
+        "172.20.2.2"
+    } else {
+        "172.20.2.3"
+    };
+    let object: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": "r", "resourceVersion": version.to_string()},
+        "spec": {
+            "address": "172.20.2.2", "pool": "p", "owner": {"namespace": "n", "name": "a", "uid": "u"},
+            "phase": phase, "boundAt": "2026-01-01T00:00:00.000001Z",
+        },
+    }))
+    .unwrap();
+    Allocation::decoded(&object)
+}
+
+#[test]
+fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
+    let mut lead = lead();
+    for (version, phase) in [(1, "Bound"), (2, "Released")] {
+        lead.observe_allocation("172.20.2.2", &allocation(version, phase, true));
+        assert_eq!(lead.take_dirty(), [("p".into(), true)], "{phase}");
+    }
+    let object =
+        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/29"}]}});
+    lead.set_pool(&Key::new("", "p"), &pool(object));
+    lead.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
+    assert_eq!(lead.take_dirty(), [("p".into(), false)], "one of five");
+}
+
+/// A live read may be overtaken by the watch.
+#[test]
+fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
+    let mut lead = lead();
+    lead.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
+    let unreadable = allocation(5, "Bound", false);
+    assert!(matches!(unreadable, Allocation::Unreadable { .. }));
+    lead.observe_allocation("172.20.2.2", &unreadable);
+    assert_eq!(lead.ledger.counts().blocked, 0);
+    lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
+    assert_eq!(lead.ledger.counts().blocked, 1);
+    lead.forget("172.20.2.2", harvester_lb_ipam::Version(7));
+    assert_eq!(lead.ledger.counts().blocked, 0);
 }

@@ -124,7 +124,10 @@ impl Sizes {
         })
     }
 
-    #[allow(clippy::cast_precision_loss)] // A pool of more than 2^53 addresses may be off by a few.
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a pool of more than 2^53 addresses may be off by a few"
+    )]
     fn fill_pools(hub: &Hub, to: &Families) {
         // A copy of the list: the leader's lock is never taken under a store's.
         for (key, pool) in hub.stores.pools.all() {

@@ -102,7 +102,7 @@ fn counter(metrics: &Metrics, family: &str, label: &str) -> f64 {
 }
 
 #[test]
-#[allow(clippy::float_cmp)] // Whole numbers.
+#[allow(clippy::float_cmp, reason = "whole numbers")]
 fn ops_1_probes_are_counted_by_result() {
     let metrics = Arc::new(Metrics::new().unwrap());
     let observer = ProbeMetrics::new(&metrics);
@@ -120,7 +120,7 @@ fn ops_1_probes_are_counted_by_result() {
 }
 
 #[test]
-#[allow(clippy::float_cmp)] // Whole numbers.
+#[allow(clippy::float_cmp, reason = "whole numbers")]
 fn ops_1_requests_are_counted_by_code() {
     let metrics = Metrics::new().unwrap();
     for code in [200, 409, 409, 0] {

@@ -6,7 +6,7 @@ fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-#[allow(clippy::result_large_err)] // What the watch hands over.
+#[allow(clippy::result_large_err, reason = "what the watch hands over")]
 fn undecodable<K>(metadata: Value) -> Decoded<K> {
     Err(InvalidObject {
         error: "invalid type".into(),

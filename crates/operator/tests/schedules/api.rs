@@ -64,7 +64,6 @@ pub(crate) enum Verb {
     Create(Value),
     Merge(Value),
     Json(Value),
-    Replace(Value),
     Delete(Value),
 }
 
@@ -100,7 +99,6 @@ impl Call {
         let verb = match (method, content_type) {
             ("GET", _) => Verb::Get,
             ("POST", _) => Verb::Create(json()),
-            ("PUT", _) => Verb::Replace(json()),
             ("DELETE", _) => Verb::Delete(json()),
             ("PATCH", "application/merge-patch+json") => Verb::Merge(json()),
             ("PATCH", "application/json-patch+json") => Verb::Json(json()),
@@ -131,7 +129,6 @@ impl Call {
                 ("create", object.to_string())
             }
             Verb::Merge(patch) | Verb::Json(patch) => ("patch", patch.to_string()),
-            Verb::Replace(object) => ("replace", object.to_string()),
             Verb::Delete(options) => ("delete", options["preconditions"].to_string()),
         };
         format!("{verb} {:?} {} {body}", self.kind, self.key)
@@ -272,7 +269,6 @@ impl Server {
                 }
                 object
             }
-            Verb::Replace(object) => object.clone(),
         };
         if !wanted["metadata"]["resourceVersion"].is_null()
             && wanted["metadata"]["resourceVersion"] != version

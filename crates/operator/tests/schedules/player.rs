@@ -95,10 +95,11 @@ impl Player {
     }
 }
 
-/// Plays schedules `0..number`; fails with the first that fails.
-pub(crate) fn play_all(number: u64) {
+/// Plays so many schedules from a seed on; fails with the first that fails.
+pub(crate) fn play_all(first: u64, number: u64) {
+    eprintln!("{number} schedules from seed {first}");
     let started = Instant::now();
-    let next = AtomicU64::new(0);
+    let next = AtomicU64::new(first);
     let failed: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
     let survey = std::env::var_os("HLB_SURVEY").is_some();
     let surveyed: Mutex<BTreeMap<&str, Counted>> = Mutex::default();
@@ -111,7 +112,7 @@ pub(crate) fn play_all(number: u64) {
                 let mut sum = Figures::default();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= number || failed.lock().unwrap().is_some() {
+                    if seed - first >= number || failed.lock().unwrap().is_some() {
                         break;
                     }
                     match player.play(&Plan::draw(seed), seed, false).0 {

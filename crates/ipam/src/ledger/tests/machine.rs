@@ -306,7 +306,7 @@ impl Model {
         }
     }
 
-    #[allow(clippy::type_complexity)]
+    #[allow(clippy::type_complexity, reason = "used once")]
     fn find(
         &mut self,
         request: &Request,

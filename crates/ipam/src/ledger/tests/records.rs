@@ -17,8 +17,8 @@ fn ipa_1_claims_and_shown_addresses_count_as_taken() {
         &OwnerId::new("ns", "s"),
         &[ip("172.20.1.4"), ip("172.20.1.4")],
     );
-    assert!(world.ledger.block_name("172.20.1.5"));
-    assert!(!world.ledger.block_name("dhcp-1234"));
+    assert!(world.ledger.block_name("172.20.1.5", Version(50)));
+    assert!(!world.ledger.block_name("dhcp-1234", Version(50)));
     assert_eq!(world.ask(&lb("z")), Some(ip("172.20.1.6")));
     waits(world.decide(&lb("y")));
     assert_eq!(
@@ -28,14 +28,14 @@ fn ipa_1_claims_and_shown_addresses_count_as_taken() {
     assert_eq!(taken(world.decide(&lb("b"))).0, "172.20.1.3");
     assert_eq!(world.ledger.projection("p").unwrap().available, 4);
     assert_eq!(world.ledger.take_wakes(), []);
-    assert!(world.ledger.unblock_name("172.20.1.5"));
+    world.ledger.forget(ip("172.20.1.5"), Version(50));
     assert_eq!(names(world.ledger.take_wakes()), ["y"]);
 }
 
 #[test]
 fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
     let mut world = World::example();
-    world.ledger.block_name("172.20.1.4");
+    world.ledger.block_name("172.20.1.4", Version(50));
     let request = with_status(lb("a"), "p", "172.20.1.4");
     let (reason, text, ..) = waits(world.decide(&request));
     assert_eq!(reason, WaitReason::RecordUnreadable);
@@ -49,7 +49,7 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
     for name in ["b", "c", "d", "e"] {
         assert!(world.ask(&lb(name)).is_some());
     }
-    world.ledger.unblock_name("172.20.1.4");
+    world.ledger.forget(ip("172.20.1.4"), Version(50));
     assert_eq!(names(world.ledger.take_wakes()), ["a"]);
     assert_eq!(
         taken(world.decide(&request)),
@@ -61,13 +61,20 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
 fn ipa_1_an_unreadable_record_is_not_released() {
     let mut world = World::example();
     world.bind("172.20.1.4", "p", "a", "a-1");
-    world.ledger.block_name("172.20.1.4");
+    world.ledger.block_name("172.20.1.4", Version(50));
     let release = |world: &World| {
         let uid = Uid::new("a-1");
         world.ledger.may_release(ip("172.20.1.4"), &uid, Micros(5))
     };
     assert_eq!(release(&world), Err(Blocked::Unreadable));
-    world.ledger.unblock_name("172.20.1.4");
+    let mut repaired = world.ledger.record(ip("172.20.1.4")).unwrap();
+    assert!(!world.ledger.observe(repaired.clone()), "an older copy");
+    assert_eq!(release(&world), Err(Blocked::Unreadable));
+    repaired.version = Version(51);
+    assert!(world.ledger.observe(repaired));
+    assert!(release(&world).is_ok());
+    let late = world.ledger.block_name("172.20.1.4", Version(50));
+    assert!(!late, "a live read that the watch has overtaken");
     assert!(release(&world).is_ok());
 }
 

@@ -172,7 +172,7 @@ impl StateMachineTest for Real {
 
     fn init_test(_: &Model) -> Self {
         Self {
-            table: Timetable::new(),
+            table: Timetable::default(),
             out: Vec::new(),
         }
     }
@@ -231,7 +231,7 @@ proptest! {
         keys in prop::collection::vec((1_u64..6, any::<u64>(), 0_u64..5000, 1_u64..900), 1..40),
         tick in 1_u64..50,
     ) {
-        let mut table = Timetable::new();
+        let mut table = Timetable::default();
         let mut starts: Vec<Vec<Duration>> = vec![Vec::new(); keys.len()];
         let mut first = vec![Duration::ZERO; keys.len()];
         let mut running: Vec<(Duration, u32)> = Vec::new();
