@@ -181,6 +181,7 @@ async fn ensure_slice(
     if let Some(patch) = difference(present, &wanted) {
         hub.patch::<EndpointSlice>(key, &present.metadata, patch)
             .await?;
+        hub.spacing.wrote(key);
     }
     Ok(true)
 }

@@ -24,6 +24,7 @@ use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
+use crate::spacing::Spacing;
 use crate::status::Notice;
 
 /// Back-off of a load balancer or pool that cannot be served (section 9).
@@ -101,6 +102,8 @@ pub struct Hub {
     pub pool_failures: Failures<PoolName>,
     /// When a pool's status may be written again (POOL-3).
     pub pacer: Pacer,
+    /// When an EndpointSlice may be written again for changed verdicts.
+    pub spacing: Spacing,
     /// Writes, and reads that must be live.
     pub writer: Writer,
     /// Events.
@@ -130,6 +133,7 @@ impl Hub {
             lb_failures: Failures::new(BACKOFF),
             pool_failures: Failures::new(BACKOFF),
             pacer: Pacer::default(),
+            spacing: Spacing::default(),
             writer,
             events,
             prober,

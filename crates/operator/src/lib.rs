@@ -25,6 +25,7 @@ pub mod pace;
 pub mod pools;
 pub mod reconcile;
 pub mod release;
+pub mod spacing;
 pub mod spec;
 pub mod start;
 pub mod status;

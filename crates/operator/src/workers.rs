@@ -84,7 +84,8 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
                     for group in groups {
                         if let Some((namespace, name)) = group.split_once('/') {
                             let key = Key::new(namespace, name);
-                            edges_hub.queues.lbs.add(key);
+                            let delay = edges_hub.spacing.due_in(&key);
+                            edges_hub.queues.lbs.add_after(key, delay);
                         }
                     }
                 }
