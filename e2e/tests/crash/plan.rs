@@ -34,13 +34,8 @@ impl Mode {
         }
     }
 
-    /// Rounds in the test: twenty in all.
-    pub fn rounds(self) -> u64 {
-        match self {
-            Self::Random => 8,
-            Self::Brief | Self::Again => 6,
-        }
-    }
+    /// Rounds in the test.
+    pub const ROUNDS: u64 = 20;
 
     /// Addresses of the pool that is too small: about as many as names of it are left at the end of a round, so that
     /// somebody waits at the end of some rounds, and amid all of them.
