@@ -91,32 +91,6 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the checks out of our definitions, so that anything can be stored.
-async fn relax_definitions(world: &World) -> anyhow::Result<()> {
-    world
-        .bed
-        .apply_crds(repository().join("crds/crds.yaml"))
-        .await?;
-    let api = world
-        .bed
-        .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
-        .await?;
-    for kind in KINDS {
-        let name = format!("{kind}.loadbalancer.harvesterhci.io");
-        let mut definition = api.get(&name).await?;
-        let versions = definition.data["spec"]["versions"].as_array_mut();
-        for version in versions.context("no versions")? {
-            version["schema"] = json!({"openAPIV3Schema": {
-                "type": "object", "x-kubernetes-preserve-unknown-fields": true,
-            }});
-        }
-        definition.metadata.managed_fields = None;
-        api.replace(&name, &kube::api::PostParams::default(), &definition)
-            .await?;
-    }
-    Ok(())
-}
-
 fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": kind,
@@ -125,7 +99,7 @@ fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Valu
 }
 
 async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<()> {
-    relax_definitions(&world).await?;
+    world.relax_definitions().await?;
     let ns = "lax";
     world.namespace(ns).await?;
     let lb = |name: &str, spec: &Value| object("LoadBalancer", Some(ns), name, spec);
