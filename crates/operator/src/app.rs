@@ -25,15 +25,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::args::Args;
-use crate::hub::{BACKOFF_AWAY, Hub, Stores};
+use crate::hub::{Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::{handlers, needs, pools, start, workers};
-
-/// Longest wait for something that the cluster lacks, before it is asked again.
-const PREFLIGHT_PAUSE: Duration = Duration::from_secs(5);
-/// Longest time to bring the pools' maps up to date at the end.
-const FLUSH_LIMIT: Duration = Duration::from_secs(8);
 
 /// Starts the log and the main runtime, and runs a program on it.
 pub fn block_on(
@@ -108,7 +103,11 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 
     let observer: Arc<dyn client::RequestObserver> = Arc::clone(&metrics) as _;
     let clients = client::connect(observer).await?;
-    if preflight(&clients.write, &progress, &stop).await.is_none() {
+    let timings = args.timings();
+    if preflight(&clients.write, &progress, timings.preflight_pause, &stop)
+        .await
+        .is_none()
+    {
         return Ok(());
     }
 
@@ -130,6 +129,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         prober,
         Arc::clone(&metrics),
         Arc::clone(&leadership),
+        timings,
     ));
     metrics.watch_sizes(&hub, args.backend_metrics_limit)?;
     *progress.hub.write() = Some(Arc::clone(&hub));
@@ -198,7 +198,7 @@ async fn work(
     // Renewal goes on meanwhile: the maps are written under a Lease that holds.
     let never = CancellationToken::new();
     tokio::select! {
-        done = tokio::time::timeout(FLUSH_LIMIT, finish) => {
+        done = tokio::time::timeout(hub.timings.flush_limit, finish) => {
             if done.is_err() {
                 warn!("not everything could be written in time; the next leader does it");
             }
@@ -213,11 +213,16 @@ async fn begin(hub: &Hub) {
     while let Err(error) = start::begin(hub).await {
         failures += 1;
         warn!(%error, "what is there could not be taken over yet, trying again");
-        tokio::time::sleep(BACKOFF_AWAY.delay(failures, fastrand::f64())).await;
+        tokio::time::sleep(hub.timings.backoff_away().delay(failures, fastrand::f64())).await;
     }
 }
 
-async fn preflight(client: &Client, progress: &Progress, stop: &CancellationToken) -> Option<()> {
+async fn preflight(
+    client: &Client,
+    progress: &Progress,
+    pause: Duration,
+    stop: &CancellationToken,
+) -> Option<()> {
     let mut said = Vec::new();
     loop {
         match preflight::check(client, needs::NEEDS).await {
@@ -242,7 +247,7 @@ async fn preflight(client: &Client, progress: &Progress, stop: &CancellationToke
         }
         tokio::select! {
             () = stop.cancelled() => return None,
-            () = tokio::time::sleep(PREFLIGHT_PAUSE) => {}
+            () = tokio::time::sleep(pause) => {}
         }
     }
 }

@@ -7,6 +7,8 @@ use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
 use harvester_lb_controller_kit::lease;
 
+use crate::timings::Timings;
+
 /// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
 const MIN_WORKERS: usize = 16;
 
@@ -44,6 +46,10 @@ pub struct Args {
     /// Uid of this pod, by which it takes over from a dead predecessor in the same pod at once.
     #[arg(long, env = "POD_UID")]
     pub pod_uid: Option<String>,
+    /// Other times than those of [`Timings::default`], for tests.
+    #[cfg(debug_assertions)]
+    #[arg(long, env = "HLB_TIMINGS", hide = true, value_parser = Timings::parse)]
+    pub timings: Option<Timings>,
 }
 
 /// What to do.
@@ -77,6 +83,15 @@ impl Args {
         }
     }
 
+    /// How long to wait where no event can wake. Always the defaults in a release build.
+    pub fn timings(&self) -> Timings {
+        #[cfg(debug_assertions)]
+        if let Some(timings) = self.timings {
+            return timings;
+        }
+        Timings::default()
+    }
+
     /// The settings of the Lease.
     pub fn lease(&self, host: &str) -> lease::Settings {
         lease::Settings {
@@ -91,7 +106,7 @@ impl Args {
 }
 
 /// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[number.len()..];
     let value: u64 = number
@@ -137,6 +152,16 @@ mod tests {
             )
         );
         assert!(lease.check().is_ok());
+    }
+
+    #[test]
+    fn timings_are_a_debug_build_s_to_shorten() {
+        assert_eq!(parse(&[]).timings(), Timings::default());
+        let args = Args::try_parse_from(["harvester-load-balancer", "--timings", "recheck=2s"]);
+        assert_eq!(args.is_ok(), cfg!(debug_assertions));
+        if let Ok(args) = args {
+            assert_eq!(args.timings().recheck, Duration::from_secs(2));
+        }
     }
 
     #[test]

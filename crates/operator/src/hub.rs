@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_controller_kit::Key;
-use harvester_lb_controller_kit::backoff::{Backoff, Failures};
+use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
@@ -26,19 +26,7 @@ use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
 use crate::spacing::Spacing;
 use crate::status::Notice;
-
-/// Back-off of a load balancer or pool that cannot be served (section 9).
-pub const BACKOFF: Backoff = Backoff {
-    base: Duration::from_secs(1),
-    cap: Duration::from_secs(60),
-};
-
-/// Back-off of what failed because the API server was not to be had, or held another copy: the cause is the moment and not
-/// the object, and once the API server is well all is to be done within seconds. No more than 5 s, as for watches.
-pub const BACKOFF_AWAY: Backoff = Backoff {
-    base: BACKOFF.base,
-    cap: Duration::from_secs(5),
-};
+use crate::timings::Timings;
 
 /// The stores, one for each kind that is watched.
 #[derive(Default)]
@@ -112,6 +100,8 @@ pub struct Hub {
     pub prober: Prober,
     /// Figures.
     pub metrics: Arc<Metrics>,
+    /// How long to wait where no event can wake.
+    pub timings: Timings,
     /// Whether this process leads.
     pub leadership: Arc<Leadership>,
     lead: Mutex<Option<Lead>>,
@@ -126,18 +116,20 @@ impl Hub {
         prober: Prober,
         metrics: Arc<Metrics>,
         leadership: Arc<Leadership>,
+        timings: Timings,
     ) -> Self {
         Self {
             stores,
             queues: Queues::default(),
-            lb_failures: Failures::new(BACKOFF),
-            pool_failures: Failures::new(BACKOFF),
-            pacer: Pacer::default(),
+            lb_failures: Failures::new(timings.backoff()),
+            pool_failures: Failures::new(timings.backoff()),
+            pacer: Pacer::new(timings.pool_pace),
             spacing: Spacing::default(),
             writer,
             events,
             prober,
             metrics,
+            timings,
             leadership,
             lead: Mutex::new(None),
         }

@@ -30,6 +30,7 @@ pub mod spec;
 pub mod start;
 pub mod status;
 pub mod time;
+pub mod timings;
 pub mod undecodable;
 pub mod workers;
 pub mod writes;

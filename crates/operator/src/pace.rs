@@ -13,8 +13,6 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
-/// Shortest time between two writes of a pool's status (POOL-3).
-const PACE: Duration = Duration::from_secs(1);
 /// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
 /// the API server's time (POOL-3).
 const PACE_FACTOR: u32 = 20;
@@ -56,10 +54,22 @@ impl Pace {
 }
 
 /// When the statuses of all pools may be written.
-#[derive(Debug, Default)]
-pub struct Pacer(Mutex<HashMap<PoolName, Pace, FxBuildHasher>>);
+#[derive(Debug)]
+pub struct Pacer {
+    /// Shortest time between two writes of a pool's status (POOL-3).
+    pace: Duration,
+    pools: Mutex<HashMap<PoolName, Pace, FxBuildHasher>>,
+}
 
 impl Pacer {
+    /// Nothing is known of any pool; between two writes of one is at least this time.
+    pub fn new(pace: Duration) -> Self {
+        Self {
+            pace,
+            pools: Mutex::default(),
+        }
+    }
+
     /// Something has changed that the pool's status tells of. Settled: nothing of the pool is held now, or nothing is free.
     /// Answers how long to wait with the write, as far as can be said now.
     pub fn changed(&self, pool: &PoolName, settled: bool) -> Duration {
@@ -79,7 +89,7 @@ impl Pacer {
 
     /// Time until the pool's status may be written; zero if it may be now.
     pub fn due_in(&self, pool: &PoolName) -> Duration {
-        let pools = self.0.lock();
+        let pools = self.pools.lock();
         pools
             .get(pool)
             .map_or(Duration::ZERO, |pace| pace.due_in(Instant::now()))
@@ -95,7 +105,7 @@ impl Pacer {
 
     /// A write has ended, which took so long.
     pub fn wrote(&self, pool: &PoolName, took: Duration) {
-        let pause = (took * PACE_FACTOR).clamp(PACE, PACE_LIMIT);
+        let pause = (took * PACE_FACTOR).max(self.pace).min(PACE_LIMIT);
         // A try that failed says nothing about the maps, and does not shorten the pause after one that did not.
         self.with(pool, |pace| {
             pace.next = pace.next.max(Some(Instant::now() + pause));
@@ -104,11 +114,11 @@ impl Pacer {
 
     /// The pool is gone.
     pub fn forget(&self, pool: &PoolName) {
-        self.0.lock().remove(pool);
+        self.pools.lock().remove(pool);
     }
 
     fn with<T>(&self, pool: &PoolName, work: impl FnOnce(&mut Pace) -> T) -> T {
-        work(self.0.lock().entry(pool.clone()).or_default())
+        work(self.pools.lock().entry(pool.clone()).or_default())
     }
 }
 
@@ -116,6 +126,7 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    const PACE: Duration = Duration::from_secs(1);
     const MS: Duration = Duration::from_millis(1);
 
     async fn pass(time: Duration) {
@@ -124,7 +135,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_single_change_is_told_of_after_a_moment() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         assert_eq!(
             pacer.due_in(&pool),
             Duration::ZERO,
@@ -142,7 +153,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_is_told_of_at_its_end() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         for _ in 0..50 {
             pacer.changed(&pool, false);
             pass(QUIET / 2).await;
@@ -154,7 +165,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_pool_that_is_empty_or_full_has_no_burst() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         pacer.changed(&pool, false);
         assert_eq!(pacer.changed(&pool, true), Duration::ZERO);
         assert_eq!(pacer.changed(&pool, false), QUIET, "it goes on after all");
@@ -166,7 +177,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_without_an_end_is_told_of_in_between() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         let mut writes = 0;
         for _ in 0..2_500 {
             pacer.changed(&pool, false);
@@ -182,7 +193,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_what_changes_during_a_write_waits_for_the_pause_after_it() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         pacer.changed(&pool, false);
         pacer.deciding(&pool);
         pass(100 * MS).await;
@@ -203,7 +214,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_pause_has_an_end_and_whoever_asks_waits_for_none() {
-        let (pacer, pool) = (Pacer::default(), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
         pacer.wrote(&pool, Duration::from_secs(15));
         assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
         pacer.asked(&pool);

@@ -25,12 +25,6 @@ use crate::status::{self, Field, Readiness, Report};
 use crate::writes::{drop_finalizers, write_status};
 use crate::{release, undecodable};
 
-/// Time between two looks at a load balancer that waits for something, should an event ever be missed (SEL-7).
-const RECHECK: Duration = Duration::from_secs(30);
-
-/// Time that kube-vip is given to leave an address for another one. It takes a second when all goes well.
-const MOVE_LIMIT: Duration = Duration::from_secs(8);
-
 /// When to look again, if no event comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
@@ -42,13 +36,6 @@ pub enum Next {
     After(Duration),
     /// Something went wrong that may go away by itself.
     Backoff,
-}
-
-impl Next {
-    /// The delay of a recheck, jittered so that those that began to wait together do not come back together.
-    pub fn recheck_delay() -> Duration {
-        RECHECK.mul_f64(0.8 + 0.4 * fastrand::f64())
-    }
 }
 
 /// An address for a load balancer, whatever its source.
@@ -371,7 +358,7 @@ fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> 
             return None;
         }
         let since = *lead.moving.entry(key.clone()).or_insert_with(Instant::now);
-        Some(MOVE_LIMIT.saturating_sub(since.elapsed()))
+        Some(hub.timings.move_limit.saturating_sub(since.elapsed()))
     })
     .flatten()
 }

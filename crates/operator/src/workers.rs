@@ -14,8 +14,9 @@ use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
-use crate::hub::{BACKOFF, BACKOFF_AWAY, Hub};
+use crate::hub::Hub;
 use crate::reconcile::Next;
+use crate::timings::Timings;
 use crate::{guests, legacy, pools, reconcile};
 
 /// Workers for pools; a write of a large map takes its time.
@@ -23,10 +24,6 @@ const POOL_WORKERS: usize = 2;
 /// Workers that take finalizers of old off: after a swap every virtual machine has one, and a webhook of KubeVirt may be
 /// slow to admit the change.
 const LEGACY_WORKERS: usize = 4;
-/// Time after which rare work that failed is tried again.
-const RARE_RETRY: Duration = BACKOFF_AWAY.cap;
-/// The same of rare work that was refused: there may be thousands of such objects, and a right comes late.
-const RARE_REFUSED: Duration = Duration::from_secs(10);
 
 /// Starts all workers; they end when the queues are closed.
 pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
@@ -59,7 +56,7 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
     let guests_hub = Arc::clone(hub);
     set.spawn(async move {
         let hub = guests_hub;
-        drain(&hub.queues.guests, |cluster| {
+        drain(hub.timings, &hub.queues.guests, |cluster| {
             let hub = &hub;
             async move { timed(hub, "GuestCluster", guests::reconcile(hub, &cluster)).await }
         })
@@ -68,7 +65,7 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
     for _ in 0..LEGACY_WORKERS {
         let hub = Arc::clone(hub);
         set.spawn(async move {
-            drain(&hub.queues.legacy, |(kind, key)| {
+            drain(hub.timings, &hub.queues.legacy, |(kind, key)| {
                 let hub = &hub;
                 async move { timed(hub, "LegacyFinalizer", legacy::reconcile(hub, kind, &key)).await }
             })
@@ -99,9 +96,12 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
 pub fn lb_again(hub: &Hub, key: &Key, outcome: &Result<Next, WriteError>) -> Option<Duration> {
     let delay = match outcome {
         Ok(Next::Event) => None,
-        Ok(Next::Recheck) => Some(Next::recheck_delay()),
+        Ok(Next::Recheck) => Some(hub.timings.recheck_in(fastrand::f64())),
         Ok(Next::After(delay)) => Some(*delay),
-        outcome => return Some(retry(&hub.lb_failures, key, outcome, "LoadBalancer")),
+        outcome => {
+            let (failures, timings) = (&hub.lb_failures, &hub.timings);
+            return Some(retry(failures, timings, key, outcome, "LoadBalancer"));
+        }
     };
     hub.lb_failures.forget(key);
     delay
@@ -113,11 +113,12 @@ pub fn pool_again(
     name: &PoolName,
     outcome: &Result<Next, WriteError>,
 ) -> Option<Duration> {
-    pool_delay(&hub.pool_failures, name, outcome)
+    pool_delay(&hub.pool_failures, &hub.timings, name, outcome)
 }
 
 fn pool_delay(
     failures: &Failures<PoolName>,
+    timings: &Timings,
     name: &PoolName,
     outcome: &Result<Next, WriteError>,
 ) -> Option<Duration> {
@@ -128,12 +129,13 @@ fn pool_delay(
         }
         // Its pace does not allow the write yet; what failed before has not succeeded by that.
         Ok(Next::After(delay)) => Some(*delay),
-        outcome => Some(retry(failures, name, outcome, "IPPool")),
+        outcome => Some(retry(failures, timings, name, outcome, "IPPool")),
     }
 }
 
-/// Works through a queue of rare things; what failed comes back after [`RARE_RETRY`], what was refused after [`RARE_REFUSED`].
-async fn drain<K, F>(queue: &Queue<K>, work: impl Fn(K) -> F)
+/// Works through a queue of rare things; what failed comes back after [`Timings::retry_away_cap`], what was refused after
+/// [`Timings::rare_refused`].
+async fn drain<K, F>(timings: Timings, queue: &Queue<K>, work: impl Fn(K) -> F)
 where
     K: Clone + Eq + Hash + Ord,
     F: Future<Output = Result<Next, WriteError>>,
@@ -141,11 +143,15 @@ where
     while let Some(key) = queue.next().await {
         match work(key.clone()).await {
             Ok(Next::Event | Next::Recheck | Next::After(_)) => {}
-            Ok(Next::Backoff) => queue.add_after(key.clone(), RARE_RETRY),
+            Ok(Next::Backoff) => queue.add_after(key.clone(), timings.retry_away_cap),
             Err(error) => {
                 warn!(%error, "trying again in a while");
-                let refused = error.is_refusal();
-                queue.add_after(key.clone(), if refused { RARE_REFUSED } else { RARE_RETRY });
+                let delay = if error.is_refusal() {
+                    timings.rare_refused
+                } else {
+                    timings.retry_away_cap
+                };
+                queue.add_after(key.clone(), delay);
             }
         }
         queue.done(&key);
@@ -175,6 +181,7 @@ async fn timed<T>(
 /// When to try again what did not work. A copy that was old has been read anew by now: at once, unless that goes on.
 fn retry<K: Clone + Eq + Hash + Display>(
     failures: &Failures<K>,
+    timings: &Timings,
     key: &K,
     outcome: &Result<Next, WriteError>,
     kind: &str,
@@ -182,11 +189,11 @@ fn retry<K: Clone + Eq + Hash + Display>(
     match outcome {
         Ok(_) => failures.failed(key.clone()),
         // The Lease may be renewed late, and then the work is still owed; if it is lost, the process ends.
-        Err(WriteError::Fenced) => BACKOFF.base,
+        Err(WriteError::Fenced) => timings.retry,
         Err(error) if error.is_stale() => {
             debug!(kind, object = %key, %error, "deciding again");
-            let delay = failures.failed_with(key.clone(), BACKOFF_AWAY);
-            if delay <= BACKOFF.base {
+            let delay = failures.failed_with(key.clone(), timings.backoff_away());
+            if delay <= timings.retry {
                 Duration::ZERO
             } else {
                 delay
@@ -194,9 +201,9 @@ fn retry<K: Clone + Eq + Hash + Display>(
         }
         Err(error) => {
             let backoff = if error.is_refusal() {
-                BACKOFF
+                timings.backoff()
             } else {
-                BACKOFF_AWAY
+                timings.backoff_away()
             };
             let delay = failures.failed_with(key.clone(), backoff);
             warn!(kind, object = %key, %error, retry_in_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX), "not done yet");
@@ -211,26 +218,26 @@ mod tests {
 
     #[test]
     fn pool_3_a_pause_between_two_writes_is_no_success() {
-        let (failures, name) = (Failures::new(BACKOFF), PoolName::from("p"));
+        let timings = Timings::default();
+        let (failures, name) = (Failures::new(timings.backoff()), PoolName::from("p"));
+        let pool_delay = |outcome: &_| pool_delay(&failures, &timings, &name, outcome);
         let refused = Err(WriteError::Refused("no".into()));
         let pause = Duration::from_millis(300);
         for _ in 0..20 {
-            pool_delay(&failures, &name, &refused);
-            assert_eq!(
-                pool_delay(&failures, &name, &Ok(Next::After(pause))),
-                Some(pause)
-            );
+            pool_delay(&refused);
+            assert_eq!(pool_delay(&Ok(Next::After(pause))), Some(pause));
         }
-        assert!(pool_delay(&failures, &name, &refused) >= Some(BACKOFF.cap / 2));
-        assert_eq!(pool_delay(&failures, &name, &Ok(Next::Event)), None);
-        assert!(pool_delay(&failures, &name, &refused) <= Some(BACKOFF.base));
+        assert!(pool_delay(&refused) >= Some(timings.retry_cap / 2));
+        assert_eq!(pool_delay(&Ok(Next::Event)), None);
+        assert!(pool_delay(&refused) <= Some(timings.retry));
     }
 
     /// The delay after many failures of a kind.
     fn after_many(outcome: &Result<Next, WriteError>) -> Duration {
-        let failures = Failures::new(BACKOFF);
+        let timings = Timings::default();
+        let failures = Failures::new(timings.backoff());
         (0..20)
-            .map(|_| retry(&failures, &"a", outcome, "LoadBalancer"))
+            .map(|_| retry(&failures, &timings, &"a", outcome, "LoadBalancer"))
             .last()
             .unwrap()
     }
@@ -245,11 +252,17 @@ mod tests {
             error(WriteError::NotFound),
             Err(WriteError::Fenced),
         ] {
-            assert!(after_many(&outcome) <= BACKOFF_AWAY.cap, "{outcome:?}");
+            assert!(
+                after_many(&outcome) <= Timings::default().retry_away_cap,
+                "{outcome:?}"
+            );
         }
         // What is the object's own fault waits longer (section 9).
         for outcome in [error(WriteError::Refused), Ok(Next::Backoff)] {
-            assert!(after_many(&outcome) >= BACKOFF.cap / 2, "{outcome:?}");
+            assert!(
+                after_many(&outcome) >= Timings::default().retry_cap / 2,
+                "{outcome:?}"
+            );
         }
     }
 }

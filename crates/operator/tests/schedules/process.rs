@@ -22,6 +22,7 @@ use harvester_load_balancer::hub::{Hub, Stores};
 use harvester_load_balancer::metrics::Metrics;
 use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_load_balancer::reconcile::Next;
+use harvester_load_balancer::timings::Timings;
 use harvester_load_balancer::{handlers, pools, reconcile, start};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -169,6 +170,7 @@ impl Process {
             shared.prober.clone(),
             Arc::clone(&shared.metrics),
             Arc::new(Leadership::default()),
+            Timings::default(),
         );
         Self {
             hub: Arc::new(hub),
