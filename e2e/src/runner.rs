@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use harvester_lb_testkit::{BedOptions, enter_with};
+use harvester_lb_testkit::{BedOptions, TestReport, enter_with};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::OnceCell;
@@ -82,18 +82,21 @@ fn trial(
 ) -> Trial {
     let (runtime, world) = (Arc::clone(runtime), Arc::clone(world));
     Trial::test(test.name, move || {
-        runtime
-            .block_on(async {
-                let world = world
-                    .get_or_try_init(|| async {
-                        let world = Arc::new(World::start(options).await?);
-                        set_up(Arc::clone(&world)).await.context("set-up")?;
-                        anyhow::Ok(world)
-                    })
-                    .await?;
-                // A task of its own, so that a panic is this test's and nobody else's.
-                tokio::spawn((test.body)(Arc::clone(world))).await?
-            })
+        let mut report = TestReport::begin(test.name);
+        let result = runtime.block_on(async {
+            let world = world
+                .get_or_try_init(|| async {
+                    let world = Arc::new(World::start(options).await?);
+                    set_up(Arc::clone(&world)).await.context("set-up")?;
+                    anyhow::Ok(world)
+                })
+                .await?;
+            report.set_up_done();
+            // A task of its own, so that a panic is this test's and nobody else's.
+            tokio::spawn((test.body)(Arc::clone(world))).await?
+        });
+        report
+            .end(result)
             .map_err(|error: anyhow::Error| Failed::from(format!("{error:#}")))
     })
 }

@@ -22,6 +22,9 @@ use tokio::sync::OnceCell;
 /// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
 pub const SOON: Duration = Duration::from_secs(30);
 
+/// Names the operator's program; `make test` sets it, having built all of it at once.
+const OPERATOR: &str = "HLB_OPERATOR";
+
 /// Selects the Services and EndpointSlices that are the operator's.
 pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 
@@ -34,13 +37,16 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the operator. Outside of the bed, where the package registry can be reached. With an example beside it,
-    /// because only then its dependencies have the features that the tests of the workspace have; else all of them would be
-    /// built a second time.
+    /// Builds the operator, unless `HLB_OPERATOR` names one. Outside of the bed, where the package registry can be reached.
+    /// With an example beside it, because only then its dependencies have the features that the tests of the workspace have;
+    /// else all of them would be built a second time.
     pub fn build() -> anyhow::Result<()> {
+        if std::env::var_os(OPERATOR).is_some() {
+            return Ok(());
+        }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let status = Command::new(cargo)
-            .args(["build", "--quiet", "--workspace"])
+            .args(["build", "--quiet", "--locked", "--workspace"])
             .args(["--bin", "harvester-load-balancer", "--example", "ledger"])
             .current_dir(repository())
             .status()
@@ -547,7 +553,7 @@ pub fn repository() -> PathBuf {
 
 /// The operator's program: the one that `HLB_OPERATOR` names, else the one beside the program that is running.
 fn binary(name: &str) -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os("HLB_OPERATOR") {
+    if let Some(path) = std::env::var_os(OPERATOR) {
         return Ok(PathBuf::from(path));
     }
     let this = std::env::current_exe().context("this program has no path")?;

@@ -1,8 +1,9 @@
-//! Hostile input on a real API server: tens of thousands of mutated objects, sent over several connections while the
+//! Hostile input on a real API server: mutated objects of each kind, sent over several connections while the
 //! operator runs. What the schema lets through it has to bear, and what it does not too, once the schema is gone. Nobody
 //! else notices.
 //!
-//! `HLB_SEED` repeats the objects, if not the order in which the API server takes them.
+//! `HLB_SEED` repeats the objects, if not the order in which the API server takes them; `HLB_OBJECTS` sends so many of each
+//! kind, `HLB_SOAK=1` as many as the soak sends in all.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -16,7 +17,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{World, run_in_turn, tests};
-use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, seed, soaks};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, amount, seed};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::ListParams;
 use kube::{Api, Resource, ResourceExt};
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
 
 const CALM: &str = "calm";
 const LOUD: &str = "loud";
+/// Objects of each kind in a test run.
+const OBJECTS: usize = 300;
 /// Connections, each with objects of its own.
 const CONNECTIONS: usize = 6;
 /// Objects of a kind that a connection keeps going.
@@ -54,17 +57,13 @@ const TOO_LARGE: usize = 1 << 20;
 const MEMORY_KIB: u64 = 400 * 1_024;
 
 async fn input_mutated_objects_through_the_schema(world: Arc<World>) -> anyhow::Result<()> {
-    let long = if soaks() { 20 } else { 1 };
-    let plan = Kind::ALL.map(|kind| (kind, 10_000 * long));
+    let plan = Kind::ALL.map(|kind| (kind, amount(OBJECTS, 200_000)));
     attacked(&world, &plan, |_| Box::pin(async { Ok(()) })).await
 }
 
 async fn input_mutated_objects_past_the_schema(world: Arc<World>) -> anyhow::Result<()> {
-    let plan = [
-        (Kind::LoadBalancer, 2_000),
-        (Kind::IpPool, 2_000),
-        (Kind::IpAllocation, 2_000),
-    ];
+    let plan = [Kind::LoadBalancer, Kind::IpPool, Kind::IpAllocation]
+        .map(|kind| (kind, amount(OBJECTS, 40_000)));
     attacked(&world, &plan, |world| Box::pin(anything_goes(world))).await
 }
 

@@ -1,32 +1,6 @@
-//! A VirtualMachineInstance as a watch brings it, and what becomes of it as a backend.
+//! Feeds libFuzzer's inputs to the target of this name in `crates/fuzz-targets`.
 #![no_main]
 
-use harvester_lb_api::kubevirt::VirtualMachineInstance;
-use harvester_lb_controller_kit::Key;
-use harvester_lb_fuzz::object;
-use harvester_load_balancer::backends::{Found, Selector};
-use harvester_load_balancer::objects::Vmi;
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|data: &[u8]| {
-    let Some(decoded) = object::<VirtualMachineInstance>(data) else {
-        return;
-    };
-    let could_be_read = decoded.is_ok();
-    let vmi = Vmi::from_watch(decoded);
-    let key = Key::new("loud", "vm");
-    let labels = [("app".to_owned(), vec!["web".to_owned(), String::new()])].into();
-    let selector = Selector::new(Some(&labels)).unwrap();
-    let mut found = Found::default();
-    found.look_at(&selector, &key, &vmi);
-    assert!(found.backends.len() <= found.matched && found.matched <= 1);
-    assert_eq!(
-        found.matched == 1,
-        !vmi.deleting && selector.matches(&vmi.labels)
-    );
-    if let Some(address) = vmi.address {
-        assert!(could_be_read);
-        assert!(!address.is_unspecified() && !address.is_loopback());
-        assert!(!address.is_link_local() && !address.is_multicast());
-    }
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    harvester_lb_fuzz_targets::vmi::run(data);
 });

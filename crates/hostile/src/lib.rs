@@ -223,5 +223,13 @@ pub fn seed() -> u64 {
     given.unwrap_or_else(|| if soaks() { fastrand::u64(..) } else { 1 })
 }
 
+/// How many objects of each kind: `HLB_OBJECTS`, else so many in a test run and so many in the soak.
+pub fn amount(test: usize, soak: usize) -> usize {
+    let given = std::env::var("HLB_OBJECTS")
+        .ok()
+        .and_then(|v| v.parse().ok());
+    given.unwrap_or_else(|| if soaks() { soak } else { test })
+}
+
 #[cfg(test)]
 mod tests;

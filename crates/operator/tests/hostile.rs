@@ -1,8 +1,9 @@
-//! Ten thousand mutated objects of each kind go where a watch would bring them, and through everything behind it that
+//! Mutated objects of each kind go where a watch would bring them, and through everything behind it that
 //! decides: nothing panics, nothing takes long, the pieces stay small, what cannot be read is named, and nobody else is
 //! told anything else than before.
 //!
-//! `HLB_SEED` gives other objects than those of each run; `HLB_SOAK=1` makes it forty times as long, with a seed by chance.
+//! `HLB_SEED` gives other objects than those of each run, `HLB_OBJECTS` so many of each kind; `HLB_SOAK=1` gives as many as
+//! the soak plays in all, with a seed by chance.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -18,7 +19,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::guarded::decode;
 use harvester_lb_controller_kit::watch::Decoded;
 use harvester_lb_controller_kit::{Key, Version};
-use harvester_lb_hostile::{Generator, Kind, Mutant, Way, seed, soaks};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_load_balancer::backends::{Backend, Found, MAX_BACKENDS};
 use harvester_load_balancer::judge::{self, Facts};
@@ -31,8 +32,10 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use world::{CALM, HELD, LOUD, World, calm_lb, id, targets};
 
-/// Objects of each kind.
-const OBJECTS: usize = 10_000;
+/// Objects of each kind in a test run.
+const OBJECTS: usize = 300;
+/// The same in the soak.
+const SOAK: usize = 400_000;
 /// After so many the bystanders' world begins anew, so that one object's work does not hide another's.
 const WORLD: usize = 250;
 /// No object may take longer, by far: it is the endless that is looked for, on a machine with other work.
@@ -75,7 +78,7 @@ fn flood<K: DeserializeOwned>(
     mut work: impl FnMut(&mut World, &Key, u64, Decoded<K>),
 ) {
     let seed = seed();
-    let objects = if soaks() { OBJECTS * 40 } else { OBJECTS };
+    let count = amount(OBJECTS, SOAK);
     let mut targets = targets();
     if kind == Kind::IpAllocation {
         // Who writes a record for somebody decides about that one's address, as the operator itself does.
@@ -85,7 +88,7 @@ fn flood<K: DeserializeOwned>(
     let mut tally = Tally::default();
     let mut world = World::new();
     let namespace = if kind.is_cluster_wide() { "" } else { LOUD };
-    for number in 0..objects {
+    for number in 0..count {
         if number % WORLD == 0 {
             world = World::new();
         }
@@ -121,14 +124,14 @@ fn flood<K: DeserializeOwned>(
     }
     let memory = peak_mib();
     eprintln!(
-        "HLB_SEED={seed}: {kind:?}: {objects} objects, {} MiB: {} decoded, {} not, {} that no API server sends; longest {:?}; peak of all kinds {memory} MiB",
+        "HLB_SEED={seed}: {kind:?}: {count} objects, {} MiB: {} decoded, {} not, {} that no API server sends; longest {:?}; peak of all kinds {memory} MiB",
         tally.bytes >> 20,
         tally.decoded,
         tally.refused,
         tally.impossible,
         tally.longest,
     );
-    assert!(tally.decoded > objects / 10);
+    assert!(tally.decoded > count / 10);
     assert!(memory < MEMORY_MIB);
 }
 

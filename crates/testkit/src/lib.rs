@@ -23,7 +23,8 @@
 //! and holds single requests.
 //!
 //! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`),
-//! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in).
+//! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT`
+//! (file that [`TestReport`] writes to).
 
 mod bed;
 mod dhcp;
@@ -38,6 +39,7 @@ mod plane;
 mod poll;
 mod process;
 pub mod proxy;
+mod report;
 mod serve;
 mod supply;
 mod traffic;
@@ -51,6 +53,7 @@ pub use layout::{CLIENT, GATEWAY, lan};
 pub use netns::Netns;
 pub use poll::eventually;
 pub use process::Process;
+pub use report::TestReport;
 pub use serve::Server;
 pub use traffic::{Failure, Record, Tally, Traffic, burst};
 pub use vm::Vm;

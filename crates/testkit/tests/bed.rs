@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_testkit::{
-    Bed, BedOptions, Dhcp, Farm, Fault, Traffic, apart, enter_with, eventually, lan,
+    Bed, BedOptions, Dhcp, Farm, Fault, TestReport, Traffic, apart, enter_with, eventually, lan,
 };
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
@@ -62,8 +62,14 @@ fn trials(runtime: &Arc<Runtime>, bed: &Arc<Shared>) -> Vec<Trial> {
         ($name:ident) => {{
             let (runtime, bed) = (Arc::clone(runtime), Arc::clone(bed));
             Trial::test(stringify!($name), move || {
-                runtime
-                    .block_on(async { $name(shared(&bed).await?).await })
+                let mut report = TestReport::begin(stringify!($name));
+                let result = runtime.block_on(async {
+                    let bed = shared(&bed).await?;
+                    report.set_up_done();
+                    $name(bed).await
+                });
+                report
+                    .end(result)
                     .map_err(|e: anyhow::Error| format!("{e:#}").into())
             })
         }};

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt, pin_mut};
 use harvester_lb_testkit::proxy::{
     After, Away, End, Fault, Match, Moment, Proxy, Refusal, Share, Verb,
 };
-use harvester_lb_testkit::{Bed, BedOptions, enter, eventually};
+use harvester_lb_testkit::{Bed, BedOptions, TestReport, enter, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -42,12 +42,15 @@ fn main() -> ExitCode {
             vec![$({
                 let (runtime, bed) = (Arc::clone(&runtime), Arc::clone(&bed));
                 Trial::test(stringify!($name), move || {
-                    runtime
-                        .block_on(async {
-                            let options = BedOptions { nodes: 1, kube_vip: false, ..BedOptions::default() };
-                            let bed = bed.get_or_try_init(|| Bed::start(options)).await?;
-                            $name(bed).await
-                        })
+                    let mut report = TestReport::begin(stringify!($name));
+                    let result = runtime.block_on(async {
+                        let options = BedOptions { nodes: 1, kube_vip: false, ..BedOptions::default() };
+                        let bed = bed.get_or_try_init(|| Bed::start(options)).await?;
+                        report.set_up_done();
+                        $name(bed).await
+                    });
+                    report
+                        .end(result)
                         .map_err(|e: anyhow::Error| format!("{e:#}").into())
                 })
             }),*]

@@ -24,6 +24,7 @@ const PROBER: &str = "harvester-lb-prober";
 const KIT: &str = "harvester-lb-controller-kit";
 const TESTKIT: &str = "harvester-lb-testkit";
 const HOSTILE: &str = "harvester-lb-hostile";
+const OPERATOR: &str = "harvester-load-balancer";
 
 const RULES: &[Rule] = &[
     Rule {
@@ -77,11 +78,18 @@ const RULES: &[Rule] = &[
         never: &[],
     },
     Rule {
-        name: "harvester-load-balancer",
+        name: OPERATOR,
         ours: &[API, IPAM, PROBER, KIT],
         tests: &[TESTKIT, HOSTILE],
         only: None,
         never: &[TESTKIT, HOSTILE],
+    },
+    Rule {
+        name: "harvester-lb-fuzz-targets",
+        ours: &[API, IPAM, KIT, OPERATOR],
+        tests: &[],
+        only: None,
+        never: &[TESTKIT],
     },
     Rule {
         name: HOSTILE,
@@ -109,7 +117,7 @@ const RULES: &[Rule] = &[
         name: "xtask",
         ours: &[],
         tests: &[],
-        only: Some(&["anyhow", "serde_json"]),
+        only: Some(&["anyhow", "nix", "serde_json"]),
         never: &[],
     },
 ];

@@ -9,6 +9,9 @@
 //! | `rbac` | docs/examples/rbac.yaml grants what the operator needs and no more ([`rbac`]) |
 //! | `rules` | docs/rules.md lists every rule that the code names, and where ([`rules`]) |
 //! | `docs` | links lead somewhere, and YAML shown in a document is a file that a test applies ([`docs`]) |
+//!
+//! And `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
+//! ([`soak`]).
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -16,12 +19,15 @@
 )]
 
 mod arrows;
+mod bound;
 mod docs;
 mod graph;
 mod licences;
 mod metrics;
 mod rbac;
 mod rules;
+mod runner;
+mod soak;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -42,7 +48,27 @@ const CHECKS: [(&str, Check); 6] = [
 ];
 
 fn main() -> ExitCode {
-    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    match words.first().map(String::as_str) {
+        Some(bound::WORD) => bound::become_program(&words[1..]),
+        Some("soak") => with_repository(|root| soak::main(root, &words[1..])),
+        Some("test") => with_repository(|root| runner::main(root, &words[1..])),
+        _ => with_repository(|root| checks(root, &words)),
+    }
+}
+
+fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
+    match repository() {
+        Ok(root) => work(&root),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs the checks of these names, or all.
+fn checks(root: &Path, wanted: &[String]) -> ExitCode {
     let known = |name: &String| CHECKS.iter().any(|(n, _)| n == name);
     if let Some(unknown) = wanted.iter().find(|w| !known(w)) {
         let names: Vec<&str> = CHECKS.iter().map(|(name, _)| *name).collect();
@@ -57,9 +83,7 @@ fn main() -> ExitCode {
         if !wanted.is_empty() && !wanted.iter().any(|w| w == name) {
             continue;
         }
-        let faults = repository()
-            .and_then(|root| check(&root))
-            .unwrap_or_else(|error| vec![format!("{error:#}")]);
+        let faults = check(root).unwrap_or_else(|error| vec![format!("{error:#}")]);
         for fault in &faults {
             eprintln!("{name}: {fault}");
         }

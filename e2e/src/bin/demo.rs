@@ -4,8 +4,6 @@
 //! `demo shell` gives a shell in the same surroundings; with standard input from elsewhere it reads its commands there.
 //! `demo call` is what the commands of that shell are made of.
 
-#[path = "../demo/prepare.rs"]
-mod prepare;
 #[path = "../demo/scene.rs"]
 mod scene;
 #[path = "../demo/screen.rs"]
@@ -18,6 +16,7 @@ mod tour;
 use std::io::Write;
 use std::process::ExitCode;
 
+use harvester_lb_e2e::World;
 use harvester_lb_testkit::enter;
 use tokio::runtime::Runtime;
 
@@ -43,10 +42,8 @@ fn main() -> ExitCode {
     let mut screen = Screen::new();
     // Set in the processes inside of the bed.
     if std::env::var_os("HLB_BED_STAGE").is_none() {
-        screen.title("Harvester load balancer");
-        screen.say("Looking for the operator and the control plane; what is missing is built.");
-        screen.say("The first time this takes some minutes.");
-        if let Err(error) = prepare::operator() {
+        // `make demo` has built all of it and said so (e2e/demo.sh).
+        if let Err(error) = World::build() {
             screen.failure(&error);
             return ExitCode::FAILURE;
         }

@@ -58,10 +58,6 @@ impl Screen {
         let _ = out.flush();
     }
 
-    pub(crate) fn title(&self, text: &str) {
-        self.line(&self.paint(BOLD, text));
-    }
-
     /// Begins the next step.
     pub(crate) fn step(&mut self, text: &str) {
         self.step += 1;

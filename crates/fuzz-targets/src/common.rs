@@ -1,4 +1,4 @@
-//! What several fuzz targets share.
+//! What several targets share: a decoder, a bystander who must not notice anything, and short ways to make requests.
 
 use std::net::IpAddr;
 
@@ -13,15 +13,15 @@ use harvester_load_balancer::lead::Lead;
 use serde::de::DeserializeOwned;
 
 /// The time of every decision.
-pub const NOW: Micros = Micros(1_770_000_000_000_000);
+pub(crate) const NOW: Micros = Micros(1_770_000_000_000_000);
 
 /// Decodes an object as a watch does. Nothing of what no API server would send.
-pub fn object<K: DeserializeOwned>(data: &[u8]) -> Option<Decoded<K>> {
+pub(crate) fn object<K: DeserializeOwned>(data: &[u8]) -> Option<Decoded<K>> {
     decode(std::str::from_utf8(data).ok()?).ok()
 }
 
 /// A range.
-pub fn range(subnet: &str) -> RangeSpec {
+pub(crate) fn range(subnet: &str) -> RangeSpec {
     RangeSpec {
         subnet: subnet.to_owned(),
         ..RangeSpec::default()
@@ -29,7 +29,7 @@ pub fn range(subnet: &str) -> RangeSpec {
 }
 
 /// A pool that serves those who name it.
-pub fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
+pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     PoolSpec {
         name: name.into(),
         created: Micros(0),
@@ -40,7 +40,7 @@ pub fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
 }
 
 /// A load balancer that wants an address.
-pub fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
+pub(crate) fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
     Request {
         owner: Owner::new("calm", name, uid),
         created: Micros(0),
@@ -52,7 +52,7 @@ pub fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
 }
 
 /// The address of a decision, if there is one.
-pub fn address(decision: &Decision) -> Option<IpAddr> {
+pub(crate) fn address(decision: &Decision) -> Option<IpAddr> {
     match decision {
         Decision::Held { grant, .. }
         | Decision::Adopt { grant, .. }
@@ -62,14 +62,14 @@ pub fn address(decision: &Decision) -> Option<IpAddr> {
 }
 
 /// A leader's knowledge with a pool and somebody who holds an address of it and must not notice anything.
-pub struct Calm {
+pub(crate) struct Calm {
     /// The knowledge.
-    pub lead: Lead,
+    pub(crate) lead: Lead,
     holds: Request,
 }
 
 /// The address that the bystander holds.
-pub const HELD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 200, 0, 9));
+pub(crate) const HELD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 200, 0, 9));
 
 impl Default for Calm {
     fn default() -> Self {
@@ -102,7 +102,7 @@ impl Default for Calm {
 
 impl Calm {
     /// The bystander holds what it held.
-    pub fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let decision = self.lead.ledger.decide(&self.holds, NOW);
         let Decision::Held { grant, .. } = decision else {
             panic!("{decision:?}")
@@ -111,7 +111,7 @@ impl Calm {
     }
 
     /// Asks for an address and writes it down.
-    pub fn serve(&mut self, request: &Request, version: u64) -> Decision {
+    pub(crate) fn serve(&mut self, request: &Request, version: u64) -> Decision {
         let decision = self.lead.ledger.decide(request, NOW);
         let again = self.lead.ledger.decide(request, NOW);
         assert_eq!(decision, again, "the same question, another answer");
@@ -128,6 +128,6 @@ impl Calm {
 }
 
 /// A name in no namespace.
-pub fn key(name: &str) -> Key {
+pub(crate) fn key(name: &str) -> Key {
     Key::new("", name)
 }

@@ -1,0 +1,31 @@
+//! What is fuzzed, a module for each target: any bytes in, and no panic out.
+//!
+//! `tests/targets.rs` drives the targets with their seeds and mutations of these in each test run; `fuzz/` drives the same
+//! functions with libFuzzer (`make fuzz`).
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::missing_panics_doc,
+    reason = "a panic is how a target says that something is wrong"
+)]
+
+mod common;
+pub mod ledger;
+pub mod loadbalancer;
+pub mod pool;
+pub mod ranges;
+pub mod record;
+pub mod vmi;
+
+/// A target: plays an input, and says whether it got past the decoder.
+pub type Target = fn(&[u8]) -> bool;
+
+/// All targets, by the names that their seeds have in `fuzz/seeds`.
+pub const TARGETS: [(&str, Target); 6] = [
+    ("ranges", ranges::run),
+    ("ledger", ledger::run),
+    ("vmi", vmi::run),
+    ("pool", pool::run),
+    ("loadbalancer", loadbalancer::run),
+    ("record", record::run),
+];

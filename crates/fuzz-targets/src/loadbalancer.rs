@@ -1,0 +1,71 @@
+//! A LoadBalancer as a watch brings it: what is asked of the ledger, what is built, and what its status says.
+
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_controller_kit::Key;
+use harvester_load_balancer::backends::Found;
+use harvester_load_balancer::judge::{self, Facts};
+use harvester_load_balancer::objects::Lb;
+use harvester_load_balancer::spec::{self, Source};
+use harvester_load_balancer::status::{self, Field, Readiness, Report};
+use harvester_load_balancer::{build, undecodable, writes};
+
+use crate::common::{Calm, address, object};
+
+/// Plays an input; whether it got past the decoder.
+pub fn run(data: &[u8]) -> bool {
+    let Some(decoded) = object::<LoadBalancer>(data) else {
+        return false;
+    };
+    let lb = match Lb::from_watch(decoded) {
+        Lb::Valid(lb) => lb,
+        Lb::Invalid(meta, error) => {
+            let key = Key::of(&meta);
+            let limit = 600 + key.to_string().len();
+            assert!(undecodable::message("LoadBalancer", &key, &error).len() < limit);
+            return true;
+        }
+    };
+    let key = Key::of(&lb.metadata);
+    if (&*key.namespace, &*key.name) == ("calm", "holds") {
+        // The bystander itself; nobody else has its name.
+        return true;
+    }
+    let mut calm = Calm::default();
+    let mut report = Report::only(Readiness::ready());
+    match spec::check(&lb) {
+        Err(error) => {
+            report.readiness = Readiness::not(error.reason(), format!("{key}: {error}"));
+        }
+        Ok(checked) => {
+            if let Source::Pool(request) = &checked.source {
+                let decision = calm.serve(request, 10);
+                let text = address(&decision)
+                    .map(|a| a.to_string())
+                    .unwrap_or_default();
+                report.address = Field::Set(Some(text));
+            }
+            if let Some(vm) = &checked.vm {
+                let found = Found::default();
+                let service = build::service(&lb, None, &vm.ports, "10.200.0.3");
+                let again = build::service(&lb, Some(&service), &vm.ports, "10.200.0.3");
+                assert_eq!(service, again);
+                let slice = build::endpoint_slice(&lb, None, &vm.ports, &[]);
+                assert_eq!(slice.endpoints.len(), 1);
+                report.readiness = judge::readiness(&Facts {
+                    key: &key,
+                    vm,
+                    found: &found,
+                    wanted: "10.200.0.3",
+                    external: judge::external_ip(&service).as_deref(),
+                    healthy: 0,
+                    probed: 0,
+                });
+            }
+        }
+    }
+    let after = status::apply(&lb, &report, "2026-06-01T00:00:00Z");
+    let again = status::apply(&after, &report, "2026-06-02T00:00:00Z");
+    assert_eq!(writes::difference(&after, &again), None, "never at rest");
+    calm.check();
+    true
+}

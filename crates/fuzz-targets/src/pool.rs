@@ -1,0 +1,70 @@
+//! An IPPool as a watch brings it, in the ledger and in its own status.
+
+use harvester_lb_api::IPPool;
+use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
+use harvester_load_balancer::objects::Pool;
+use harvester_load_balancer::{lead, pools};
+
+use crate::common::{Calm, HELD, NOW, address, key, object, request};
+
+/// Plays an input; whether it got past the decoder.
+pub fn run(data: &[u8]) -> bool {
+    let Some(decoded) = object::<IPPool>(data) else {
+        return false;
+    };
+    let pool = Pool::from_watch(decoded);
+    let mut calm = Calm::default();
+    let name = PoolName::from("fuzzed");
+    calm.lead.set_pool(&key(&name), &pool);
+    calm.lead.pools_changed();
+    let projection = pools::project(&calm.lead.ledger, &name, 1_000).unwrap();
+    assert!(0 <= projection.available && projection.available <= projection.total);
+    let conditions = pools::conditions(
+        &calm.lead.ledger,
+        &name,
+        &pool,
+        &projection,
+        "2026-06-01T00:00:00Z",
+    );
+    let spec = lead::pool_spec(&name, &pool);
+    let ready = conditions.iter().find(|c| c.type_ == "Ready").unwrap();
+    assert_eq!(ready.status == "True", spec.ranges.is_ok());
+    for wish in pool
+        .meta
+        .annotations
+        .iter()
+        .flatten()
+        .map(|(_, value)| value)
+    {
+        manual_release::judge(&calm.lead.ledger, &name, wish, |_| false, NOW);
+    }
+    if let Some(maps) = pool.foreign_maps.clone() {
+        let maps = import::PoolMaps {
+            name: name.clone(),
+            created: Micros(0),
+            allocated: maps.allocated.into_iter().collect(),
+            history: maps.history.into_iter().collect(),
+        };
+        let plan = import::plan(&calm.lead.ledger, &[maps], &[], NOW);
+        assert!(plan.claims.is_empty());
+        for record in plan.released {
+            assert_ne!(record.addr, HELD);
+            calm.lead.ledger.claim(
+                record.addr,
+                record.owner,
+                harvester_lb_ipam::Evidence::Trusted(record.pool),
+            );
+        }
+    }
+    for n in 0..4u64 {
+        let request = request(&format!("guest{n}"), "u", Some(&name));
+        let decision = calm.serve(&request, 10 + n);
+        if let Some(address) = address(&decision) {
+            assert!(spec.ranges.as_ref().unwrap().usable(address));
+        }
+    }
+    calm.check();
+    calm.lead.remove_pool(&name);
+    calm.check();
+    true
+}

@@ -1,0 +1,71 @@
+//! An IPAllocation as a watch brings it: it is read in full or blocks its name, and when it is gone so is all of it.
+
+use harvester_lb_api::IPAllocation;
+use harvester_lb_ipam::{Decision, Phase, addr};
+use harvester_load_balancer::objects::{Allocation, allocation_spec};
+
+use crate::common::{Calm, HELD, NOW, object, pool, range, request};
+
+/// Plays an input; whether it got past the decoder.
+pub fn run(data: &[u8]) -> bool {
+    let Some(decoded) = object::<IPAllocation>(data) else {
+        return false;
+    };
+    let meta = match &decoded {
+        Ok(object) => &object.metadata,
+        Err(invalid) => &invalid.metadata,
+    };
+    let name = meta.name.clone().unwrap_or_default();
+    let address = addr::parse_record_name(&name);
+    if address == Some(HELD) {
+        // Whoever may write the bystander's own record may take its address.
+        return true;
+    }
+    let allocation = Allocation::from_watch(decoded);
+    let mut calm = Calm::default();
+    calm.lead.observe_allocation(&name, &allocation);
+    let prefix = if address.is_some_and(|a| a.is_ipv6()) {
+        128
+    } else {
+        32
+    };
+    let only = address.map(|a| pool("only", &[range(&format!("{a}/{prefix}"))]));
+    let usable = only.as_ref().is_some_and(|pool| pool.ranges.is_ok());
+    if let Some(only) = only {
+        calm.lead.ledger.set_pool(only);
+    }
+    let asks = request("asks", "u", Some("only"));
+    let takes = |calm: &mut Calm| {
+        let decision = calm.lead.ledger.decide(&asks, NOW);
+        calm.lead.ledger.withdraw(&asks.owner.id);
+        matches!(decision, Decision::Take { .. })
+    };
+    let (version, owner) = match &allocation {
+        Allocation::Valid { record, .. } => {
+            assert_eq!(Some(record.spec.addr), address);
+            let written = allocation_spec(&record.spec);
+            assert_eq!(written.address, record.spec.addr.to_string());
+            let own = record.spec.owner.id == asks.owner.id;
+            if !own && usable {
+                assert_eq!(takes(&mut calm), record.spec.phase == Phase::Released);
+            }
+            (record.version, Some(record.spec.owner.id.clone()))
+        }
+        Allocation::Unreadable { version, why } => {
+            assert!(!why.is_empty() && why.len() < 2_048 + name.len());
+            assert!(address.is_none() || !takes(&mut calm));
+            (harvester_lb_ipam::Version(version.0), None)
+        }
+    };
+    calm.check();
+    calm.lead.forget(&name, version);
+    if let Some(owner) = owner {
+        calm.lead.ledger.withdraw(&owner);
+    }
+    calm.check();
+    assert!(!usable || takes(&mut calm), "{name} is lost");
+    let counts = calm.lead.ledger.counts();
+    assert_eq!((counts.bound, counts.released, counts.blocked), (1, 0, 0));
+    calm.lead.remove_pool("only");
+    true
+}

@@ -1,0 +1,33 @@
+//! A VirtualMachineInstance as a watch brings it, and what becomes of it as a backend.
+
+use harvester_lb_api::kubevirt::VirtualMachineInstance;
+use harvester_lb_controller_kit::Key;
+use harvester_load_balancer::backends::{Found, Selector};
+use harvester_load_balancer::objects::Vmi;
+
+use crate::common::object;
+
+/// Plays an input; whether it got past the decoder.
+pub fn run(data: &[u8]) -> bool {
+    let Some(decoded) = object::<VirtualMachineInstance>(data) else {
+        return false;
+    };
+    let could_be_read = decoded.is_ok();
+    let vmi = Vmi::from_watch(decoded);
+    let key = Key::new("loud", "vm");
+    let labels = [("app".to_owned(), vec!["web".to_owned(), String::new()])].into();
+    let selector = Selector::new(Some(&labels)).unwrap();
+    let mut found = Found::default();
+    found.look_at(&selector, &key, &vmi);
+    assert!(found.backends.len() <= found.matched && found.matched <= 1);
+    assert_eq!(
+        found.matched == 1,
+        !vmi.deleting && selector.matches(&vmi.labels)
+    );
+    if let Some(address) = vmi.address {
+        assert!(could_be_read);
+        assert!(!address.is_unspecified() && !address.is_loopback());
+        assert!(!address.is_link_local() && !address.is_multicast());
+    }
+    true
+}

@@ -1,0 +1,282 @@
+//! Owns the run of one binary: its process, what it writes, its time limit.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+
+use super::binaries::{self, Built, TargetKind, TestBinary};
+use super::events::{Event, Format, TestResult};
+use super::table::{self, Lane};
+use crate::bound;
+
+/// A binary that runs longer hangs: several times what the slowest takes on two busy cores.
+const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+/// Pause between two looks at a running binary.
+const LOOK: Duration = Duration::from_millis(50);
+/// The file that a binary with test clusters writes its account to (`harvester_lb_testkit::report`).
+const REPORT: &str = "HLB_TEST_REPORT";
+/// The operator that the end-to-end tests start; without it each would ask cargo for it.
+const OPERATOR: &str = "HLB_OPERATOR";
+
+/// A binary and how it is run.
+#[derive(Debug)]
+pub(crate) struct Job {
+    /// What people call it.
+    pub(crate) name: String,
+    /// What may run beside it.
+    pub(crate) lane: Lane,
+    /// Names of the tests that must run. Unknown for doc tests, where cargo's exit code has to do.
+    pub(crate) expected: Vec<String>,
+    /// Whether it is wrong that it has no tests.
+    pub(crate) needs_tests: bool,
+    /// The command for people that runs its tests, without the name of one.
+    pub(crate) command: String,
+    /// All that it writes but its account.
+    pub(crate) log: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
+    folder: PathBuf,
+    env: Vec<(&'static str, PathBuf)>,
+    /// Where it writes about its tests.
+    account: PathBuf,
+    /// Whether that is its standard output.
+    on_stdout: bool,
+    format: Format,
+}
+
+/// How a binary came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// By itself, with this code.
+    Code(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was killed after the time limit.
+    TimedOut,
+    /// It did not start or could not be watched.
+    Lost(String),
+}
+
+/// What a binary has come to.
+#[derive(Clone, Debug)]
+pub(crate) struct Finished {
+    /// Tests that have ended.
+    pub(crate) tests: Vec<TestResult>,
+    /// Tests that have begun and not ended.
+    pub(crate) open: Vec<String>,
+    /// Its end.
+    pub(crate) exit: Exit,
+    /// How long it ran.
+    pub(crate) took: Duration,
+}
+
+impl Job {
+    /// How a binary is run; nothing if the filter leaves no test of it.
+    pub(crate) fn of(
+        binary: &TestBinary,
+        built: &Built,
+        filter: Option<&str>,
+        logs: &Path,
+    ) -> anyhow::Result<Option<Self>> {
+        let expected = binaries::list(binary, filter)?;
+        let needs_tests = binary.kind == TargetKind::Test && filter.is_none();
+        if expected.is_empty() && !needs_tests {
+            return Ok(None);
+        }
+        let name = binary.name();
+        let file = |ending: &str| logs.join(format!("{}.{ending}", name.replace('/', "-")));
+        let account = file("json");
+        let standard = binaries::has_standard_harness(binary)?;
+        let mut arguments = Vec::new();
+        let mut env = vec![
+            ("CARGO", binaries::cargo().into()),
+            ("CARGO_MANIFEST_DIR", binary.folder.clone()),
+        ];
+        if standard {
+            // The harness gives times on a stable toolchain only to those who ask in this way. It concerns the process of
+            // the test, no compiler.
+            env.push(("RUSTC_BOOTSTRAP", "1".into()));
+            let flags = ["-Zunstable-options", "--format=json", "--report-time"];
+            arguments.extend(flags.map(str::to_owned));
+        } else {
+            env.push((REPORT, account.clone()));
+            env.extend(built.operator.clone().map(|path| (OPERATOR, path)));
+        }
+        arguments.extend(filter.map(str::to_owned));
+        Ok(Some(Self {
+            lane: table::lane(binary),
+            expected,
+            needs_tests,
+            command: binary.command(),
+            log: file("log"),
+            program: binary.path.clone(),
+            arguments,
+            folder: binary.folder.clone(),
+            env,
+            account,
+            on_stdout: standard,
+            format: Format::Json,
+            name,
+        }))
+    }
+
+    /// The examples in the documentation, which only cargo can run.
+    pub(crate) fn doc_tests(root: &Path, logs: &Path) -> Self {
+        let arguments = ["test", "--workspace", "--locked", "--doc", "--no-fail-fast"];
+        Self {
+            name: "doc tests".to_owned(),
+            lane: Lane::CpuBound,
+            expected: Vec::new(),
+            needs_tests: false,
+            command: "cargo test --workspace --locked --doc --".to_owned(),
+            log: logs.join("doc-tests.log"),
+            program: binaries::cargo().into(),
+            arguments: arguments.map(str::to_owned).to_vec(),
+            folder: root.to_owned(),
+            env: Vec::new(),
+            account: logs.join("doc-tests.txt"),
+            on_stdout: true,
+            format: Format::Text,
+        }
+    }
+
+    /// Runs it to its end; `on_test` hears of each test that has ended.
+    pub(crate) fn run(&self, on_test: impl FnMut(&TestResult)) -> Finished {
+        let mut account = Account::new(self.format, on_test);
+        let began = Instant::now();
+        let exit = self
+            .watch(&mut account, began)
+            .unwrap_or_else(|error| Exit::Lost(format!("{error:#}")));
+        Finished {
+            tests: account.tests,
+            open: account.open,
+            exit,
+            took: began.elapsed(),
+        }
+    }
+
+    fn watch(
+        &self,
+        account: &mut Account<impl FnMut(&TestResult)>,
+        began: Instant,
+    ) -> anyhow::Result<Exit> {
+        let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
+        let log = create(&self.log)?;
+        let written = create(&self.account)?;
+        let mut read = File::open(&self.account)?;
+        // What computes gives way: those that wait measure how soon something happens.
+        let mut command = if self.lane == Lane::CpuBound {
+            let mut command = bound::command(Path::new("nice"));
+            command.args(["-n", "10"]).arg(&self.program);
+            command
+        } else {
+            bound::command(&self.program)
+        };
+        let mut child = command
+            .args(&self.arguments)
+            .envs(self.env.iter().map(|(name, value)| (name, value)))
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .stderr(log.try_clone()?)
+            .stdout(if self.on_stdout { written } else { log })
+            .spawn()
+            .context("cannot start a process")?;
+        loop {
+            let status = child.try_wait()?;
+            // Read after the look at the process, so that its last words are in it.
+            account.read(&mut read)?;
+            if let Some(status) = status {
+                return Ok(exit(status));
+            }
+            if began.elapsed() > TIME_LIMIT {
+                child.kill()?;
+                child.wait()?;
+                return Ok(Exit::TimedOut);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+}
+
+fn exit(status: ExitStatus) -> Exit {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => Exit::Code(code),
+        (None, Some(signal)) => Exit::Signal(signal),
+        (None, None) => Exit::Lost(status.to_string()),
+    }
+}
+
+/// What is known of a binary's tests from what it has written so far.
+struct Account<F> {
+    format: Format,
+    on_test: F,
+    /// A line whose end is yet to come.
+    rest: Vec<u8>,
+    tests: Vec<TestResult>,
+    open: Vec<String>,
+}
+
+impl<F: FnMut(&TestResult)> Account<F> {
+    fn new(format: Format, on_test: F) -> Self {
+        Self {
+            format,
+            on_test,
+            rest: Vec::new(),
+            tests: Vec::new(),
+            open: Vec::new(),
+        }
+    }
+
+    /// Takes in what was written since the last time.
+    fn read(&mut self, from: &mut impl Read) -> std::io::Result<()> {
+        from.read_to_end(&mut self.rest)?;
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            match self.format.read(&String::from_utf8_lossy(&line)) {
+                Some(Event::Started(name)) => self.open.push(name),
+                Some(Event::Ended(test)) => {
+                    self.open.retain(|name| *name != test.name);
+                    (self.on_test)(&test);
+                    self.tests.push(test);
+                }
+                None => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::events::Outcome;
+
+    #[test]
+    fn an_account_is_read_piece_by_piece() {
+        let mut seen = Vec::new();
+        let mut account = Account::new(Format::Json, |test: &TestResult| {
+            seen.push((test.name.clone(), test.outcome));
+        });
+        for piece in [
+            "{\"type\":\"test\",\"event\":\"started\",\"name\":\"a\"}\nprinted\n{\"type\":\"test\",\"eve",
+            "nt\":\"started\",\"name\":\"b\"}\n{\"type\":\"test\",\"event\":\"ok\",\"name\":\"a\"}",
+            "\n",
+        ] {
+            account.read(&mut piece.as_bytes()).unwrap();
+        }
+        assert_eq!(account.open, ["b"]);
+        drop(account);
+        assert_eq!(seen, [("a".to_owned(), Outcome::Passed)]);
+    }
+
+    #[test]
+    fn the_end_of_a_process() {
+        assert_eq!(exit(ExitStatus::from_raw(101 << 8)), Exit::Code(101));
+        assert_eq!(exit(ExitStatus::from_raw(9)), Exit::Signal(9));
+    }
+}

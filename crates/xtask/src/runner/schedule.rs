@@ -1,0 +1,126 @@
+//! Owns the choice of the binary that starts next. Pure: the caller says what waits and what runs.
+
+use super::table::Lane;
+
+/// What may run at a time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Test clusters.
+    pub(crate) clusters: usize,
+}
+
+/// A binary that is yet to run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    /// Its number among all.
+    pub(crate) id: usize,
+    /// Its lane.
+    pub(crate) lane: Lane,
+    /// How long it will take, in seconds.
+    pub(crate) estimate: f64,
+}
+
+/// The binary that starts now beside those that run, or `None` until one of them has ended.
+///
+/// The longest comes first, so that no long one is left over when all others are done. Clusters come before what is
+/// CPU-bound, because they are what the whole takes so long for; the exclusive come last.
+pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Option<usize> {
+    let busy = |lane| running.iter().filter(|l| **l == lane).count();
+    if busy(Lane::Exclusive) > 0 {
+        return None;
+    }
+    let longest = |lane| {
+        waiting
+            .iter()
+            .filter(|w| w.lane == lane)
+            .max_by(|a, b| a.estimate.total_cmp(&b.estimate))
+            .map(|w| w.id)
+    };
+    let room = |lane| match lane {
+        Lane::CpuBound => busy(lane) == 0,
+        Lane::WaitBound => busy(lane) < limits.clusters,
+        Lane::Exclusive => running.is_empty() && waiting.iter().all(|w| w.lane == Lane::Exclusive),
+    };
+    [Lane::WaitBound, Lane::CpuBound, Lane::Exclusive]
+        .into_iter()
+        .filter(|lane| room(*lane))
+        .find_map(longest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: Limits = Limits { clusters: 2 };
+
+    fn waiting(all: &[(Lane, u32)]) -> Vec<Waiting> {
+        all.iter()
+            .enumerate()
+            .map(|(id, (lane, estimate))| Waiting {
+                id,
+                lane: *lane,
+                estimate: f64::from(*estimate),
+            })
+            .collect()
+    }
+
+    /// Plays a whole run in made-up time; at which second each binary starts.
+    fn play(all: &[(Lane, u32)], limits: Limits) -> Vec<u32> {
+        let mut left = waiting(all);
+        let mut running: Vec<(u32, Lane)> = Vec::new();
+        let mut starts = vec![u32::MAX; all.len()];
+        let mut now = 0;
+        loop {
+            let lanes: Vec<Lane> = running.iter().map(|(_, lane)| *lane).collect();
+            if let Some(id) = next(&left, &lanes, limits) {
+                starts[id] = now;
+                running.push((now + all[id].1, all[id].0));
+                left.retain(|w| w.id != id);
+                continue;
+            }
+            let Some(end) = running.iter().map(|r| r.0).min() else {
+                assert!(left.is_empty(), "nothing runs, and {left:?} waits");
+                return starts;
+            };
+            now = end;
+            running.retain(|r| r.0 > end);
+        }
+    }
+
+    #[test]
+    fn waiting_binaries_run_beside_a_computing_one() {
+        let all = [
+            (Lane::CpuBound, 10),
+            (Lane::CpuBound, 20),
+            (Lane::WaitBound, 100),
+            (Lane::WaitBound, 30),
+            (Lane::WaitBound, 50),
+        ];
+        assert_eq!(play(&all, TWO), [20, 0, 0, 50, 0]);
+    }
+
+    #[test]
+    fn an_exclusive_binary_runs_at_the_end_with_nothing_beside_it() {
+        let all = [
+            (Lane::Exclusive, 10),
+            (Lane::CpuBound, 5),
+            (Lane::WaitBound, 8),
+            (Lane::Exclusive, 20),
+        ];
+        assert_eq!(play(&all, TWO), [28, 0, 0, 8]);
+    }
+
+    #[test]
+    fn there_are_never_more_clusters_than_allowed() {
+        let all = [(Lane::WaitBound, 10); 5];
+        let mut starts = play(&all, TWO);
+        starts.sort_unstable();
+        assert_eq!(starts, [0, 0, 10, 10, 20]);
+    }
+
+    #[test]
+    fn without_work_nothing_starts() {
+        assert_eq!(next(&[], &[], TWO), None);
+        assert_eq!(next(&[], &[Lane::CpuBound], TWO), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! Owns what is known about the test binaries: which may run beside which, and how long each takes.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use super::binaries::{TargetKind, TestBinary};
+
+/// Which binaries may run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// Uses all cores: one at a time.
+    CpuBound,
+    /// Starts a test cluster and waits for it most of the time: several at a time, beside one that is CPU-bound.
+    WaitBound,
+    /// Measures something that a neighbour would spoil: nothing beside it, after all others.
+    Exclusive,
+}
+
+/// A row of the table: a package, a target or `*`, its lane, and why.
+type Row = (&'static str, &'static str, Lane, &'static str);
+
+/// The first row that fits counts. What fits none is CPU-bound: too careful for a binary that waits, never wrong.
+const TABLE: &[Row] = &[
+    (
+        "harvester-lb-e2e",
+        "*",
+        Lane::WaitBound,
+        "a test cluster; waits for watches, leases, health checks and time limits",
+    ),
+    (
+        "harvester-lb-testkit",
+        "*",
+        Lane::WaitBound,
+        "the test clusters themselves",
+    ),
+];
+
+/// The lane of a binary. Unit tests never start a cluster, wherever they are.
+pub(crate) fn lane(binary: &TestBinary) -> Lane {
+    if binary.kind != TargetKind::Test {
+        return Lane::CpuBound;
+    }
+    TABLE
+        .iter()
+        .find(|(package, target, ..)| {
+            *package == binary.package && (*target == "*" || *target == binary.target)
+        })
+        .map_or(Lane::CpuBound, |(.., lane, _)| *lane)
+}
+
+/// Most test clusters at a time: more of them start and end slower on two cores than they save by waiting together.
+const MOST_CLUSTERS: usize = 3;
+/// Memory of a test cluster with the operator and the test in it: 0.9 GiB, and some to spare.
+const CLUSTER_KIB: u64 = 1_280 * 1_024;
+
+/// How many test clusters this machine has room for.
+pub(crate) fn clusters() -> usize {
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    clusters_within(available_kib(&meminfo))
+}
+
+fn clusters_within(kib: Option<u64>) -> usize {
+    let room = kib.map_or(1, |kib| kib / CLUSTER_KIB);
+    usize::try_from(room)
+        .unwrap_or(MOST_CLUSTERS)
+        .clamp(1, MOST_CLUSTERS)
+}
+
+fn available_kib(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|l| l.starts_with("MemAvailable:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// How long each binary took when it last passed; the longest start first.
+#[derive(Debug, Default)]
+pub(crate) struct Seconds {
+    file: PathBuf,
+    of: BTreeMap<String, f64>,
+}
+
+impl Seconds {
+    /// Reads what an earlier run has stored. Without it there are guesses.
+    pub(crate) fn load(file: &Path) -> Self {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        Self {
+            file: file.to_owned(),
+            of: parse(&text),
+        }
+    }
+
+    /// Seconds that a binary will take.
+    pub(crate) fn of(&self, name: &str, lane: Lane) -> f64 {
+        let unknown = match lane {
+            Lane::CpuBound => 5.0,
+            Lane::WaitBound | Lane::Exclusive => 60.0,
+        };
+        self.of.get(name).copied().unwrap_or(unknown)
+    }
+
+    /// A binary has passed after so many seconds.
+    pub(crate) fn remember(&mut self, name: &str, seconds: f64) {
+        self.of.insert(name.to_owned(), seconds);
+    }
+
+    /// Stores all for the next run.
+    pub(crate) fn store(&self) -> anyhow::Result<()> {
+        let mut text = String::new();
+        for (name, seconds) in &self.of {
+            let _ = writeln!(text, "{seconds:.1}\t{name}");
+        }
+        std::fs::write(&self.file, text).with_context(|| self.file.display().to_string())
+    }
+}
+
+fn parse(text: &str) -> BTreeMap<String, f64> {
+    text.lines()
+        .filter_map(|line| {
+            let (seconds, name) = line.split_once('\t')?;
+            Some((name.to_owned(), seconds.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binary(package: &str, target: &str, kind: TargetKind) -> TestBinary {
+        TestBinary {
+            package: package.to_owned(),
+            target: target.to_owned(),
+            kind,
+            path: PathBuf::new(),
+            folder: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn tests_with_a_cluster_wait_and_all_others_compute() {
+        let lane_of = |package, target, kind| lane(&binary(package, target, kind));
+        assert_eq!(
+            lane_of("harvester-lb-e2e", "whatever", TargetKind::Test),
+            Lane::WaitBound
+        );
+        assert_eq!(
+            lane_of("harvester-lb-e2e", "harvester_lb_e2e", TargetKind::Lib),
+            Lane::CpuBound
+        );
+        assert_eq!(
+            lane_of("harvester-load-balancer", "schedules", TargetKind::Test),
+            Lane::CpuBound
+        );
+        assert_eq!(lane_of("new", "new", TargetKind::Test), Lane::CpuBound);
+    }
+
+    #[test]
+    fn memory_bounds_the_clusters() {
+        let gib = 1_024 * 1_024;
+        assert_eq!(clusters_within(None), 1);
+        assert_eq!(clusters_within(Some(gib)), 1);
+        assert_eq!(clusters_within(Some(3 * gib)), 2);
+        assert_eq!(clusters_within(Some(64 * gib)), MOST_CLUSTERS);
+        let meminfo = "MemTotal:  8 kB\nMemAvailable:   12345 kB\n";
+        assert_eq!(available_kib(meminfo), Some(12_345));
+        assert_eq!(available_kib("MemTotal: 1 kB"), None);
+    }
+
+    #[test]
+    fn times_of_the_last_run_are_read_again() {
+        let mut seconds = Seconds {
+            of: parse("12.5\te2e crash\nnonsense\nx\ty\n"),
+            ..Seconds::default()
+        };
+        let longer = |seconds: &Seconds, a: &str, b: &str| {
+            seconds.of(a, Lane::WaitBound) > seconds.of(b, Lane::WaitBound)
+        };
+        // The guess for what is not known is a minute.
+        assert!(longer(&seconds, "e2e other", "e2e crash"));
+        seconds.remember("e2e other", 7.0);
+        assert!(longer(&seconds, "e2e crash", "e2e other"));
+    }
+}

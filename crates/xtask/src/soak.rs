@@ -1,0 +1,379 @@
+//! `cargo run -p xtask -- soak [--for 20m] [--new] [PART...]`: the long forms of the tests, which take hours, in pieces.
+//!
+//! Each test of each part has an amount to be played from a seed on. Of that it plays pieces of some minutes, and after
+//! each piece `target/soak/state.json` says how far it came; the next call goes on there. A piece that is interrupted is
+//! played again. A piece that finds a wrong ends the call; the wrong stays in the state, is told by every call and makes
+//! it fail, until `--new` begins anew. What a test wrote is in `target/soak/logs`.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`parts`] | what there is to be played |
+//! | [`state`] | how far it came, and what was found |
+//! | [`piece`] | the size of the next piece, its command, and what its output says |
+
+mod parts;
+mod piece;
+mod state;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::bound;
+use crate::runner::{Built, build, cargo, duration, list};
+use parts::{FUZZ, PARTS, Part, Unit};
+use piece::Piece;
+use state::{State, Wrong};
+
+/// What the command line asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Options {
+    /// Parts; all if there is none.
+    parts: Vec<String>,
+    /// Begin no piece that would end later than this.
+    within: Option<Duration>,
+    /// Forget what was played and found.
+    anew: bool,
+}
+
+impl Options {
+    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+        let mut options = Self::default();
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--for" => {
+                    let time = arguments.next().and_then(|text| time(text));
+                    options.within = Some(time.context("--for takes a time such as 90s, 20m, 2h")?);
+                }
+                "--new" => options.anew = true,
+                part if PARTS.iter().any(|p| p.name == part) => options.parts.push(part.to_owned()),
+                other => {
+                    let names = PARTS.map(|part| part.name).join(" ");
+                    bail!("there is no part {other:?}; there are: {names}");
+                }
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, part: &Part) -> bool {
+        self.parts.is_empty() || self.parts.iter().any(|name| name == part.name)
+    }
+}
+
+/// A time such as `90s`, `20m`, `2h`.
+fn time(text: &str) -> Option<Duration> {
+    let unit = text.chars().next_back()?;
+    let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3_600,
+        _ => return None,
+    };
+    Some(Duration::from_secs(number.checked_mul(seconds)?))
+}
+
+/// A test that is to be played for long.
+#[derive(Debug)]
+struct Track {
+    /// Its part and its name: `crash/alc_8_...`.
+    name: String,
+    test: String,
+    unit: Unit,
+    total: u64,
+    /// Its program, the folder that runs in, and how people run it; none for a fuzz target.
+    binary: Option<(PathBuf, PathBuf, String)>,
+}
+
+/// Plays the next pieces.
+pub(crate) fn main(root: &Path, arguments: &[String]) -> ExitCode {
+    match Options::parse(arguments).and_then(|options| run(root, &options)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soak: {error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Whether nothing wrong is known.
+fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
+    let folder = root.join("target/soak");
+    let logs = folder.join("logs");
+    std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
+    let file = folder.join("state.json");
+    let mut state = if options.anew {
+        State::default()
+    } else {
+        State::load(&file)?
+    };
+    println!("building the tests");
+    let built = build(root)?;
+    let mut tracks = Vec::new();
+    for part in PARTS.iter().filter(|part| options.wants(part)) {
+        tracks.extend(find(root, part, &built)?);
+    }
+    for track in &tracks {
+        state.begin(&track.name, track.total, seed_by_chance());
+    }
+    state.store(&file)?;
+
+    let deadline = options.within.map(|time| Instant::now() + time);
+    let mut played = 0;
+    'tracks: for track in &tracks {
+        loop {
+            let left = deadline.map(|d| d.saturating_duration_since(Instant::now()));
+            let progress = state.of(&track.name).context("the track has no progress")?;
+            if progress.left() == 0 {
+                break;
+            }
+            let Some(piece) = Piece::next(progress, track.unit, left) else {
+                break 'tracks;
+            };
+            played += 1;
+            if !play(root, &logs, track, piece, &built, &mut state, &file)? {
+                break 'tracks;
+            }
+        }
+    }
+    println!(
+        "\n{}",
+        state.summary(
+            &tracks
+                .iter()
+                .map(|t| (t.name.as_str(), t.unit))
+                .collect::<Vec<_>>()
+        )
+    );
+    if played == 0
+        && tracks
+            .iter()
+            .any(|t| state.of(&t.name).is_some_and(|p| p.left() > 0))
+    {
+        println!("No piece fits into the time given; give more.");
+    }
+    Ok(state.wrongs.is_empty())
+}
+
+/// The tests of a part, in the binaries that they are in.
+fn find(root: &Path, part: &Part, built: &Built) -> anyhow::Result<Vec<Track>> {
+    let mut tracks = Vec::new();
+    for tests in part.tests {
+        let before = tracks.len();
+        if tests.package == FUZZ {
+            let folder = root.join("fuzz/seeds");
+            let targets =
+                std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+            let mut names = Vec::new();
+            for target in targets {
+                names.push(target?.file_name().to_string_lossy().into_owned());
+            }
+            names.sort();
+            tracks.extend(names.into_iter().map(|test| Track {
+                name: format!("{}/{test}", part.name),
+                test,
+                unit: tests.unit,
+                total: tests.total,
+                binary: None,
+            }));
+        } else {
+            for binary in built.tests.iter().filter(|b| b.package == tests.package) {
+                for test in list(binary, Some(tests.names))? {
+                    let place = (binary.path.clone(), binary.folder.clone(), binary.command());
+                    // The model's and the operator's binaries may have a test of the same name.
+                    tracks.push(Track {
+                        name: format!("{}/{}", part.name, test),
+                        test,
+                        unit: tests.unit,
+                        total: tests.total,
+                        binary: Some(place),
+                    });
+                }
+            }
+        }
+        ensure!(
+            tracks.len() - before >= tests.least,
+            "part {}: {} has {} tests whose names contain {:?}, not {}; crates/xtask/src/soak/parts.rs has the names",
+            part.name,
+            tests.package,
+            tracks.len() - before,
+            tests.names,
+            tests.least,
+        );
+    }
+    Ok(tracks)
+}
+
+/// Plays a piece and stores what came of it; whether nothing was wrong.
+fn play(
+    root: &Path,
+    logs: &Path,
+    track: &Track,
+    piece: Piece,
+    built: &Built,
+    state: &mut State,
+    file: &Path,
+) -> anyhow::Result<bool> {
+    println!("\n== {}: {}", track.name, piece.words(track.unit));
+    let log = logs.join(format!(
+        "{}-{}.log",
+        track.name.replace('/', "-"),
+        piece.seed
+    ));
+    let output = File::create(&log).with_context(|| log.display().to_string())?;
+    let env = piece.env(track.unit);
+    let mut command = if let Some((program, folder, _)) = &track.binary {
+        let mut command = bound::command(program);
+        command
+            .args([&track.test, "--exact", "--nocapture"])
+            .current_dir(folder)
+            .env("CARGO", cargo());
+        if let Some(operator) = &built.operator {
+            command.env("HLB_OPERATOR", operator);
+        }
+        command
+    } else {
+        let mut command = bound::command(&root.join("fuzz/run.sh"));
+        command
+            .args([piece.count.to_string(), track.test.clone()])
+            .current_dir(root);
+        command
+    };
+    let began = Instant::now();
+    let status = spawn(&mut command, &env, output)?;
+    let took = began.elapsed();
+    let written = std::fs::read(&log).unwrap_or_default();
+    let written = String::from_utf8_lossy(&written);
+    let progress = state
+        .of_mut(&track.name)
+        .context("the track has no progress")?;
+    if status {
+        progress.add(piece.count, took);
+        state.store(file)?;
+        for line in written
+            .lines()
+            .filter(|line| line.contains("found wrong: 0"))
+        {
+            println!("   {}", line.trim());
+        }
+        println!("   nothing wrong in {}", duration(took));
+        return Ok(true);
+    }
+    // What comes behind the seed that went wrong was not played.
+    let again = piece.again(track.unit, &written);
+    progress.add(again.played, took);
+    let wrong = Wrong {
+        track: track.name.clone(),
+        command: command_for_people(track, &piece, &again.env),
+        log: log.display().to_string(),
+        found: piece::found(&written),
+    };
+    println!("   WRONG after {}\n{}", duration(took), wrong.text());
+    state.wrongs.push(wrong);
+    state.store(file)?;
+    Ok(false)
+}
+
+fn spawn(
+    command: &mut Command,
+    env: &[(&'static str, String)],
+    output: File,
+) -> anyhow::Result<bool> {
+    let status = command
+        .envs(env.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::null())
+        .stderr(output.try_clone()?)
+        .stdout(output)
+        .status()
+        .context("cannot start a process")?;
+    Ok(status.success())
+}
+
+/// The command that comes to a wrong again.
+fn command_for_people(track: &Track, piece: &Piece, env: &[(&'static str, String)]) -> String {
+    let mut words: Vec<String> = env
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
+    words.push(match &track.binary {
+        Some((.., command)) => format!("{command} --exact {} --nocapture", track.test),
+        None => format!("fuzz/run.sh {} {}", piece.count, track.test),
+    });
+    words.join(" ")
+}
+
+/// A seed that no other call has, in most cases.
+fn seed_by_chance() -> u64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let nanos = now.map_or(0, |time| u64::from(time.subsec_nanos()) ^ time.as_secs());
+    // Far enough apart that the ranges of two tests do not meet; short enough to be typed.
+    nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
+        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
+        Options::parse(&arguments)
+    }
+
+    #[test]
+    fn arguments_are_parts_and_a_time() {
+        assert_eq!(parse(&[]).unwrap(), Options::default());
+        let options = parse(&["--for", "20m", "crash", "--new", "model"]).unwrap();
+        assert_eq!(options.within, Some(Duration::from_secs(1_200)));
+        assert!(options.anew);
+        let wanted: Vec<&str> = PARTS
+            .iter()
+            .filter(|p| options.wants(p))
+            .map(|p| p.name)
+            .collect();
+        assert_eq!(wanted, ["model", "crash"]);
+        assert!(PARTS.iter().all(|part| Options::default().wants(part)));
+        for wrong in [
+            &["crush"][..],
+            &["--for"],
+            &["--for", "20"],
+            &["--for", "m"],
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(time("90s"), Some(Duration::from_secs(90)));
+        assert_eq!(time("2h"), Some(Duration::from_secs(7_200)));
+        for wrong in ["", "1", "h", "1d", "-1m", "18446744073709551615h"] {
+            assert_eq!(time(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_way_back_to_a_wrong_is_a_command() {
+        let track = Track {
+            name: "crash/killed".to_owned(),
+            test: "killed".to_owned(),
+            unit: Unit::Rounds,
+            total: 200,
+            binary: Some((
+                PathBuf::new(),
+                PathBuf::new(),
+                "cargo test --test crash --".to_owned(),
+            )),
+        };
+        let piece = Piece { seed: 7, count: 3 };
+        assert_eq!(
+            command_for_people(&track, &piece, &piece.env(Unit::Rounds)),
+            "HLB_SOAK=1 HLB_SEED=7 HLB_ROUNDS=3 cargo test --test crash -- --exact killed --nocapture"
+        );
+    }
+}

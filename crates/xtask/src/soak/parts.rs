@@ -1,0 +1,180 @@
+//! Owns what the soak is made of: its parts, the tests in each, and how much of each is to be played.
+
+/// What a test's progress is counted in, and how it is told how much to play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Rounds, each with a seed of its own: `HLB_ROUNDS`.
+    Rounds,
+    /// Schedules of the model, each with a seed of its own: `HLB_SCHEDULES`.
+    Schedules,
+    /// Objects of each kind: `HLB_OBJECTS`. The seed is that of the first one.
+    Objects,
+    /// Seconds of libFuzzer.
+    Seconds,
+    /// The test as a whole.
+    Runs,
+}
+
+impl Unit {
+    /// The variable that says how many.
+    pub(crate) const fn variable(self) -> Option<&'static str> {
+        match self {
+            Self::Rounds => Some("HLB_ROUNDS"),
+            Self::Schedules => Some("HLB_SCHEDULES"),
+            Self::Objects => Some("HLB_OBJECTS"),
+            Self::Seconds | Self::Runs => None,
+        }
+    }
+
+    /// What people call so many of them.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Rounds => "rounds",
+            Self::Schedules => "schedules",
+            Self::Objects => "objects of each kind",
+            Self::Seconds => "seconds",
+            Self::Runs => "runs",
+        }
+    }
+
+    /// How many are played first, while it is not known how long one takes: half a minute to a few minutes.
+    pub(crate) const fn first_piece(self) -> u64 {
+        match self {
+            Self::Rounds => 3,
+            Self::Schedules => 20_000,
+            Self::Objects => 1_000,
+            Self::Seconds => 60,
+            Self::Runs => 1,
+        }
+    }
+}
+
+/// Tests of a part that are played to the same amount.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tests {
+    /// Package that they are in; in which binary, the binaries say.
+    pub(crate) package: &'static str,
+    /// What their names begin with.
+    pub(crate) names: &'static str,
+    /// How many such tests there are at least; fewer mean that one has been renamed.
+    pub(crate) least: usize,
+    /// What they are counted in.
+    pub(crate) unit: Unit,
+    /// How much of each is to be played.
+    pub(crate) total: u64,
+}
+
+/// A part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    /// What `PARTS` calls it.
+    pub(crate) name: &'static str,
+    /// What it plays.
+    pub(crate) tests: &'static [Tests],
+}
+
+/// Package of the fuzz targets, whose tests are programs of `fuzz/`.
+pub(crate) const FUZZ: &str = "fuzz";
+const OPERATOR: &str = "harvester-load-balancer";
+const E2E: &str = "harvester-lb-e2e";
+
+const fn runs(names: &'static str) -> Tests {
+    Tests {
+        package: E2E,
+        names,
+        least: 1,
+        unit: Unit::Runs,
+        total: 1,
+    }
+}
+
+/// All parts, in the order in which they are played.
+pub(crate) const PARTS: [Part; 6] = [
+    Part {
+        name: "model",
+        tests: &[Tests {
+            package: OPERATOR,
+            names: "every_order_of_events",
+            least: 1,
+            unit: Unit::Schedules,
+            total: 2_000_000,
+        }],
+    },
+    Part {
+        name: "hostile",
+        tests: &[
+            Tests {
+                package: OPERATOR,
+                names: "input_mutated_",
+                least: 7,
+                unit: Unit::Objects,
+                total: 400_000,
+            },
+            Tests {
+                package: E2E,
+                names: "input_mutated_objects_through",
+                least: 1,
+                unit: Unit::Objects,
+                total: 200_000,
+            },
+            Tests {
+                package: E2E,
+                names: "input_mutated_objects_past",
+                least: 1,
+                unit: Unit::Objects,
+                total: 40_000,
+            },
+        ],
+    },
+    Part {
+        name: "fuzz",
+        tests: &[Tests {
+            package: FUZZ,
+            names: "",
+            least: 6,
+            unit: Unit::Seconds,
+            total: 1_800,
+        }],
+    },
+    Part {
+        name: "leaders",
+        tests: &[Tests {
+            package: E2E,
+            names: "ipa_5_leaders_stopped_and_resumed",
+            least: 1,
+            unit: Unit::Rounds,
+            total: 100,
+        }],
+    },
+    Part {
+        name: "faults",
+        tests: &[
+            runs("alc_8_api_server_is_away"),
+            runs("alc_8_writes_are_slow"),
+            runs("alc_8_a_third_is_refused"),
+            runs("alc_8_answers_are_lost"),
+            runs("alc_8_one_resource_is_refused"),
+            runs("alc_8_watches_and_lists_are_cut"),
+            runs("alc_8_every_fault_at_once"),
+        ],
+    },
+    Part {
+        name: "crash",
+        tests: &[
+            Tests {
+                package: E2E,
+                names: "alc_8_killed_amid",
+                least: 2,
+                unit: Unit::Rounds,
+                total: 200,
+            },
+            Tests {
+                package: E2E,
+                names: "alc_1_killed_amid",
+                least: 1,
+                unit: Unit::Rounds,
+                total: 200,
+            },
+        ],
+    },
+];

@@ -1,0 +1,258 @@
+//! Owns the next piece of a test: how much of it, what the test is told, and what its output says about a wrong.
+
+use std::time::Duration;
+
+use super::parts::Unit;
+use super::state::Progress;
+
+/// How long a piece should take: long beside the start of a test cluster, short enough to be lost.
+const PIECE: Duration = Duration::from_secs(5 * 60);
+
+/// So many units from a seed on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Seed of the first one.
+    pub(crate) seed: u64,
+    /// How many.
+    pub(crate) count: u64,
+}
+
+/// How a wrong is come to again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Again {
+    /// What the test is told.
+    pub(crate) env: Vec<(&'static str, String)>,
+    /// How much of the piece was played, with the one that went wrong.
+    pub(crate) played: u64,
+}
+
+impl Piece {
+    /// The next piece of a test, or none that fits into the time that is left.
+    pub(crate) fn next(progress: &Progress, unit: Unit, left: Option<Duration>) -> Option<Self> {
+        let time = left.unwrap_or(PIECE).min(PIECE).as_secs_f64();
+        let count = match progress.seconds_of_one() {
+            // A first one is begun whenever there is time left at all.
+            None if time > 0.0 => unit.first_piece(),
+            None => 0,
+            Some(seconds) => units(time, seconds),
+        };
+        let count = count.min(progress.left());
+        (count > 0).then_some(Self {
+            seed: progress.next_seed(),
+            count,
+        })
+    }
+
+    /// What the test is told.
+    pub(crate) fn env(self, unit: Unit) -> Vec<(&'static str, String)> {
+        let mut env = vec![
+            ("HLB_SOAK", "1".to_owned()),
+            ("HLB_SEED", self.seed.to_string()),
+        ];
+        env.extend(unit.variable().map(|name| (name, self.count.to_string())));
+        env
+    }
+
+    /// The piece in words.
+    pub(crate) fn words(self, unit: Unit) -> String {
+        let Self { seed, count } = self;
+        match unit {
+            Unit::Rounds | Unit::Schedules => {
+                let last = seed.wrapping_add(count - 1);
+                format!("{count} {}, seeds {seed} to {last}", unit.name())
+            }
+            Unit::Objects | Unit::Seconds | Unit::Runs => {
+                format!("{count} {}, seed {seed}", unit.name())
+            }
+        }
+    }
+
+    /// How a wrong in this piece is come to again. The output may name the seed; else it is the piece as a whole.
+    pub(crate) fn again(self, unit: Unit, output: &str) -> Again {
+        let whole = Again {
+            env: self.env(unit),
+            played: self.count,
+        };
+        let Some((seed, rounds)) = named(output) else {
+            return whole;
+        };
+        let played = match unit {
+            // A round may hang on those before it: the test says how many.
+            Unit::Rounds => rounds.unwrap_or(1),
+            Unit::Schedules => seed.wrapping_sub(self.seed).wrapping_add(1),
+            Unit::Objects | Unit::Seconds | Unit::Runs => return whole,
+        };
+        if !(1..=self.count).contains(&played) {
+            return whole;
+        }
+        let env = match unit {
+            Unit::Rounds => Self {
+                seed,
+                count: played,
+            }
+            .env(unit),
+            // A seed alone plays that one schedule and shows it.
+            _ => vec![("HLB_SEED", seed.to_string())],
+        };
+        Again { env, played }
+    }
+}
+
+/// Units that fit into a time.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and far from any bound"
+)]
+fn units(time: f64, seconds_of_one: f64) -> u64 {
+    (time / seconds_of_one.max(1e-6)) as u64
+}
+
+/// The last `HLB_SEED=n` in an output, and `HLB_ROUNDS=m` if it follows.
+fn named(output: &str) -> Option<(u64, Option<u64>)> {
+    let (_, after) = output.rsplit_once("HLB_SEED=")?;
+    let mut words = after.split_whitespace();
+    let number = |word: &str| {
+        let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+        digits.parse::<u64>().ok()
+    };
+    let seed = number(words.next()?)?;
+    let rounds = words.next().and_then(|w| w.strip_prefix("HLB_ROUNDS="));
+    Some((seed, rounds.and_then(number)))
+}
+
+/// The line of an output that says best what was wrong.
+pub(crate) fn found(output: &str) -> String {
+    let says = |word: &str| output.lines().find(|line| line.contains(word));
+    let line = says("WRONG in")
+        .or_else(|| says("breaks "))
+        .or_else(|| says("panicked at"))
+        .or_else(|| output.lines().rev().find(|line| !line.trim().is_empty()));
+    line.unwrap_or("it wrote nothing")
+        .trim()
+        .chars()
+        .take(400)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(done: u64, seconds: f64) -> Progress {
+        Progress {
+            first: 1_000,
+            done,
+            total: 200,
+            seconds,
+        }
+    }
+
+    #[test]
+    fn a_piece_begins_where_the_last_one_ended() {
+        let fresh = Piece::next(&progress(0, 0.0), Unit::Rounds, None).unwrap();
+        assert_eq!(
+            fresh,
+            Piece {
+                seed: 1_000,
+                count: 3
+            }
+        );
+        // Ten seconds each: thirty in a piece of five minutes.
+        let later = Piece::next(&progress(20, 200.0), Unit::Rounds, None).unwrap();
+        assert_eq!(
+            later,
+            Piece {
+                seed: 1_020,
+                count: 30
+            }
+        );
+        let last = Piece::next(&progress(195, 1_950.0), Unit::Rounds, None).unwrap();
+        assert_eq!(
+            last,
+            Piece {
+                seed: 1_195,
+                count: 5
+            }
+        );
+        assert_eq!(
+            Piece::next(&progress(200, 2_000.0), Unit::Rounds, None),
+            None
+        );
+    }
+
+    #[test]
+    fn a_piece_fits_into_the_time_that_is_left() {
+        let within = |seconds| {
+            let left = Some(Duration::from_secs(seconds));
+            Piece::next(&progress(20, 200.0), Unit::Rounds, left).map(|piece| piece.count)
+        };
+        assert_eq!(within(60), Some(6));
+        assert_eq!(within(9), None);
+        assert_eq!(within(100_000), Some(30));
+        let none = Piece::next(&progress(0, 0.0), Unit::Rounds, Some(Duration::ZERO));
+        assert_eq!(none, None);
+    }
+
+    #[test]
+    fn what_a_test_is_told() {
+        let piece = Piece { seed: 7, count: 30 };
+        let env = |unit| {
+            let env = piece.env(unit);
+            env.iter()
+                .map(|(n, v)| format!("{n}={v}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        assert_eq!(env(Unit::Rounds), "HLB_SOAK=1 HLB_SEED=7 HLB_ROUNDS=30");
+        assert_eq!(
+            env(Unit::Schedules),
+            "HLB_SOAK=1 HLB_SEED=7 HLB_SCHEDULES=30"
+        );
+        assert_eq!(env(Unit::Objects), "HLB_SOAK=1 HLB_SEED=7 HLB_OBJECTS=30");
+        assert_eq!(env(Unit::Runs), "HLB_SOAK=1 HLB_SEED=7");
+        assert_eq!(piece.words(Unit::Rounds), "30 rounds, seeds 7 to 36");
+        assert_eq!(piece.words(Unit::Runs), "30 runs, seed 7");
+    }
+
+    #[test]
+    fn the_seed_of_a_wrong_is_in_the_output() {
+        let piece = Piece { seed: 7, count: 30 };
+        let round = piece.again(
+            Unit::Rounds,
+            "killed: 4 runs\n WRONG in round 10; again: HLB_SEED=7 HLB_ROUNDS=4: two holders\n",
+        );
+        assert_eq!(round.played, 4);
+        assert_eq!(round.env, Piece { seed: 7, count: 4 }.env(Unit::Rounds));
+        let schedule = piece.again(
+            Unit::Schedules,
+            "HLB_SEED=9 repeats it; above is a smaller one",
+        );
+        assert_eq!(
+            (schedule.played, schedule.env),
+            (3, vec![("HLB_SEED", "9".to_owned())])
+        );
+        for (unit, output) in [
+            (Unit::Rounds, "killed by a signal"),
+            (Unit::Schedules, "HLB_SEED=500 is of another run"),
+            (Unit::Objects, "HLB_SEED=7: a pool"),
+        ] {
+            let whole = piece.again(unit, output);
+            assert_eq!((whole.played, whole.env), (30, piece.env(unit)), "{output}");
+        }
+    }
+
+    #[test]
+    fn a_line_says_what_was_wrong() {
+        assert_eq!(
+            found("a\n  WRONG in round 7: x\nb\n"),
+            "WRONG in round 7: x"
+        );
+        assert_eq!(
+            found("a\nthread panicked at x\nb\n"),
+            "thread panicked at x"
+        );
+        assert_eq!(found("a\nb\n\n"), "b");
+        assert_eq!(found(""), "it wrote nothing");
+    }
+}

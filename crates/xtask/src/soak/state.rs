@@ -1,0 +1,294 @@
+//! Owns what is known of a soak between two calls: how far each test came, and everything wrong that was found.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use super::parts::Unit;
+use crate::runner::duration;
+
+/// How far a test came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Progress {
+    /// Seed of the first unit.
+    pub(crate) first: u64,
+    /// Units that were played.
+    pub(crate) done: u64,
+    /// Units that are to be played.
+    pub(crate) total: u64,
+    /// How long those took that were played.
+    pub(crate) seconds: f64,
+}
+
+impl Progress {
+    /// Units that are left.
+    pub(crate) const fn left(&self) -> u64 {
+        self.total.saturating_sub(self.done)
+    }
+
+    /// Seed of the unit that comes next.
+    pub(crate) const fn next_seed(&self) -> u64 {
+        self.first.wrapping_add(self.done)
+    }
+
+    /// How long a unit takes; unknown before the first.
+    #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+    pub(crate) fn seconds_of_one(&self) -> Option<f64> {
+        (self.done > 0).then(|| self.seconds / self.done as f64)
+    }
+
+    /// So many more were played in that time.
+    pub(crate) fn add(&mut self, count: u64, took: Duration) {
+        self.done += count;
+        self.seconds += took.as_secs_f64();
+    }
+
+    fn words(&self, unit: Unit) -> String {
+        let mut text = format!("{} of {} {}", self.done, self.total, unit.name());
+        if self.done > 0 {
+            let took = duration(Duration::from_secs_f64(self.seconds));
+            let last = self.first.wrapping_add(self.done - 1);
+            let _ = match unit {
+                Unit::Rounds | Unit::Schedules => {
+                    write!(text, ", seeds {} to {last}, in {took}", self.first)
+                }
+                Unit::Objects | Unit::Seconds | Unit::Runs => {
+                    write!(text, ", from seed {}, in {took}", self.first)
+                }
+            };
+        }
+        text
+    }
+}
+
+/// Something wrong that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Wrong {
+    /// Part and test.
+    pub(crate) track: String,
+    /// What the test said.
+    pub(crate) found: String,
+    /// The command that comes to it again.
+    pub(crate) command: String,
+    /// All that was written.
+    pub(crate) log: String,
+}
+
+impl Wrong {
+    /// For people.
+    pub(crate) fn text(&self) -> String {
+        format!(
+            "{}: {}\n  repeat: {}\n  log: {}\n",
+            self.track, self.found, self.command, self.log
+        )
+    }
+}
+
+/// All that is known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct State {
+    progress: BTreeMap<String, Progress>,
+    /// Everything wrong, in the order in which it was found.
+    pub(crate) wrongs: Vec<Wrong>,
+}
+
+impl State {
+    /// Reads it; a file that is not there is a beginning.
+    pub(crate) fn load(file: &Path) -> anyhow::Result<Self> {
+        match std::fs::read_to_string(file) {
+            Ok(text) => Self::parse(&text).with_context(|| {
+                format!(
+                    "{} is no state of a soak; --new begins anew",
+                    file.display()
+                )
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(error).with_context(|| file.display().to_string()),
+        }
+    }
+
+    /// Writes it, in one step: an interrupt leaves the state before or after.
+    pub(crate) fn store(&self, file: &Path) -> anyhow::Result<()> {
+        let part = file.with_extension("part");
+        std::fs::write(&part, self.text()).with_context(|| part.display().to_string())?;
+        std::fs::rename(&part, file).with_context(|| file.display().to_string())
+    }
+
+    /// A test is to be played from this seed on, unless it has begun already.
+    pub(crate) fn begin(&mut self, track: &str, total: u64, seed: u64) {
+        let fresh = Progress {
+            first: seed,
+            done: 0,
+            total,
+            seconds: 0.0,
+        };
+        let progress = self.progress.entry(track.to_owned()).or_insert(fresh);
+        progress.total = total;
+    }
+
+    /// How far a test came.
+    pub(crate) fn of(&self, track: &str) -> Option<&Progress> {
+        self.progress.get(track)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn of_mut(&mut self, track: &str) -> Option<&mut Progress> {
+        self.progress.get_mut(track)
+    }
+
+    /// What was played of these tests, what is left, and everything wrong, that of other tests too.
+    pub(crate) fn summary(&self, tracks: &[(&str, Unit)]) -> String {
+        let mut text = String::from("Played so far:\n");
+        let mut left = 0.0;
+        let mut unknown = 0;
+        for (track, unit) in tracks {
+            let Some(progress) = self.of(track) else {
+                continue;
+            };
+            let mark = if progress.left() == 0 { "done" } else { "    " };
+            let _ = writeln!(text, "{mark}  {track}: {}", progress.words(*unit));
+            match progress.seconds_of_one() {
+                #[allow(clippy::cast_precision_loss, reason = "an estimate")]
+                Some(seconds) => left += seconds * progress.left() as f64,
+                None => unknown += 1,
+            }
+        }
+        if left > 0.0 || unknown > 0 {
+            let _ = write!(text, "Left: {}", duration(Duration::from_secs_f64(left)));
+            if unknown > 0 {
+                let _ = write!(text, ", and {unknown} tests that have not begun");
+            }
+            text.push('\n');
+        }
+        if self.wrongs.is_empty() {
+            text.push_str("Nothing wrong was found.\n");
+        } else {
+            let _ = writeln!(text, "\nFound wrong: {}", self.wrongs.len());
+            for wrong in &self.wrongs {
+                text.push_str(&wrong.text());
+            }
+        }
+        text
+    }
+
+    fn text(&self) -> String {
+        let progress: serde_json::Map<String, Value> = self
+            .progress
+            .iter()
+            .map(|(track, p)| {
+                let value = json!({
+                    "first": p.first, "done": p.done, "total": p.total, "seconds": p.seconds,
+                });
+                (track.clone(), value)
+            })
+            .collect();
+        let wrongs: Vec<Value> = self
+            .wrongs
+            .iter()
+            .map(
+                |w| json!({"track": w.track, "found": w.found, "command": w.command, "log": w.log}),
+            )
+            .collect();
+        format!("{:#}\n", json!({"progress": progress, "wrongs": wrongs}))
+    }
+
+    fn parse(text: &str) -> anyhow::Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let mut state = Self::default();
+        for (track, p) in value["progress"].as_object().context("no progress")? {
+            let number = |key: &str| p[key].as_u64().with_context(|| format!("{track}: {key}"));
+            let progress = Progress {
+                first: number("first")?,
+                done: number("done")?,
+                total: number("total")?,
+                seconds: p["seconds"].as_f64().context("seconds")?,
+            };
+            state.progress.insert(track.clone(), progress);
+        }
+        for w in value["wrongs"].as_array().context("no wrongs")? {
+            let text = |key: &str| {
+                let text = w[key].as_str().map(str::to_owned);
+                text.with_context(|| format!("a wrong has no {key}"))
+            };
+            state.wrongs.push(Wrong {
+                track: text("track")?,
+                found: text("found")?,
+                command: text("command")?,
+                log: text("log")?,
+            });
+        }
+        Ok(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state() -> State {
+        let mut state = State::default();
+        state.begin("crash/a", 200, 1_000);
+        state.begin("model/b", 5, 7);
+        let progress = state.of_mut("crash/a").unwrap();
+        progress.add(40, Duration::from_secs(400));
+        state
+    }
+
+    #[test]
+    fn what_is_stored_is_read_again() {
+        let mut before = state();
+        before.wrongs.push(Wrong {
+            track: "crash/a".to_owned(),
+            found: "two \"holders\"".to_owned(),
+            command: "HLB_SEED=7 cargo test".to_owned(),
+            log: "a.log".to_owned(),
+        });
+        assert_eq!(State::parse(&before.text()).unwrap(), before);
+        assert!(State::parse("{}").is_err());
+        assert_eq!(
+            State::load(Path::new("/nowhere")).unwrap(),
+            State::default()
+        );
+    }
+
+    #[test]
+    fn a_test_that_has_begun_goes_on_from_its_seed() {
+        let mut state = state();
+        state.begin("crash/a", 300, 5);
+        let progress = state.of("crash/a").unwrap();
+        assert_eq!((progress.next_seed(), progress.left()), (1_040, 260));
+        assert_eq!(progress.seconds_of_one(), Some(10.0));
+        assert_eq!(state.of("model/b").unwrap().seconds_of_one(), None);
+    }
+
+    #[test]
+    fn the_summary_says_what_was_played_what_is_left_and_what_was_wrong() {
+        let tracks = [("crash/a", Unit::Rounds), ("model/b", Unit::Schedules)];
+        let text = state().summary(&tracks);
+        for part in [
+            "crash/a: 40 of 200 rounds, seeds 1000 to 1039, in 6 min 40 s",
+            "model/b: 0 of 5 schedules\n",
+            "Left: 26 min 40 s, and 1 tests that have not begun",
+            "Nothing wrong was found.",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let mut wrong = state();
+        wrong.wrongs.push(Wrong {
+            track: "faults/c".to_owned(),
+            found: "lost".to_owned(),
+            command: "HLB_SEED=7 cargo test".to_owned(),
+            log: "c.log".to_owned(),
+        });
+        // Of a test that was not asked for now.
+        let text = wrong.summary(&tracks);
+        assert!(
+            text.contains("Found wrong: 1\nfaults/c: lost\n  repeat: HLB_SEED=7 cargo test\n"),
+            "{text}"
+        );
+    }
+}
