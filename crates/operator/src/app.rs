@@ -28,7 +28,7 @@ use crate::args::Args;
 use crate::hub::{Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
-use crate::{handlers, needs, pools, start, workers};
+use crate::{handlers, needs, pools, refusal, start, workers};
 
 /// Starts the log and the main runtime, and runs a program on it.
 pub fn block_on(
@@ -122,7 +122,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         events_task.await;
         Ok(())
     });
-    let hub = Arc::new(Hub::new(
+    let hub = Hub::new(
         Stores::default(),
         Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),
         events,
@@ -130,7 +130,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         Arc::clone(&metrics),
         Arc::clone(&leadership),
         timings,
-    ));
+    );
+    let hub = Arc::new(hub.denying(args.denied_to_backends()));
     metrics.watch_sizes(&hub, args.backend_metrics_limit)?;
     *progress.hub.write() = Some(Arc::clone(&hub));
     spawn_watches(&hub, &clients, &mut tasks);
@@ -352,6 +353,7 @@ fn spawn_watches(hub: &Arc<Hub>, clients: &Clients, tasks: &mut JoinSet<anyhow::
         |d| Some(Vm::from_watch(d)),
         handlers::vm_changed
     );
+    watch!("Node", nodes, None, refusal::node, handlers::node_changed);
 }
 
 async fn signals(stop: CancellationToken) {

@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
 use harvester_lb_controller_kit::lease;
 
+use crate::refusal::{Cidr, Denied};
 use crate::timings::Timings;
 
 /// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
@@ -34,6 +35,10 @@ pub struct Args {
     /// How many backends get a series of their own in the metrics.
     #[arg(long, env = "BACKEND_METRICS_LIMIT", default_value_t = 2000)]
     pub backend_metrics_limit: usize,
+    /// No virtual machine stands behind a load balancer with an address of this range, such as 10.0.0.0/8. May be given
+    /// several times; in the environment, or in one, separated by commas.
+    #[arg(long, env = "BACKEND_DENY_CIDR")]
+    pub backend_deny_cidr: Vec<Denied>,
     /// How long the leader's Lease stands without renewal.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration)]
     pub lease_duration: Duration,
@@ -72,6 +77,12 @@ impl Args {
     /// How many workers reconcile load balancers.
     pub fn workers(&self) -> usize {
         self.threadiness.max(MIN_WORKERS)
+    }
+
+    /// The ranges that are denied to backends (BE-8).
+    pub fn denied_to_backends(&self) -> Vec<Cidr> {
+        let lists = self.backend_deny_cidr.iter();
+        lists.flat_map(|list| list.0.iter().copied()).collect()
     }
 
     /// Who this process is to the Lease: the host's name, and the pod's uid or else something random, because two
@@ -180,6 +191,23 @@ mod tests {
             "two processes on a host differ"
         );
         assert!(args.identity("host").starts_with("host_"));
+    }
+
+    #[test]
+    fn be_8_ranges_denied_to_backends() {
+        let denied = |args: &[&str]| -> Vec<String> {
+            let denied = parse(args).denied_to_backends();
+            denied.iter().map(ToString::to_string).collect()
+        };
+        assert!(denied(&[]).is_empty());
+        assert!(denied(&["--backend-deny-cidr", ""]).is_empty());
+        let flag = "--backend-deny-cidr";
+        assert_eq!(
+            denied(&[flag, "10.0.0.0/8", flag, "192.0.2.0/24,fd00::/8"]),
+            ["10.0.0.0/8", "192.0.2.0/24", "fd00::/8"]
+        );
+        let wrong = Args::try_parse_from(["harvester-load-balancer", flag, "10.0.0.0"]);
+        assert!(wrong.unwrap_err().to_string().contains("10.0.0.0/8"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use harvester_lb_api::kubevirt::Interface;
 use harvester_lb_controller_kit::Key;
 
 use crate::objects::Vmi;
+use crate::refusal::{Refusal, Standing};
 
 /// Endpoints that one EndpointSlice takes, less one for the stand-in (EPS-2).
 pub const MAX_BACKENDS: usize = 999;
@@ -57,15 +58,30 @@ pub struct Backend {
     pub address: Ipv4Addr,
 }
 
+/// A virtual machine that is left out because of its address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The address that it reports.
+    pub address: Ipv4Addr,
+    /// Why that is not usable.
+    pub why: Refusal,
+}
+
 /// What a selector has found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Virtual machines that match.
     pub matched: usize,
-    /// Those with an address, by name, [`MAX_BACKENDS`] at most (REC-5).
+    /// Those with a usable address, by name (REC-5); [`MAX_BACKENDS`] at most once [`Found::judge`] was called.
     pub backends: Vec<Backend>,
-    /// How many with an address were left out.
+    /// How many with an address were left out because of their number.
     pub left_out: usize,
+    /// Those that are left out because of their address (BE-8).
+    pub refused: Vec<Refused>,
+    /// Those whose address a machine of another namespace reports too; they stay (BE-8).
+    pub shared: Vec<(Arc<str>, Ipv4Addr)>,
 }
 
 impl Found {
@@ -76,15 +92,34 @@ impl Found {
         }
         self.matched += 1;
         let Some(address) = vmi.address else { return };
-        if self.backends.len() == MAX_BACKENDS {
-            self.left_out += 1;
-            return;
-        }
         self.backends.push(Backend {
             name: Arc::clone(&key.name),
             uid: vmi.uid.clone(),
             address,
         });
+    }
+
+    /// Leaves out who reports an address that is not usable, whatever else it reports (BE-8), and what is more than one
+    /// EndpointSlice takes.
+    pub fn judge(&mut self, standing: impl Fn(Ipv4Addr) -> Standing) {
+        let (refused, shared) = (&mut self.refused, &mut self.shared);
+        self.backends.retain(|backend| {
+            let Standing {
+                refusal,
+                shared: is_shared,
+            } = standing(backend.address);
+            let (name, address) = (Arc::clone(&backend.name), backend.address);
+            if let Some(why) = refusal {
+                refused.push(Refused { name, address, why });
+                return false;
+            }
+            if is_shared {
+                shared.push((name, address));
+            }
+            true
+        });
+        self.left_out = self.backends.len().saturating_sub(MAX_BACKENDS);
+        self.backends.truncate(MAX_BACKENDS);
     }
 }
 

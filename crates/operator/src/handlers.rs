@@ -4,10 +4,12 @@
 //! Only a leader has work: on a standby the handlers find no leader's knowledge and leave the queues alone. What
 //! happened before leadership is read from the stores when it begins ([`crate::start`]).
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::store::Change;
-use harvester_lb_ipam::PoolName;
+use harvester_lb_ipam::{PoolName, addr};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
@@ -113,6 +115,9 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
     if is_leader.is_none() {
         return;
     }
+    if !matches!(change, Change::Applied { old: Some(_), .. }) {
+        record_came_or_went(hub, key);
+    }
     if let Change::Applied { new, .. } = change
         && let Allocation::Unreadable { why, .. } = &**new
     {
@@ -123,10 +128,34 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
     }
 }
 
+/// There is an IPAllocation, or there is none any more: whoever reports its address is judged anew (BE-8).
+pub fn record_came_or_went(hub: &Hub, key: &Key) {
+    if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
+        let reporters = hub.addresses.lock().reporters_of(&[address]);
+        queue_reporters(hub, &reporters);
+    }
+}
+
 /// A Service was made, altered or deleted, by whomever.
 pub fn service_changed(hub: &Hub, key: &Key, _: &Change<Service>) {
-    hub.tell_shown(key);
+    service_is_known(hub, key);
     queue_if_known(hub, key);
+}
+
+/// Another copy of a Service is known, or that it is gone: what its addresses mean to others (BE-8, IPA-3).
+pub fn service_is_known(hub: &Hub, key: &Key) {
+    let reporters = hub.tell_service(key);
+    queue_reporters(hub, &reporters);
+}
+
+/// A Node was made, altered or deleted (BE-8).
+pub fn node_changed(hub: &Hub, key: &Key, change: &Change<Vec<Ipv4Addr>>) {
+    let now = match change {
+        Change::Applied { new, .. } => new.to_vec(),
+        Change::Deleted { .. } => Vec::new(),
+    };
+    let reporters = hub.addresses.lock().set_node(key, now);
+    queue_reporters(hub, &reporters);
 }
 
 /// An EndpointSlice of ours was made, altered or deleted.
@@ -148,27 +177,43 @@ fn queue_if_known(hub: &Hub, key: &Key) {
 
 /// A running virtual machine was started, altered or stopped (BE-3): whoever selected it before or selects it now.
 pub fn vmi_changed(hub: &Hub, key: &Key, change: &Change<Vmi>) {
+    let (old, new) = match change {
+        Change::Applied { old, new } => (old.as_deref(), Some(&**new)),
+        Change::Deleted { old, .. } => (Some(&**old), None),
+    };
+    let reports = |vmi: &Vmi| vmi.address.filter(|_| !vmi.deleting);
+    let others = hub.addresses.lock().set_machine(key, new.and_then(reports));
     if !hub.leads() {
         return;
     }
-    let (old, new) = match change {
-        Change::Applied { old, new } => {
-            if new.finalizers_to_keep.is_some() {
-                hub.queues.legacy.add((Kind::Vmi, key.clone()));
-            }
-            if old.as_ref().is_some_and(|old| old == new) {
-                return;
-            }
-            (old.as_ref(), Some(new))
-        }
-        Change::Deleted { old, .. } => (Some(old), None),
-    };
+    if new.is_some_and(|new| new.finalizers_to_keep.is_some()) {
+        hub.queues.legacy.add((Kind::Vmi, key.clone()));
+    }
+    if old != new {
+        queue_selecting(hub, key, &[old, new]);
+    }
+    queue_reporters(hub, &others);
+}
+
+/// Queues the load balancers in front of virtual machines whose address is judged anew (BE-8).
+fn queue_reporters(hub: &Hub, vmis: &[Key]) {
+    if vmis.is_empty() || !hub.leads() {
+        return;
+    }
+    for key in vmis {
+        let vmi = hub.stores.vmis.get(key);
+        queue_selecting(hub, key, &[vmi.as_deref()]);
+    }
+}
+
+/// Queues the load balancers that select a virtual machine as it was or is.
+fn queue_selecting(hub: &Hub, key: &Key, vmis: &[Option<&Vmi>]) {
     let mut selected = Vec::new();
     hub.stores
         .lbs
         .visit_namespace(&key.namespace, |lb_key, lb| {
             if let Lb::Valid(lb) = lb
-                && [old, new].into_iter().flatten().any(|vmi| selects(lb, vmi))
+                && vmis.iter().flatten().any(|vmi| selects(lb, vmi))
             {
                 selected.push(lb_key.clone());
             }

@@ -1,5 +1,6 @@
 //! What the parts of the operator share: the stores, the ledger of the leader, the queues and the hands that write.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::Writer;
-use harvester_lb_ipam::PoolName;
+use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -24,6 +25,7 @@ use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
+use crate::refusal::{Addresses, Cidr, ServiceAddresses, Standing};
 use crate::spacing::Spacing;
 use crate::status::Notice;
 use crate::timings::Timings;
@@ -45,6 +47,8 @@ pub struct Stores {
     pub vmis: Arc<Store<Vmi>>,
     /// Virtual machines.
     pub vms: Arc<Store<Vm>>,
+    /// Nodes; their addresses are all that is kept of them (BE-8).
+    pub nodes: Arc<Store<Vec<Ipv4Addr>>>,
 }
 
 impl Stores {
@@ -58,6 +62,7 @@ impl Stores {
             ("endpointslices", self.slices.is_synced()),
             ("virtualmachineinstances", self.vmis.is_synced()),
             ("virtualmachines", self.vms.is_synced()),
+            ("nodes", self.nodes.is_synced()),
         ]
         .into_iter()
         .filter_map(|(kind, synced)| (!synced).then_some(kind))
@@ -104,6 +109,9 @@ pub struct Hub {
     pub timings: Timings,
     /// Whether this process leads.
     pub leadership: Arc<Leadership>,
+    /// Which addresses no backend may have, and who reports which (BE-8). Kept on a standby too: it follows the stores step
+    /// by step, and is complete when they are.
+    pub addresses: Mutex<Addresses>,
     lead: Mutex<Option<Lead>>,
 }
 
@@ -131,8 +139,16 @@ impl Hub {
             metrics,
             timings,
             leadership,
+            addresses: Mutex::default(),
             lead: Mutex::new(None),
         }
+    }
+
+    /// No backend may have an address of these ranges (BE-8). Before the first event.
+    #[must_use]
+    pub fn denying(self, denied: Vec<Cidr>) -> Self {
+        *self.addresses.lock() = Addresses::new(denied);
+        self
     }
 
     /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of
@@ -177,9 +193,23 @@ impl Hub {
         Api::namespaced(self.writer.client(), namespace)
     }
 
-    /// Tells the ledger which addresses a Service shows. Read from the store under the leader's lock: whoever comes
-    /// last has the newest copy, in whatever order the copies came.
-    pub fn tell_shown(&self, key: &Key) {
+    /// What is known of an address that a virtual machine reports (BE-8).
+    pub fn standing(&self, address: Ipv4Addr) -> Standing {
+        let record = Key::new("", addr::record_name(address.into()));
+        let allocated = self.stores.allocations.get(&record).is_some();
+        self.addresses.lock().standing(address, allocated)
+    }
+
+    /// Tells which addresses a Service has: the ledger, and who judges those of backends. Read from the store under the lock
+    /// of each: whoever comes last has the newest copy, in whatever order the copies came. Answers the virtual machines
+    /// that report any of what has changed (BE-8).
+    #[must_use]
+    pub fn tell_service(&self, key: &Key) -> Vec<Key> {
+        let mut addresses = self.addresses.lock();
+        let service = self.stores.services.get(key);
+        let now = service.map(|s| ServiceAddresses::of(&s));
+        let reporters = addresses.set_service(key, now.unwrap_or_default());
+        drop(addresses);
         self.lead(|lead| {
             let service = self.stores.services.get(key);
             let shown = service
@@ -187,9 +217,10 @@ impl Hub {
                 .unwrap_or_default();
             lead.ledger.set_shown(&objects::id(key), &shown);
         });
+        reporters
     }
 
-    /// Tells the ledger of a pool, as [`Hub::tell_shown`] does. `None` if this process does not lead. Whoever has edited
+    /// Tells the ledger of a pool, as [`Hub::tell_service`] does. `None` if this process does not lead. Whoever has edited
     /// a pool is answered at once, whatever the pace of its status.
     pub fn tell_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
         self.lead(|lead| match self.stores.pools.get(key) {

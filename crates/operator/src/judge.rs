@@ -8,6 +8,9 @@ use crate::backends::{self, Found};
 use crate::spec::VmSpec;
 use crate::status::{self, Extra, Readiness};
 
+/// How many virtual machines a message names at most.
+const NAMED: usize = 5;
+
 /// What is known of a load balancer whose Service exists.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'a> {
@@ -51,6 +54,16 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
         );
     }
     let backends = found.backends.len();
+    if backends == 0 && !found.refused.is_empty() {
+        return Readiness::not(
+            status::BACKENDS_WITHOUT_IP,
+            format!(
+                "none of the {} virtual machines that match reports an IPv4 address that a backend may have; see the condition {}",
+                found.matched,
+                status::BACKEND_ADDRESS_REFUSED
+            ),
+        );
+    }
     if backends == 0 {
         return Readiness::not(
             status::BACKENDS_WITHOUT_IP,
@@ -82,8 +95,9 @@ pub fn extras(
     lost: Option<&Lost>,
     instead: Option<&str>,
     out_of_pool: bool,
-    left_out: usize,
+    found: &Found,
 ) -> Vec<Extra> {
+    let left_out = found.left_out;
     let mut extras = vec![
         Extra {
             type_: status::ADDRESS_OUT_OF_POOL,
@@ -101,6 +115,7 @@ pub fn extras(
             }),
         },
     ];
+    extras.extend(backend_addresses(found));
     // Stays once it is set: it tells why the address is another than it was.
     if let Some(lost) = lost {
         let holder = match &lost.holder {
@@ -114,6 +129,45 @@ pub fn extras(
         });
     }
     extras
+}
+
+/// The further conditions about the addresses that virtual machines report (BE-8).
+fn backend_addresses(found: &Found) -> [Extra; 2] {
+    let refused = found.refused.iter().map(|r| {
+        let (name, address, why) = (&r.name, r.address, &r.why);
+        format!("VirtualMachineInstance {name} reports {address}, {why}")
+    });
+    let shared = found
+        .shared
+        .iter()
+        .map(|(name, address)| format!("VirtualMachineInstance {name} reports {address}"));
+    [
+        Extra {
+            type_: status::BACKEND_ADDRESS_REFUSED,
+            message: listed(refused).map(|who| format!("left out: {who}")),
+        },
+        Extra {
+            type_: status::BACKEND_ADDRESS_SHARED,
+            message: listed(shared).map(|who| {
+                format!("a virtual machine of another namespace reports the same address: {who}")
+            }),
+        },
+    ]
+}
+
+/// The first of a list, and how many more there are; `None` if there is none at all.
+fn listed(mut all: impl ExactSizeIterator<Item = String>) -> Option<String> {
+    let named: Vec<String> = all.by_ref().take(NAMED).collect();
+    let more = all.len();
+    if named.is_empty() {
+        return None;
+    }
+    let named = named.join("; ");
+    Some(if more > 0 {
+        format!("{named}; and {more} more")
+    } else {
+        named
+    })
 }
 
 /// The address that a Service shows (REC-2): an entry without an address is none.

@@ -206,7 +206,11 @@ impl Kept for IPAllocation {
         let version = Version::of(&object.metadata);
         let allocation = Allocation::decoded(object);
         hub.lead(|lead| lead.observe_allocation(&key.name, &allocation));
-        Self::store(hub).written(key, version, allocation)
+        let change = Self::store(hub).written(key, version, allocation)?;
+        if let Change::Applied { old: None, .. } = &change {
+            handlers::record_came_or_went(hub, key);
+        }
+        Some(change)
     }
 
     /// Whoever reads a record need not be its owner.
@@ -215,8 +219,11 @@ impl Kept for IPAllocation {
     }
 
     fn absent(hub: &Hub, key: &Key, known: Version) {
-        Self::store(hub).forget(key, known);
+        let gone = Self::store(hub).forget(key, known);
         hub.lead(|lead| lead.forget(&key.name, harvester_lb_ipam::Version(known.0)));
+        if gone.is_some() {
+            handlers::record_came_or_went(hub, key);
+        }
     }
 }
 
@@ -231,18 +238,18 @@ impl Kept for Service {
         Api::namespaced(hub.writer.client(), &key.namespace)
     }
 
-    /// The ledger must know what is shown before the next decision.
+    /// What it shows must be known before the next decision.
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
         let version = Version::of(&object.metadata);
         let object = objects::service(Ok(object.clone()))?;
         let change = Self::store(hub).written(key, version, object)?;
-        hub.tell_shown(key);
+        handlers::service_is_known(hub, key);
         Some(change)
     }
 
     fn changed(hub: &Hub, key: &Key, change: &Change<Self>) {
         if matches!(change, Change::Deleted { .. }) {
-            hub.tell_shown(key);
+            handlers::service_is_known(hub, key);
         }
     }
 }

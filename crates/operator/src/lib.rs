@@ -5,6 +5,7 @@
 //! applied by writing the differences ([`reconcile`], [`address`], [`release`], [`pools`]).
 
 pub mod address;
+pub mod address_index;
 pub mod app;
 pub mod args;
 pub mod backends;
@@ -24,6 +25,7 @@ pub mod objects;
 pub mod pace;
 pub mod pools;
 pub mod reconcile;
+pub mod refusal;
 pub mod release;
 pub mod spacing;
 pub mod spec;

@@ -52,6 +52,7 @@ pub const NEEDS: &[Need] = &[
         "virtualmachineinstances",
         &["list", "watch", "patch"],
     ),
+    need("", "v1", "nodes", &["list", "watch"]),
     need("events.k8s.io", "v1", "events", &["create"]),
     Need {
         namespace: Some("kube-system"),

@@ -1,7 +1,7 @@
 //! The copies that the stores keep: what is used of each object, and nothing else.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::{
@@ -16,6 +16,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::backends;
+use crate::refusal::ingress;
 use crate::time;
 
 /// A load balancer as it is stored.
@@ -328,7 +329,7 @@ pub fn slice(decoded: Decoded<EndpointSlice>) -> Option<EndpointSlice> {
 }
 
 /// The addresses that a Service of this operator shows; none for a Service of somebody else (IPA-3).
-pub fn shown_addresses(service: &Service) -> Vec<std::net::IpAddr> {
+pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
     if !is_labelled(&service.metadata) && !owned_by_any_lb(&service.metadata) {
         return Vec::new();
     }
@@ -336,17 +337,11 @@ pub fn shown_addresses(service: &Service) -> Vec<std::net::IpAddr> {
         .spec
         .as_ref()
         .and_then(|s| s.load_balancer_ip.as_deref());
-    let ingress = service
-        .status
-        .iter()
-        .filter_map(|s| s.load_balancer.as_ref())
-        .flat_map(|l| l.ingress.iter().flatten())
-        .filter_map(|i| i.ip.as_deref());
-    let mut shown: Vec<std::net::IpAddr> = wanted
+    let mut shown: Vec<IpAddr> = wanted
         .into_iter()
-        .chain(ingress)
+        .chain(ingress(service))
         .filter_map(|text| text.parse().ok())
-        .filter(|ip: &std::net::IpAddr| !ip.is_unspecified())
+        .filter(|ip: &IpAddr| !ip.is_unspecified())
         .collect();
     shown.sort();
     shown.dedup();

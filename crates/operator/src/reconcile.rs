@@ -12,7 +12,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Instant;
-use tracing::info;
+use tracing::{debug, info};
 
 use crate::address::{self, Acquired};
 use crate::backends::Found;
@@ -196,7 +196,7 @@ async fn wait(
         // A guest keeps its own address in there (REC-1).
         address: if is_vm { Field::Set(None) } else { Field::Keep },
         backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
-        extras: judge::extras(lost.as_ref(), None, false, 0),
+        extras: judge::extras(lost.as_ref(), None, false, &Found::default()),
     };
     write_status(hub, key, lb, &report).await?;
     release::surplus_of_living(hub, key, surplus).await?;
@@ -231,7 +231,7 @@ async fn serve_cluster(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
             address.out_of_pool,
-            0,
+            &Found::default(),
         ),
         allocated: Field::Set(Some(address.allocated)),
     };
@@ -248,12 +248,7 @@ async fn serve_vm(
     vm: &VmSpec,
     address: Address,
 ) -> Result<Next, WriteError> {
-    let mut found = Found::default();
-    hub.stores
-        .vmis
-        .visit_namespace(&key.namespace, |name, vmi| {
-            found.look_at(&vm.selector, name, vmi);
-        });
+    let found = find_backends(hub, key, vm);
     let servers: Vec<String> = found
         .backends
         .iter()
@@ -327,12 +322,27 @@ async fn serve_vm(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
             address.out_of_pool,
-            found.left_out,
+            &found,
         ),
     };
     write_status(hub, key, &lb, &report).await?;
     release::surplus_of_living(hub, key, address.surplus).await?;
     Ok(next)
+}
+
+/// The virtual machines behind a load balancer, less those whose address is refused (BE-1, BE-2, BE-8).
+fn find_backends(hub: &Hub, key: &Key, vm: &VmSpec) -> Found {
+    let mut found = Found::default();
+    let vmis = &hub.stores.vmis;
+    vmis.visit_namespace(&key.namespace, |name, vmi| {
+        found.look_at(&vm.selector, name, vmi);
+    });
+    found.judge(|address| hub.standing(address));
+    for refused in &found.refused {
+        // Whose address it is goes to the log alone; the tenant's condition does not name another's object.
+        debug!(lb = %key, vmi = %refused.name, address = %refused.address, why = ?refused.why, "an address is not usable as a backend's");
+    }
+    found
 }
 
 /// How long the move to another address may still take (REL-4); `None` if none is under way.

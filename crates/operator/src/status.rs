@@ -43,6 +43,13 @@ pub const ADDRESS_LOST: &str = "AddressLost";
 /// Condition: more backends match than one EndpointSlice takes.
 pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
 
+/// Condition: virtual machines are left out because of the address that they report (BE-8).
+pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
+/// Condition: virtual machines of another namespace report the same address (BE-8).
+pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
+/// Conditions of which each new message is an Event too: it names other virtual machines.
+const TELLING: [&str; 2] = [BACKEND_ADDRESS_REFUSED, BACKEND_ADDRESS_SHARED];
+
 impl Readiness {
     /// All good.
     pub fn ready() -> Self {
@@ -188,7 +195,10 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
     for now in after {
         let was = condition::find(before, &now.type_);
         let same = |w: &Condition| {
-            w.status == now.status && w.reason == now.reason && is_step(w) == is_step(now)
+            w.status == now.status
+                && w.reason == now.reason
+                && is_step(w) == is_step(now)
+                && (w.message == now.message || !TELLING.contains(&&*now.type_))
         };
         if was.is_some_and(same) {
             continue;

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use harvester_lb_e2e::world::{condition, endpoints, ready};
+use harvester_lb_e2e::world::{condition, endpoints, node_address, ready};
 use harvester_lb_e2e::{Test, World};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{More, subnet, vm};
+use super::support::{DENIED, More, subnet, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -15,6 +17,9 @@ pub(crate) fn tests() -> Vec<Test> {
         be_2_which_address,
         be_1_an_invalid_selector_harms_nobody_else,
         be_many_more_than_one_slice_takes,
+        be_8_no_traffic_where_a_guest_agent_says,
+        be_8_endpoints_follow_what_comes_later,
+        be_8_one_address_in_two_namespaces,
     ]
 }
 
@@ -245,5 +250,190 @@ async fn be_many_more_than_one_slice_takes(world: Arc<World>) -> anyhow::Result<
     assert_eq!(endpoints(&slice, true).len(), 999);
     assert_eq!(endpoints(&slice, true)[0], "10.133.0.1");
     world.lb_reason(ns, "other", "Ready").await?;
+    Ok(())
+}
+
+/// A Service of somebody else, with the addresses that a Service can have.
+async fn foreign_service(
+    world: &World,
+    ns: &str,
+    external: &str,
+    ingress: &str,
+) -> anyhow::Result<()> {
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": ns, "name": "foreign"},
+        "spec": {
+            "type": "LoadBalancer", "externalIPs": [external],
+            "ports": [{"port": 80, "protocol": "TCP"}],
+        },
+    });
+    world.bed.apply(&service).await?;
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": ingress}]}}});
+    world
+        .services(ns)
+        .patch_status("foreign", &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    Ok(())
+}
+
+/// The guest agent of a machine reports addresses, the first one first.
+async fn reports(world: &World, ns: &str, name: &str, addresses: &[&str]) -> anyhow::Result<()> {
+    let interfaces = json!([
+        {"name": "default", "ipAddress": addresses[0], "ipAddresses": addresses},
+    ]);
+    let patch = json!({"status": {"interfaces": interfaces}});
+    world.merge(&world.vmis(ns), name, patch).await?;
+    Ok(())
+}
+
+async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("be8", "be8");
+    world.namespace(ns).await?;
+    world.namespace("be8-other").await?;
+    world.ranges(pool, &[subnet("10.80.0.0/24")]).await?;
+    foreign_service(&world, "be8-other", "10.180.1.50", "10.180.1.60").await?;
+    let cluster_ip = world.services("be8-other").get("foreign").await?;
+    let cluster_ip = cluster_ip.spec.unwrap().cluster_ip.unwrap();
+    let node = node_address("node1")?.to_string();
+    for (name, address) in [("good", "10.180.0.1"), ("evil", "10.180.0.2")] {
+        world
+            .fake_vmi(ns, name, json!({"app": "web"}), Some(address))
+            .await?;
+    }
+    let own = world.announced(ns, "web", vm(pool, "web")).await?;
+    let both = ["10.180.0.2", "10.180.0.1"];
+    world.ready_endpoints(ns, "web", &both).await?;
+    // Another tenant's, which nobody announces.
+    let others = world.served("be8-other", "guest", pool).await?;
+    for (address, why) in [
+        (&*node, "an address of a Node"),
+        (&*cluster_ip, "the ClusterIP of a Service"),
+        ("10.180.1.50", "an external IP of a Service"),
+        ("10.180.1.60", "the external address of a Service"),
+        (&*own, "the external address of a Service"),
+        (&*others, "an address with an IPAllocation"),
+        (DENIED, "denied to backends"),
+    ] {
+        // Whatever else it reports.
+        reports(&world, ns, "evil", &[address, "10.180.0.2"]).await?;
+        world.ready_endpoints(ns, "web", &["10.180.0.1"]).await?;
+        let what = format!("{address} is refused");
+        let lb = world
+            .lb_until(ns, "web", &what, |lb| {
+                condition(lb, "BackendAddressRefused")
+                    .is_some_and(|m| m.contains("evil") && m.contains(address) && m.contains(why))
+            })
+            .await?;
+        assert_eq!(ready(&lb).unwrap().1, "Ready");
+        assert_eq!(lb.status.unwrap().backend_servers.unwrap(), ["10.180.0.1"]);
+        let told = format!(
+            "BackendAddressRefused: left out: VirtualMachineInstance evil reports {address},"
+        );
+        world.event(ns, "LoadBalancer", "web", &told).await?;
+    }
+    // Nobody is left.
+    world
+        .vmis(ns)
+        .delete("good", &DeleteParams::default())
+        .await?;
+    world.ready_endpoints(ns, "web", &[DUMMY]).await?;
+    let lb = world.lb_reason(ns, "web", "BackendsWithoutIP").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    assert!(message.contains("BackendAddressRefused"), "{message}");
+    // An honest address is as good as any.
+    reports(&world, ns, "evil", &["10.180.0.2", &node]).await?;
+    world.ready_endpoints(ns, "web", &["10.180.0.2"]).await?;
+    world
+        .lb_until(ns, "web", "nothing is refused", |lb| {
+            condition(lb, "BackendAddressRefused").is_none()
+                && ready(lb).is_some_and(|(_, reason, _)| reason == "Ready")
+        })
+        .await?;
+    Ok(())
+}
+
+async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("be8-later", "be8-later");
+    world.namespace(ns).await?;
+    world.namespace("be8-later-other").await?;
+    world.ranges(pool, &[subnet("10.81.0.0/24")]).await?;
+    for (name, address) in [("a", "10.181.0.1"), ("b", "10.181.0.2")] {
+        world
+            .fake_vmi(ns, name, json!({"app": "web"}), Some(address))
+            .await?;
+    }
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    let all = ["10.181.0.1", "10.181.0.2"];
+    let without_b = async || world.ready_endpoints(ns, "web", &["10.181.0.1"]).await;
+    let with_b = async || world.ready_endpoints(ns, "web", &all).await;
+    with_b().await?;
+    // A Service, and that it goes again.
+    foreign_service(&world, "be8-later-other", "10.181.0.2", "10.181.0.99").await?;
+    without_b().await?;
+    let services = world.services("be8-later-other");
+    services.delete("foreign", &DeleteParams::default()).await?;
+    with_b().await?;
+    // A Node.
+    let nodes: Api<Node> = Api::all(world.client());
+    world
+        .bed
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "be8-later"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "10.181.0.2"}]},
+        }))
+        .await?;
+    let status =
+        json!({"status": {"addresses": [{"type": "InternalIP", "address": "10.181.0.2"}]}});
+    nodes
+        .patch_status("be8-later", &PatchParams::default(), &Patch::Merge(status))
+        .await?;
+    without_b().await?;
+    nodes.delete("be8-later", &DeleteParams::default()).await?;
+    with_b().await?;
+    // An address that a pool gives to somebody, whose end leaves the record of it.
+    world.ranges("be8-one", &[subnet("10.181.0.2/32")]).await?;
+    let address = world.served("be8-later-other", "guest", "be8-one").await?;
+    assert_eq!(address, "10.181.0.2");
+    without_b().await?;
+    world.remove("be8-later-other", "guest", &address).await?;
+    without_b().await?;
+    world
+        .records()
+        .delete("10.181.0.2", &DeleteParams::default())
+        .await?;
+    with_b().await?;
+    Ok(())
+}
+
+async fn be_8_one_address_in_two_namespaces(world: Arc<World>) -> anyhow::Result<()> {
+    let (spaces, pool) = (["be8-one", "be8-two"], "be8-shared");
+    world.ranges(pool, &[subnet("10.82.0.0/24")]).await?;
+    for ns in spaces {
+        world.namespace(ns).await?;
+        world
+            .fake_vmi(ns, "a", json!({"app": "web"}), Some("10.182.0.1"))
+            .await?;
+        world.announced(ns, "web", vm(pool, "web")).await?;
+    }
+    for ns in spaces {
+        world.ready_endpoints(ns, "web", &["10.182.0.1"]).await?;
+        world.lb_reason(ns, "web", "Ready").await?;
+        let told = "BackendAddressShared: a virtual machine of another namespace reports the same address: \
+                    VirtualMachineInstance a reports 10.182.0.1";
+        world.event(ns, "LoadBalancer", "web", told).await?;
+    }
+    reports(&world, spaces[1], "a", &["10.182.0.2"]).await?;
+    for ns in spaces {
+        let what = "the address is its own";
+        let own = |lb: &_| condition(lb, "BackendAddressShared").is_none();
+        world.lb_until(ns, "web", what, own).await?;
+        // Said once.
+        let events = world.events(ns, "LoadBalancer", "web").await?;
+        let told = events
+            .iter()
+            .filter(|e| e.starts_with("BackendAddressShared"));
+        assert_eq!(told.count(), 1, "{events:?}");
+    }
     Ok(())
 }

@@ -26,12 +26,17 @@ pub(crate) fn small_bed() -> BedOptions {
     }
 }
 
+/// An address that the operator of these tests denies to backends.
+pub(crate) const DENIED: &str = "192.0.2.7";
+
 /// Starts the operator, for as long as the bed lives.
 pub(crate) fn one_operator(
     world: Arc<World>,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
     Box::pin(async move {
-        std::mem::forget(world.start_operator("node1").await?);
+        let flags = ["--backend-deny-cidr", "192.0.2.0/24"];
+        let operator = world.start_operator_with("node1", &flags, &[]).await?;
+        std::mem::forget(operator);
         Ok(())
     })
 }

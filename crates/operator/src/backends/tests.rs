@@ -5,6 +5,7 @@ fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
     for (key, vmi) in vmis {
         found.look_at(selector, key, vmi);
     }
+    found.judge(|_| Standing::default());
     found
 }
 
@@ -207,4 +208,32 @@ fn a_slice_is_never_overfilled() {
         (1500, MAX_BACKENDS, 501)
     );
     assert_eq!(&*found.backends[0].name, "vm-0000");
+}
+
+#[test]
+fn be_8_a_refused_address_leaves_its_machine_out_whatever_else_it_reports() {
+    let wanted = selector(&[("app", &["web"])]).unwrap();
+    let mut found = Found::default();
+    for n in 1..=1003 {
+        let ip = Ipv4Addr::from(0x0a00_0000 + n).to_string();
+        let (key, vmi) = vmi(&format!("vm-{n:04}"), &[("app", "web")], Some(&ip));
+        found.look_at(&wanted, &key, &vmi);
+    }
+    let (first, second, third) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
+    found.judge(|address| Standing {
+        refusal: [first, third]
+            .map(Ipv4Addr::from)
+            .contains(&address)
+            .then_some(Refusal::Allocated),
+        shared: [first, second].map(Ipv4Addr::from).contains(&address),
+    });
+    // The two that are refused take nobody's seat.
+    assert_eq!(
+        (found.matched, found.backends.len(), found.left_out),
+        (1003, MAX_BACKENDS, 2)
+    );
+    let refused: Vec<&str> = found.refused.iter().map(|r| &*r.name).collect();
+    assert_eq!(refused, ["vm-0001", "vm-0003"]);
+    assert_eq!(found.shared, [("vm-0002".into(), second.into())]);
+    assert_eq!(&*found.backends[0].name, "vm-0002");
 }

@@ -5,7 +5,8 @@ use harvester_lb_prober::HealthCheck;
 use serde_json::json;
 
 use super::*;
-use crate::backends::{Backend, Selector};
+use crate::backends::{Backend, Refused, Selector};
+use crate::refusal::Refusal;
 
 fn found(matched: usize, with_address: u8) -> Found {
     let backend = |n: u8| Backend {
@@ -16,7 +17,7 @@ fn found(matched: usize, with_address: u8) -> Found {
     Found {
         matched,
         backends: (1..=with_address).map(backend).collect(),
-        left_out: 0,
+        ..Found::default()
     }
 }
 
@@ -123,7 +124,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         holder: Some(OwnerId::new("shop", "web")),
     };
     let message = |lost: &Lost, instead| {
-        let all = extras(Some(lost), instead, false, 0);
+        let all = extras(Some(lost), instead, false, &Found::default());
         all.into_iter()
             .find(|e| e.type_ == status::ADDRESS_LOST)
             .unwrap()
@@ -140,13 +141,77 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
     };
     assert!(message(&lost, None).ends_with("may have"));
     assert!(
-        extras(None, None, false, 0)
+        extras(None, None, false, &Found::default())
             .iter()
             .all(|e| e.message.is_none())
     );
+    let all = Found {
+        left_out: 3,
+        refused: vec![Refused {
+            name: "a".into(),
+            address: [10, 0, 0, 1].into(),
+            why: Refusal::Allocated,
+        }],
+        shared: vec![("b".into(), [10, 0, 0, 2].into())],
+        ..Found::default()
+    };
     assert!(
-        extras(None, Some("10.0.0.7"), true, 3)
+        extras(None, Some("10.0.0.7"), true, &all)
             .iter()
             .all(|e| e.message.is_some())
+    );
+}
+
+#[test]
+fn be_8_the_conditions_name_machine_and_address() {
+    let refused = |n: u8| Refused {
+        name: format!("vm{n}").into(),
+        address: [10, 0, 0, n].into(),
+        why: Refusal::Allocated,
+    };
+    let messages = |found: &Found| -> Vec<Option<String>> {
+        let extras = backend_addresses(found).into_iter();
+        extras.map(|extra| extra.message).collect()
+    };
+    assert_eq!(messages(&Found::default()), [None, None]);
+    let found = Found {
+        matched: 8,
+        refused: (1..=7).map(refused).collect(),
+        shared: vec![("vm9".into(), [10, 0, 0, 9].into())],
+        ..Found::default()
+    };
+    let [Some(left_out), Some(shared)] = &messages(&found)[..] else {
+        panic!("both hold");
+    };
+    let first =
+        "left out: VirtualMachineInstance vm1 reports 10.0.0.1, an address with an IPAllocation; ";
+    assert!(left_out.starts_with(first), "{left_out}");
+    assert!(
+        left_out.ends_with("10.0.0.5, an address with an IPAllocation; and 2 more"),
+        "{left_out}"
+    );
+    assert!(
+        shared.ends_with(": VirtualMachineInstance vm9 reports 10.0.0.9"),
+        "{shared}"
+    );
+    let vm = VmSpec {
+        ports: Vec::new(),
+        selector: Selector::default(),
+        check: None,
+    };
+    let readiness = readiness(&Facts {
+        key: &Key::new("shop", "web"),
+        vm: &vm,
+        found: &found,
+        wanted: "10.9.0.2",
+        external: Some("10.9.0.2"),
+        healthy: 0,
+        probed: 0,
+    });
+    assert_eq!(readiness.reason, "BackendsWithoutIP");
+    assert!(
+        readiness.message.contains("BackendAddressRefused"),
+        "{}",
+        readiness.message
     );
 }

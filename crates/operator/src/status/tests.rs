@@ -456,3 +456,27 @@ fn section_9_further_conditions_are_events_when_they_begin() {
     assert_eq!(notices(Some(&after), &after), []);
     assert_eq!(notices(Some(&after), &before), [], "nothing when they end");
 }
+
+#[test]
+fn be_8_each_new_message_is_an_event_and_the_same_is_none() {
+    let ok = condition(READY, "True", "Ready", "");
+    let refused = |who| {
+        condition(
+            BACKEND_ADDRESS_REFUSED,
+            "True",
+            BACKEND_ADDRESS_REFUSED,
+            who,
+        )
+    };
+    let [one, two] = ["a", "a; b"].map(|who| [ok.clone(), refused(who)]);
+    assert_eq!(notices(Some(&one), &one), []);
+    let expected = Notice {
+        warning: true,
+        reason: BACKEND_ADDRESS_REFUSED.into(),
+        text: "a; b".into(),
+    };
+    assert_eq!(notices(Some(&one), &two), [expected]);
+    // Others are told when they begin.
+    let left_out = |many| condition(BACKENDS_LEFT_OUT, "True", BACKENDS_LEFT_OUT, many);
+    assert_eq!(notices(Some(&[left_out("1")]), &[left_out("2")]), []);
+}

@@ -18,10 +18,11 @@ pub(crate) enum Kind {
     Slice,
     Vmi,
     Vm,
+    Node,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Lb,
         Self::Pool,
         Self::Record,
@@ -29,6 +30,7 @@ impl Kind {
         Self::Slice,
         Self::Vmi,
         Self::Vm,
+        Self::Node,
     ];
 
     fn of_plural(plural: &str) -> Option<Self> {
@@ -40,6 +42,7 @@ impl Kind {
             "endpointslices" => Self::Slice,
             "virtualmachineinstances" => Self::Vmi,
             "virtualmachines" => Self::Vm,
+            "nodes" => Self::Node,
             _ => return None,
         })
     }
@@ -53,6 +56,7 @@ impl Kind {
             Self::Slice => ("discovery.k8s.io/v1", "EndpointSlice"),
             Self::Vmi => ("kubevirt.io/v1", "VirtualMachineInstance"),
             Self::Vm => ("kubevirt.io/v1", "VirtualMachine"),
+            Self::Node => ("v1", "Node"),
         }
     }
 }
@@ -187,7 +191,7 @@ impl Answer {
 }
 
 /// Objects of each kind by namespace and name.
-pub(crate) type Objects = [BTreeMap<Key, Rc<Value>>; 7];
+pub(crate) type Objects = [BTreeMap<Key, Rc<Value>>; 8];
 
 /// What is stored.
 pub(crate) struct Server {
@@ -201,6 +205,9 @@ pub(crate) struct Server {
     /// What has changed since it was taken last.
     pub(crate) events: Vec<Event>,
 }
+
+/// The ClusterIP of every Service.
+pub(crate) const CLUSTER_IP: &str = "10.43.0.9";
 
 pub(crate) const FINALIZER: &str = "example.com/cleanup";
 
@@ -312,7 +319,7 @@ impl Server {
             if self.service_finalizers {
                 metadata["finalizers"] = json!([FINALIZER]);
             }
-            object["spec"]["clusterIP"] = "10.43.0.9".into();
+            object["spec"]["clusterIP"] = CLUSTER_IP.into();
             object["status"] = json!({"loadBalancer": {}});
         }
         self.store(kind, key, object, by)

@@ -376,11 +376,33 @@ fn children(
         .filter(|(k, vmi)| k.namespace == key.namespace && vmi["metadata"]["labels"]["app"] == "x")
         .map(|(k, vmi)| (k, &**vmi))
         .collect();
-    let backends: Vec<&str> = matching
+    let reported: Vec<&str> = matching
         .values()
-        .map(|vmi| text(vmi, "/status/interfaces/0/ipAddress"))
+        .map(|vmi| reports(vmi))
         .filter(|address| !address.is_empty())
         .collect();
+    let (refused, backends): (Vec<&str>, Vec<&str>) = reported
+        .into_iter()
+        .partition(|address| is_refused(server, address));
+    let told = |type_| condition(lb, type_).is_some_and(|c| c["status"] == "True");
+    must!(
+        "BE-8",
+        told("BackendAddressRefused") != refused.is_empty(),
+        "{key}, with {refused:?} refused: {}",
+        lb["status"]
+    );
+    let shared = |address: &&str| {
+        let others = server.all(Kind::Vmi).iter();
+        let mut others = others.filter(|(k, _)| k.namespace != key.namespace);
+        others.any(|(_, vmi)| reports(vmi) == *address)
+    };
+    let shared: Vec<&&str> = backends.iter().filter(|a| shared(a)).collect();
+    must!(
+        "BE-8",
+        told("BackendAddressShared") != shared.is_empty(),
+        "{key}, with {shared:?} in another namespace too: {}",
+        lb["status"]
+    );
     let Some(slice) = slice else {
         return Err(Failure::new("REC-4", format!("{key} has no EndpointSlice")));
     };
@@ -436,6 +458,22 @@ fn children(
         "{key}: {ready}"
     );
     Ok(())
+}
+
+fn reports(vmi: &Value) -> &str {
+    text(vmi, "/status/interfaces/0/ipAddress")
+}
+
+/// BE-8: an address of a Node, of a Service, or with a record.
+fn is_refused(server: &Server, address: &str) -> bool {
+    let any = |kind, pointer| {
+        let mut all = server.all(kind).values();
+        all.any(|object| text(object, pointer) == address)
+    };
+    any(Kind::Node, "/status/addresses/0/address")
+        || any(Kind::Service, "/spec/clusterIP")
+        || any(Kind::Service, "/status/loadBalancer/ingress/0/ip")
+        || server.get(Kind::Record, &Key::new("", address)).is_some()
 }
 
 /// POOL-1, POOL-3, IPA-4, IPA-7: the status of a pool is a recount.

@@ -6,15 +6,15 @@ use harvester_lb_api::keys;
 use harvester_lb_controller_kit::Key;
 use serde_json::{Value, json};
 
-use super::api::{By, FINALIZER, Kind, Server};
+use super::api::{By, CLUSTER_IP, FINALIZER, Kind, Server};
 
 /// Names of load balancers; one lives in another namespace than the rest.
 pub(crate) const LBS: [(&str, &str); 5] =
     [("n", "a"), ("n", "b"), ("n", "c"), ("m", "d"), ("n", "e")];
 /// Names of pools; the last one is never made.
 pub(crate) const POOLS: [&str; 4] = ["p", "q", "r", "none"];
-/// Names of virtual machines, all in the first namespace.
-const VMIS: [&str; 3] = ["vm-1", "vm-2", "vm-3"];
+/// Names of virtual machines; one is in the other namespace.
+const VMIS: [(&str, &str); 4] = [("n", "vm-1"), ("n", "vm-2"), ("n", "vm-3"), ("m", "vm-1")];
 
 pub(crate) fn lb_key(lb: usize) -> Key {
     Key::new(LBS[lb].0, LBS[lb].1)
@@ -25,7 +25,7 @@ fn pool_key(pool: usize) -> Key {
 }
 
 fn vmi_key(vmi: usize) -> Key {
-    Key::new(LBS[0].0, VMIS[vmi])
+    Key::new(VMIS[vmi].0, VMIS[vmi].1)
 }
 
 /// A load balancer as a user makes it.
@@ -87,12 +87,14 @@ pub(crate) enum Act {
     CreateVmi(usize, u8, u8),
     DeleteVmi(usize),
     RelabelVmi(usize, u8),
+    /// The one Node is given an address, or goes.
+    Node(u8),
 }
 
 /// How rough the world is: weights of what happens next, and chances in a thousand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
-    pub(crate) watch: [u32; 7],
+    pub(crate) watch: [u32; 8],
     pub(crate) take: u32,
     pub(crate) progress: u32,
     pub(crate) user: u32,
@@ -140,7 +142,7 @@ impl Plan {
             ));
         }
         for vmi in 0..rng.usize(0..=2) {
-            acts.push(Act::CreateVmi(vmi, rng.u8(..4), rng.u8(..3)));
+            acts.push(Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)));
         }
         for lb in 0..lbs {
             acts.push(Act::CreateLb(lb, LbSpec::draw(&mut rng, pools)));
@@ -170,7 +172,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
     };
     let pool = |first, last| Act::CreatePool(0, ranges(first, last), 0, 0);
     let smooth = Style {
-        watch: [10; 7],
+        watch: [10; 8],
         take: 30,
         progress: 30,
         user: 8,
@@ -198,7 +200,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
             plan(
                 Style {
                     lost_answers: 300,
-                    watch: [10, 10, 2, 10, 10, 10, 10],
+                    watch: [10, 10, 2, 10, 10, 10, 10, 10],
                     ..smooth
                 },
                 &[
@@ -239,7 +241,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
                 Style {
                     standby: 15,
                     crash: 15,
-                    watch: [10, 40, 2, 10, 10, 10, 10],
+                    watch: [10, 40, 2, 10, 10, 10, 10, 10],
                     ..smooth
                 },
                 &[
@@ -313,7 +315,7 @@ impl Style {
         let (lost_answers, refusals) = (rare(200), rare(150));
         let (crash, standby, fence, late) = (rare(12), rare(12), rare(8), rare(40));
         let relist = rare(15);
-        let mut watch = [0; 7];
+        let mut watch = [0; 8];
         for weight in &mut watch {
             // Some watches lag a good deal behind the others.
             *weight = [2, 10, 40][rng.usize(..3)];
@@ -457,7 +459,8 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         56..59 => Act::TouchLb(lb),
         59..61 => Act::GuestWrites(lb),
         61..65 => Act::CreatePool(pool, Ranges::draw(rng, pool), rng.u8(..), rng.u8(..3)),
-        65..74 => Act::EditPool(pool, Ranges::draw(rng, pool)),
+        65..72 => Act::EditPool(pool, Ranges::draw(rng, pool)),
+        72..74 => Act::Node(rng.u8(..4)),
         74..77 => Act::EditScope(pool, rng.u8(..), rng.u8(..3)),
         77..81 => Act::DeletePool(pool),
         81..84 if by_hand => Act::DeleteRecord(rng.usize(..8)),
@@ -468,9 +471,9 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         92 if by_hand => Act::DeleteSlice(lb),
         93 if by_hand => Act::EditSlice(lb),
         94..96 if by_hand => Act::ForeignService(lb),
-        96..98 => Act::DeleteVmi(vmi),
-        98 => Act::RelabelVmi(vmi, rng.u8(..3)),
-        _ => Act::CreateVmi(vmi, rng.u8(..4), rng.u8(..3)),
+        96 => Act::DeleteVmi(vmi),
+        97 => Act::RelabelVmi(vmi, rng.u8(..3)),
+        _ => Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)),
     }
 }
 
@@ -625,6 +628,19 @@ impl Act {
                     create(server, Kind::Vmi, &key, object);
                 }
             }
+            Self::Node(address) => {
+                let key = Key::new("", "node-1");
+                let status = json!({"addresses": [
+                    {"type": "InternalIP", "address": machine_address(*address)},
+                ]});
+                if *address == 0 {
+                    server.delete(Kind::Node, &key, user);
+                } else if server.get(Kind::Node, &key).is_some() {
+                    server.alter(Kind::Node, &key, user, |node| node["status"] = status);
+                } else {
+                    create(server, Kind::Node, &key, json!({"status": status}));
+                }
+            }
             Self::DeleteVmi(vmi) => {
                 server.delete(Kind::Vmi, &vmi_key(*vmi), user);
             }
@@ -637,11 +653,22 @@ impl Act {
     }
 }
 
+/// How many kinds of addresses a virtual machine can report.
+const ADDRESSES: u8 = 6;
+
+/// What a virtual machine reports: nothing, an address of its own, what a Service has, or what a pool gives out.
 fn interfaces(address: u8) -> Value {
-    match address {
-        0 => json!([]),
-        _ => json!([{"name": "default", "ipAddress": format!("10.52.1.{address}")}]),
-    }
+    let ip = match address {
+        0 => return json!([]),
+        4 => CLUSTER_IP.to_owned(),
+        5 => "10.0.0.12".to_owned(),
+        _ => machine_address(address),
+    };
+    json!([{"name": "default", "ipAddress": ip}])
+}
+
+fn machine_address(number: u8) -> String {
+    format!("10.52.1.{number}")
 }
 
 fn create(server: &mut Server, kind: Kind, key: &Key, object: Value) {

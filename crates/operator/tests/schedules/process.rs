@@ -23,8 +23,8 @@ use harvester_load_balancer::metrics::Metrics;
 use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::timings::Timings;
-use harvester_load_balancer::{handlers, pools, reconcile, start};
-use k8s_openapi::api::core::v1::Service;
+use harvester_load_balancer::{handlers, pools, reconcile, refusal, start};
+use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource};
@@ -132,7 +132,7 @@ pub(crate) enum Planted {
 }
 
 impl Planted {
-    pub(crate) const ALL: [Self; 10] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::NoVersions,
         Self::Overwrites,
         Self::Hasty,
@@ -141,6 +141,7 @@ impl Planted {
         Self::Deaf(Kind::Record),
         Self::Deaf(Kind::Service),
         Self::Deaf(Kind::Vmi),
+        Self::Deaf(Kind::Node),
         Self::Forgetful,
         Self::Blind,
     ];
@@ -152,7 +153,7 @@ pub(crate) struct Process {
     pub(crate) gate: Arc<Gate>,
     pub(crate) state: State,
     pub(crate) tasks: Vec<Task>,
-    watches: [Watch; 7],
+    watches: [Watch; 8],
     /// What is to be looked up, after a list.
     pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
     planted: Option<Planted>,
@@ -315,6 +316,11 @@ impl Process {
                 |d: Decoded<VirtualMachine>| Some(Vm::from_watch(d)),
                 |k, c| handlers::vm_changed(hub, k, &c),
             ),
+            Kind::Node => feed::<Node, _>(item, &stores.nodes, refusal::node, |k, c| {
+                if hears {
+                    handlers::node_changed(hub, k, &c);
+                }
+            }),
         };
         let of_kind = in_doubt.into_iter().map(|(key, known)| (kind, key, known));
         self.in_doubt.extend(of_kind);
