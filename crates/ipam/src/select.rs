@@ -193,6 +193,10 @@ pub enum Verdict {
         /// The reason.
         error: String,
     },
+    /// It is the one, but all that it has free is of IPv6 (BE-7).
+    FullOfFamily,
+    /// It is the one, but it has addresses of IPv6 alone (BE-7).
+    OtherFamily,
     /// It is named, but there is no such pool.
     Missing,
     /// It has the load balancer's address, but the record of that address cannot be read.
@@ -252,6 +256,8 @@ impl fmt::Display for Verdict {
                 )
             }
             Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
+            Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm gets no other"),
+            Self::OtherFamily => f.write_str("has IPv6 addresses alone, and a load balancer of workload type vm gets none of those: name a pool with IPv4 addresses"),
             Self::Missing => f.write_str("does not exist"),
             Self::RecordUnreadable { record } => {
                 write!(

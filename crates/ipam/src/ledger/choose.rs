@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::Ledger;
 use super::decision::Request;
-use super::queue::{Age, older};
+use super::queue::{Age, Waiter, older};
 use crate::select::{self, Explanation, PoolVerdict, Verdict};
 
 /// How many answers of section 5 are kept between two changes of pools. Tenants choose what is
@@ -73,9 +73,14 @@ impl Ledger {
                 error: error.to_string(),
             };
         }
-        let free = pool.free();
-        let waiting = older(&pool.queue, &Age::of(request), free);
+        if !pool.suits(request.workload) {
+            return Verdict::OtherFamily;
+        }
+        let free = pool.free_to(request.workload);
+        let competes = |other: &Waiter| pool.free_to(other.request.workload) > 0;
+        let waiting = older(&pool.queue, &Age::of(request), free, competes);
         match free {
+            0 if pool.free() > 0 => Verdict::FullOfFamily,
             0 => Verdict::Full,
             free if free > waiting as u128 => Verdict::Serves,
             _ => Verdict::OthersFirst {

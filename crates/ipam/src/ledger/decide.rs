@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Ledger;
 use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
 use super::holds::Reservation;
-use super::queue::{Age, older};
+use super::queue::{Age, Waiter, older};
 use super::records::Slot;
 use crate::addr;
 use crate::range::Range;
@@ -224,11 +224,17 @@ impl Ledger {
         if pool.ranges().is_none() {
             return Err(Refusal::new(self.queue_reason(Some(at))));
         }
+        if !pool.suits(request.workload) {
+            return Err(Refusal::new(WaitReason::AddressFamilyMismatch));
+        }
         let name = pool.name.clone();
         let id = &request.owner.id;
         let mut lost = None;
-        // ALC-3 and fairness: something is free that no older load balancer waits for.
-        let served = pool.free() > older(&pool.queue, &Age::of(request), pool.free()) as u128;
+        // ALC-3 and fairness: something is free that no older load balancer waits for. Who cannot have what is free is in
+        // nobody's way (BE-7).
+        let free = pool.free_to(request.workload);
+        let competes = |other: &Waiter| pool.free_to(other.request.workload) > 0;
+        let served = free > older(&pool.queue, &Age::of(request), free, competes) as u128;
         let refuse = |lost| {
             let reason = WaitReason::NoAvailableIp;
             Err(Refusal::Wait { reason, lost })
@@ -238,7 +244,7 @@ impl Ledger {
 
         if let Some(addr) = self.status_to_consider(request) {
             lost = self.lost_to(request, addr, &name);
-            if lost.is_none() && pool.usable(addr) {
+            if lost.is_none() && pool.usable(addr) && request.takes(addr) {
                 if self.holds.is_blocked(addr) {
                     return Err(Refusal::Unreadable { addr, pool: name });
                 }
@@ -251,7 +257,7 @@ impl Ledger {
 
         let (remembered, stale) = self.remembered(id, at);
         for addr in remembered {
-            if allowed(addr) {
+            if allowed(addr) && request.takes(addr) {
                 return Ok(Find {
                     addr,
                     pool: name,
@@ -265,7 +271,7 @@ impl Ledger {
             return refuse(lost);
         }
         let why = if moving { Why::Moved } else { Why::Fresh };
-        match pool.next_free(&self.taken) {
+        match pool.next_free(&self.taken, request.workload) {
             Some(addr) => Ok(Find {
                 addr,
                 pool: name,

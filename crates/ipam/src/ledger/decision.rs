@@ -70,6 +70,13 @@ pub struct Request {
     pub status: Option<StatusAddress>,
 }
 
+impl Request {
+    /// BE-7: the endpoints of a load balancer of VM type are of IPv4, and so must be its address.
+    pub(crate) fn takes(&self, addr: IpAddr) -> bool {
+        self.workload != Workload::Vm || addr.is_ipv4()
+    }
+}
+
 /// Why an address counts as one of a load balancer's although it has no record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
@@ -133,6 +140,8 @@ pub enum WaitReason {
     /// IPA-1: the record of the address that it has cannot be read. Another address would take the
     /// service down, so it waits for the record to be repaired or deleted.
     RecordUnreadable,
+    /// BE-7: the pool has addresses of IPv6 alone, which no load balancer of VM type gets.
+    AddressFamilyMismatch,
 }
 
 impl WaitReason {
@@ -144,6 +153,7 @@ impl WaitReason {
             Self::PoolNotFound => "PoolNotFound",
             Self::PoolInvalid => "PoolInvalid",
             Self::RecordUnreadable => "RecordUnreadable",
+            Self::AddressFamilyMismatch => "AddressFamilyMismatch",
         }
     }
 }

@@ -10,7 +10,7 @@ use super::records::{Records, Slot};
 use crate::addr;
 use crate::interval::IntervalSet;
 use crate::range::{PoolRanges, RangeError};
-use crate::select::Selector;
+use crate::select::{Selector, Workload};
 use crate::types::{Micros, Phase, PoolName};
 
 /// What a pool object says.
@@ -42,6 +42,9 @@ pub(crate) struct Pool {
     bound: u128,
     /// Addresses it can hand out that are taken in any way.
     taken: u128,
+    /// Addresses of IPv4 that it can hand out, and those of them that are taken in any way (BE-7).
+    size_v4: u128,
+    taken_v4: u128,
     /// The same for each segment of the ranges.
     taken_in: Vec<u128>,
     /// Segments with something free.
@@ -61,6 +64,8 @@ impl Pool {
             named_bound: 0,
             bound: 0,
             taken: 0,
+            size_v4: 0,
+            taken_v4: 0,
             taken_in: Vec::new(),
             open: BTreeSet::new(),
         }
@@ -84,6 +89,20 @@ impl Pool {
     /// How many addresses are not taken in any way.
     pub(crate) fn free(&self) -> u128 {
         self.size().saturating_sub(self.taken)
+    }
+
+    /// How many addresses that a load balancer of this type can have are not taken in any way (BE-7).
+    pub(crate) fn free_to(&self, workload: Workload) -> u128 {
+        match workload {
+            Workload::Cluster => self.free(),
+            Workload::Vm => self.size_v4.saturating_sub(self.taken_v4),
+        }
+    }
+
+    /// Whether it has any address that a load balancer of this type can have (BE-7). One without any address at all is
+    /// full, and not of another family.
+    pub(crate) fn suits(&self, workload: Workload) -> bool {
+        workload == Workload::Cluster || self.size_v4 > 0 || self.size() == 0
     }
 
     /// POOL-1: `total` minus what is Bound, by whatever pool (IPA-4); never negative.
@@ -112,6 +131,13 @@ impl Pool {
         };
         let segment = ranges.segments()[at];
         let count = &mut self.taken_in[at];
+        if addr.is_ipv4() {
+            self.taken_v4 = if taken {
+                self.taken_v4 + 1
+            } else {
+                self.taken_v4 - 1
+            };
+        }
         if taken {
             *count += 1;
             self.taken += 1;
@@ -157,24 +183,23 @@ impl Pool {
         }
     }
 
-    /// ALC-3: the next free address, in time by the logarithm of what is stored.
-    pub(crate) fn next_free(&self, taken: &IntervalSet) -> Option<IpAddr> {
+    /// ALC-3: the next free address that a load balancer of this type can have (BE-7), in time by the logarithm of what is
+    /// stored.
+    pub(crate) fn next_free(&self, taken: &IntervalSet, workload: Workload) -> Option<IpAddr> {
         let ranges = self.ranges()?;
         let (at, from) = ranges.search_start(self.last)?;
         let segments = ranges.segments();
+        let fits = |at: usize| workload == Workload::Cluster || segments[at].start.is_ipv4();
         let first_in = |at: usize, from: IpAddr| {
             taken
                 .first_absent_from(from)
-                .filter(|free| *free <= segments[at].end)
+                .filter(|free| fits(at) && *free <= segments[at].end)
         };
         // The rest of this segment, then the next one with something free; the turn ends with the
         // beginning of this segment.
         first_in(at, from).or_else(|| {
-            let next = self
-                .open
-                .range(at + 1..)
-                .next()
-                .or_else(|| self.open.range(..=at).next())?;
+            let turn = self.open.range(at + 1..).chain(self.open.range(..=at));
+            let next = turn.into_iter().find(|at| fits(**at))?;
             first_in(*next, segments[*next].start)
         })
     }
@@ -227,6 +252,16 @@ impl Pool {
             .flat_map(|segment| records.within(segment.start, segment.end))
             .filter(|slot| slot.phase == Phase::Bound)
             .count();
+        let of_v4 = |at: &usize| segments[*at].start.is_ipv4();
+        let all_v4 = || (0..segments.len()).filter(of_v4);
+        let (size_v4, taken_v4) = (
+            all_v4()
+                .map(|at| addr::span(segments[at].start, segments[at].end))
+                .sum(),
+            all_v4().map(|at| counts[at]).sum(),
+        );
+        self.size_v4 = size_v4;
+        self.taken_v4 = taken_v4;
         self.bound = bound as u128;
         self.taken = counts.iter().sum();
         self.taken_in = counts;

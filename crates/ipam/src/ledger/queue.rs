@@ -37,12 +37,18 @@ pub(crate) struct Waiter {
 /// The waiting of one pool, or those that no pool matches.
 pub(crate) type Queue = BTreeMap<Age, Waiter>;
 
-/// Counts those older than `age`, but no further than `limit`.
-pub(crate) fn older(queue: &Queue, age: &Age, limit: u128) -> usize {
+/// Counts those older than `age` that compete for what is free, but no further than `limit`.
+pub(crate) fn older(
+    queue: &Queue,
+    age: &Age,
+    limit: u128,
+    competes: impl Fn(&Waiter) -> bool,
+) -> usize {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     if queue.len() < limit {
         // Enough for everybody: who is older does not matter.
         return 0;
     }
-    queue.range(..age).take(limit).count()
+    let older = queue.range(..age).filter(|(_, waiter)| competes(waiter));
+    older.take(limit).count()
 }

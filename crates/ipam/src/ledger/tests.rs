@@ -189,6 +189,14 @@ fn with_status(request: Request, pool: &str, addr: &str) -> Request {
     }
 }
 
+/// A load balancer of a guest cluster.
+fn guest(name: &str) -> Request {
+    Request {
+        workload: Workload::Cluster,
+        ..lb(name)
+    }
+}
+
 fn in_pool(request: Request, pool: &str) -> Request {
     Request {
         pool: Some(PoolName::from(pool)),

@@ -10,7 +10,9 @@ use rustc_hash::FxHashSet;
 
 use super::Ledger;
 use super::decision::{Request, WaitReason};
+use super::pools::Pool;
 use super::queue::{Age, Queue, Waiter};
+use crate::select::Workload;
 use crate::types::OwnerId;
 
 impl Ledger {
@@ -45,18 +47,34 @@ impl Ledger {
         places.extend(&changed);
         let mut woken: Vec<Age> = Vec::new();
         for place in places {
-            let free = place.map_or(0, |at| self.pools[at].free());
+            let pool = place.map(|at| &self.pools[at]);
+            let free = pool.map_or(0, Pool::free);
+            // BE-7: who cannot have what is free is in nobody's way.
+            let v4_free = pool.is_some_and(|pool| pool.free_to(Workload::Vm) > 0);
             let reason = self.queue_reason(place);
+            let vm_reason = match pool {
+                Some(pool) if reason == WaitReason::NoAvailableIp && !pool.suits(Workload::Vm) => {
+                    WaitReason::AddressFamilyMismatch
+                }
+                _ => reason,
+            };
             let all = changed.contains(&place);
             let limit = usize::try_from(free).unwrap_or(usize::MAX);
-            let looked_at = if all { usize::MAX } else { limit };
-            for (rank, (age, waiter)) in
-                self.queue_mut(place).iter_mut().take(looked_at).enumerate()
-            {
-                if !waiter.woken && (rank < limit || waiter.told != Some(reason)) {
+            let mut rank = 0;
+            for (age, waiter) in self.queue_mut(place) {
+                if !all && rank >= limit {
+                    break;
+                }
+                let (can, reason) = match waiter.request.workload {
+                    Workload::Vm => (v4_free, vm_reason),
+                    Workload::Cluster => (true, reason),
+                };
+                let served = can && rank < limit;
+                if !waiter.woken && (served || waiter.told != Some(reason)) {
                     waiter.woken = true;
                     woken.push(age.clone());
                 }
+                rank += usize::from(can);
             }
         }
         woken.sort_unstable();

@@ -244,7 +244,7 @@ fn alc_6_mask_and_gateway() {
         ),
         ("host", "10.0.0.1", "255.255.255.255", None),
     ] {
-        let Decision::Take { grant, .. } = world.decide(&in_pool(lb(pool), pool)) else {
+        let Decision::Take { grant, .. } = world.decide(&in_pool(guest(pool), pool)) else {
             panic!("not taken");
         };
         assert_eq!((grant.addr, grant.mask.as_deref()), (ip(addr), Some(mask)));
@@ -367,7 +367,69 @@ fn rng_8_a_huge_pool_costs_no_more() {
     for (subnet, first) in [("fd10:5::/64", "fd10:5::2"), ("10.0.0.0/8", "10.0.0.2")] {
         let mut world = World::new(&[pool("p", &[range(subnet, "", "")])]);
         let total = world.ledger.projection("p").unwrap().total;
-        assert_eq!(world.ask(&lb("a")), Some(ip(first)));
+        assert_eq!(world.ask(&guest("a")), Some(ip(first)));
         assert_eq!(world.ledger.projection("p").unwrap().available, total - 1);
     }
+}
+
+#[test]
+fn be_7_a_load_balancer_of_vm_type_gets_no_ipv6_address() {
+    let v6 = || range("fd10:5::/124", "", "");
+    let mut world = World::new(&[pool("p", &[v6()])]);
+    let (reason, message, ..) = waits(world.decide(&lb("a")));
+    assert_eq!(reason, WaitReason::AddressFamilyMismatch);
+    assert!(
+        message.starts_with("pool p: has IPv6 addresses alone"),
+        "{message}"
+    );
+    // It is in nobody's way, however little is free.
+    for nth in 2..=15 {
+        let name = format!("b{nth:02}");
+        let addr = ip(&format!("fd10:5::{nth:x}"));
+        assert_eq!(world.ask(&guest(&name)), Some(addr), "{name}");
+    }
+    assert_eq!(world.ask(&guest("c")), None);
+    world.delete("b03");
+    let woken = names(world.ledger.take_wakes());
+    assert!(woken.contains(&"c".to_owned()), "{woken:?}");
+    assert_eq!(world.ask(&guest("c")), Some(ip("fd10:5::3")));
+    // IPv4 comes: it is served, and there alone.
+    world
+        .ledger
+        .set_pool(pool("p", &[v6(), range("10.0.0.0/30", "", "")]));
+    let woken = names(world.ledger.take_wakes());
+    assert!(woken.contains(&"a".to_owned()), "{woken:?}");
+    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
+    world.delete("c");
+    let (reason, message, ..) = waits(world.decide(&lb("d")));
+    assert_eq!(reason, WaitReason::NoAvailableIp);
+    assert!(
+        message.starts_with("pool p: all IPv4 addresses are taken"),
+        "{message}"
+    );
+    assert_eq!(
+        world.ask(&guest("e")),
+        Some(ip("fd10:5::3")),
+        "d does not want it"
+    );
+    world.delete("a");
+    assert_eq!(names(world.ledger.take_wakes()), ["d"]);
+    assert_eq!(world.ask(&lb("d")), Some(ip("10.0.0.2")));
+}
+
+#[test]
+fn be_7_one_that_holds_an_ipv6_address_keeps_it_and_history_gives_none() {
+    let ranges = [range("fd10:5::/124", "", ""), range("10.0.0.0/29", "", "")];
+    let mut world = World::new(&[pool("p", &ranges)]);
+    world.bind("fd10:5::7", "p", "a", "a-1");
+    let (grant, _) = held(world.decide(&lb("a")));
+    assert_eq!(grant.addr, ip("fd10:5::7"));
+    // Its record is deleted by hand: it is made again while its owner lives (IPA-7).
+    world.ledger.forget(ip("fd10:5::7"), Version(99));
+    let (addr, why, _) = taken(world.decide(&lb("a")));
+    assert_eq!((&*addr, why), ("fd10:5::7", Why::Recorded));
+    // A later one of the name does not get it back.
+    world.bind("fd10:5::8", "p", "b", "b-1");
+    world.delete("b");
+    assert_eq!(world.ask(&lb_uid("b", "b-2")), Some(ip("10.0.0.2")));
 }
