@@ -14,6 +14,8 @@ use harvester_lb_testkit::BedOptions;
 
 #[path = "records/back.rs"]
 mod back;
+#[path = "records/follow.rs"]
+mod follow;
 #[path = "records/go.rs"]
 mod go;
 #[path = "records/leaders.rs"]
@@ -30,6 +32,7 @@ mod stage;
 mod swap;
 
 use back::{ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up};
+use follow::be_6_endpoints_follow_after_a_restart;
 use leaders::{
     ipa_5_a_leader_that_was_paused_breaks_nothing, section_1_only_the_leader_writes,
     section_1_the_lease_of_a_go_holder_is_honoured, section_1_the_same_pod_takes_over_at_once,
@@ -78,6 +81,7 @@ fn main() -> ExitCode {
             ipa_7_records_that_somebody_deletes_or_alters,
             ipa_7_released_by_hand_while_another_waits,
             ipa_1_an_unreadable_record_blocks_its_name,
+            be_6_endpoints_follow_after_a_restart,
             section_1_only_the_leader_writes,
             ipa_5_a_leader_that_was_paused_breaks_nothing,
             ipa_5_leaders_stopped_and_resumed_amid_their_work,

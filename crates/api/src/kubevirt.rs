@@ -36,9 +36,29 @@ pub struct VirtualMachineInstanceSpec {}
 /// What KubeVirt reports of a running virtual machine.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualMachineInstanceStatus {
+    /// What it is at: `Running`, `Succeeded`, `Failed` and others.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<String>,
+    /// What else there is to say, such as `Paused`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditions: Option<Vec<VmiCondition>>,
     /// Its network interfaces, in the order of KubeVirt's report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<Vec<Interface>>,
+}
+
+/// A condition of a running virtual machine.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct VmiCondition {
+    /// Its type.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<String>,
+    /// `True`, `False` or `Unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<String>,
+    /// Why it is so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 /// A network interface of a running virtual machine.

@@ -1,10 +1,10 @@
 //! Which virtual machines stand behind a load balancer, and at which address (section 8.4). Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use harvester_lb_api::kubevirt::Interface;
+use harvester_lb_api::kubevirt::{Interface, VirtualMachineInstanceStatus};
 use harvester_lb_controller_kit::Key;
 
 use crate::objects::Vmi;
@@ -47,6 +47,43 @@ pub fn matches(
         })
 }
 
+/// What a virtual machine is at, as far as that matters to its traffic (BE-5).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Nothing that is known keeps it from answering.
+    #[default]
+    Running,
+    /// Its processors stand still until somebody lets it go on.
+    Paused,
+    /// It was shut down and does not start again.
+    Succeeded,
+    /// It has died and does not start again.
+    Failed,
+}
+
+impl State {
+    /// From what KubeVirt reports. A pause that is part of a migration is over before anybody could tell, and is none.
+    pub fn of(status: &VirtualMachineInstanceStatus) -> Self {
+        let conditions = status.conditions.as_deref().unwrap_or_default();
+        let is_paused = conditions.iter().any(|c| {
+            c.type_.as_deref() == Some("Paused")
+                && c.status.as_deref() == Some("True")
+                && c.reason.as_deref() != Some("PausedByMigrationMonitor")
+        });
+        match status.phase.as_deref() {
+            Some("Succeeded") => Self::Succeeded,
+            Some("Failed") => Self::Failed,
+            _ if is_paused => Self::Paused,
+            _ => Self::Running,
+        }
+    }
+
+    /// Whether it answers nobody any more.
+    pub const fn is_over(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
 /// A virtual machine behind a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
@@ -56,6 +93,8 @@ pub struct Backend {
     pub uid: String,
     /// Its address.
     pub address: Ipv4Addr,
+    /// What it is at.
+    pub state: State,
 }
 
 /// A virtual machine that is left out because of its address.
@@ -96,12 +135,33 @@ impl Found {
             name: Arc::clone(&key.name),
             uid: vmi.uid.clone(),
             address,
+            state: vmi.state,
         });
     }
 
-    /// Leaves out who reports an address that is not usable, whatever else it reports (BE-8), and what is more than one
-    /// EndpointSlice takes.
+    /// Takes an endpoint that is served into account, with the machine of its name as it is now. It stays as long as it is
+    /// that machine, at that address, and not on its way out (BE-6).
+    pub fn stay(&mut self, endpoint: Backend, now: Option<&Vmi>) {
+        if let Some(vmi) = now
+            && vmi.uid == endpoint.uid
+            && vmi.address == Some(endpoint.address)
+            && !vmi.deleting
+        {
+            self.backends.push(Backend {
+                state: vmi.state,
+                ..endpoint
+            });
+        }
+    }
+
+    /// Leaves out who reports an address that is not usable, whatever else it reports (BE-8), who is over and whose address is
+    /// another's by now (BE-5), and what is more than one EndpointSlice takes.
     pub fn judge(&mut self, standing: impl Fn(Ipv4Addr) -> Standing) {
+        let alive = self.backends.iter().filter(|b| !b.state.is_over());
+        let mut taken: BTreeSet<Ipv4Addr> = alive.map(|b| b.address).collect();
+        // Of several that are over the first stays.
+        self.backends
+            .retain(|b| !b.state.is_over() || taken.insert(b.address));
         let (refused, shared) = (&mut self.refused, &mut self.shared);
         self.backends.retain(|backend| {
             let Standing {
@@ -121,6 +181,20 @@ impl Found {
         self.left_out = self.backends.len().saturating_sub(MAX_BACKENDS);
         self.backends.truncate(MAX_BACKENDS);
     }
+}
+
+/// Which of these take traffic, from their verdicts, in the same order: one that is over never does, and one that is paused
+/// only while no other is ready (BE-5).
+pub fn ready(backends: &[(State, bool)]) -> Vec<bool> {
+    let runs_ready = backends.contains(&(State::Running, true));
+    backends
+        .iter()
+        .map(|(state, verdict)| match state {
+            State::Running => *verdict,
+            State::Paused => *verdict && !runs_ready,
+            State::Succeeded | State::Failed => false,
+        })
+        .collect()
 }
 
 /// The address of a virtual machine as a backend (BE-2): the first usable IPv4 address, looked for at the interfaces

@@ -12,7 +12,7 @@ use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use crate::backends::Backend;
+use crate::backends::{Backend, State};
 use crate::objects::{is_labelled, is_lb};
 use crate::spec::Port;
 
@@ -132,29 +132,33 @@ pub fn endpoint_slice(
     slice
 }
 
-/// The EndpointSlice as it is, with what the probes say of its endpoints now: for a load balancer of which nothing else
-/// can be told (HC-4). An endpoint that `verdict` knows nothing of stays as it is.
-pub fn with_verdicts(
-    lb: &LoadBalancer,
-    present: &EndpointSlice,
-    verdict: impl Fn(&str, Ipv4Addr) -> Option<bool>,
-) -> EndpointSlice {
-    let known = known_readiness(Some(present));
-    let backends: Vec<(Backend, bool)> = real_endpoints(present)
+/// The backends that an EndpointSlice names. What is no endpoint of ours is left out (EPS-3); what they are at is not known from
+/// here.
+pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
+    real_endpoints(slice)
         .filter_map(|endpoint| {
             let target = endpoint.target_ref.as_ref()?;
-            let backend = Backend {
+            let [address] = endpoint.addresses.as_slice() else {
+                return None;
+            };
+            Some(Backend {
                 name: target.name.as_deref()?.into(),
                 uid: target.uid.clone()?,
-                address: endpoint.addresses.first()?.parse().ok()?,
-            };
-            let was = known.get(&(backend.uid.clone(), backend.address))?;
-            let ready = verdict(&backend.uid, backend.address).unwrap_or(*was);
-            Some((backend, ready))
+                address: address.parse().ok()?,
+                state: State::default(),
+            })
         })
-        .collect();
+        .collect()
+}
+
+/// The EndpointSlice as it is, with these backends: for a load balancer of which nothing else can be told (BE-6).
+pub fn with_backends(
+    lb: &ObjectMeta,
+    present: &EndpointSlice,
+    backends: &[(Backend, bool)],
+) -> EndpointSlice {
     EndpointSlice {
-        endpoints: endpoints(&lb.metadata, &backends),
+        endpoints: endpoints(lb, backends),
         ..present.clone()
     }
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_prober::{GroupId, Target};
+use harvester_lb_prober::{GroupId, HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use tracing::info;
 
-use crate::backends::{Backend, Found};
+use crate::backends::{self, Backend, Found, State};
 use crate::build::{self, Ownership};
 use crate::hub::Hub;
 use crate::objects;
@@ -22,6 +23,23 @@ use crate::release;
 use crate::spec::VmSpec;
 use crate::status::{self, Readiness};
 use crate::writes::difference;
+
+/// Where verdicts on backends come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Checking {
+    /// There is no health check: each backend is good (HC-2).
+    Off,
+    /// This health check.
+    By(HealthCheck),
+    /// It cannot be told: health checks that are under way go on, else readiness stays as it is (BE-6).
+    AsItIs,
+}
+
+impl From<Option<HealthCheck>> for Checking {
+    fn from(check: Option<HealthCheck>) -> Self {
+        check.map_or(Self::Off, Self::By)
+    }
+}
 
 /// What came of it.
 pub enum Children {
@@ -56,7 +74,7 @@ pub async fn ensure(
     }
     let slice = hub.stores.slices.get(key);
     let known = build::known_readiness(slice.as_deref());
-    let backends = with_readiness(hub, key, vm, found, &known);
+    let backends = with_readiness(hub, key, vm.check.into(), found, &known);
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
     let wanted = build::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
     if !ensure_slice(hub, key, slice.as_deref(), wanted).await? {
@@ -95,58 +113,80 @@ async fn conflict(hub: &Hub, key: &Key, kind: &str) -> Result<Children, WriteErr
     )))
 }
 
-/// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1).
+/// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1), less what their state forbids (BE-5).
 fn with_readiness(
     hub: &Hub,
     key: &Key,
-    vm: &VmSpec,
+    check: Checking,
     found: &Found,
     known: &BTreeMap<(String, Ipv4Addr), bool>,
 ) -> Vec<(Backend, bool)> {
     let group = key.to_string();
-    let Some(check) = vm.check else {
-        hub.prober.remove_group(&group);
-        return found.backends.iter().map(|b| (b.clone(), true)).collect();
+    let known = |b: &Backend| known.get(&(b.uid.clone(), b.address)).copied();
+    let was_ready = |b: &Backend| known(b).unwrap_or(false);
+    let check = match check {
+        Checking::AsItIs => hub.prober.check(&group).map_or(check, Checking::By),
+        other => other,
     };
-    let targets = found
+    match check {
+        Checking::By(check) => {
+            let probed = found.backends.iter().filter(|b| !b.state.is_over());
+            let targets = probed
+                .map(|b| Target::new(b.uid.as_str(), b.address.into(), was_ready(b)))
+                .collect();
+            hub.prober
+                .set_group(GroupId::from(group.as_str()), check, targets);
+        }
+        Checking::Off => {
+            hub.prober.remove_group(&group);
+        }
+        Checking::AsItIs => {}
+    }
+    let verdict = |b: &Backend| match check {
+        Checking::Off => true,
+        _ => hub
+            .prober
+            .verdict(&group, &b.uid, b.address.into())
+            .unwrap_or_else(|| was_ready(b)),
+    };
+    let verdicts: Vec<(State, bool)> = found
         .backends
         .iter()
-        .map(|b| {
-            let ready = known
-                .get(&(b.uid.clone(), b.address))
-                .copied()
-                .unwrap_or(false);
-            Target::new(b.uid.as_str(), b.address.into(), ready)
-        })
+        .map(|b| (b.state, verdict(b)))
         .collect();
-    hub.prober
-        .set_group(GroupId::from(group.as_str()), check, targets);
-    found
-        .backends
-        .iter()
-        .map(|b| {
-            let ready = hub
-                .prober
-                .verdict(&group, &b.uid, b.address.into())
-                .unwrap_or(false);
-            (b.clone(), ready)
-        })
-        .collect()
+    let backends = found.backends.iter().cloned();
+    backends.zip(backends::ready(&verdicts)).collect()
 }
 
-/// Goes on with the health check of a load balancer whose spec cannot be served any more: what it serves stays, but no
-/// traffic is sent to a backend that has failed meanwhile.
-pub async fn keep_checking(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+/// Lets what is served of a load balancer follow the world although nothing new can be done for it: its spec is refused, its
+/// record cannot be read or written, or it is being deleted and waits for somebody (BE-6). An endpoint whose machine is gone,
+/// on its way out or at another address is taken out, verdicts are written; nothing is made or restored.
+pub async fn follow(
+    hub: &Hub,
+    key: &Key,
+    lb: &ObjectMeta,
+    check: Checking,
+) -> Result<(), WriteError> {
+    // Before anything is read, so that no later change is missed.
+    hub.lead(|lead| lead.followers.insert(key.clone()));
     let Some(present) = hub.stores.slices.get(key) else {
         return Ok(());
     };
-    let group = key.to_string();
-    if hub.prober.group(&group).is_none() {
+    if present.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let wanted = build::with_verdicts(lb, &present, |uid, address| {
-        hub.prober.verdict(&group, uid, address.into())
-    });
+    let mut found = Found::default();
+    for endpoint in build::backends(&present) {
+        let vmi = hub
+            .stores
+            .vmis
+            .get(&Key::new(&key.namespace, &endpoint.name));
+        found.stay(endpoint, vmi.as_deref());
+    }
+    found.judge(|address| hub.standing(address));
+    let known = build::known_readiness(Some(&present));
+    let backends = with_readiness(hub, key, check, &found, &known);
+    let wanted = build::with_backends(lb, &present, &backends);
     ensure_slice(hub, key, Some(&*present), wanted).await?;
     Ok(())
 }

@@ -14,12 +14,12 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
 
-use crate::backends;
 use crate::guests;
 use crate::hub::Hub;
 use crate::lead::Departed;
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use crate::{backends, build};
 
 impl Hub {
     /// Whether there is a leader's knowledge, without which nothing is queued.
@@ -38,6 +38,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
         Change::Deleted { old, certain } => {
             lead.ledger.withdraw(&objects::id(key));
             lead.moving.remove(key);
+            lead.followers.remove(key);
             lead.departed.insert(key.clone(), departed(old, *certain));
         }
     });
@@ -218,9 +219,31 @@ fn queue_selecting(hub: &Hub, key: &Key, vmis: &[Option<&Vmi>]) {
                 selected.push(lb_key.clone());
             }
         });
+    selected.extend(followers(hub, key, vmis));
     for lb in selected {
         hub.queues.lbs.add(lb);
     }
+}
+
+/// The load balancers that serve a virtual machine and whose selector does not tell so any more, or need not (BE-6).
+fn followers(hub: &Hub, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
+    let first = Key::new(&key.namespace, "");
+    let all = hub.lead(|lead| {
+        let followers = lead.followers.range(first..);
+        followers
+            .take_while(|lb| lb.namespace == key.namespace)
+            .cloned()
+            .collect::<Vec<_>>()
+    });
+    let mut all = all.unwrap_or_default();
+    all.retain(|lb| {
+        hub.stores.slices.get(lb).is_some_and(|slice| {
+            build::backends(&slice)
+                .iter()
+                .any(|served| vmis.iter().flatten().any(|vmi| vmi.uid == served.uid))
+        })
+    });
+    all
 }
 
 fn selects(lb: &LoadBalancer, vmi: &Vmi) -> bool {

@@ -4,7 +4,7 @@ use harvester_lb_controller_kit::Key;
 use harvester_lb_ipam::Lost;
 use k8s_openapi::api::core::v1::Service;
 
-use crate::backends::{self, Found};
+use crate::backends::{self, Found, State};
 use crate::spec::VmSpec;
 use crate::status::{self, Extra, Readiness};
 
@@ -73,21 +73,41 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
             ),
         );
     }
-    match facts.vm.check {
-        Some(check) if facts.healthy == 0 => {
-            let port = check.port();
-            let message = if facts.probed == 0 {
-                format!(
-                    "{} of {backends} backends on port {port} are under way",
-                    status::FIRST_CHECKS
-                )
-            } else {
-                format!("none of {backends} backends passes the health check on port {port}")
-            };
-            Readiness::not(status::BACKENDS_UNHEALTHY, message)
-        }
-        _ => Readiness::ready(),
+    if facts.healthy > 0 {
+        return Readiness::ready();
     }
+    let all_over = found.backends.iter().all(|b| b.state.is_over());
+    let mut message = match facts.vm.check.map(|check| check.port()) {
+        Some(port) if facts.probed == 0 && !all_over => format!(
+            "{} of {backends} backends on port {port} are under way",
+            status::FIRST_CHECKS
+        ),
+        Some(port) => {
+            format!("none of {backends} backends passes the health check on port {port}")
+        }
+        None => format!("none of {backends} backends takes traffic"),
+    };
+    message.push_str(&states(found));
+    Readiness::not(status::BACKENDS_UNHEALTHY, message)
+}
+
+/// The states of backends that keep them from answering (BE-5), as the end of a message.
+fn states(found: &Found) -> String {
+    let named: Vec<String> = [
+        (State::Paused, "paused"),
+        (State::Succeeded, "Succeeded"),
+        (State::Failed, "Failed"),
+    ]
+    .into_iter()
+    .filter_map(|(state, name)| {
+        let count = found.backends.iter().filter(|b| b.state == state).count();
+        (count > 0).then(|| format!("{count} {name}"))
+    })
+    .collect();
+    if named.is_empty() {
+        return String::new();
+    }
+    format!("; of these virtual machines {}", named.join(", "))
 }
 
 /// The further conditions.

@@ -32,6 +32,8 @@ pub struct Lead {
     pub departed: HashMap<Key, Departed, FxBuildHasher>,
     /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
     pub moving: HashMap<Key, Instant, FxBuildHasher>,
+    /// Load balancers of which only the endpoints that are served follow the world (BE-6).
+    pub followers: BTreeSet<Key>,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal (GC-1).
     pub removed_clusters: BTreeSet<Key>,
     /// Names of the pools.
@@ -52,6 +54,7 @@ impl Lead {
             ledger,
             departed: HashMap::default(),
             moving: HashMap::default(),
+            followers: BTreeSet::new(),
             removed_clusters: BTreeSet::new(),
             pools: BTreeSet::new(),
             dirty: BTreeSet::new(),

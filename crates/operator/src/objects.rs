@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::backends;
+use crate::backends::{self, State};
 use crate::refusal::ingress;
 use crate::time;
 
@@ -254,6 +254,8 @@ pub struct Vmi {
     pub deleting: bool,
     /// Its address as a backend (BE-2).
     pub address: Option<Ipv4Addr>,
+    /// What it is at, as far as that matters to its traffic (BE-5).
+    pub state: State,
     /// Finalizers that must remain when ours of old are taken off; `None` if it carries none of those (FIN-1).
     pub finalizers_to_keep: Option<Vec<String>>,
 }
@@ -269,6 +271,7 @@ impl Vmi {
             address: status
                 .as_ref()
                 .and_then(|s| backends::address(s.interfaces.as_deref())),
+            state: status.as_ref().map(State::of).unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             finalizers_to_keep: without_legacy(&meta, &keys::LEGACY_VM_FINALIZERS),
             uid: meta.uid.unwrap_or_default(),

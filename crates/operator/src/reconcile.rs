@@ -11,12 +11,13 @@ use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::address::{self, Acquired};
 use crate::backends::Found;
-use crate::children::{self, Children};
+use crate::children::{self, Checking, Children};
 use crate::hub::Hub;
 use crate::judge::{self, Facts};
 use crate::objects::{self, Lb};
@@ -52,14 +53,28 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     let Some(lb) = hub.stores.lbs.get(key) else {
         return release::departed(hub, key).await;
     };
+    hub.lead(|lead| lead.followers.remove(key));
     match &*lb {
         Lb::Invalid(meta, error) => {
             hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
+            let followed = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
+                children::follow(hub, key, meta, Checking::AsItIs).await
+            } else {
+                Ok(())
+            };
             undecodable::tell::<LoadBalancer>(hub, key, meta, error).await?;
+            followed?;
             Ok(Next::Event)
         }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {
-            drop_finalizers(hub, key, lb).await
+            let followed = if is_held_up(&lb.metadata) {
+                follow(hub, key, lb).await
+            } else {
+                Ok(())
+            };
+            let next = drop_finalizers(hub, key, lb).await?;
+            followed?;
+            Ok(next)
         }
         Lb::Valid(lb) => reconcile_valid(hub, key, lb).await,
     }
@@ -69,11 +84,12 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
     let checked = match spec::check(lb) {
         Ok(checked) => checked,
         Err(error) => {
+            let followed = follow(hub, key, lb).await;
             keep_what_it_has(hub, key, lb).await?;
-            children::keep_checking(hub, key, lb).await?;
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
             write_status(hub, key, lb, &report).await?;
+            followed?;
             return Ok(Next::Event);
         }
     };
@@ -81,12 +97,14 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
         Source::Dhcp => dhcp(hub, key),
         Source::Pool(request) => match address::acquire(hub, request).await {
             Err(WriteError::Refused(message)) => {
+                let followed = follow(hub, key, lb).await;
                 let message = format!("the IPAllocation of {key} cannot be written: {message}");
                 let report = Report::only(Readiness::not(status::API_ERROR, message));
                 write_status(hub, key, lb, &report).await?;
+                followed?;
                 return Ok(Next::Backoff);
             }
-            Err(other) => return Err(other),
+            Err(other) => return Err(follow_after(hub, key, lb, other).await),
             Ok(Acquired::Granted {
                 grant,
                 surplus,
@@ -94,7 +112,10 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
             }) => {
                 let named = request.status.as_ref().map(|status| status.addr);
                 if !written && named != Some(grant.addr) {
-                    address::renew(hub, grant.addr).await?;
+                    let renewed = address::renew(hub, grant.addr).await;
+                    if let Err(error) = renewed {
+                        return Err(follow_after(hub, key, lb, error).await);
+                    }
                 }
                 Address {
                     allocated: address::allocated_address(lb, &grant),
@@ -113,7 +134,9 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                 let readiness = Readiness::not(reason.as_str(), message);
                 if reason == WaitReason::RecordUnreadable {
                     // The address is nobody else's; what serves goes on until the record is repaired.
+                    let followed = follow(hub, key, lb).await;
                     write_status(hub, key, lb, &Report::only(readiness)).await?;
+                    followed?;
                     return Ok(Next::Recheck);
                 }
                 return wait(hub, key, lb, readiness, lost, surplus).await;
@@ -122,8 +145,71 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
     };
     match &checked.vm {
         None => serve_cluster(hub, key, lb, address).await,
+        Some(_) if is_ipv6(&address.load_balancer_ip) => keep_ipv6(hub, key, lb, address).await,
         Some(vm) => serve_vm(hub, key, lb, vm, address).await,
     }
+}
+
+fn is_ipv6(address: &str) -> bool {
+    addr::parse(address).is_some_and(|address| address.is_ipv6())
+}
+
+/// VM type with an IPv6 address, from before it could have none: it keeps the address, what there is of a Service goes on,
+/// and nothing is made for it (BE-7).
+async fn keep_ipv6(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    address: Address,
+) -> Result<Next, WriteError> {
+    let followed = follow(hub, key, lb).await;
+    let message = format!(
+        "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
+        address.load_balancer_ip,
+        address.allocated.ip_pool.as_deref().unwrap_or_default()
+    );
+    let report = Report {
+        extras: judge::extras(
+            address.lost.as_ref(),
+            Some(&address.load_balancer_ip),
+            address.out_of_pool,
+            &Found::default(),
+        ),
+        allocated: Field::Set(Some(address.allocated)),
+        ..Report::only(Readiness::not(
+            WaitReason::AddressFamilyMismatch.as_str(),
+            message,
+        ))
+    };
+    write_status(hub, key, lb, &report).await?;
+    release::surplus_of_living(hub, key, address.surplus).await?;
+    followed?;
+    Ok(Next::Event)
+}
+
+/// Lets the endpoints that are served follow the world (BE-6).
+async fn follow(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let check = spec::health_check(lb).map_or(Checking::AsItIs, Checking::from);
+    children::follow(hub, key, &lb.metadata, check).await
+}
+
+/// As [`follow`], after an error that ends the work: what keeps the record from being written need not keep the
+/// EndpointSlice. Answers that error.
+async fn follow_after(hub: &Hub, key: &Key, lb: &LoadBalancer, error: WriteError) -> WriteError {
+    if !matches!(error, WriteError::Fenced)
+        && let Err(also) = follow(hub, key, lb).await
+    {
+        debug!(lb = %key, error = %also, "its endpoints could not follow");
+    }
+    error
+}
+
+/// Whether an object that is being deleted waits for somebody's finalizer. Those of the garbage collector and those of old
+/// keep it for a moment only (FIN-2).
+fn is_held_up(meta: &ObjectMeta) -> bool {
+    let passing = ["foregroundDeletion", "orphan"];
+    let mut all = meta.finalizers.iter().flatten().map(String::as_str);
+    all.any(|f| !passing.contains(&f) && !keys::LEGACY_FINALIZERS.contains(&f))
 }
 
 /// A load balancer that cannot be served as it is: the address that it has stays its own, recorded (IPA-7), and it

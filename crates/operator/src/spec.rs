@@ -235,22 +235,26 @@ fn vm_spec(lb: &LoadBalancer) -> Result<VmSpec, SpecError> {
     }
     let selector = Selector::new(spec.backend_server_selector.as_ref())
         .map_err(SpecError::SelectorWithoutValues)?;
-    let check = match &spec.health_check {
-        None => None,
-        Some(c) => HealthCheck::new(
-            c.port,
-            c.success_threshold,
-            c.failure_threshold,
-            c.period_seconds,
-            c.timeout_seconds,
-        )
-        .map_err(|e| SpecError::CheckPortOutOfRange(e.0))?,
-    };
     Ok(VmSpec {
         ports,
         selector,
-        check,
+        check: health_check(lb)?,
     })
+}
+
+/// The health check of a load balancer; `None` if it is off.
+pub fn health_check(lb: &LoadBalancer) -> Result<Option<HealthCheck>, SpecError> {
+    let Some(c) = &lb.spec.health_check else {
+        return Ok(None);
+    };
+    HealthCheck::new(
+        c.port,
+        c.success_threshold,
+        c.failure_threshold,
+        c.period_seconds,
+        c.timeout_seconds,
+    )
+    .map_err(|e| SpecError::CheckPortOutOfRange(e.0))
 }
 
 fn protocol(text: &str) -> Option<&'static str> {

@@ -26,7 +26,7 @@ use harvester_load_balancer::judge::{self, Facts};
 use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_load_balancer::spec::{self, VmSpec};
 use harvester_load_balancer::status::{self, Field, Readiness, Report};
-use harvester_load_balancer::{build, lead, pools, undecodable, writes};
+use harvester_load_balancer::{build, lead, pools, refusal, undecodable, writes};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
@@ -210,7 +210,7 @@ fn build_all(
         allocated: Field::Keep,
         address: Field::Set(external),
         backend_servers: Field::Set(Some(servers)),
-        extras: judge::extras(None, Some(HELD), true, found.left_out),
+        extras: judge::extras(None, Some(HELD), true, found),
     }
 }
 
@@ -464,6 +464,7 @@ fn input_mutated_services() {
         let Some(present) = objects::service(decoded) else {
             return;
         };
+        refusal::ServiceAddresses::of(&present);
         let shown = objects::shown_addresses(&present);
         world.lead.ledger.set_shown(&id(LOUD, &key.name), &shown);
         world.lead.ledger.take_wakes();
@@ -489,7 +490,9 @@ fn input_mutated_slices() {
         found.look_at(&vm.selector, &key, &machine);
         let report = build_all(&lb, &vm, &found, None, Some(&present));
         is_told(&lb, &report);
-        let as_it_is = build::with_verdicts(&lb, &present, |_, _| None);
+        let named = build::backends(&present);
+        let as_it_is: Vec<_> = named.into_iter().map(|b| (b, true)).collect();
+        let as_it_is = build::with_backends(&lb.metadata, &present, &as_it_is);
         assert!(as_it_is.endpoints.len() <= present.endpoints.len() + 1);
     });
 }

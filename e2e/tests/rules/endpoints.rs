@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_e2e::world::{SOON, endpoints, ready};
+use harvester_lb_e2e::world::{SOON, condition, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{More, subnet, vm};
 
@@ -18,6 +18,9 @@ pub(crate) fn tests() -> Vec<Test> {
         hc_off_means_ready,
         hc_4_the_check_goes_on_when_an_edit_breaks_the_spec,
         dhcp_is_left_to_kube_vip,
+        be_5_machines_that_are_over_or_paused,
+        be_6_endpoints_follow_while_the_spec_is_refused,
+        be_6_endpoints_follow_while_a_deletion_waits,
     ]
 }
 
@@ -226,5 +229,149 @@ async fn dhcp_is_left_to_kube_vip(world: Arc<World>) -> anyhow::Result<()> {
     world.at_rest(ns, &[], Duration::from_secs(1)).await?;
     world.delete_lb(ns, "web").await?;
     world.gone(&world.services(ns), "web").await?;
+    Ok(())
+}
+
+/// Waits until an EndpointSlice has these ready and these other endpoints, the stand-in included.
+async fn served(world: &World, ns: &str, up: &[&str], down: &[&str]) -> anyhow::Result<()> {
+    eventually(&format!("{ns}: {up:?} up, {down:?} down"), SOON, || async {
+        let slice = world.slices(ns).get("web").await?;
+        let is = (endpoints(&slice, true), endpoints(&slice, false));
+        anyhow::ensure!(is.0 == up && is.1 == down, "{is:?}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// KubeVirt reports what a machine is at.
+async fn is_at(
+    world: &World,
+    ns: &str,
+    name: &str,
+    phase: &str,
+    paused: Option<&str>,
+) -> anyhow::Result<()> {
+    let conditions: Vec<Value> = paused
+        .map(|reason| json!({"type": "Paused", "status": "True", "reason": reason}))
+        .into_iter()
+        .collect();
+    let status = json!({"status": {"phase": phase, "conditions": conditions}});
+    world.merge(&world.vmis(ns), name, status).await?;
+    Ok(())
+}
+
+async fn be_5_machines_that_are_over_or_paused(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("be5", "be5");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.83.0.0/24")]).await?;
+    let app = || json!({"app": "web"});
+    let [a, b] = ["10.183.0.1", "10.183.0.2"];
+    world.fake_vmi(ns, "a", app(), Some(a)).await?;
+    world.fake_vmi(ns, "b", app(), Some(b)).await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    served(&world, ns, &[a, b], &[]).await?;
+    is_at(&world, ns, "a", "Running", Some("PausedByUser")).await?;
+    served(&world, ns, &[b], &[a]).await?;
+    // A migration's own pause is none.
+    is_at(&world, ns, "a", "Running", Some("PausedByMigrationMonitor")).await?;
+    served(&world, ns, &[a, b], &[]).await?;
+    // Where nobody else is ready, one that is paused is better than none.
+    is_at(&world, ns, "a", "Running", Some("PausedIOError")).await?;
+    served(&world, ns, &[b], &[a]).await?;
+    is_at(&world, ns, "b", "Succeeded", None).await?;
+    served(&world, ns, &[a], &[b]).await?;
+    let lb = world.lb_reason(ns, "web", "Ready").await?;
+    assert_eq!(lb.status.unwrap().backend_servers.unwrap(), [a, b]);
+    is_at(&world, ns, "a", "Failed", None).await?;
+    served(&world, ns, &[DUMMY], &[a, b]).await?;
+    let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    assert!(message.contains("1 Succeeded, 1 Failed"), "{message}");
+    // Another machine has the address by now.
+    world.fake_vmi(ns, "c", app(), Some(a)).await?;
+    served(&world, ns, &[a], &[b]).await?;
+    let lb = world.lb_reason(ns, "web", "Ready").await?;
+    assert_eq!(lb.status.unwrap().backend_servers.unwrap(), [b, a]);
+    // With a health check that would take its time.
+    let check = json!({"spec": {"healthCheck": {"port": 8080, "periodSeconds": 600}}});
+    world.merge(&world.lbs(ns), "web", check).await?;
+    is_at(&world, ns, "c", "Succeeded", None).await?;
+    served(&world, ns, &[DUMMY], &[a, b]).await?;
+    let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    assert!(message.contains("1 Succeeded, 1 Failed"), "{message}");
+    Ok(())
+}
+
+/// Machines that are served, at these addresses.
+async fn machines(world: &World, ns: &str, addresses: &[(&str, &str)]) -> anyhow::Result<()> {
+    for (name, address) in addresses {
+        world
+            .fake_vmi(ns, name, json!({"app": "web"}), Some(address))
+            .await?;
+    }
+    Ok(())
+}
+
+async fn be_6_endpoints_follow_while_the_spec_is_refused(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("be6", "be6");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.84.0.0/24")]).await?;
+    let [a, b, c, d] = ["10.184.0.1", "10.184.0.2", "10.184.0.3", "10.184.0.4"];
+    machines(&world, ns, &[("a", a), ("b", b), ("c", c), ("d", d)]).await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    served(&world, ns, &[a, b, c, d], &[]).await?;
+    // The selector itself is what is broken.
+    let broken = json!({"spec": {"backendServerSelector": {"app": []}}});
+    world.merge(&world.lbs(ns), "web", broken).await?;
+    world.lb_reason(ns, "web", "InvalidSelector").await?;
+    // Nobody new comes.
+    machines(&world, ns, &[("e", "10.184.0.5")]).await?;
+    world.vmis(ns).delete("a", &DeleteParams::default()).await?;
+    served(&world, ns, &[b, c, d], &[]).await?;
+    let moved = json!({"status": {"interfaces": [{"name": "default", "ipAddress": "10.184.0.9"}]}});
+    world.merge(&world.vmis(ns), "b", moved).await?;
+    served(&world, ns, &[c, d], &[]).await?;
+    is_at(&world, ns, "c", "Running", Some("PausedByUser")).await?;
+    served(&world, ns, &[d], &[c]).await?;
+    // An address that is refused from now on (BE-8).
+    world.ranges("be6-one", &[subnet("10.184.0.4/32")]).await?;
+    assert_eq!(world.served(ns, "guest", "be6-one").await?, d);
+    served(&world, ns, &[c], &[]).await?;
+    // Restarted under its name: another machine.
+    world.vmis(ns).delete("c", &DeleteParams::default()).await?;
+    machines(&world, ns, &[("c", c)]).await?;
+    served(&world, ns, &[DUMMY], &[]).await?;
+    let repaired = json!({"spec": {"backendServerSelector": {"app": ["web"]}}});
+    world.merge(&world.lbs(ns), "web", repaired).await?;
+    served(&world, ns, &["10.184.0.9", c, "10.184.0.5"], &[]).await?;
+    world
+        .lb_until(ns, "web", "d is refused", |lb| {
+            condition(lb, "BackendAddressRefused").is_some_and(|m| m.contains(d))
+        })
+        .await?;
+    Ok(())
+}
+
+async fn be_6_endpoints_follow_while_a_deletion_waits(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("be6-held", "be6-held");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.85.0.0/24")]).await?;
+    let [a, b] = ["10.185.0.1", "10.185.0.2"];
+    machines(&world, ns, &[("a", a), ("b", b)]).await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    served(&world, ns, &[a, b], &[]).await?;
+    let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
+    world.merge(&world.lbs(ns), "web", held).await?;
+    world.delete_lb(ns, "web").await?;
+    machines(&world, ns, &[("c", "10.185.0.3")]).await?;
+    world.vmis(ns).delete("a", &DeleteParams::default()).await?;
+    served(&world, ns, &[b], &[]).await?;
+    is_at(&world, ns, "b", "Failed", None).await?;
+    served(&world, ns, &[DUMMY], &[b]).await?;
+    // Its Service is not made again, and the rest goes with it.
+    let free = json!({"metadata": {"finalizers": null}});
+    world.merge(&world.lbs(ns), "web", free).await?;
+    world.gone(&world.slices(ns), "web").await?;
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_e2e::world::{endpoints, ready};
+use harvester_lb_e2e::world::{allocated, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
 use serde_json::{Value, json};
 
@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
         rec_1_cluster_type_is_an_address_only,
         section_8_3_the_example,
         rec_2_the_address_is_what_the_service_reports,
+        be_7_no_ipv6_address_for_virtual_machines,
     ]
 }
 
@@ -248,5 +249,58 @@ async fn rec_2_the_address_is_what_the_service_reports(world: Arc<World>) -> any
     }
     world.ingress(ns, "web", json!([])).await?;
     waiting("the ingress is gone").await?;
+    Ok(())
+}
+
+async fn be_7_no_ipv6_address_for_virtual_machines(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "be7";
+    world.namespace(ns).await?;
+    world.ranges("be7-v6", &[subnet("fd10:86::/64")]).await?;
+    let both = [subnet("fd10:87::/64"), subnet("10.86.0.0/24")];
+    world.ranges("be7-both", &both).await?;
+    world
+        .fake_vmi(ns, "v1", json!({"app": "web"}), Some("10.186.0.1"))
+        .await?;
+    world.lb(ns, "none", vm("be7-v6", "web")).await?;
+    let lb = world.lb_reason(ns, "none", "AddressFamilyMismatch").await?;
+    let (status, _, message) = ready(&lb).unwrap();
+    assert!(status == "False" && message.contains("be7-v6"), "{message}");
+    assert_eq!(lb.status.unwrap().allocated_address, None);
+    assert_eq!(
+        world.announced(ns, "web", vm("be7-both", "web")).await?,
+        "10.86.0.2"
+    );
+    world.lb_reason(ns, "web", "Ready").await?;
+    // One that holds one, past the rule that types do not change.
+    assert_eq!(world.served(ns, "kept", "be7-v6").await?, "fd10:86::2");
+    let mut spec = vm("be7-v6", "web");
+    spec["workloadType"] = json!("vm");
+    world
+        .merge(&world.lbs(ns), "kept", json!({ "spec": spec }))
+        .await?;
+    let lb = world.lb_reason(ns, "kept", "AddressFamilyMismatch").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    assert!(message.contains("fd10:86::2 of pool be7-v6"), "{message}");
+    assert_eq!(
+        lb.status.unwrap().allocated_address.unwrap().ip.as_deref(),
+        Some("fd10:86::2")
+    );
+    world.at_rest(ns, &[], Duration::from_secs(1)).await?;
+    for name in ["none", "kept"] {
+        assert_eq!(world.services(ns).get_opt(name).await?, None, "{name}");
+        assert_eq!(world.slices(ns).get_opt(name).await?, None, "{name}");
+    }
+    // Another pool, and all is well.
+    for name in ["none", "kept"] {
+        let patch = json!({"spec": {"ipPool": "be7-v4"}});
+        world.merge(&world.lbs(ns), name, patch).await?;
+    }
+    world.ranges("be7-v4", &[subnet("10.87.0.0/24")]).await?;
+    for name in ["none", "kept"] {
+        let what = "an IPv4 address";
+        let is_v4 = |lb: &_| allocated(lb).is_some_and(|ip| ip.starts_with("10.87.0."));
+        world.lb_until(ns, name, what, is_v4).await?;
+        world.service_until(ns, name, "exists", |_| true).await?;
+    }
     Ok(())
 }

@@ -1,4 +1,5 @@
 use super::*;
+use serde_json::json;
 
 fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
     let mut found = Found::default();
@@ -37,6 +38,7 @@ fn vmi(name: &str, of: &[(&str, &str)], address: Option<&str>) -> (Key, Arc<Vmi>
         labels: labels(of),
         deleting: false,
         address: address.map(|a| a.parse().unwrap()),
+        state: State::Running,
         finalizers_to_keep: None,
     };
     (Key::new("shop", name), Arc::new(vmi))
@@ -236,4 +238,138 @@ fn be_8_a_refused_address_leaves_its_machine_out_whatever_else_it_reports() {
     assert_eq!(refused, ["vm-0001", "vm-0003"]);
     assert_eq!(found.shared, [("vm-0002".into(), second.into())]);
     assert_eq!(&*found.backends[0].name, "vm-0002");
+}
+
+#[test]
+fn be_5_what_a_machine_is_at() {
+    use State::{Failed, Paused, Running, Succeeded};
+    let paused = |status, reason| json!([{"type": "Ready"}, {"type": "Paused", "status": status, "reason": reason}]);
+    let cases = [
+        (json!({}), Running),
+        (json!({"phase": "Running"}), Running),
+        (json!({"phase": "Scheduling"}), Running),
+        (json!({"phase": "Unknown"}), Running),
+        (json!({"phase": "Succeeded"}), Succeeded),
+        (json!({"phase": "Failed"}), Failed),
+        (
+            json!({"phase": "Running", "conditions": paused("True", "PausedByUser")}),
+            Paused,
+        ),
+        (
+            json!({"phase": "Running", "conditions": [{"type": "Paused", "status": "True"}]}),
+            Paused,
+        ),
+        (
+            json!({"phase": "Running", "conditions": paused("False", "PausedByUser")}),
+            Running,
+        ),
+        (
+            json!({"conditions": paused("True", "PausedByMigrationMonitor")}),
+            Running,
+        ),
+        (
+            json!({"phase": "Failed", "conditions": paused("True", "PausedIOError")}),
+            Failed,
+        ),
+    ];
+    for (status, expected) in cases {
+        let read = serde_json::from_value(status.clone()).unwrap();
+        assert_eq!(State::of(&read), expected, "{status}");
+    }
+}
+
+#[test]
+fn be_5_who_takes_traffic() {
+    use State::{Failed, Paused, Running, Succeeded};
+    type Case<'a> = (&'a [(State, bool)], &'a [bool]);
+    let cases: [Case<'_>; 7] = [
+        (&[], &[]),
+        (
+            &[(Succeeded, true), (Failed, true), (Running, true)],
+            &[false, false, true],
+        ),
+        (&[(Succeeded, true)], &[false]),
+        (&[(Paused, true), (Running, true)], &[false, true]),
+        (&[(Paused, true), (Running, false)], &[true, false]),
+        (
+            &[(Paused, true), (Paused, false), (Failed, true)],
+            &[true, false, false],
+        ),
+        (&[(Running, false), (Running, true)], &[false, true]),
+    ];
+    for (backends, expected) in cases {
+        assert_eq!(ready(backends), expected, "{backends:?}");
+    }
+}
+
+#[test]
+fn be_5_one_that_is_over_leaves_its_address_to_another() {
+    let wanted = selector(&[("app", &["web"])]).unwrap();
+    let machine = |name, address, state| {
+        let (key, machine) = vmi(name, &[("app", "web")], Some(address));
+        let machine = Vmi {
+            state,
+            ..Arc::into_inner(machine).unwrap()
+        };
+        (key, Arc::new(machine))
+    };
+    let found = find(
+        &wanted,
+        &[
+            machine("a", "10.0.0.1", State::Succeeded),
+            machine("b", "10.0.0.2", State::Failed),
+            machine("c", "10.0.0.3", State::Failed),
+            machine("d", "10.0.0.3", State::Succeeded),
+            machine("e", "10.0.0.1", State::Paused),
+        ],
+    );
+    let names: Vec<&str> = found.backends.iter().map(|b| &*b.name).collect();
+    assert_eq!((found.matched, names), (5, vec!["b", "c", "e"]));
+}
+
+#[test]
+fn be_6_an_endpoint_stays_as_long_as_its_machine_is_there() {
+    let endpoint = Backend {
+        name: "a".into(),
+        uid: "uid-a".into(),
+        address: [10, 0, 0, 1].into(),
+        state: State::Running,
+    };
+    let stays = |vmi: Option<&Vmi>| {
+        let mut found = Found::default();
+        found.stay(endpoint.clone(), vmi);
+        found.backends.first().map(|b| b.state)
+    };
+    let machine = || {
+        // Whatever its labels: the selector may be what is wrong.
+        let (_, machine) = vmi("a", &[], Some("10.0.0.1"));
+        Arc::into_inner(machine).unwrap()
+    };
+    assert_eq!(stays(Some(&machine())), Some(State::Running));
+    let paused = Vmi {
+        state: State::Paused,
+        ..machine()
+    };
+    assert_eq!(stays(Some(&paused)), Some(State::Paused));
+    assert_eq!(stays(None), None);
+    for gone in [
+        Vmi {
+            uid: "uid-later".into(),
+            ..machine()
+        },
+        Vmi {
+            deleting: true,
+            ..machine()
+        },
+        Vmi {
+            address: None,
+            ..machine()
+        },
+        Vmi {
+            address: Some([10, 0, 0, 2].into()),
+            ..machine()
+        },
+    ] {
+        assert_eq!(stays(Some(&gone)), None, "{gone:?}");
+    }
 }

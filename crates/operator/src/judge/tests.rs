@@ -13,6 +13,7 @@ fn found(matched: usize, with_address: u8) -> Found {
         name: Arc::from(format!("vm{n}")),
         uid: format!("uid{n}"),
         address: [10, 0, 0, n].into(),
+        state: State::Running,
     };
     Found {
         matched,
@@ -214,4 +215,71 @@ fn be_8_the_conditions_name_machine_and_address() {
         "{}",
         readiness.message
     );
+}
+
+#[test]
+fn be_5_the_message_names_the_states() {
+    use State::{Failed, Paused, Running, Succeeded};
+    let check = HealthCheck::new(Some(8080), None, None, None, None).unwrap();
+    // The states, whether there is a check, how many were probed, how the message goes on.
+    let cases: [(&[State], bool, usize, &str); 6] = [
+        (
+            &[Succeeded, Failed, Succeeded],
+            false,
+            0,
+            "none of 3 backends takes traffic; of these virtual machines 2 Succeeded, 1 Failed",
+        ),
+        (
+            &[Succeeded],
+            true,
+            0,
+            "none of 1 backends passes the health check on port 8080; of these virtual machines 1 Succeeded",
+        ),
+        (
+            &[Paused, Failed],
+            true,
+            1,
+            "none of 2 backends passes the health check on port 8080; of these virtual machines 1 paused, 1 Failed",
+        ),
+        (
+            &[Paused, Running],
+            true,
+            2,
+            "none of 2 backends passes the health check on port 8080; of these virtual machines 1 paused",
+        ),
+        (
+            &[Running, Failed],
+            true,
+            0,
+            "the first health checks of 2 backends on port 8080 are under way; of these virtual machines 1 Failed",
+        ),
+        (
+            &[Running, Running],
+            true,
+            2,
+            "none of 2 backends passes the health check on port 8080",
+        ),
+    ];
+    for (states, checked, probed, message) in cases {
+        let mut found = found(states.len(), u8::try_from(states.len()).unwrap());
+        for (backend, state) in found.backends.iter_mut().zip(states) {
+            backend.state = *state;
+        }
+        let vm = VmSpec {
+            ports: Vec::new(),
+            selector: Selector::default(),
+            check: check.filter(|_| checked),
+        };
+        let readiness = readiness(&Facts {
+            key: &Key::new("shop", "web"),
+            vm: &vm,
+            found: &found,
+            wanted: "10.9.0.2",
+            external: Some("10.9.0.2"),
+            healthy: 0,
+            probed,
+        });
+        let told = (readiness.reason, &*readiness.message);
+        assert_eq!(told, ("BackendsUnhealthy", message), "{states:?}");
+    }
 }

@@ -329,7 +329,7 @@ fn be_1_be_2_a_running_machine() {
     let vmi = Vmi::from_watch(Ok(object(json!({
         "metadata": {"name": "vm7", "uid": "u-7", "labels": {"app": "web"}, "deletionTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {},
-        "status": {"interfaces": [{"name": "default", "ipAddress": "10.10.1.7"}]},
+        "status": {"phase": "Failed", "interfaces": [{"name": "default", "ipAddress": "10.10.1.7"}]},
     }))));
     assert_eq!(
         vmi,
@@ -338,6 +338,7 @@ fn be_1_be_2_a_running_machine() {
             labels: BTreeMap::from([("app".into(), "web".into())]),
             deleting: true,
             address: Some(Ipv4Addr::new(10, 10, 1, 7)),
+            state: State::Failed,
             finalizers_to_keep: None,
         }
     );

@@ -168,7 +168,7 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
             reason == "InvalidListener",
             "{key} has no listener, and is {ready}"
         );
-        return Ok(());
+        return follows(server, key);
     }
     if lb["spec"]["ipam"] == "dhcp" {
         must!(
@@ -376,14 +376,21 @@ fn children(
         .filter(|(k, vmi)| k.namespace == key.namespace && vmi["metadata"]["labels"]["app"] == "x")
         .map(|(k, vmi)| (k, &**vmi))
         .collect();
-    let reported: Vec<&str> = matching
+    let reported: Vec<(&str, State)> = matching
         .values()
-        .map(|vmi| reports(vmi))
-        .filter(|address| !address.is_empty())
+        .map(|vmi| (reports(vmi), state(vmi)))
+        .filter(|(address, _)| !address.is_empty())
         .collect();
-    let (refused, backends): (Vec<&str>, Vec<&str>) = reported
+    let (refused, backends): (Vec<_>, Vec<_>) = unlike(&reported)
         .into_iter()
-        .partition(|address| is_refused(server, address));
+        .partition(|(address, _)| is_refused(server, address));
+    let runs = backends.iter().any(|(_, state)| *state == State::Running);
+    let ready_ones: Vec<bool> = backends
+        .iter()
+        .map(|(_, state)| *state == State::Running || (*state == State::Paused && !runs))
+        .collect();
+    let any_ready = ready_ones.contains(&true);
+    let backends: Vec<&str> = backends.into_iter().map(|(address, _)| address).collect();
     let told = |type_| condition(lb, type_).is_some_and(|c| c["status"] == "True");
     must!(
         "BE-8",
@@ -412,17 +419,16 @@ fn children(
         "the EndpointSlice of {key}: {}",
         slice["metadata"]
     );
-    let endpoints: Vec<&str> = slice["endpoints"]
+    let endpoints: Vec<(&str, bool)> = slice["endpoints"]
         .as_array()
         .into_iter()
         .flatten()
-        .map(|e| text(e, "/addresses/0"))
+        .map(|e| (text(e, "/addresses/0"), e["conditions"]["ready"] == true))
         .collect();
-    let expected = if backends.is_empty() {
-        vec![keys::DUMMY_ENDPOINT_ADDRESS]
-    } else {
-        backends.clone()
-    };
+    let mut expected: Vec<(&str, bool)> = backends.iter().copied().zip(ready_ones).collect();
+    if !any_ready {
+        expected.push((keys::DUMMY_ENDPOINT_ADDRESS, true));
+    }
     must!(
         "BE-3",
         endpoints == expected,
@@ -444,8 +450,10 @@ fn children(
         "NoBackend"
     } else if backends.is_empty() {
         "BackendsWithoutIP"
-    } else {
+    } else if any_ready {
         "Ready"
+    } else {
+        "BackendsUnhealthy"
     };
     must!(
         "section 9",
@@ -457,6 +465,67 @@ fn children(
         (ready["status"] == "True") == (reason == "Ready"),
         "{key}: {ready}"
     );
+    Ok(())
+}
+
+/// What a virtual machine is at (BE-5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    Paused,
+    Over,
+}
+
+fn state(vmi: &Value) -> State {
+    match (
+        text(vmi, "/status/phase"),
+        text(vmi, "/status/conditions/0/type"),
+    ) {
+        ("Succeeded" | "Failed", _) => State::Over,
+        (_, "Paused") => State::Paused,
+        _ => State::Running,
+    }
+}
+
+/// BE-5: one that is over is left out if another has its address; of several that are over the first stays.
+fn unlike<'a>(all: &[(&'a str, State)]) -> Vec<(&'a str, State)> {
+    let is_left_out = |at: usize, (address, state): &(&str, State)| {
+        let mut others = all
+            .iter()
+            .enumerate()
+            .filter(|(_, (other, _))| other == address);
+        *state == State::Over && others.any(|(nth, (_, state))| *state != State::Over || nth < at)
+    };
+    let kept = all
+        .iter()
+        .enumerate()
+        .filter(|(at, it)| !is_left_out(*at, it));
+    kept.map(|(_, it)| *it).collect()
+}
+
+/// BE-6: what is still served of a load balancer that is broken is there.
+fn follows(server: &Server, key: &Key) -> Result<(), Failure> {
+    let Some(slice) = server.get(Kind::Slice, key) else {
+        return Ok(());
+    };
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let real: Vec<&Value> = endpoints
+        .filter(|e| text(e, "/addresses/0") != keys::DUMMY_ENDPOINT_ADDRESS)
+        .collect();
+    for endpoint in real {
+        let vmi = Key::new(&key.namespace, text(endpoint, "/targetRef/name"));
+        let address = text(endpoint, "/addresses/0");
+        let stands = server.get(Kind::Vmi, &vmi).is_some_and(|vmi| {
+            text(vmi, "/metadata/uid") == text(endpoint, "/targetRef/uid")
+                && reports(vmi) == address
+                && (state(vmi) != State::Over || endpoint["conditions"]["ready"] == false)
+        });
+        must!(
+            "BE-6",
+            stands && !is_refused(server, address),
+            "{key} is broken and goes on serving {endpoint}"
+        );
+    }
     Ok(())
 }
 

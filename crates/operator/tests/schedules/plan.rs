@@ -87,6 +87,8 @@ pub(crate) enum Act {
     CreateVmi(usize, u8, u8),
     DeleteVmi(usize),
     RelabelVmi(usize, u8),
+    /// Running, paused, shut down, or on its way out for good.
+    VmiState(usize, u8),
     /// The one Node is given an address, or goes.
     Node(u8),
 }
@@ -455,15 +457,15 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         26..34 => Act::RecreateLb(lb, LbSpec::draw(rng, pools)),
         34..37 => Act::RestoreLb(lb),
         37..53 => Act::NamePool(lb, draw_pool(rng, pools)),
-        53..56 => Act::BreakLb(lb, rng.bool()),
-        56..59 => Act::TouchLb(lb),
+        53..57 => Act::BreakLb(lb, rng.bool()),
+        57..59 => Act::TouchLb(lb),
         59..61 => Act::GuestWrites(lb),
         61..65 => Act::CreatePool(pool, Ranges::draw(rng, pool), rng.u8(..), rng.u8(..3)),
         65..72 => Act::EditPool(pool, Ranges::draw(rng, pool)),
         72..74 => Act::Node(rng.u8(..4)),
         74..77 => Act::EditScope(pool, rng.u8(..), rng.u8(..3)),
         77..81 => Act::DeletePool(pool),
-        81..84 if by_hand => Act::DeleteRecord(rng.usize(..8)),
+        82..84 if by_hand => Act::DeleteRecord(rng.usize(..8)),
         84..86 if by_hand => Act::ReleaseRecord(rng.usize(..8)),
         86..88 => Act::AskForRelease(pool, rng.usize(..8)),
         88..90 if by_hand => Act::EditService(lb, rng.u8(..4)),
@@ -472,7 +474,8 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         93 if by_hand => Act::EditSlice(lb),
         94..96 if by_hand => Act::ForeignService(lb),
         96 => Act::DeleteVmi(vmi),
-        97 => Act::RelabelVmi(vmi, rng.u8(..3)),
+        97 if rng.bool() => Act::RelabelVmi(vmi, rng.u8(..3)),
+        81 | 97 => Act::VmiState(vmi, rng.u8(..4)),
         _ => Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)),
     }
 }
@@ -627,6 +630,21 @@ impl Act {
                 } else {
                     create(server, Kind::Vmi, &key, object);
                 }
+            }
+            Self::VmiState(vmi, state) => {
+                server.alter(Kind::Vmi, &vmi_key(*vmi), user, |object| {
+                    let status = match state {
+                        0 => json!({"phase": "Running"}),
+                        1 => json!({
+                            "phase": "Running", "conditions": [{"type": "Paused", "status": "True"}],
+                        }),
+                        2 => json!({"phase": "Succeeded"}),
+                        _ => json!({"phase": "Failed"}),
+                    };
+                    let interfaces = object["status"]["interfaces"].clone();
+                    object["status"] = status;
+                    object["status"]["interfaces"] = interfaces;
+                });
             }
             Self::Node(address) => {
                 let key = Key::new("", "node-1");

@@ -1,6 +1,7 @@
 //! The EndpointSlice, and both at rest (section 8.3, EPS-1 to EPS-3, REC-5).
 
 use super::*;
+use crate::build::backends as build_backends;
 
 #[test]
 fn section_8_3_example_slice() {
@@ -183,40 +184,20 @@ fn eps_1_ready_unless_it_says_no() {
 }
 
 #[test]
-fn hc_4_the_check_goes_on_without_a_spec_that_can_be_served() {
+fn be_6_a_slice_follows_and_nothing_else_of_it_changes() {
     let lb = example();
-    let ports = ports(&lb);
-    let two = backends(true);
-    let (first, second) = (two[0].0.clone(), two[1].0.clone());
-    let slice = |a, b| {
-        endpoint_slice(
-            &lb,
-            None,
-            &ports,
-            &[(first.clone(), a), (second.clone(), b)],
-        )
-    };
-    // Present, verdicts of both, expected.
-    let cases = [
-        ((true, false), (None, None), (true, false)),
-        ((true, false), (Some(false), None), (false, false)),
-        ((false, false), (None, Some(true)), (false, true)),
-        ((true, true), (Some(true), Some(false)), (true, false)),
-    ];
-    for (present, verdicts, expected) in cases {
-        let now = with_verdicts(&lb, &slice(present.0, present.1), |uid, address| {
-            if (uid, address) == (&*first.uid, first.address) {
-                verdicts.0
-            } else {
-                verdicts.1
-            }
-        });
-        assert_eq!(
-            json_of(&now),
-            json_of(&slice(expected.0, expected.1)),
-            "{present:?} {verdicts:?}"
-        );
-    }
+    let two = super::backends(true);
+    let mut present = endpoint_slice(&lb, None, &ports(&lb), &two);
+    present.ports = None;
+    let named: Vec<Backend> = two.iter().map(|(backend, _)| backend.clone()).collect();
+    assert_eq!(build_backends(&present), named);
+    let none_left = with_backends(&lb.metadata, &present, &[]);
+    let mut expected = json_of(&present);
+    expected["endpoints"] = example_slice(&format!("[{STAND_IN}]"))["endpoints"].clone();
+    assert_eq!(json_of(&none_left), expected);
+    assert_eq!(build_backends(&none_left), []);
+    let same = with_backends(&lb.metadata, &present, &two);
+    assert_eq!(json_of(&same), json_of(&present));
 }
 
 #[test]
@@ -258,6 +239,11 @@ fn eps_3_what_is_no_endpoint_of_ours_is_replaced() {
             [(("uid-vm8".to_owned(), Ipv4Addr::new(10, 10, 1, 8)), true)],
             "{what}"
         );
+        let names: Vec<_> = build_backends(&present)
+            .into_iter()
+            .map(|b| b.uid)
+            .collect();
+        assert_eq!(names, ["uid-vm8"], "{what}");
         let wanted = endpoint_slice(&lb, Some(&present), &ports(&lb), &backends(false));
         let (vm7, vm8) = (
             vm_endpoint("vm7", "10.10.1.7", false),
