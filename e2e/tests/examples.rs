@@ -30,12 +30,13 @@ fn main() -> ExitCode {
         tests![
             every_example_becomes_ready_with_the_rights_of_rbac,
             a_missing_right_is_named_and_waited_for,
+            the_account_of_harvesters_release_gains_rights_and_loses_none,
         ],
     )
 }
 
 async fn set_up(world: Arc<World>) -> anyhow::Result<()> {
-    let rights = rbac()?;
+    let rights = rbac("rbac.yaml")?;
     for object in &rights {
         apply(&world, object).await?;
     }
@@ -68,13 +69,14 @@ fn documents() -> anyhow::Result<Vec<(String, Value)>> {
     Ok(all)
 }
 
-fn rbac() -> anyhow::Result<Vec<Value>> {
+/// The documents of one file.
+fn rbac(name: &str) -> anyhow::Result<Vec<Value>> {
     let all = documents()?.into_iter();
     let rights: Vec<Value> = all
-        .filter(|(file, _)| file == "rbac.yaml")
+        .filter(|(file, _)| file == name)
         .map(|(_, document)| document)
         .collect();
-    ensure!(!rights.is_empty(), "docs/examples/rbac.yaml is not there");
+    ensure!(!rights.is_empty(), "docs/examples/{name} is not there");
     Ok(rights)
 }
 
@@ -351,7 +353,7 @@ fn take_away(rights: &mut [Value], resource: &str, verb: &str) -> anyhow::Result
 }
 
 async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::Result<()> {
-    let mut rights = renamed(rbac()?);
+    let mut rights = renamed(rbac("rbac.yaml")?);
     let whole = take_away(&mut rights, "endpointslices", "create")?;
     for object in &rights {
         apply(&world, object).await?;
@@ -391,4 +393,73 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
         })
         .await
         .context("the right was given")
+}
+
+/// What Harvester's release has made, as its chart does: the account of the Go operator with a role of the same name.
+fn release() -> [Value; 3] {
+    let name = "harvester-load-balancer";
+    let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "harvester-system"});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+    let verbs = ["get", "watch", "list", "update", "create"];
+    [
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": name, "namespace": "harvester-system"},
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": [
+                {"apiGroups": ["loadbalancer.harvesterhci.io"], "resources": ["loadbalancers", "ippools"], "verbs": verbs},
+                {"apiGroups": [""], "resources": ["services", "configmaps"], "verbs": verbs},
+                {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": verbs},
+            ],
+        }),
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": name}, "roleRef": role, "subjects": [subject],
+        }),
+    ]
+}
+
+async fn the_account_of_harvesters_release_gains_rights_and_loses_none(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let release = release();
+    let all = release
+        .iter()
+        .cloned()
+        .chain(rbac("rbac.yaml")?)
+        .chain(rbac("rbac-release-account.yaml")?);
+    for object in all {
+        apply(&world, &object).await?;
+    }
+    for object in &release {
+        let (kind, version) = (text(object, "kind")?, text(object, "apiVersion")?);
+        let namespace = object["metadata"]["namespace"].as_str();
+        let name = text(&object["metadata"], "name")?;
+        let now = world.bed.get(version, kind, namespace, name).await?;
+        let now = serde_json::to_value(now.with_context(|| format!("{kind} is gone"))?)?;
+        for field in ["rules", "roleRef", "subjects"] {
+            ensure!(
+                now[field] == object[field],
+                "{kind}: {field} is {} now",
+                now[field]
+            );
+        }
+    }
+
+    let kubeconfig = kubeconfig(&world, &release).await?;
+    let operator = world.spawn_operator(OTHER_NODE, &[], &[("KUBECONFIG", &kubeconfig)])?;
+    operator
+        .ready(SOON, || async {
+            let (code, text) = world.get(OTHER_NODE, "/readyz").await?;
+            ensure!(code == 200, "{text}");
+            Ok(true)
+        })
+        .await
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> anyhow::Result<&'a str> {
+    object[field].as_str().with_context(|| field.to_owned())
 }

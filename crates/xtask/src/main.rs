@@ -6,7 +6,7 @@
 //! | `arrows` | which crate may depend on which, and what the pure crates may not use ([`arrows`]) |
 //! | `licences` | licences, one version of each crate, crates that must not come in ([`licences`]) |
 //! | `metrics` | docs/metrics.md says what the code says ([`metrics`]) |
-//! | `rbac` | docs/examples/rbac.yaml grants what the operator needs and no more ([`rbac`]) |
+//! | `rbac` | the roles of docs/examples grant what the operator needs and no more, under names of their own ([`rbac`]) |
 //! | `rules` | docs/rules.md lists every rule that the code names, and where ([`rules`]) |
 //! | `docs` | links lead somewhere, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!

@@ -1,4 +1,5 @@
-//! docs/examples/rbac.yaml grants exactly what the operator says that it needs (`NEEDS` in its source).
+//! The roles of docs/examples grant exactly what the operator says that it needs (`NEEDS` in its source), under names that
+//! Harvester's own release does not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,21 +8,53 @@ use crate::metrics::{Token, tokens};
 use crate::{Faults, read};
 
 const SOURCE: &str = "crates/operator/src/needs.rs";
-const DOCUMENT: &str = "docs/examples/rbac.yaml";
+/// An account with its rights, and the same rights for the account of Harvester's release.
+const DOCUMENTS: [&str; 2] = [
+    "docs/examples/rbac.yaml",
+    "docs/examples/rbac-release-account.yaml",
+];
+/// Names of Harvester's release: an object of such a name that is applied would replace the release's.
+const RELEASE: [&str; 2] = [
+    "harvester-load-balancer",
+    "harvester-load-balancer-webhook",
+];
 
 /// Verbs by group and resource.
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let needed = needed(&read(root, SOURCE)?);
-    let mut faults = compare(&needed, &granted(&read(root, DOCUMENT)?));
+    let mut faults = Faults::new();
+    for document in DOCUMENTS {
+        let text = read(root, document)?;
+        faults.extend(compare(document, &needed, &granted(&text)));
+        faults.extend(names_of_the_release(document, &text));
+    }
     if needed.len() < 5 {
         faults.push(format!("NEEDS was not found in {SOURCE}; crates/xtask/src/rbac.rs does not understand it any more"));
     }
     Ok(faults)
 }
 
-fn compare(needed: &Rights, granted: &Rights) -> Faults {
+/// Objects that would replace those of Harvester's release. Subjects of a binding may name the release's account.
+fn names_of_the_release(document: &str, text: &str) -> Faults {
+    let mut faults = Vec::new();
+    let mut in_metadata = false;
+    for line in text.lines() {
+        if !line.starts_with(' ') {
+            in_metadata = line == "metadata:";
+        }
+        let name = line.strip_prefix("  name: ").filter(|_| in_metadata);
+        if let Some(name) = name.filter(|name| RELEASE.contains(name)) {
+            faults.push(format!(
+                "{document} has an object named {name}, as Harvester's own release has"
+            ));
+        }
+    }
+    faults
+}
+
+fn compare(document: &str, needed: &Rights, granted: &Rights) -> Faults {
     let none = BTreeSet::new();
     let mut faults = Vec::new();
     let all: BTreeSet<_> = needed.keys().chain(granted.keys()).collect();
@@ -32,12 +65,12 @@ fn compare(needed: &Rights, granted: &Rights) -> Faults {
         );
         for verb in needs.difference(has) {
             faults.push(format!(
-                "{DOCUMENT} lacks {verb} {resource} of group {group:?}"
+                "{document} lacks {verb} {resource} of group {group:?}"
             ));
         }
         for verb in has.difference(needs) {
             faults.push(format!(
-                "{DOCUMENT} grants {verb} {resource} of group {group:?}, which is not used"
+                "{document} grants {verb} {resource} of group {group:?}, which is not used"
             ));
         }
     }
@@ -127,15 +160,23 @@ mod tests {
     fn neither_more_nor_less() {
         let yaml = "rules:\n- apiGroups: [\"\"]\n  resources: [services]\n  verbs: [get, list]\n---\nrules:\n\
                     - apiGroups: [coordination.k8s.io]\n  resources: [leases]\n  verbs: [get]\n";
-        assert_eq!(compare(&needed(CODE), &granted(yaml)), Faults::new());
+        let compare = |yaml: &str| compare("rbac.yaml", &needed(CODE), &granted(yaml));
+        assert_eq!(compare(yaml), Faults::new());
         assert_eq!(
-            compare(
-                &needed(CODE),
-                &granted(&yaml.replace("[get, list]", "[get, watch]"))
-            )
-            .len(),
+            compare(&yaml.replace("[get, list]", "[get, watch]")).len(),
             2
         );
-        assert_eq!(compare(&needed(CODE), &granted("")).len(), 3);
+        assert_eq!(compare("").len(), 3);
+    }
+
+    #[test]
+    fn an_object_of_the_releases_name_is_a_fault_and_a_subject_of_that_name_is_none() {
+        let yaml = "kind: ClusterRoleBinding\nmetadata:\n  name: NAME\nsubjects:\n- kind: ServiceAccount\n  \
+                    name: harvester-load-balancer\n---\nkind: Role\nmetadata:\n  namespace: x\n  name: NAME\n";
+        let faults =
+            |name: &str| names_of_the_release("rbac.yaml", &yaml.replace("NAME", name)).len();
+        assert_eq!(faults("harvester-lb-operator"), 0);
+        assert_eq!(faults("harvester-load-balancer"), 2);
+        assert_eq!(faults("harvester-load-balancer-webhook"), 2);
     }
 }
