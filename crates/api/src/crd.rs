@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, as they are written into `crds/`.
+//! The CustomResourceDefinitions, as they are written into `crds/`. Their columns (OPS-5) are declared with the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,

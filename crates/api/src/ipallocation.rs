@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
     doc = "One address of a pool that is held, or was held, by a load balancer. Made by the operator.",
     printcolumn = r#"{"name":"ADDRESS","type":"string","jsonPath":".spec.address"}"#,
     printcolumn = r#"{"name":"POOL","type":"string","jsonPath":".spec.pool"}"#,
+    printcolumn = r#"{"name":"NAMESPACE","type":"string","jsonPath":".spec.owner.namespace"}"#,
     printcolumn = r#"{"name":"OWNER","type":"string","jsonPath":".spec.owner.name"}"#,
     printcolumn = r#"{"name":"PHASE","type":"string","jsonPath":".spec.phase"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#

@@ -27,6 +27,9 @@ use crate::Condition;
     printcolumn = r#"{"name":"DESCRIPTION","type":"string","jsonPath":".spec.description"}"#,
     printcolumn = r#"{"name":"RANGES","type":"string","jsonPath":".spec.ranges"}"#,
     printcolumn = r#"{"name":"Priority","type":"string","jsonPath":".spec.selector.priority"}"#,
+    printcolumn = r#"{"name":"TOTAL","type":"integer","jsonPath":".status.total"}"#,
+    printcolumn = r#"{"name":"AVAILABLE","type":"integer","jsonPath":".status.available"}"#,
+    printcolumn = r#"{"name":"READY","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

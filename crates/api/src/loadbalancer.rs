@@ -29,6 +29,9 @@ use crate::Condition;
     printcolumn = r#"{"name":"WORKLOADTYPE","type":"string","jsonPath":".spec.workloadType"}"#,
     printcolumn = r#"{"name":"IPAM","type":"string","jsonPath":".spec.ipam"}"#,
     printcolumn = r#"{"name":"ADDRESS","type":"string","jsonPath":".status.address"}"#,
+    printcolumn = r#"{"name":"READY","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
+    printcolumn = r#"{"name":"POOL","type":"string","jsonPath":".status.allocatedAddress.ipPool","priority":1}"#,
+    printcolumn = r#"{"name":"REASON","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","priority":1}"#,
     printcolumn = r#"{"name":"AGE","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]

@@ -103,6 +103,11 @@ impl Requirement {
         }
     }
 
+    /// Length of the four texts together, in bytes; tenants choose it (OPS-6).
+    pub fn text_len(&self) -> usize {
+        self.network.len() + self.project.len() + self.namespace.len() + self.cluster.len()
+    }
+
     /// An empty namespace stands for the one of the load balancer.
     #[must_use]
     pub fn or_namespace(mut self, namespace: &str) -> Self {

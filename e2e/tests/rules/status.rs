@@ -1,12 +1,14 @@
 //! Conditions and Events (section 9).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::{Context, ensure};
 use harvester_lb_e2e::world::{SOON, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::support::{More, subnet, vm};
 
@@ -16,6 +18,7 @@ pub(crate) fn tests() -> Vec<Test> {
         section_9_api_errors,
         section_9_events_once_for_each_change,
         section_9_times_change_with_the_condition,
+        ops_5_columns_show_what_is_stored,
     ]
 }
 
@@ -238,6 +241,66 @@ async fn section_9_times_change_with_the_condition(world: Arc<World>) -> anyhow:
     assert!(
         third.0 > second.0 && third.1 > second.1,
         "{third:?} after {second:?}"
+    );
+    Ok(())
+}
+
+/// The rows that `kubectl get` shows of one object, by column; with `wide`, all columns.
+async fn row(world: &World, path: &str, wide: bool) -> anyhow::Result<BTreeMap<String, Value>> {
+    let request = http::Request::get(path)
+        .header(
+            "Accept",
+            "application/json;as=Table;v=v1;g=meta.k8s.io,application/json",
+        )
+        .body(Vec::new())?;
+    let table: Value = world.client().request(request).await?;
+    let columns = table["columnDefinitions"]
+        .as_array()
+        .context("no columns")?;
+    let cells = table["rows"][0]["cells"].as_array().context("no cells")?;
+    ensure!(
+        columns.last().is_some_and(|c| c["name"] == "AGE"),
+        "{columns:?}"
+    );
+    let shown = columns
+        .iter()
+        .zip(cells)
+        .filter(|(column, _)| wide || column["priority"] == 0);
+    Ok(shown
+        .map(|(column, cell)| (column["name"].as_str().unwrap().to_owned(), cell.clone()))
+        .collect())
+}
+
+async fn ops_5_columns_show_what_is_stored(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("columns", "columns");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.69.0.0/29")]).await?;
+    let address = world.served(ns, "guest", pool).await?;
+    world.lb_reason(ns, "guest", "Ready").await?;
+    world
+        .pool_until(pool, "4 of 5 available", |p| {
+            p.status.as_ref().is_some_and(|s| s.available == 4)
+        })
+        .await?;
+    let group = "/apis/loadbalancer.harvesterhci.io/v1beta1";
+    let lb = format!("{group}/namespaces/{ns}/loadbalancers/guest");
+    let lb_row = row(&world, &lb, false).await?;
+    ensure!(lb_row["ADDRESS"] == *address && lb_row["READY"] == "True");
+    ensure!(
+        !lb_row.contains_key("POOL") && !lb_row.contains_key("REASON"),
+        "only wide output shows them: {lb_row:?}"
+    );
+    let lb_row = row(&world, &lb, true).await?;
+    ensure!(lb_row["POOL"] == pool && lb_row["REASON"] == "Ready");
+    let pool_row = row(&world, &format!("{group}/ippools/{pool}"), false).await?;
+    ensure!(
+        pool_row["TOTAL"] == 5 && pool_row["AVAILABLE"] == 4 && pool_row["READY"] == "True",
+        "{pool_row:?}"
+    );
+    let record = row(&world, &format!("{group}/ipallocations/{address}"), false).await?;
+    ensure!(
+        record["NAMESPACE"] == ns && record["OWNER"] == "guest" && record["PHASE"] == "Bound",
+        "{record:?}"
     );
     Ok(())
 }

@@ -198,39 +198,67 @@ fn wv_8_wv_9_are_the_only_rules() {
 }
 
 #[test]
-fn names_scopes_and_columns() {
+fn names_and_scopes() {
     let expected = [
-        (
-            load_balancer(),
-            "Namespaced",
-            vec!["lb", "lbs"],
-            "DESCRIPTION WORKLOADTYPE IPAM ADDRESS AGE",
-        ),
-        (
-            ip_pool(),
-            "Cluster",
-            vec!["pool", "pools"],
-            "DESCRIPTION RANGES Priority AGE",
-        ),
-        (
-            ip_allocation(),
-            "Cluster",
-            vec!["ipalloc"],
-            "ADDRESS POOL OWNER PHASE AGE",
-        ),
+        (load_balancer(), "Namespaced", vec!["lb", "lbs"]),
+        (ip_pool(), "Cluster", vec!["pool", "pools"]),
+        (ip_allocation(), "Cluster", vec!["ipalloc"]),
     ];
-    for (crd, scope, short, columns) in expected {
+    for (crd, scope, short) in expected {
         assert_eq!(crd.spec.scope, scope);
         assert_eq!(crd.spec.names.short_names.clone().unwrap(), short);
-        let version = &crd.spec.versions[0];
-        let names: Vec<String> = version
-            .additional_printer_columns
-            .iter()
-            .flatten()
-            .map(|c| c.name.clone())
-            .collect();
-        assert_eq!(names.join(" "), columns);
     }
+}
+
+/// Columns as `NAME type path`, with `wide` after those that only wide output shows.
+fn columns(crd: &CustomResourceDefinition) -> String {
+    let columns = crd.spec.versions[0].additional_printer_columns.iter();
+    let lines = columns.flatten().map(|c| {
+        let wide = if c.priority.unwrap_or_default() > 0 {
+            " wide"
+        } else {
+            ""
+        };
+        format!("{} {} {}{wide}", c.name, c.type_, c.json_path)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn ops_5_columns_of_the_contract_in_its_order() {
+    assert_eq!(
+        columns(&load_balancer()),
+        "\
+DESCRIPTION string .spec.description
+WORKLOADTYPE string .spec.workloadType
+IPAM string .spec.ipam
+ADDRESS string .status.address
+READY string .status.conditions[?(@.type==\"Ready\")].status
+POOL string .status.allocatedAddress.ipPool wide
+REASON string .status.conditions[?(@.type==\"Ready\")].reason wide
+AGE date .metadata.creationTimestamp"
+    );
+    assert_eq!(
+        columns(&ip_pool()),
+        "\
+DESCRIPTION string .spec.description
+RANGES string .spec.ranges
+Priority string .spec.selector.priority
+TOTAL integer .status.total
+AVAILABLE integer .status.available
+READY string .status.conditions[?(@.type==\"Ready\")].status
+AGE date .metadata.creationTimestamp"
+    );
+    assert_eq!(
+        columns(&ip_allocation()),
+        "\
+ADDRESS string .spec.address
+POOL string .spec.pool
+NAMESPACE string .spec.owner.namespace
+OWNER string .spec.owner.name
+PHASE string .spec.phase
+AGE date .metadata.creationTimestamp"
+    );
 }
 
 #[test]

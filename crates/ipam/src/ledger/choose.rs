@@ -11,6 +11,10 @@ use crate::select::{self, Explanation, PoolVerdict, Verdict};
 /// asked, so there must be a limit; those that wait seldom ask for more than a few dozen things.
 const SELECTIONS: usize = 4096;
 
+/// Longest text of a requirement, in bytes, whose answer is kept (OPS-6). Annotations may hold 256 KiB; with this limit all
+/// kept answers together take some 10 MB at most. Names of a network, project, namespace and cluster that exist are shorter.
+const CACHED_TEXT: usize = 1024;
+
 impl Ledger {
     /// SEL-1, SEL-3 to SEL-6: the place of the pool that serves a load balancer without an
     /// address: the one it names, which may be missing, or the one that section 5 selects.
@@ -30,6 +34,9 @@ impl Ledger {
         }
         let name = select::select(self.pools.selectors(), &requirement, request.workload);
         let at = name.and_then(|name| self.pools.find(name));
+        if requirement.text_len() > CACHED_TEXT {
+            return at;
+        }
         if answers.len() >= SELECTIONS {
             answers.clear();
         }

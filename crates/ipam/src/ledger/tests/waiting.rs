@@ -75,3 +75,27 @@ fn alc_5_nobody_waits_behind_one_that_does_not_ask() {
     assert_eq!(names(world.ledger.take_wakes()), ["b"]);
     assert_eq!(world.ask(&lb("b")), Some(ip("172.20.1.2")));
 }
+
+#[test]
+fn ops_6_answers_to_long_requirements_are_not_kept() {
+    let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
+    let asks = |name: &str, project: String| Request {
+        requirement: Requirement {
+            project,
+            ..Requirement::default()
+        },
+        ..lb(name)
+    };
+    let kept = |world: &World| world.ledger.selected.iter().map(FxHashMap::len).sum::<usize>();
+    // Each tenant may write 256 KiB of annotations, and does so in every load balancer anew.
+    for n in 0..3 {
+        let address = world.ask(&asks(&format!("long{n}"), "x".repeat(200_000 + n)));
+        assert!(address.is_some(), "it is served all the same");
+    }
+    assert_eq!(kept(&world), 0);
+    // The namespace of the load balancer, `ns`, is a part of the requirement.
+    assert!(world.ask(&asks("over", "x".repeat(1023))).is_some());
+    assert_eq!(kept(&world), 0);
+    assert!(world.ask(&asks("fits", "x".repeat(1022))).is_some());
+    assert_eq!(kept(&world), 1);
+}
