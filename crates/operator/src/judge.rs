@@ -190,6 +190,14 @@ fn listed(mut all: impl ExactSizeIterator<Item = String>) -> Option<String> {
     })
 }
 
+/// The further condition of a health check that no listener's backend port stands behind (HC-7).
+pub fn port_mismatch(vm: Option<&VmSpec>) -> Extra {
+    Extra {
+        type_: status::HEALTH_CHECK_PORT_MISMATCH,
+        message: vm.and_then(VmSpec::check_port_mismatch),
+    }
+}
+
 /// The address that a Service shows (REC-2): an entry without an address is none.
 pub fn external_ip(service: &Service) -> Option<String> {
     let ingress = service

@@ -21,7 +21,7 @@ use crate::children::{self, Checking, Children};
 use crate::hub::Hub;
 use crate::judge::{self, Facts};
 use crate::objects::{self, Lb};
-use crate::spec::{self, Source, VmSpec};
+use crate::spec::{self, Checked, Source, VmSpec};
 use crate::status::{self, Field, Readiness, Report};
 use crate::writes::{drop_finalizers, write_status};
 use crate::{release, undecodable};
@@ -139,7 +139,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                     followed?;
                     return Ok(Next::Recheck);
                 }
-                return wait(hub, key, lb, readiness, lost, surplus).await;
+                return wait(hub, key, lb, &checked, readiness, lost, surplus).await;
             }
         },
     };
@@ -269,20 +269,23 @@ async fn wait(
     hub: &Hub,
     key: &Key,
     lb: &LoadBalancer,
+    checked: &Checked,
     readiness: Readiness,
     lost: Option<Lost>,
     surplus: Vec<Record>,
 ) -> Result<Next, WriteError> {
     hub.prober.remove_group(&key.to_string());
     release::take_down(hub, key).await?;
-    let is_vm = lb.spec.workload() == harvester_lb_api::WorkloadType::Vm;
+    let is_vm = checked.vm.is_some();
+    let mut extras = judge::extras(lost.as_ref(), None, false, &Found::default());
+    extras.push(judge::port_mismatch(checked.vm.as_ref()));
     let report = Report {
         readiness,
         allocated: Field::Set(None),
         // A guest keeps its own address in there (REC-1).
         address: if is_vm { Field::Set(None) } else { Field::Keep },
         backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
-        extras: judge::extras(lost.as_ref(), None, false, &Found::default()),
+        extras,
     };
     write_status(hub, key, lb, &report).await?;
     release::surplus_of_living(hub, key, surplus).await?;
@@ -305,6 +308,13 @@ async fn serve_cluster(
         .and_then(|s| s.address.as_deref())
         .unwrap_or_default();
     let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
+    let mut extras = judge::extras(
+        address.lost.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        &Found::default(),
+    );
+    extras.push(judge::port_mismatch(None));
     let report = Report {
         readiness: Readiness::ready(),
         address: if from_pool && present.is_empty() {
@@ -313,12 +323,7 @@ async fn serve_cluster(
             Field::Keep
         },
         backend_servers: Field::Keep,
-        extras: judge::extras(
-            address.lost.as_ref(),
-            Some(&address.load_balancer_ip),
-            address.out_of_pool,
-            &Found::default(),
-        ),
+        extras,
         allocated: Field::Set(Some(address.allocated)),
     };
     write_status(hub, key, lb, &report).await?;
@@ -355,6 +360,7 @@ async fn serve_vm(
         let report = Report {
             allocated: Field::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
+            extras: vec![judge::port_mismatch(Some(vm))],
             ..Report::only(waiting)
         };
         write_status(hub, key, lb, &report).await?
@@ -399,17 +405,19 @@ async fn serve_vm(
             (readiness, Field::Set(external), next)
         }
     };
+    let mut extras = judge::extras(
+        address.lost.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        &found,
+    );
+    extras.push(judge::port_mismatch(Some(vm)));
     let report = Report {
         readiness,
         allocated: Field::Keep,
         address: external,
         backend_servers: servers,
-        extras: judge::extras(
-            address.lost.as_ref(),
-            Some(&address.load_balancer_ip),
-            address.out_of_pool,
-            &found,
-        ),
+        extras,
     };
     write_status(hub, key, &lb, &report).await?;
     release::surplus_of_living(hub, key, address.surplus).await?;

@@ -39,6 +39,34 @@ pub struct VmSpec {
     pub check: Option<HealthCheck>,
 }
 
+impl VmSpec {
+    /// Says that the health check's port is the backend port of no TCP listener (WV-6). Such a check is served as it is
+    /// (HC-7): the port may well answer, and an object may be older than the rule.
+    pub fn check_port_mismatch(&self) -> Option<String> {
+        let port = self.check?.port();
+        let tcp = self.ports.iter().filter(|p| p.protocol == "TCP");
+        let mut backend_ports: Vec<u16> = tcp.map(|p| p.backend_port).collect();
+        backend_ports.sort_unstable();
+        backend_ports.dedup();
+        if backend_ports.binary_search(&port).is_ok() {
+            return None;
+        }
+        let shown: Vec<String> = backend_ports.iter().take(8).map(u16::to_string).collect();
+        let rest = match backend_ports.len().saturating_sub(shown.len()) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let theirs = if shown.is_empty() {
+            "there is no TCP listener".to_owned()
+        } else {
+            format!("the TCP listeners have {}{rest}", shown.join(", "))
+        };
+        Some(format!(
+            "spec.healthCheck.port {port} is not the backendPort of a TCP listener: {theirs}; the health check uses {port}"
+        ))
+    }
+}
+
 /// Where the address comes from.
 #[derive(Clone, Debug)]
 pub enum Source {

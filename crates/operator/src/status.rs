@@ -42,6 +42,8 @@ pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
 pub const ADDRESS_LOST: &str = "AddressLost";
 /// Condition: more backends match than one EndpointSlice takes.
 pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
+/// Condition: the health check's port is the backend port of no TCP listener (HC-7).
+pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
 
 /// Condition: virtual machines are left out because of the address that they report (BE-8).
 pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";

@@ -17,6 +17,7 @@ pub(crate) fn tests() -> Vec<Test> {
         eps_1_ready_values_are_kept,
         hc_off_means_ready,
         hc_4_the_check_goes_on_when_an_edit_breaks_the_spec,
+        hc_7_a_check_port_of_no_listener_is_served_and_named,
         dhcp_is_left_to_kube_vip,
         be_5_machines_that_are_over_or_paused,
         be_6_endpoints_follow_while_the_spec_is_refused,
@@ -116,6 +117,42 @@ async fn hc_4_the_check_goes_on_when_an_edit_breaks_the_spec(
     world.lb_reason(ns, "web", "InvalidSelector").await?;
     let slice = world.ready_endpoints(ns, "web", &[DUMMY]).await?;
     assert_eq!(endpoints(&slice, false), ["10.149.0.1", "10.149.0.2"]);
+    Ok(())
+}
+
+async fn hc_7_a_check_port_of_no_listener_is_served_and_named(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, pool) = ("hc7", "hc7");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.116.0.0/24")]).await?;
+    world
+        .fake_vmi(ns, "a", json!({"app": "web"}), Some("10.216.0.1"))
+        .await?;
+    let mut spec = vm(pool, "web");
+    // The front port, a usual mistake; a check that has not come to a verdict yet.
+    spec["healthCheck"] = json!({"port": 80, "periodSeconds": 600});
+    world.announced(ns, "web", spec).await?;
+    let type_ = "HealthCheckPortMismatch";
+    let lb = world
+        .lb_until(ns, "web", type_, |lb| condition(lb, type_).is_some())
+        .await?;
+    let message = condition(&lb, type_).unwrap();
+    assert!(
+        message.contains(" 80 ") && message.contains(" 8080"),
+        "{message}"
+    );
+    world.event(ns, "LoadBalancer", "web", type_).await?;
+    // It is at work: what is new waits for it.
+    let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
+    assert!(ready(&lb).unwrap().2.contains("port 80 "));
+    let right = json!({"spec": {"healthCheck": {"port": 8080}}});
+    world.merge(&world.lbs(ns), "web", right).await?;
+    world
+        .lb_until(ns, "web", "no mismatch", |lb| {
+            condition(lb, type_).is_none()
+        })
+        .await?;
     Ok(())
 }
 

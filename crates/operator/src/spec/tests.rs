@@ -231,6 +231,72 @@ fn section_8_5_health_check() {
 }
 
 #[test]
+fn hc_7_a_check_port_that_no_tcp_listener_has_is_served_and_named() {
+    let with = |listeners: Value, port: i64| {
+        vm(&lb(
+            &json!({"listeners": listeners, "healthCheck": {"port": port}}),
+        ))
+    };
+    let tcp = || listener("http", "TCP", 80, 8080);
+    // The listeners, the port of the check, and what the condition says.
+    let cases = [
+        ("WV-6", json!([tcp()]), 8080, None),
+        ("off", json!([tcp()]), 0, None),
+        (
+            "one of several",
+            json!([listener("a", "UDP", 53, 53), tcp()]),
+            8080,
+            None,
+        ),
+        (
+            "the front port",
+            json!([tcp()]),
+            80,
+            Some("the TCP listeners have 8080; the health check uses 80"),
+        ),
+        (
+            "UDP alone",
+            json!([listener("dns", "UDP", 53, 53)]),
+            53,
+            Some("there is no TCP listener; the health check uses 53"),
+        ),
+        (
+            "of UDP, beside TCP",
+            json!([listener("dns", "UDP", 53, 53), tcp(), listener("b", "TCP", 81, 8080)]),
+            53,
+            Some("the TCP listeners have 8080; the health check uses 53"),
+        ),
+        (
+            "many",
+            Value::Array(
+                (1..=10)
+                    .map(|n| listener(&n.to_string(), "TCP", n, 20 - n))
+                    .collect(),
+            ),
+            9,
+            Some("have 10, 11, 12, 13, 14, 15, 16, 17 and 2 more; the health check uses 9"),
+        ),
+    ];
+    for (what, listeners, port, expected) in cases {
+        let spec = with(listeners, port);
+        assert_eq!(
+            spec.check.map_or(0, |c| i64::from(c.port())),
+            port,
+            "{what}: served as it is"
+        );
+        let said = spec.check_port_mismatch();
+        match expected {
+            None => assert_eq!(said, None, "{what}"),
+            Some(text) => {
+                let said = said.unwrap();
+                let named = said.starts_with(&format!("spec.healthCheck.port {port} is not"));
+                assert!(named && said.ends_with(text), "{what}: {said}");
+            }
+        }
+    }
+}
+
+#[test]
 fn rec_1_of_cluster_type_listeners_selector_and_check_are_not_looked_at() {
     let checked = check(&lb(&json!({
         "workloadType": "cluster",
