@@ -33,6 +33,7 @@ fn main() -> ExitCode {
             rel_3_a_deleted_load_balancer_stops_serving,
             rel_4_another_pool_another_address,
             ports_of_both_protocols,
+            hc_6_what_connect_itself_answers_changes_no_verdict,
         ],
     )
 }
@@ -366,4 +367,50 @@ async fn ports_of_both_protocols(world: Arc<World>) -> anyhow::Result<()> {
         Ok((world.bed.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
     })
     .await
+}
+
+/// The same error twice: from a route of this host, and from nobody answering ARP.
+async fn hc_6_what_connect_itself_answers_changes_no_verdict(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "own-fault";
+    let (vms, _vip) = serve(&world, ns, 245, &["o1"]).await?;
+    let address = vms[0].address().to_string();
+    let is = async |series: &str, what: &str, wanted: fn(f64) -> bool| {
+        eventually(&format!("{series} is {what}"), SOON, || async {
+            let now = world.metric("node1", series).await?.context("no series")?;
+            ensure!(wanted(now), "it is {now}");
+            Ok(Some(()))
+        })
+        .await
+    };
+    let unknown = "harvester_lb_probe_targets_unknown";
+    let unreachable = "harvester_lb_probes_total{result=\"unreachable\"}";
+    is(unreachable, "0", |n| n == 0.0).await?;
+
+    world
+        .bed
+        .ip("node1", &format!("route add unreachable {address}/32"))?;
+    is(unknown, "1", |n| n == 1.0).await?;
+    is(
+        "harvester_lb_probes_total{result=\"own_network\"}",
+        "as many as would be failures, and more",
+        |n| n >= 5.0,
+    )
+    .await?;
+    let slice = world.slices(ns).get(ns).await?;
+    ensure!(endpoints(&slice, true) == [&*address], "the verdict stays");
+    is(unreachable, "0", |n| n == 0.0).await?;
+
+    world
+        .bed
+        .ip("node1", &format!("route del unreachable {address}/32"))?;
+    is(unknown, "0", |n| n == 0.0).await?;
+    // ARP is given up after three seconds: within the timeout, so that its error is what ends the check.
+    let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
+    world.merge(&world.lbs(ns), ns, patient).await?;
+    vms[0].set_link(false)?;
+    world.ready_endpoints(ns, ns, &[DUMMY]).await?;
+    is(unreachable, "above 0", |n| n > 0.0).await?;
+    is(unknown, "0", |n| n == 0.0).await
 }

@@ -1,15 +1,15 @@
 //! The connect itself: one TCP handshake, nothing sent, reset at once.
 //!
-//! Owns the socket options. A socket lives exactly as long as the future of its connect.
+//! Owns the socket options, and the line between the faults of this machine and those of a target (HC-6): what `socket` and
+//! `connect` answer themselves comes from this machine, what the socket holds as its error afterwards (`SO_ERROR`) came from
+//! the network or was found by waiting for it. Tokio's own connect gives both as one error, hence the system calls here.
+//! A socket lives exactly as long as the future of its connect.
 
-use std::{
-    future::Future,
-    io,
-    net::{IpAddr, SocketAddr},
-};
+use std::{future::Future, io, net::SocketAddr, time::Duration};
 
-use socket2::SockRef;
-use tokio::net::TcpSocket;
+use nix::errno::Errno;
+use socket2::{Domain, Socket, Type};
+use tokio::io::{Interest, unix::AsyncFd};
 
 /// Something that can try a connection; the engine is written against it, so that scenarios run
 /// without sockets.
@@ -18,8 +18,23 @@ pub trait Connector: Send + Sync + 'static {
     /// it is over, or when the target goes away.
     ///
     /// # Errors
-    /// The error of the system as it is; the engine tells own faults from those of the target.
-    fn connect(&self, addr: SocketAddr) -> impl Future<Output = io::Result<()>> + Send;
+    /// The error of the system as it is, and where it came from.
+    fn connect(
+        &self,
+        addr: SocketAddr,
+    ) -> impl Future<Output = Result<(), ConnectError>> + Send;
+}
+
+/// Why a connect failed (HC-6).
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// This machine could not begin: the answer of `socket`, of `connect` itself, or of the reactor.
+    #[error("the connection cannot be started on this host: {0}")]
+    Local(#[source] io::Error),
+    /// The attempt was made and failed: `SO_ERROR` of the socket. A refusal, a reset, an ICMP message of a router, no answer
+    /// to ARP. Loss of our own carrier is among these: the kernel waits for ARP in vain, as for a machine that is gone.
+    #[error("the connection failed: {0}")]
+    Remote(#[source] io::Error),
 }
 
 /// The real thing: a TCP connect on the runtime's reactor.
@@ -27,18 +42,36 @@ pub trait Connector: Send + Sync + 'static {
 pub struct TcpConnector;
 
 impl Connector for TcpConnector {
-    async fn connect(&self, addr: SocketAddr) -> io::Result<()> {
-        let socket = match addr.ip() {
-            IpAddr::V4(_) => TcpSocket::new_v4()?,
-            IpAddr::V6(_) => TcpSocket::new_v6()?,
+    async fn connect(&self, addr: SocketAddr) -> Result<(), ConnectError> {
+        let Some(socket) = begin(addr).map_err(ConnectError::Local)? else {
+            return Ok(());
         };
-        // Close by RST: no TIME_WAIT here and no long lived conntrack entry, of which a probe
-        // every few seconds to each of tens of thousands of targets would leave up to a million.
-        socket.set_zero_linger()?;
-        // The answer is known with the SYN-ACK; a delayed ACK lets the RST go out in its place.
-        // Only saves a packet, so that a kernel that refuses it is no error.
-        let _ = SockRef::from(&socket).set_tcp_quickack(false);
-        socket.connect(addr).await.map(drop)
+        let socket =
+            AsyncFd::with_interest(socket, Interest::WRITABLE).map_err(ConnectError::Local)?;
+        // Writable: connected, or failed.
+        drop(socket.writable().await.map_err(ConnectError::Local)?);
+        match socket.get_ref().take_error() {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) => Err(ConnectError::Remote(error)),
+            Err(error) => Err(ConnectError::Local(error)),
+        }
+    }
+}
+
+/// Begins a connect. `None` if it is through already.
+fn begin(addr: SocketAddr) -> io::Result<Option<Socket>> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(addr), kind, None)?;
+    // Close by RST: no TIME_WAIT here and no long lived conntrack entry, of which a probe
+    // every few seconds to each of tens of thousands of targets would leave up to a million.
+    socket.set_linger(Some(Duration::ZERO))?;
+    // The answer is known with the SYN-ACK; a delayed ACK lets the RST go out in its place.
+    // Only saves a packet, so that a kernel that refuses it is no error.
+    let _ = socket.set_tcp_quickack(false);
+    match socket.connect(&addr.into()) {
+        Ok(()) => Ok(None),
+        Err(error) if error.raw_os_error() == Some(Errno::EINPROGRESS as i32) => Ok(Some(socket)),
+        Err(error) => Err(error),
     }
 }
 

@@ -1,4 +1,4 @@
-//! TCP health checks of the backends of load balancers (contract section 8.5, rules HC-1 to HC-5).
+//! TCP health checks of the backends of load balancers (contract section 8.5, rules HC-1 to HC-6).
 //!
 //! The crate knows neither Kubernetes nor metrics. A caller hands over groups (one group = the
 //! backends of one load balancer), is told which groups have a changed verdict, and reads the
@@ -45,7 +45,7 @@ mod threshold;
 mod timetable;
 
 pub use check::{HealthCheck, PortOutOfRange};
-pub use connect::{Connector, TcpConnector};
+pub use connect::{ConnectError, Connector, TcpConnector};
 pub use engine::{Edges, Prober};
 pub use gather::GATHER;
 pub use observer::Observer;

@@ -59,7 +59,10 @@ struct Entry {
     id: Arc<str>,
     addr: IpAddr,
     state: Threshold,
+    /// The last result that says something about the target.
     last: Option<ProbeResult>,
+    /// Only own faults for as many probes as make a failure (HC-6).
+    unknown: bool,
     /// Number of the ticket it waits for; `None` while no probe is in flight.
     waits_for: Option<u64>,
 }
@@ -87,6 +90,7 @@ pub(crate) struct Registry {
     pub(crate) edges: Gather,
     due: Vec<Due>,
     up: usize,
+    unknown: usize,
     last_ticket: u64,
 }
 
@@ -228,7 +232,7 @@ impl Registry {
     }
 
     /// The probe of `ticket` ended at `now`. Counts its result and marks the group when the verdict
-    /// changes; an own fault only lets the timetable go on.
+    /// changes; an own fault lets the timetable go on and is only counted by itself (HC-6).
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -243,16 +247,22 @@ impl Registry {
             return Finished::Stale;
         };
         entry.waits_for = None;
-        entry.last = Some(result);
         self.timetable
             .finish(ticket.index, now, result.is_silence());
-        let (Some(success), Some(group)) = (result.says(), self.groups.get(&entry.group)) else {
+        let Some(group) = self.groups.get(&entry.group) else {
             return Finished::Same;
         };
         let (success_threshold, failure_threshold) = (
             group.check.success_threshold(),
             group.check.failure_threshold(),
         );
+        let was_unknown = entry.unknown;
+        entry.unknown = result.says().is_none() && entry.state.own_fault(failure_threshold);
+        self.unknown = self.unknown + usize::from(entry.unknown) - usize::from(was_unknown);
+        let Some(success) = result.says() else {
+            return Finished::Same;
+        };
+        entry.last = Some(result);
         let Some(ready) = entry
             .state
             .step(success, success_threshold, failure_threshold)
@@ -305,6 +315,7 @@ impl Registry {
             groups: self.groups.len(),
             targets: self.timetable.len(),
             up: self.up,
+            unknown: self.unknown,
             in_flight,
         }
     }
@@ -333,6 +344,7 @@ impl Registry {
             addr,
             state: Threshold::new(ready),
             last: None,
+            unknown: false,
             waits_for: None,
         });
         index
@@ -350,6 +362,7 @@ impl Registry {
         cancelled.extend(entry.waits_for.take());
         entry.state = Threshold::new(entry.state.ready());
         entry.last = None;
+        self.unknown -= usize::from(std::mem::take(&mut entry.unknown));
         let phase = phase(&entry.group, &entry.id, entry.addr);
         self.timetable.add(index, now, check.period(), phase);
     }
@@ -360,6 +373,7 @@ impl Registry {
         };
         cancelled.extend(entry.waits_for);
         self.up -= usize::from(entry.state.ready());
+        self.unknown -= usize::from(entry.unknown);
         self.timetable.remove(index);
         self.free.push(index);
     }

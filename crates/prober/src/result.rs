@@ -1,8 +1,10 @@
-//! How a probe ended, and which errors of a connect say something about the target.
+//! How a probe ended, and which errors of a connect say something about the target (HC-6).
 
 use std::io;
 
 use nix::errno::Errno;
+
+use crate::ConnectError;
 
 /// How a probe ended.
 ///
@@ -16,8 +18,8 @@ pub enum ProbeResult {
     Refused,
     /// No answer within the timeout of the check, or within the kernel's own.
     Timeout,
-    /// The host did not answer on its network (ARP), or a router said so: what a machine that is
-    /// switched off looks like.
+    /// The host did not answer on its network (ARP), or a router said that it, or its network, cannot be reached: what a
+    /// machine that is switched off looks like, and every machine when our own carrier is lost.
     Unreachable,
     /// Any other error of the connection, a reset for instance.
     Error,
@@ -33,7 +35,7 @@ pub enum OwnFault {
     FileLimit,
     /// No local address or no local port left.
     LocalAddress,
-    /// No route to the target's network, or the interface is down.
+    /// No route to the target, or one that says unreachable, or the interface is down.
     Network,
     /// Forbidden, by a local packet filter or security policy for instance.
     Permission,
@@ -93,48 +95,47 @@ impl ProbeResult {
         matches!(self, Self::Timeout | Self::Unreachable)
     }
 
-    /// Reads the outcome of a connect that ended before the timeout of its check.
+    /// Reads the outcome of a connect that ended before the timeout of its check (HC-6).
     ///
-    /// An error without a number of the system (`io::Error::other`) does not come from the network
-    /// and is an own fault; errors made from a kind alone are read by their kind.
-    pub fn of_connect(outcome: &io::Result<()>) -> Self {
+    /// The same error number means different things: ENETUNREACH from `connect` is a route that we lack, in `SO_ERROR` a
+    /// router's word about the target.
+    pub fn of_connect(outcome: &Result<(), ConnectError>) -> Self {
         match outcome {
             Ok(()) => Self::Success,
-            Err(error) => error.raw_os_error().map_or_else(
-                || Self::of_kind(error.kind()),
-                |code| Self::of_errno(Errno::from_raw(code)),
-            ),
+            Err(ConnectError::Local(error)) => Self::of_local(error),
+            Err(ConnectError::Remote(error)) => Self::of_remote(error),
         }
     }
 
-    const fn of_errno(code: Errno) -> Self {
-        match code {
-            Errno::ECONNREFUSED => Self::Refused,
-            Errno::ETIMEDOUT => Self::Timeout,
-            // ARP failed or a router answers for a host that is off: the target's fault.
-            Errno::EHOSTUNREACH | Errno::EHOSTDOWN => Self::Unreachable,
-            Errno::EMFILE | Errno::ENFILE => Self::OwnFault(OwnFault::FileLimit),
+    fn of_local(error: &io::Error) -> Self {
+        match error.raw_os_error().map(Errno::from_raw) {
+            // A packet filter of this host that rejects with a reset answers so at once, and it means the target.
+            Some(Errno::ECONNREFUSED) => Self::Refused,
+            Some(Errno::EMFILE | Errno::ENFILE) => Self::OwnFault(OwnFault::FileLimit),
             // EAGAIN is what connect says when the local ports are used up.
-            Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EAGAIN => {
+            Some(Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EAGAIN) => {
                 Self::OwnFault(OwnFault::LocalAddress)
             }
             // EAFNOSUPPORT: IPv6 is off on this machine.
-            Errno::ENETUNREACH | Errno::ENETDOWN | Errno::EAFNOSUPPORT => {
-                Self::OwnFault(OwnFault::Network)
-            }
-            Errno::EPERM | Errno::EACCES => Self::OwnFault(OwnFault::Permission),
-            Errno::ENOBUFS | Errno::ENOMEM => Self::OwnFault(OwnFault::Memory),
-            _ => Self::Error,
+            Some(
+                Errno::ENETUNREACH | Errno::EHOSTUNREACH | Errno::ENETDOWN | Errno::EAFNOSUPPORT,
+            ) => Self::OwnFault(OwnFault::Network),
+            Some(Errno::EPERM | Errno::EACCES) => Self::OwnFault(OwnFault::Permission),
+            Some(Errno::ENOBUFS | Errno::ENOMEM) => Self::OwnFault(OwnFault::Memory),
+            // EINVAL among them: an address that this host cannot route at all.
+            _ => Self::OwnFault(OwnFault::Other),
         }
     }
 
-    const fn of_kind(kind: io::ErrorKind) -> Self {
-        match kind {
+    fn of_remote(error: &io::Error) -> Self {
+        match error.kind() {
             io::ErrorKind::ConnectionRefused => Self::Refused,
             io::ErrorKind::TimedOut => Self::Timeout,
-            io::ErrorKind::HostUnreachable => Self::Unreachable,
-            io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted => Self::Error,
-            _ => Self::OwnFault(OwnFault::Other),
+            io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::NetworkDown => Self::Unreachable,
+            _ if error.raw_os_error() == Some(Errno::EHOSTDOWN as i32) => Self::Unreachable,
+            _ => Self::Error,
         }
     }
 }

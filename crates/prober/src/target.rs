@@ -87,7 +87,8 @@ pub struct TargetView {
     pub addr: IpAddr,
     /// The present verdict.
     pub ready: bool,
-    /// Result of the last probe since the target was added or restarted; `None` before the first.
+    /// The last result since the target was added or restarted that says something about it; `None` before the first.
+    /// Faults of our own machine say nothing (HC-6).
     pub last: Option<ProbeResult>,
 }
 
@@ -100,6 +101,9 @@ pub struct Snapshot {
     pub targets: usize,
     /// Targets whose verdict is ready.
     pub up: usize,
+    /// Targets whose verdict is of the past: for as many probes in a row as make a failure, our own machine could not
+    /// even try (HC-6). They are counted by their verdict as well.
+    pub unknown: usize,
     /// Connects in flight, with those of removed targets that are just being taken down.
     pub in_flight: usize,
 }

@@ -1,13 +1,15 @@
 //! From probe results to a verdict: the counters of one target (contract 8.5, HC-1).
 //!
-//! Pure; owns nothing but two counters and the verdict. A fault of our own machine is no result
-//! and is never passed in.
+//! Pure; owns nothing but three counters and the verdict. A fault of our own machine is no result:
+//! it moves neither of the counters that make a verdict, and is only counted by itself (HC-6).
 
-/// Counters and verdict of one target: 12 bytes.
+/// Counters and verdict of one target: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Threshold {
     successes: u32,
     failures: u32,
+    /// Own faults since the last result.
+    own_faults: u32,
     ready: bool,
 }
 
@@ -18,6 +20,7 @@ impl Threshold {
         Self {
             successes: 0,
             failures: 0,
+            own_faults: 0,
             ready,
         }
     }
@@ -45,6 +48,7 @@ impl Threshold {
             (&mut self.failures, &mut self.successes, failure_threshold)
         };
         *other = 0;
+        self.own_faults = 0;
         *counter = counter.saturating_add(1);
         if *counter < threshold {
             return None;
@@ -55,6 +59,13 @@ impl Threshold {
         }
         self.ready = success;
         Some(success)
+    }
+
+    /// Counts a probe that told nothing because the fault was ours: the verdict stays. Whether there were so many in a row,
+    /// without any result, as failures change a verdict (0 counts as 1): the verdict is then of the past (HC-6).
+    pub(crate) const fn own_fault(&mut self, failure_threshold: u32) -> bool {
+        self.own_faults = self.own_faults.saturating_add(1);
+        self.own_faults >= failure_threshold
     }
 }
 

@@ -33,6 +33,7 @@ pub(super) struct Families {
     pub(super) queue_depth: IntGaugeVec,
     pub(super) failing: IntGaugeVec,
     pub(super) probe_targets: IntGaugeVec,
+    pub(super) probe_targets_unknown: IntGauge,
     pub(super) probes_in_flight: IntGauge,
     pub(super) leader: IntGauge,
     pub(super) events_dropped: IntCounter,
@@ -87,6 +88,10 @@ impl Families {
                 "Targets of health checks by verdict.",
                 &["verdict"],
             )?,
+            probe_targets_unknown: gauge(
+                "probe_targets_unknown",
+                "Targets whose verdict is of the past, because for as many health checks as make a failure this host could not even try.",
+            )?,
             probes_in_flight: gauge("probes_in_flight", "Health checks that wait for an answer.")?,
             leader: gauge("leader", "Whether this process leads.")?,
             events_dropped: IntCounter::new(
@@ -96,7 +101,7 @@ impl Families {
         })
     }
 
-    pub(super) fn collectors(&self) -> [&dyn Collector; 12] {
+    pub(super) fn collectors(&self) -> [&dyn Collector; 13] {
         [
             &self.pool_addresses,
             &self.load_balancers,
@@ -107,6 +112,7 @@ impl Families {
             &self.queue_depth,
             &self.failing,
             &self.probe_targets,
+            &self.probe_targets_unknown,
             &self.probes_in_flight,
             &self.leader,
             &self.events_dropped,
@@ -249,6 +255,7 @@ impl Sizes {
         to.probe_targets
             .with_label_values(&["down"])
             .set(size(probes.targets - probes.up));
+        to.probe_targets_unknown.set(size(probes.unknown));
         to.probes_in_flight.set(size(probes.in_flight));
         to.leader.set(i64::from(hub.leadership.is_leader()));
         to.events_dropped.inc_by(hub.events.dropped());

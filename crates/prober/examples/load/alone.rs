@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use harvester_lb_prober::{
-    Connector, HealthCheck, Observer, ProbeResult, Prober, Settings, Target, TcpConnector,
+    ConnectError, Connector, HealthCheck, Observer, ProbeResult, Prober, Settings, Target, TcpConnector,
 };
 use nix::sys::resource::{Resource, getrlimit};
 
@@ -96,7 +96,7 @@ struct Notes {
 }
 
 impl Connector for Noting {
-    async fn connect(&self, addr: SocketAddr) -> std::io::Result<()> {
+    async fn connect(&self, addr: SocketAddr) -> Result<(), ConnectError> {
         let notes = &self.0;
         if addr.port() == notes.load.port
             && let Some(n) = Load::number(addr.ip())

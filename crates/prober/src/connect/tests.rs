@@ -1,9 +1,9 @@
-use std::{net::Ipv4Addr, time::Duration};
+use std::net::{Ipv4Addr, Ipv6Addr};
 
-use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::{OwnFault, ProbeResult};
 
 /// For conditions that come soon.
 const BOUND: Duration = Duration::from_secs(20);
@@ -42,7 +42,7 @@ async fn hc_ipv6_connects_too() {
             .await
             .unwrap(),
         Err(error) => {
-            let result = crate::ProbeResult::of_connect(&Err(error));
+            let result = ProbeResult::of_connect(&Err(ConnectError::Local(error)));
             assert_eq!(result.says(), None, "{result:?}");
         }
     }
@@ -52,8 +52,32 @@ async fn hc_ipv6_connects_too() {
 async fn hc_closed_port_refuses() {
     let (listener, addr) = listener().await;
     drop(listener);
-    let error = TcpConnector.connect(addr).await.unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+    let outcome = TcpConnector.connect(addr).await;
+    assert!(matches!(&outcome, Err(ConnectError::Remote(_))), "{outcome:?}");
+    assert_eq!(ProbeResult::of_connect(&outcome), ProbeResult::Refused);
+}
+
+#[tokio::test]
+async fn hc_6_what_connect_itself_answers_is_told_apart() {
+    // Connects that no kernel begins: to everybody at once, and to a link without saying which.
+    let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+    let networks = [OwnFault::Network, OwnFault::Permission];
+    // Where IPv6 is off, it is the network that is missing.
+    let others = [OwnFault::Other, OwnFault::Network, OwnFault::LocalAddress];
+    for (addr, faults) in [
+        (SocketAddr::from((Ipv4Addr::BROADCAST, 80)), &networks[..]),
+        (SocketAddr::from((link_local, 80)), &others[..]),
+    ] {
+        let outcome = TcpConnector.connect(addr).await;
+        let Err(ConnectError::Local(error)) = &outcome else {
+            panic!("{addr}: {outcome:?}");
+        };
+        let result = ProbeResult::of_connect(&outcome);
+        assert!(
+            matches!(result, ProbeResult::OwnFault(fault) if faults.contains(&fault)),
+            "{addr}: {error}, {result:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -4,7 +4,7 @@ mod sockets;
 use std::{collections::HashMap, future::pending, io, net::SocketAddr};
 
 use super::*;
-use crate::ProbeResult;
+use crate::{ConnectError, ProbeResult};
 
 /// What a target does when it is connected to.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +75,7 @@ impl Drop for Open {
 }
 
 impl Connector for Network {
-    async fn connect(&self, to: SocketAddr) -> io::Result<()> {
+    async fn connect(&self, to: SocketAddr) -> Result<(), ConnectError> {
         let to = to.ip();
         let act = {
             let world = &mut *self.0.lock();
@@ -92,11 +92,13 @@ impl Connector for Network {
                 tokio::time::sleep(Duration::from_millis(after)).await;
                 Ok(())
             }
-            Act::Refuse => Err(io::ErrorKind::ConnectionRefused.into()),
-            Act::Hang => pending().await,
-            Act::NoFiles => Err(io::Error::from_raw_os_error(
-                nix::errno::Errno::EMFILE as i32,
+            Act::Refuse => Err(ConnectError::Remote(
+                io::ErrorKind::ConnectionRefused.into(),
             )),
+            Act::Hang => pending().await,
+            Act::NoFiles => Err(ConnectError::Local(io::Error::from_raw_os_error(
+                nix::errno::Errno::EMFILE as i32,
+            ))),
             Act::Panic => panic!("a connector that panics"),
         }
     }

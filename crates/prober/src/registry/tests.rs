@@ -262,6 +262,7 @@ fn hc_own_fault_counts_neither_way() {
         vec![target("a", 1, true)],
     );
     let fault = ProbeResult::OwnFault(crate::OwnFault::FileLimit);
+    let mut failed = false;
     for (result, up) in [
         (fault, 1),
         (fault, 1),
@@ -274,14 +275,58 @@ fn hc_own_fault_counts_neither_way() {
         let at = registry.next_deadline(Room::UNBOUNDED).unwrap();
         let ticket = launch(&mut registry, at)[0].ticket;
         registry.finish(at, ticket, result);
+        failed |= result == ProbeResult::Refused;
         assert_eq!(registry.snapshot(0).up, up);
-        assert_eq!(registry.group("g").unwrap()[0].last, Some(result));
+        let last = registry.group("g").unwrap()[0].last;
+        assert_eq!(
+            last,
+            failed.then_some(ProbeResult::Refused),
+            "own faults say nothing"
+        );
         assert_eq!(
             registry.next_deadline(Room::UNBOUNDED),
             Some(at + SECOND * 5),
             "again next period"
         );
     }
+}
+
+#[test]
+fn hc_6_targets_whose_verdict_is_of_the_past_are_counted() {
+    let mut registry = Registry::default();
+    let all = || vec![target("a", 1, true), target("b", 2, false)];
+    set(&mut registry, Duration::ZERO, "g", check(1, 2, 5), all());
+    let fault = ProbeResult::OwnFault(crate::OwnFault::Network);
+    let mut round = |registry: &mut Registry, result| {
+        let from = registry.next_deadline(Room::UNBOUNDED).unwrap();
+        assert_eq!(run(registry, from + SECOND, result), 2);
+        let snapshot = registry.snapshot(0);
+        (snapshot.unknown, snapshot.up)
+    };
+    assert_eq!(round(&mut registry, fault), (0, 1));
+    assert_eq!(round(&mut registry, fault), (2, 1), "the verdicts stay");
+    assert_eq!(round(&mut registry, fault), (2, 1));
+    assert_eq!(round(&mut registry, ProbeResult::Refused), (0, 1));
+    assert_eq!(round(&mut registry, fault), (0, 1));
+    assert_eq!(round(&mut registry, fault), (2, 1));
+    // One goes; the other starts anew with another check.
+    let now = SECOND * 100;
+    set(
+        &mut registry,
+        now,
+        "g",
+        check(1, 2, 5),
+        vec![target("a", 1, true)],
+    );
+    assert_eq!(registry.snapshot(0).unknown, 1);
+    set(
+        &mut registry,
+        now,
+        "g",
+        check(1, 3, 5),
+        vec![target("a", 1, true)],
+    );
+    assert_eq!(registry.snapshot(0).unknown, 0);
 }
 
 #[test]

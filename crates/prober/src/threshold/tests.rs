@@ -54,6 +54,7 @@ fn hc_counters_do_not_overflow() {
     let mut state = Threshold {
         successes: u32::MAX - 1,
         failures: 0,
+        own_faults: 0,
         ready: false,
     };
     assert_eq!(state.step(true, u32::MAX, 1), Some(true));
@@ -98,4 +99,20 @@ proptest! {
             prop_assert_eq!(change, (expected != before).then_some(expected));
         }
     }
+}
+
+#[test]
+fn hc_6_so_many_own_faults_in_a_row_and_the_verdict_is_of_the_past() {
+    for ready in [true, false] {
+        let mut state = Threshold::new(ready);
+        let faults = |state: &mut Threshold, count| -> Vec<bool> {
+            (0..count).map(|_| state.own_fault(3)).collect()
+        };
+        assert_eq!(faults(&mut state, 4), [false, false, true, true]);
+        assert_eq!(state.ready(), ready, "the verdict stays");
+        // Any result begins the count anew; one that is no change as well.
+        assert_eq!(state.step(ready, 1, 3), None);
+        assert_eq!(faults(&mut state, 3), [false, false, true]);
+    }
+    assert!(Threshold::new(true).own_fault(0), "0 counts as 1");
 }

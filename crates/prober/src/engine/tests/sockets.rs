@@ -75,7 +75,7 @@ fn hc_5_end_of_the_runtime_in_the_middle_of_probes_is_harmless() {
 struct Hangs;
 
 impl Connector for Hangs {
-    async fn connect(&self, _: SocketAddr) -> io::Result<()> {
+    async fn connect(&self, _: SocketAddr) -> Result<(), ConnectError> {
         pending().await
     }
 }
