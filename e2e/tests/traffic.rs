@@ -410,7 +410,7 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
     vms[0].set_link(false)?;
-    world.ready_endpoints(ns, ns, &[DUMMY]).await?;
+    world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
     is(unknown, "0", |n| n == 0.0).await
 }
