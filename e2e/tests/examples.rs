@@ -399,7 +399,8 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
 fn release() -> [Value; 3] {
     let name = "harvester-load-balancer";
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "harvester-system"});
-    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
+    let role =
+        json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name});
     let verbs = ["get", "watch", "list", "update", "create"];
     [
         json!({

@@ -386,12 +386,12 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     };
     let unknown = "harvester_lb_probe_targets_unknown";
     let unreachable = "harvester_lb_probes_total{result=\"unreachable\"}";
-    is(unreachable, "0", |n| n == 0.0).await?;
+    is(unreachable, "0", |n| n < 0.5).await?;
 
     world
         .bed
         .ip("node1", &format!("route add unreachable {address}/32"))?;
-    is(unknown, "1", |n| n == 1.0).await?;
+    is(unknown, "1", |n| (0.5..1.5).contains(&n)).await?;
     is(
         "harvester_lb_probes_total{result=\"own_network\"}",
         "as many as would be failures, and more",
@@ -400,17 +400,17 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     .await?;
     let slice = world.slices(ns).get(ns).await?;
     ensure!(endpoints(&slice, true) == [&*address], "the verdict stays");
-    is(unreachable, "0", |n| n == 0.0).await?;
+    is(unreachable, "0", |n| n < 0.5).await?;
 
     world
         .bed
         .ip("node1", &format!("route del unreachable {address}/32"))?;
-    is(unknown, "0", |n| n == 0.0).await?;
+    is(unknown, "0", |n| n < 0.5).await?;
     // ARP is given up after three seconds: within the timeout, so that its error is what ends the check.
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
     vms[0].set_link(false)?;
     world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
-    is(unknown, "0", |n| n == 0.0).await
+    is(unknown, "0", |n| n < 0.5).await
 }

@@ -9,7 +9,7 @@ use std::{future::Future, io, net::SocketAddr, time::Duration};
 
 use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
-use tokio::io::{Interest, unix::AsyncFd};
+use tokio::net::TcpStream;
 
 /// Something that can try a connection; the engine is written against it, so that scenarios run
 /// without sockets.
@@ -19,10 +19,7 @@ pub trait Connector: Send + Sync + 'static {
     ///
     /// # Errors
     /// The error of the system as it is, and where it came from.
-    fn connect(
-        &self,
-        addr: SocketAddr,
-    ) -> impl Future<Output = Result<(), ConnectError>> + Send;
+    fn connect(&self, addr: SocketAddr) -> impl Future<Output = Result<(), ConnectError>> + Send;
 }
 
 /// Why a connect failed (HC-6).
@@ -46,11 +43,10 @@ impl Connector for TcpConnector {
         let Some(socket) = begin(addr).map_err(ConnectError::Local)? else {
             return Ok(());
         };
-        let socket =
-            AsyncFd::with_interest(socket, Interest::WRITABLE).map_err(ConnectError::Local)?;
+        let socket = TcpStream::from_std(socket.into()).map_err(ConnectError::Local)?;
         // Writable: connected, or failed.
-        drop(socket.writable().await.map_err(ConnectError::Local)?);
-        match socket.get_ref().take_error() {
+        socket.writable().await.map_err(ConnectError::Local)?;
+        match socket.take_error() {
             Ok(None) => Ok(()),
             Ok(Some(error)) => Err(ConnectError::Remote(error)),
             Err(error) => Err(ConnectError::Local(error)),

@@ -14,10 +14,7 @@ const DOCUMENTS: [&str; 2] = [
     "docs/examples/rbac-release-account.yaml",
 ];
 /// Names of Harvester's release: an object of such a name that is applied would replace the release's.
-const RELEASE: [&str; 2] = [
-    "harvester-load-balancer",
-    "harvester-load-balancer-webhook",
-];
+const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
 
 /// Verbs by group and resource.
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;

@@ -262,7 +262,11 @@ fn hc_7_a_check_port_that_no_tcp_listener_has_is_served_and_named() {
         ),
         (
             "of UDP, beside TCP",
-            json!([listener("dns", "UDP", 53, 53), tcp(), listener("b", "TCP", 81, 8080)]),
+            json!([
+                listener("dns", "UDP", 53, 53),
+                tcp(),
+                listener("b", "TCP", 81, 8080)
+            ]),
             53,
             Some("the TCP listeners have 8080; the health check uses 53"),
         ),

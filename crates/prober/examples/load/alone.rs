@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use harvester_lb_prober::{
-    ConnectError, Connector, HealthCheck, Observer, ProbeResult, Prober, Settings, Target, TcpConnector,
+    ConnectError, Connector, HealthCheck, Observer, ProbeResult, Prober, Settings, Target,
+    TcpConnector,
 };
 use nix::sys::resource::{Resource, getrlimit};
 

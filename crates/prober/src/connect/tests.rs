@@ -53,7 +53,10 @@ async fn hc_closed_port_refuses() {
     let (listener, addr) = listener().await;
     drop(listener);
     let outcome = TcpConnector.connect(addr).await;
-    assert!(matches!(&outcome, Err(ConnectError::Remote(_))), "{outcome:?}");
+    assert!(
+        matches!(&outcome, Err(ConnectError::Remote(_))),
+        "{outcome:?}"
+    );
     assert_eq!(ProbeResult::of_connect(&outcome), ProbeResult::Refused);
 }
 

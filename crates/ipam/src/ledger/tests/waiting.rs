@@ -86,7 +86,14 @@ fn ops_6_answers_to_long_requirements_are_not_kept() {
         },
         ..lb(name)
     };
-    let kept = |world: &World| world.ledger.selected.iter().map(FxHashMap::len).sum::<usize>();
+    let kept = |world: &World| {
+        world
+            .ledger
+            .selected
+            .iter()
+            .map(FxHashMap::len)
+            .sum::<usize>()
+    };
     // Each tenant may write 256 KiB of annotations, and does so in every load balancer anew.
     for n in 0..3 {
         let address = world.ask(&asks(&format!("long{n}"), "x".repeat(200_000 + n)));
