@@ -297,7 +297,7 @@ fn hc_6_targets_whose_verdict_is_of_the_past_are_counted() {
     let all = || vec![target("a", 1, true), target("b", 2, false)];
     set(&mut registry, Duration::ZERO, "g", check(1, 2, 5), all());
     let fault = ProbeResult::OwnFault(crate::OwnFault::Network);
-    let mut round = |registry: &mut Registry, result| {
+    let round = |registry: &mut Registry, result| {
         let from = registry.next_deadline(Room::UNBOUNDED).unwrap();
         assert_eq!(run(registry, from + SECOND, result), 2);
         let snapshot = registry.snapshot(0);

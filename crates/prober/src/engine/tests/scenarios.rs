@@ -342,6 +342,7 @@ async fn hc_5_connector_that_panics_costs_neither_the_target_nor_its_place() {
             groups: 1,
             targets: 2,
             up: 2,
+            unknown: 0,
             in_flight: 0
         }
     );
