@@ -32,7 +32,9 @@ pub struct Stage {
     pub operator: Supervised,
     witness: Witness,
     _announcer: Announcer,
-    _vms: [Vm; 2],
+    /// The backend that answers.
+    pub up: Vm,
+    _down: Vm,
 }
 
 impl Stage {
@@ -77,7 +79,8 @@ impl Stage {
             operator,
             witness,
             _announcer: announcer,
-            _vms: [up, down],
+            up,
+            _down: down,
         })
     }
 

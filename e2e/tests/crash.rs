@@ -23,8 +23,8 @@ mod rounds;
 mod writes;
 
 use outage::{
-    alc_8_api_server_is_killed, alc_8_api_server_stands_still,
-    section_1_leadership_is_lost_without_api_server,
+    alc_8_api_server_is_killed, alc_8_api_server_stands_still, run_3_a_restored_etcd_is_noticed,
+    run_5_what_died_while_nobody_led_gets_no_traffic,
 };
 use rounds::{
     alc_1_killed_amid_names_that_come_back_under_new_uids,
@@ -51,8 +51,9 @@ fn main() -> ExitCode {
             writes_for_each_vm_load_balancer,
             rec_5_nothing_is_written_at_rest,
             alc_8_api_server_stands_still,
-            section_1_leadership_is_lost_without_api_server,
+            run_5_what_died_while_nobody_led_gets_no_traffic,
             alc_8_api_server_is_killed,
+            run_3_a_restored_etcd_is_noticed,
         ],
     )
 }

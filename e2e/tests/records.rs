@@ -34,7 +34,8 @@ mod swap;
 use back::{ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up};
 use follow::be_6_endpoints_follow_after_a_restart;
 use leaders::{
-    ipa_5_a_leader_that_was_paused_breaks_nothing, section_1_only_the_leader_writes,
+    ipa_5_a_leader_that_was_paused_breaks_nothing,
+    run_5_who_has_lost_the_lease_to_another_probes_no_more, section_1_only_the_leader_writes,
     section_1_the_lease_of_a_go_holder_is_honoured, section_1_the_same_pod_takes_over_at_once,
     section_1_work_met_by_a_closed_fence_is_still_owed,
 };
@@ -84,6 +85,7 @@ fn main() -> ExitCode {
             be_6_endpoints_follow_after_a_restart,
             section_1_only_the_leader_writes,
             ipa_5_a_leader_that_was_paused_breaks_nothing,
+            run_5_who_has_lost_the_lease_to_another_probes_no_more,
             ipa_5_leaders_stopped_and_resumed_amid_their_work,
             section_1_work_met_by_a_closed_fence_is_still_owed,
             section_1_the_same_pod_takes_over_at_once,

@@ -5,6 +5,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::run;
+use harvester_lb_testkit::BedOptions;
 
 mod rules {
     pub(crate) mod allocation;
@@ -22,10 +23,13 @@ mod rules {
     pub(crate) mod status;
     pub(crate) mod support;
     pub(crate) mod vm;
+    pub(crate) mod watches;
 }
 
 fn main() -> ExitCode {
     let tests = [
+        // First: it mostly waits, beside all others.
+        rules::watches::tests(),
         rules::allocation::tests(),
         rules::vm::tests(),
         rules::others::tests(),
@@ -40,10 +44,14 @@ fn main() -> ExitCode {
         rules::guests::tests(),
         rules::metrics::tests(),
     ];
+    let bed = BedOptions {
+        nodes: 2,
+        ..rules::support::small_bed()
+    };
     run(
-        rules::support::small_bed(),
+        bed,
         &["promtool"],
-        4,
+        5,
         rules::support::one_operator,
         tests.into_iter().flatten().collect(),
     )

@@ -20,8 +20,8 @@ use tower::{BoxError, Layer, Service};
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Silence after which a request on the write client is given up.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// Silence after which a watch is given up: above the time that the API server is asked to keep it for.
-const WATCH_TIMEOUT: Duration = Duration::from_secs(200);
+/// Silence after which a watch is given up (RUN-2): above the time that the API server is asked to keep it for, 40 s at most.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// Is told of each request: verb, resource, status code (0: no answer) and duration.
 pub trait RequestObserver: Send + Sync + 'static {

@@ -1,11 +1,13 @@
 //! Kubernetes Events, never in the way of work.
 //!
 //! A controller hands an Event to a bounded queue and goes on; one task writes them. When the queue is full, the Event
-//! is dropped and counted: the object's condition says the same and is not dropped.
+//! is dropped and counted: the object's condition says the same and is not dropped. So is one whose fence has closed by the
+//! time of its turn: the leader that left it does not lead any more.
 //!
 //! kube-runtime's recorder is not used because it names an Event after the object without regard to the length of
 //! the name, and object names may use up all the 253 characters that a name may have.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +19,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::writer::bounded;
+use crate::writer::{Fence, bounded};
 
 /// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
 /// the conditions have to do.
@@ -36,20 +38,27 @@ pub enum Severity {
     Warning,
 }
 
-#[derive(Debug)]
 struct Note {
     regarding: ObjectReference,
     severity: Severity,
     reason: String,
     action: String,
     text: String,
+    fence: Option<Arc<dyn Fence>>,
 }
 
 /// Where controllers leave their Events.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<Note>,
     dropped: Arc<AtomicU64>,
+    fence: Option<Arc<dyn Fence>>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").finish_non_exhaustive()
+    }
 }
 
 impl Events {
@@ -65,6 +74,10 @@ impl Events {
             let dropped = Arc::clone(&dropped);
             async move {
                 while let Some(note) = receiver.recv().await {
+                    if note.fence.as_ref().is_some_and(|fence| !fence.is_open()) {
+                        dropped.fetch_add(1, Ordering::Relaxed);
+                        continue;
+                    }
                     let event = event(note, controller, &instance, Timestamp::now());
                     let namespace = event.metadata.namespace.clone().unwrap_or_default();
                     let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
@@ -77,7 +90,21 @@ impl Events {
                 }
             }
         };
-        (Self { sender, dropped }, task)
+        let events = Self {
+            sender,
+            dropped,
+            fence: None,
+        };
+        (events, task)
+    }
+
+    /// The same queue, for what is written only while this fence is open.
+    #[must_use]
+    pub fn under(&self, fence: Arc<dyn Fence>) -> Self {
+        Self {
+            fence: Some(fence),
+            ..self.clone()
+        }
     }
 
     /// Leaves an Event about an object.
@@ -95,6 +122,7 @@ impl Events {
             reason: reason.to_owned(),
             action: action.to_owned(),
             text: text.to_owned(),
+            fence: self.fence.clone(),
         };
         if self.sender.try_send(note).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -154,6 +182,7 @@ pub fn truncated(text: &str, limit: usize) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn long_names_and_notes_fit() {
@@ -167,11 +196,43 @@ mod tests {
             reason: "R".into(),
             action: "A".into(),
             text: "ü".repeat(2000),
+            fence: None,
         };
         let event = event(note, "c", "i", Timestamp::UNIX_EPOCH);
         assert!(event.metadata.name.unwrap().len() <= NAME_LIMIT);
         assert!(event.note.unwrap().len() <= NOTE_LIMIT);
         assert_eq!(event.metadata.namespace.unwrap(), "ns");
+    }
+
+    struct Gate(AtomicBool);
+
+    impl Fence for Gate {
+        fn is_open(&self) -> bool {
+            self.0.load(Ordering::Relaxed)
+        }
+    }
+
+    #[tokio::test]
+    async fn run_5_what_is_left_of_a_term_that_is_over_is_not_written() {
+        let sent = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&sent);
+        let service = tower::service_fn(move |_: axum::http::Request<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let answer = axum::http::Response::new(kube::client::Body::from(b"{}".to_vec()));
+            std::future::ready(Ok::<_, std::io::Error>(answer))
+        });
+        let (events, task) = Events::new(Client::new(service, "default"), "c", "i".to_owned());
+        let [over, present] = [true, false].map(|_| Arc::new(Gate(AtomicBool::new(true))));
+        for gate in [&over, &present] {
+            let of_term = events.under(Arc::clone(gate) as _);
+            of_term.publish(ObjectReference::default(), Severity::Normal, "R", "A", "t");
+        }
+        over.0.store(false, Ordering::Relaxed);
+        let dropped = Arc::clone(&events.dropped);
+        drop(events);
+        task.await;
+        assert_eq!(sent.load(Ordering::Relaxed), 1);
+        assert_eq!(dropped.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Objects as lists and watches bring them: each is decoded on its own, so that one that cannot be keeps no other away.
+//! Objects as lists, watches and answers bring them: each is decoded on its own, so that one that cannot be keeps no other
+//! away.
 //!
 //! An object is kept as text until its own turn comes. The JSON decoder refuses to build what is nested deeper than 128
 //! levels, and would refuse the whole list for it; fields that nobody reads it skips at any depth. The one field that is

@@ -4,6 +4,9 @@
 //! record was last seen to change, on this process's own monotonic clock, never by comparing the clocks of two
 //! machines. The loop around it owns the Lease object and a deadline; the deadline is the fence of every write, so a
 //! process that was paused past it writes nothing when it wakes up.
+//!
+//! A process may lead, lose the Lease and lead again (RUN-5). Each term has a [`Leadership`] of its own, which is won once
+//! and over for good when it is lost: what was decided in one term is never written in another.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +19,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use crate::key::{Key, Restored, Stamp};
 use crate::writer::{Fence, WriteError, bounded};
 
 /// Name, identity and times of a candidate.
@@ -28,7 +32,7 @@ pub struct Settings {
     /// Who this process is. Unique to the process, or to the pod: a process with the identity of the holder is its
     /// successor in the same pod and takes over at once.
     pub identity: String,
-    /// How long a record stands without renewal.
+    /// How long a record stands without renewal. Whole seconds, for that is how a Lease stores it.
     pub duration: Duration,
     /// For how long the holder works on after its last renewal; shorter than the duration.
     pub renew_deadline: Duration,
@@ -37,8 +41,16 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Checks that the times fit each other.
+    /// Checks that the times fit each other, and that the Lease can hold its duration. The other two times are this
+    /// process's own and may be of any fineness.
     pub fn check(&self) -> Result<(), String> {
+        if self.duration.subsec_nanos() != 0 || i32::try_from(self.duration.as_secs()).is_err() {
+            return Err(format!(
+                "the Lease's duration ({:?}) must be whole seconds, at most {}: a Lease stores it so, and others go by what it stores",
+                self.duration,
+                i32::MAX
+            ));
+        }
         if self.renew_deadline >= self.duration {
             return Err(format!(
                 "the Lease's renew deadline ({:?}) must be shorter than its duration ({:?})",
@@ -97,26 +109,37 @@ pub fn decide(observed: Option<&Observed>, identity: &str, leading: bool) -> Ste
     Step::Wait
 }
 
-/// The right to write, as long as it lasts.
-#[derive(Debug, Default)]
-pub struct Leadership {
-    until: RwLock<Option<Instant>>,
+/// How far a term has come.
+#[derive(Clone, Copy, Debug, Default)]
+enum Term {
+    /// The Lease is not held yet.
+    #[default]
+    Ahead,
+    /// It is held until then, if it is not renewed before.
+    Until(Instant),
+    /// It was lost or given up.
+    Over,
 }
 
+/// The right to write for one term, as long as it lasts.
+#[derive(Debug, Default)]
+pub struct Leadership(RwLock<Term>);
+
 impl Leadership {
-    /// Whether this process leads at this moment.
+    /// Whether this process leads at this moment, in this term.
     pub fn is_leader(&self) -> bool {
-        self.until
-            .read()
-            .is_some_and(|until| Instant::now() < until)
+        matches!(*self.0.read(), Term::Until(until) if Instant::now() < until)
     }
 
     fn extend(&self, until: Instant) {
-        *self.until.write() = Some(until);
+        let mut term = self.0.write();
+        if !matches!(*term, Term::Over) {
+            *term = Term::Until(until);
+        }
     }
 
     fn end(&self) {
-        *self.until.write() = None;
+        *self.0.write() = Term::Over;
     }
 }
 
@@ -144,48 +167,86 @@ struct Seen {
 pub struct Candidate {
     api: Api<Lease>,
     settings: Settings,
+    /// Of the present term.
     leadership: Arc<Leadership>,
     seen: Option<Seen>,
+    /// Since that was last asked, the record has named somebody else.
+    another: bool,
+    /// Which copy of the Lease was known last.
+    known: Stamp,
+    /// It was read in an older copy than that.
+    restored: Option<Restored>,
 }
 
 impl Candidate {
     /// A candidate that does not lead yet.
-    pub fn new(client: Client, settings: Settings, leadership: Arc<Leadership>) -> Self {
+    pub fn new(client: Client, settings: Settings) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
             settings,
-            leadership,
+            leadership: Arc::default(),
             seen: None,
+            another: false,
+            known: Stamp::default(),
+            restored: None,
         }
     }
 
-    /// Waits until this process leads, or is asked to stop.
-    pub async fn acquire(&mut self, stop: &CancellationToken) -> Option<()> {
-        loop {
-            if self.try_once(false).await {
+    /// Waits until this process leads in a new term, or is asked to stop. Nothing of the term before may be under way.
+    /// `another` is called whenever somebody else was seen to hold the Lease, before this process leads.
+    ///
+    /// An error, here as in [`Candidate::hold`]: the Lease has an older version than it had, which a restored backup gives it
+    /// (RUN-3). A watch does not show that by itself: one that goes on from a version that is yet to come is silent.
+    pub async fn acquire(
+        &mut self,
+        term: Arc<Leadership>,
+        stop: &CancellationToken,
+        another: impl Fn(),
+    ) -> Result<Option<()>, Restored> {
+        self.leadership = term;
+        while !stop.is_cancelled() {
+            let won = self.try_once(false).await;
+            self.look_back()?;
+            if std::mem::take(&mut self.another) {
+                another();
+            }
+            if won {
                 info!(identity = self.settings.identity, "leading");
-                return Some(());
+                return Ok(Some(()));
             }
             tokio::select! {
-                () = stop.cancelled() => return None,
+                () = stop.cancelled() => {}
                 () = tokio::time::sleep(jittered(self.settings.retry)) => {}
             }
         }
+        Ok(None)
     }
 
-    /// Renews the Lease until that fails or `stop` is called. The fence closes by itself at the renew deadline, also
-    /// if this task is not run.
-    pub async fn hold(&mut self, stop: &CancellationToken) -> End {
+    /// Renews the Lease until that fails, which is the end of the term, or `stop` is called. The fence closes by itself at
+    /// the renew deadline, also if this task is not run.
+    pub async fn hold(&mut self, stop: &CancellationToken) -> Result<End, Restored> {
         loop {
             tokio::select! {
-                () = stop.cancelled() => return End::Stopped,
+                () = stop.cancelled() => return Ok(End::Stopped),
                 () = tokio::time::sleep(self.settings.retry) => {}
             }
             self.try_once(true).await;
+            self.look_back()?;
             if !self.leadership.is_leader() {
                 self.leadership.end();
                 warn!(identity = self.settings.identity, "leadership is lost");
-                return End::Lost;
+                return Ok(End::Lost);
+            }
+        }
+    }
+
+    /// Ends the term if the record has run backwards.
+    fn look_back(&mut self) -> Result<(), Restored> {
+        match self.restored.take() {
+            None => Ok(()),
+            Some(restored) => {
+                self.leadership.end();
+                Err(restored)
             }
         }
     }
@@ -277,6 +338,7 @@ impl Candidate {
         };
         match written {
             Ok(lease) => {
+                self.known = Stamp::of(&lease.metadata);
                 self.seen = Some(Seen {
                     lease,
                     at: Instant::now(),
@@ -303,6 +365,17 @@ impl Candidate {
     async fn read(&mut self) -> Result<(), WriteError> {
         let lease = bounded(self.api.get_opt(&self.settings.name)).await?;
         let now = Instant::now();
+        if let Some(lease) = &lease {
+            let is = Stamp::of(&lease.metadata);
+            let key = Key::of(&lease.metadata);
+            match Restored::proven("Lease", &key, self.known, is) {
+                None => self.known = is,
+                restored => self.restored = restored,
+            }
+        }
+        let spec = lease.as_ref().and_then(|lease| lease.spec.as_ref());
+        let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
+        self.another |= holder.is_some_and(|h| !h.is_empty() && h != self.settings.identity);
         self.seen = match (lease, self.seen.take()) {
             (None, _) => None,
             (Some(lease), Some(seen)) if same_record(&lease, &seen.lease) => {
@@ -436,14 +509,20 @@ mod tests {
             namespace: "n".into(),
             name: "n".into(),
             identity: "i".into(),
-            duration: Duration::from_secs(duration),
-            renew_deadline: Duration::from_secs(renew_deadline),
-            retry: Duration::from_secs(retry),
+            duration: Duration::from_millis(duration),
+            renew_deadline: Duration::from_millis(renew_deadline),
+            retry: Duration::from_millis(retry),
         };
-        assert!(settings(15, 10, 2).check().is_ok());
-        assert!(settings(10, 10, 2).check().is_err());
-        assert!(settings(15, 10, 0).check().is_err());
-        assert!(settings(15, 10, 6).check().is_err());
+        assert!(settings(15_000, 10_000, 2_000).check().is_ok());
+        assert!(settings(10_000, 10_000, 2_000).check().is_err());
+        assert!(settings(15_000, 10_000, 0).check().is_err());
+        assert!(settings(15_000, 10_000, 6_000).check().is_err());
+        // Only the duration is stored, in whole seconds.
+        assert!(settings(3_000, 2_500, 500).check().is_ok());
+        for refused in [1_500, 999, 15_001, (1 << 31) * 1_000] {
+            let error = settings(refused, 500, 200).check().unwrap_err();
+            assert!(error.contains("whole seconds"), "{error}");
+        }
     }
 
     #[test]
@@ -455,7 +534,134 @@ mod tests {
         leadership.extend(Instant::now());
         assert!(!leadership.is_open());
         leadership.extend(Instant::now() + Duration::from_secs(60));
+        assert!(
+            leadership.is_open(),
+            "renewed late, before anybody else led"
+        );
+    }
+
+    /// An API server with one Lease, that can be away.
+    #[derive(Default)]
+    struct Server {
+        away: bool,
+        lease: serde_json::Value,
+    }
+
+    fn client(server: &Arc<parking_lot::Mutex<Server>>) -> Client {
+        use axum::http::{Method, Request, Response};
+        use kube::client::Body;
+        let server = Arc::clone(server);
+        Client::new(
+            tower::service_fn(move |request: Request<Body>| {
+                let server = Arc::clone(&server);
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect_bytes().await.unwrap();
+                    let mut server = server.lock();
+                    if server.away {
+                        return Err(std::io::Error::other("away"));
+                    }
+                    if head.method == Method::PUT {
+                        server.lease = serde_json::from_slice(&body).unwrap();
+                    }
+                    Ok(Response::new(Body::from(
+                        server.lease.to_string().into_bytes(),
+                    )))
+                }
+            }),
+            "default",
+        )
+    }
+
+    #[tokio::test]
+    async fn run_5_a_process_leads_for_one_term_after_another() {
+        let lease = |holder: &str| {
+            serde_json::json!({
+                "metadata": {"name": "l", "namespace": "n", "uid": "u"},
+                "spec": {"holderIdentity": holder, "leaseDurationSeconds": 1},
+            })
+        };
+        let server = Arc::new(parking_lot::Mutex::new(Server {
+            away: false,
+            lease: lease(""),
+        }));
+        let settings = Settings {
+            namespace: "n".into(),
+            name: "l".into(),
+            identity: "me".into(),
+            duration: Duration::from_secs(1),
+            renew_deadline: Duration::from_millis(300),
+            retry: Duration::from_millis(20),
+        };
+        let mut candidate = Candidate::new(client(&server), settings);
+        let stop = CancellationToken::new();
+        let others = std::cell::Cell::new(0);
+        let mut terms = Vec::new();
+        for (holder, expected) in [(None, 0), (None, 0), (Some("other"), 1), (None, 0)] {
+            if let Some(holder) = holder {
+                server.lock().lease = lease(holder);
+            }
+            server.lock().away = false;
+            others.set(0);
+            let term = Arc::new(Leadership::default());
+            let seen = || others.set(others.get() + 1);
+            candidate
+                .acquire(Arc::clone(&term), &stop, seen)
+                .await
+                .unwrap();
+            assert!(term.is_leader());
+            // Only who has seen another holder is told so.
+            assert_eq!(others.get().min(1), expected);
+            assert_eq!(server.lock().lease["spec"]["holderIdentity"], "me");
+            server.lock().away = true;
+            assert_eq!(candidate.hold(&stop).await, Ok(End::Lost));
+            terms.push(term);
+            assert!(terms.iter().all(|term| !term.is_leader()));
+        }
+    }
+
+    #[tokio::test]
+    async fn run_3_a_lease_that_was_restored_ends_whoever_knew_it() {
+        let lease = |version: &str| {
+            serde_json::json!({
+                "metadata": {"name": "l", "namespace": "n", "uid": "u", "resourceVersion": version},
+                "spec": {"holderIdentity": "other", "leaseDurationSeconds": 600},
+            })
+        };
+        let server = Arc::new(parking_lot::Mutex::new(Server {
+            away: false,
+            lease: lease("50"),
+        }));
+        let settings = Settings {
+            namespace: "n".into(),
+            name: "l".into(),
+            identity: "me".into(),
+            duration: Duration::from_secs(1),
+            renew_deadline: Duration::from_millis(300),
+            retry: Duration::from_millis(20),
+        };
+        let mut candidate = Candidate::new(client(&server), settings);
+        let stop = CancellationToken::new();
+        let restored = {
+            let server = Arc::clone(&server);
+            // Called once somebody else was seen: at version 50.
+            move || server.lock().lease = lease("40")
+        };
+        let ended = candidate.acquire(Arc::default(), &stop, restored).await;
+        let error = ended.unwrap_err().to_string();
+        assert!(
+            error.contains("Lease n/l is at version 40 and was at 50"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn run_5_a_term_that_is_over_never_begins_again() {
+        let leadership = Leadership::default();
+        leadership.extend(Instant::now() + Duration::from_secs(60));
         leadership.end();
+        assert!(!leadership.is_open());
+        leadership.extend(Instant::now() + Duration::from_secs(60));
         assert!(!leadership.is_open());
     }
 }

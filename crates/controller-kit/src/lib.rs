@@ -3,7 +3,7 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`key`] | namespace and name, resource versions |
+//! | [`key`] | namespace and name, resource versions, and what proves that they have run backwards |
 //! | [`guarded`] | objects of lists and watches, decoded each on its own |
 //! | [`store`] | the newest known copy of each object of a kind |
 //! | [`watch`] | the task that keeps a store true |
@@ -33,4 +33,4 @@ pub mod telemetry;
 pub mod watch;
 pub mod writer;
 
-pub use key::{Key, Version};
+pub use key::{Key, Restored, Stamp, Version};

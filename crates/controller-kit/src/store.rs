@@ -12,13 +12,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::key::{Key, Version};
+use crate::key::{Key, Stamp, Version};
+
+/// So many objects of a list that are older than they were known to be are told of; one would do (RUN-3).
+const OLDER: usize = 8;
 
 /// A copy of an object, in the form that the program needs.
 #[derive(Debug)]
 pub struct Entry<V> {
-    /// Its resource version.
-    pub version: Version,
+    /// Which copy it is.
+    pub stamp: Stamp,
     /// The object.
     pub value: Arc<V>,
 }
@@ -26,7 +29,7 @@ pub struct Entry<V> {
 impl<V> Clone for Entry<V> {
     fn clone(&self) -> Self {
         Self {
-            version: self.version,
+            stamp: self.stamp,
             value: Arc::clone(&self.value),
         }
     }
@@ -66,13 +69,15 @@ struct Listing {
     named: BTreeSet<Key>,
     /// Keys that were written through since it began.
     written: BTreeSet<Key>,
+    /// Objects of which it has an older copy than was known when it began, with what was known.
+    older: Vec<(Key, Stamp)>,
 }
 
 impl<V> Inner<V> {
-    fn put(&mut self, key: &Key, version: Version, value: V) -> Change<V> {
+    fn put(&mut self, key: &Key, stamp: Stamp, value: V) -> Change<V> {
         let new = Arc::new(value);
         let entry = Entry {
-            version,
+            stamp,
             value: Arc::clone(&new),
         };
         let old = self.entries.insert(key.clone(), entry).map(|e| e.value);
@@ -95,6 +100,9 @@ pub struct Listed<V> {
     /// What it did not name, but was written while it was under way, with the version of that: made after the list, or
     /// deleted before it. Only a live read can tell.
     pub in_doubt: Vec<(Key, Version)>,
+    /// Some of what it named in an older copy than was known when it began, with what was known: a live read proves
+    /// whether time has run backwards (RUN-3).
+    pub older: Vec<(Key, Stamp)>,
 }
 
 /// The objects of one kind by namespace and name.
@@ -161,7 +169,7 @@ impl<V> Store<V> {
             .read()
             .entries
             .get(key)
-            .map(|e| e.version)
+            .map(|e| e.stamp.version)
             .unwrap_or_default()
     }
 
@@ -208,42 +216,70 @@ impl<V> Store<V> {
     }
 
     /// Takes in the answer to a write of ours. Answers `None` if the store already knew as much or more.
-    pub fn written(&self, key: &Key, version: Version, value: V) -> Option<Change<V>> {
+    pub fn written(&self, key: &Key, stamp: impl Into<Stamp>, value: V) -> Option<Change<V>> {
+        let stamp = stamp.into();
+        let version = stamp.version;
         let mut inner = self.inner.write();
         if version <= inner.watched && version != Version::default() {
             return None;
         }
-        if inner.entries.get(key).is_some_and(|e| e.version >= version) {
+        if inner
+            .entries
+            .get(key)
+            .is_some_and(|e| e.stamp.version >= version)
+        {
             return None;
         }
         if let Some(listing) = &mut inner.listing {
             listing.written.insert(key.clone());
         }
-        Some(inner.put(key, version, value))
+        Some(inner.put(key, stamp, value))
     }
 
     /// Drops an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
     pub fn forget(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
-        if inner.entries.get(key).is_some_and(|e| e.version <= version) {
+        if inner
+            .entries
+            .get(key)
+            .is_some_and(|e| e.stamp.version <= version)
+        {
             return inner.take(key);
         }
         None
     }
 
     /// Takes in a copy from the watch or from a list. Answers as [`Store::written`] does.
-    pub(crate) fn watched(&self, key: &Key, version: Version, value: V) -> Option<Change<V>> {
-        let mut inner = self.inner.write();
+    pub(crate) fn watched(
+        &self,
+        key: &Key,
+        stamp: impl Into<Stamp>,
+        value: V,
+    ) -> Option<Change<V>> {
+        let stamp = stamp.into();
+        let version = stamp.version;
+        let mut guard = self.inner.write();
+        let inner = &mut *guard;
         inner.watched = inner.watched.max(version);
         if let Some(listing) = &mut inner.listing {
             listing.named.insert(key.clone());
+            if let Some(entry) = inner.entries.get(key)
+                && stamp.is_before(entry.stamp)
+                && !listing.written.contains(key)
+                && listing.older.len() < OLDER
+            {
+                listing.older.push((key.clone(), entry.stamp));
+            }
         }
         if version != Version::default()
-            && inner.entries.get(key).is_some_and(|e| e.version >= version)
+            && inner
+                .entries
+                .get(key)
+                .is_some_and(|e| e.stamp.version >= version)
         {
             return None;
         }
-        Some(inner.put(key, version, value))
+        Some(inner.put(key, stamp, value))
     }
 
     /// Takes in a deletion from the watch.
@@ -253,7 +289,7 @@ impl<V> Store<V> {
         if inner
             .entries
             .get(key)
-            .is_some_and(|e| e.version > version && version.0 != 0)
+            .is_some_and(|e| e.stamp.version > version && version.0 != 0)
         {
             return None;
         }
@@ -271,6 +307,7 @@ impl<V> Store<V> {
         let mut listed = Listed {
             gone: Vec::new(),
             in_doubt: Vec::new(),
+            older: Vec::new(),
         };
         let Some(listing) = inner.listing.take() else {
             return listed;
@@ -279,13 +316,14 @@ impl<V> Store<V> {
         let unnamed: Vec<Key> = inner.entries.keys().filter(not_named).cloned().collect();
         for key in unnamed {
             if listing.written.contains(&key) {
-                let version = inner.entries[&key].version;
+                let version = inner.entries[&key].stamp.version;
                 listed.in_doubt.push((key, version));
             } else if let Some(entry) = inner.entries.remove(&key) {
                 listed.gone.push((key, entry.value));
             }
         }
         drop(inner);
+        listed.older = listing.older;
         self.synced.store(true, Ordering::Release);
         listed
     }
@@ -359,6 +397,64 @@ mod tests {
         assert_eq!(listed.gone, [(key("a"), Arc::new(1))]);
         assert_eq!(listed.in_doubt, [(key("c"), Version(9))]);
         assert_eq!(store.len(), 2, "it may have been made after the list");
+    }
+
+    fn stamp(uid: &str, version: u64) -> Stamp {
+        Stamp::of(
+            &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
+                uid: Some(uid.to_owned()),
+                resource_version: Some(version.to_string()),
+                ..Default::default()
+            },
+        )
+    }
+
+    #[test]
+    fn run_3_a_list_that_is_behind_what_was_known_is_told_of() {
+        let store = Store::default();
+        store.list_begins();
+        for name in ["same", "back", "other", "written"] {
+            store.watched(&key(name), stamp("u", 50), ());
+        }
+        assert_eq!(store.list_ends().older, []);
+        store.watched(&key("same"), stamp("u", 60), ());
+
+        store.list_begins();
+        store.watched(&key("same"), stamp("u", 60), ());
+        store.watched(&key("back"), stamp("u", 40), ());
+        store.watched(&key("other"), stamp("v", 40), ());
+        // Written after the list was made, and that is all that is known of it.
+        store.written(&key("written"), stamp("u", 70), ());
+        store.watched(&key("written"), stamp("u", 50), ());
+        let listed = store.list_ends();
+        assert_eq!(listed.older, [(key("back"), stamp("u", 50))]);
+        // However many they are, a few prove it.
+        store.list_begins();
+        let many: Vec<Key> = (0..100).map(|n| key(&format!("m{n}"))).collect();
+        for name in &many {
+            store.written(name, stamp("u", 80), ());
+        }
+        store.list_ends();
+        store.list_begins();
+        for name in &many {
+            store.watched(name, stamp("u", 30), ());
+        }
+        assert_eq!(store.list_ends().older.len(), OLDER);
+    }
+
+    #[test]
+    fn run_3_only_an_older_copy_of_the_same_object_proves_it() {
+        let proven = |was, now| crate::Restored::proven("Service", &key("a"), was, now);
+        assert!(proven(stamp("u", 50), stamp("u", 40)).is_some());
+        assert!(proven(Version(50).into(), stamp("u", 40)).is_some());
+        for now in [
+            stamp("u", 50),
+            stamp("u", 51),
+            stamp("v", 40),
+            Version::default().into(),
+        ] {
+            assert_eq!(proven(stamp("u", 50), now), None, "{now:?}");
+        }
     }
 
     #[test]

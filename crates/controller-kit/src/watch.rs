@@ -19,19 +19,24 @@ use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::guarded::Guarded;
-use crate::key::{Key, Version};
+use crate::key::{Key, Restored, Stamp, Version};
 use crate::store::{Change, Store};
 use crate::writer::bounded;
 
 pub use crate::guarded::Decoded;
 
-/// Idle limit of a watch, in seconds. Below the 240 s after which some load balancers drop an idle connection, so
-/// that a dead connection is noticed here first.
-const WATCH_SECONDS: u32 = 180;
+/// The watches of a process end at times of their own, so that they do not all come back at once: each is kept for a second
+/// less than the one before, over so many of them.
+const SPREAD: u32 = 10;
 
-/// Settings of a watch: everything of the kind, or what a label selector takes.
-pub fn config(label_selector: Option<&str>) -> watcher::Config {
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+/// Settings of the `nth` watch of a process: everything of the kind, or what a label selector takes (RUN-2).
+///
+/// `limit` is the longest time, in whole seconds, that the API server is asked to keep a watch for. It says before how far it
+/// is, so the next watch goes on from there and nothing is listed. A watch that is silent for 5 s longer has lost its
+/// connection.
+pub fn config(nth: u32, limit: Duration, label_selector: Option<&str>) -> watcher::Config {
+    let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
+    let config = watcher::Config::default().timeout(seconds.saturating_sub(nth % SPREAD).max(1));
     match label_selector {
         Some(selector) => config.labels(selector),
         None => config,
@@ -41,8 +46,9 @@ pub fn config(label_selector: Option<&str>) -> watcher::Config {
 /// Objects that are looked up at a time after a list during which they were written.
 const LOOK_UPS_AT_A_TIME: usize = 16;
 
-/// Runs a watch over all namespaces until the future is dropped. Never ends by itself and never fails: an error is logged,
-/// reported to `on_error`, and followed by another try after a back-off of at most five seconds.
+/// Runs a watch over all namespaces until the future is dropped. It does not fail: an error is logged, reported to
+/// `on_error`, and followed by another try after a back-off of at most five seconds. It ends by itself only when a list and
+/// a live read prove that what the API server stores was restored from a backup (RUN-3): the store holds what is no more.
 ///
 /// `convert` makes the copy that is kept; an object that it answers `None` for is treated as absent.
 pub fn run<K, V>(
@@ -52,7 +58,7 @@ pub fn run<K, V>(
     convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
     handler: impl Fn(&Key, Change<V>) + Send + 'static,
     on_error: impl Fn() + Send + Sync + 'static,
-) -> impl Future<Output = ()> + Send
+) -> impl Future<Output = Restored> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
@@ -63,17 +69,26 @@ where
         let labels = config.label_selector.clone();
         let watching = watch(guarded.clone(), config).backoff(WatchBackoff::default());
         pin_mut!(watching);
-        while let Some(event) = watching.next().await {
-            let event = match event {
-                Ok(event) => event,
-                Err(error) => {
+        loop {
+            let event = match watching.next().await {
+                Some(Ok(event)) => event,
+                Some(Err(error)) => {
                     warn!(kind, %error, "watch interrupted, trying again");
                     on_error();
                     continue;
                 }
+                // The stream has no end.
+                None => std::future::pending().await,
             };
-            let in_doubt = deliver(event, &store, &convert, &handler);
-            let mut found = stream::iter(in_doubt)
+            let open = deliver(event, &store, &convert, &handler);
+            for (key, was) in open.older {
+                let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
+                let now = found.as_ref().map(|object| Stamp::of(object.meta()));
+                if let Some(restored) = now.and_then(|n| Restored::proven(&kind, &key, was, n)) {
+                    return restored;
+                }
+            }
+            let mut found = stream::iter(open.in_doubt)
                 .map(|(key, known)| {
                     let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
                     async move {
@@ -148,15 +163,13 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 /// Takes one event of a watch into a store and tells a handler what has changed. Never waits: whoever plays the watch
 /// decides the moment, be it a connection or a simulation.
 ///
-/// Answers which objects were written while a list was under way that does not name them, and the versions known of them:
-/// they are to be read live, and the answer given to [`settle`].
-#[must_use]
+/// Answers what only live reads can tell after a list.
 pub fn deliver<K, V>(
     event: Event<Guarded<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
-) -> Vec<(Key, Version)>
+) -> Open
 where
     K: Resource<DynamicType = ()>,
 {
@@ -182,10 +195,25 @@ where
                 handler(&key, Change::Deleted { old, certain });
             }
             debug!(%kind, objects = store.len(), "listed");
-            return listed.in_doubt;
+            return Open {
+                in_doubt: listed.in_doubt,
+                older: listed.older,
+            };
         }
     }
-    Vec::new()
+    Open::default()
+}
+
+/// What a list leaves open.
+#[must_use]
+#[derive(Debug, Default)]
+pub struct Open {
+    /// Objects that were written while it was under way and that it does not name, and the versions known of them: they are
+    /// to be read live, and the answer given to [`settle`].
+    pub in_doubt: Vec<(Key, Version)>,
+    /// Objects that it names in an older copy than was known, with what was known: a live read of one that is as old proves
+    /// that the store behind the API server was restored ([`Restored::proven`]).
+    pub older: Vec<(Key, Stamp)>,
 }
 
 /// Takes in what a live read found of an object that was in doubt.
@@ -202,8 +230,8 @@ pub fn settle<K, V>(
     let change = match found {
         // Not as from the watch, which is not as far yet: what it is still to bring is not old.
         Some(object) => {
-            let version = Version::of(object.meta());
-            convert(object.0).and_then(|value| store.written(key, version, value))
+            let stamp = Stamp::of(object.meta());
+            convert(object.0).and_then(|value| store.written(key, stamp, value))
         }
         None => store.forget(key, known),
     };
@@ -221,12 +249,30 @@ fn apply<K, V>(
     K: Resource<DynamicType = ()>,
 {
     let key = Key::of(object.meta());
-    let version = Version::of(object.meta());
+    let stamp = Stamp::of(object.meta());
     let change = match convert(object.0) {
-        Some(value) => store.watched(&key, version, value),
-        None => store.deleted(&key, version),
+        Some(value) => store.watched(&key, stamp, value),
+        None => store.deleted(&key, stamp.version),
     };
     if let Some(change) = change {
         handler(&key, change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_2_watches_end_apart() {
+        let limit = Duration::from_secs(40);
+        let time = |nth| config(nth, limit, None).timeout.unwrap();
+        let times: std::collections::BTreeSet<u32> = (0..SPREAD).map(time).collect();
+        assert_eq!(times, (31..=40).collect());
+        assert!((0..1_000).all(|nth| times.contains(&time(nth))));
+        // No limit at all would be none of the API server's either.
+        assert_eq!(config(9, Duration::from_secs(2), None).timeout, Some(1));
+        // Without bookmarks a watch of a quiet kind would be resumed from where it began, and in the end be listed anew.
+        assert!(config(3, limit, Some("a=b")).bookmarks);
     }
 }

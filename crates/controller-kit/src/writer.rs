@@ -4,19 +4,25 @@
 //! A write is sent only while this process leads, is bounded in time, and comes back as one of the few outcomes that
 //! a reconcile has to tell apart. Nothing is retried here: whoever decided the write decides again, from what the API
 //! server holds by then.
+//!
+//! Answers are decoded as lists and watches are ([`crate::guarded`]): what somebody has put into `metadata.managedFields`
+//! must not make a write that was done look like one that was not.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{
+    DeleteParams, GetParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+};
+use kube::core::request;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::merge;
+use crate::{guarded, merge};
 
 /// Longest time that one request may take: well above what a struggling API server needs, well below a
 /// Lease's life times a few.
@@ -101,39 +107,39 @@ impl Writer {
         Self { client, fence }
     }
 
+    /// A writer to the same API server under another fence.
+    #[must_use]
+    pub fn under(&self, fence: Arc<dyn Fence>) -> Self {
+        Self::new(self.client(), fence)
+    }
+
     /// The client, for reads that need no fence.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    async fn fenced<T>(
-        &self,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, WriteError> {
-        if !self.fence.is_open() {
-            return Err(WriteError::Fenced);
-        }
-        bounded(request).await
-    }
-
     /// A live read. `None` if there is no such object.
     pub async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<Option<K>, WriteError>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: Resource + DeserializeOwned,
     {
-        match bounded(api.get_opt(name)).await {
+        let request = to(api).get(name, &GetParams::default());
+        match self.send(request).await {
+            Ok(text) => read(&text).map(Some),
             Err(WriteError::NotFound(_)) => Ok(None),
-            other => other,
+            Err(other) => Err(other),
         }
     }
 
     /// Makes an object; [`WriteError::AlreadyExists`] if there is one of its name.
     pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
-        K: Clone + DeserializeOwned + Debug + Serialize,
+        K: Resource + DeserializeOwned + Serialize,
     {
-        self.fenced(api.create(&PostParams::default(), object))
-            .await
+        let object = serde_json::to_vec(object)
+            .map_err(|error| WriteError::Refused(format!("no JSON can be made of it: {error}")))?;
+        let request = to(api).create(&PostParams::default(), object);
+        read(&self.write(request).await?)
     }
 
     /// Merges a patch into the copy of that version and no other (IPA-5).
@@ -145,11 +151,12 @@ impl Writer {
         mut patch: Value,
     ) -> Result<K, WriteError>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: Resource + DeserializeOwned,
     {
         merge::at_version(&mut patch, version);
-        self.fenced(api.patch(name, &PatchParams::default(), &Patch::Merge(&patch)))
-            .await
+        let patch = Patch::Merge(&patch);
+        let request = to(api).patch(name, &PatchParams::default(), &patch);
+        read(&self.write(request).await?)
     }
 
     /// Applies a JSON patch (RFC 6902), which is to set `metadata.resourceVersion` to the version that it was decided
@@ -161,12 +168,13 @@ impl Writer {
         operations: Value,
     ) -> Result<K, WriteError>
     where
-        K: Clone + DeserializeOwned + Debug,
+        K: Resource + DeserializeOwned,
     {
         let patch: json_patch::Patch = serde_json::from_value(operations)
             .map_err(|error| WriteError::Refused(format!("not a JSON patch: {error}")))?;
-        self.fenced(api.patch(name, &PatchParams::default(), &Patch::<()>::Json(patch)))
-            .await
+        let patch = Patch::<()>::Json(patch);
+        let request = to(api).patch(name, &PatchParams::default(), &patch);
+        read(&self.write(request).await?)
     }
 
     /// Deletes the copy with this metadata, its uid and its resource version, and no other (IPA-5).
@@ -177,14 +185,43 @@ impl Writer {
         from: &ObjectMeta,
     ) -> Result<(), WriteError>
     where
-        K: Clone + DeserializeOwned + Debug + Resource,
+        K: Resource,
     {
         let params = DeleteParams::background().preconditions(Preconditions {
             uid: from.uid.clone(),
             resource_version: from.resource_version.clone(),
         });
-        self.fenced(api.delete(name, &params)).await.map(|_| ())
+        // The answer is what is left of the object, or that nothing is: nobody needs it.
+        self.write(to(api).delete(name, &params)).await.map(drop)
     }
+
+    /// Sends a request that changes something.
+    async fn write(&self, request: Built) -> Result<String, WriteError> {
+        if !self.fence.is_open() {
+            return Err(WriteError::Fenced);
+        }
+        self.send(request).await
+    }
+
+    async fn send(&self, request: Built) -> Result<String, WriteError> {
+        let request = request.map_err(|error| WriteError::Refused(error.to_string()))?;
+        bounded(self.client.request_text(request)).await
+    }
+}
+
+/// A request that can be sent, or why it cannot.
+type Built = Result<axum::http::Request<Vec<u8>>, request::Error>;
+
+/// Requests to the objects of an API.
+fn to<K: Resource>(api: &Api<K>) -> request::Request {
+    request::Request::new(api.resource_url())
+}
+
+/// An object from an answer. The request was done all the same if there is none in it.
+fn read<K: DeserializeOwned>(text: &str) -> Result<K, WriteError> {
+    let unreadable = |error| WriteError::Unavailable(format!("its answer cannot be read: {error}"));
+    let object = guarded::decode(text).map_err(|error| unreadable(error.to_string()))?;
+    object.map_err(|invalid| unreadable(invalid.error))
 }
 
 /// Any request, bounded in time.
@@ -202,6 +239,7 @@ pub async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::Status;
 
     fn api_error(code: u16, reason: &str) -> kube::Error {
@@ -226,6 +264,20 @@ mod tests {
             let text = WriteError::from_kube(api_error(code, reason)).to_string();
             assert!(text.starts_with(expected), "{code} {reason}: {text}");
         }
+    }
+
+    #[test]
+    fn answers_with_deep_managed_fields_are_read() {
+        let levels = 5_000;
+        let deep = format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels));
+        let text = format!(
+            r#"{{"metadata":{{"name":"a","managedFields":[{{"fieldsV1":{deep}}}]}},"data":{{"k":"v"}}}}"#
+        );
+        let object: ConfigMap = read(&text).unwrap();
+        assert_eq!(object.metadata.name.as_deref(), Some("a"));
+        assert_eq!(object.data.unwrap()["k"], "v");
+        let error = read::<ConfigMap>(r#"{"data":7}"#).unwrap_err().to_string();
+        assert!(error.contains("cannot be read: data: "), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
@@ -28,6 +28,7 @@ use crate::args::Args;
 use crate::hub::{Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use crate::term::Present;
 use crate::{handlers, needs, pools, refusal, start, workers};
 
 /// Starts the log and the main runtime, and runs a program on it.
@@ -52,7 +53,7 @@ pub fn block_on(
 #[derive(Default)]
 struct Progress {
     missing: RwLock<Vec<String>>,
-    hub: RwLock<Option<Arc<Hub>>>,
+    present: RwLock<Option<Arc<Present>>>,
 }
 
 impl Readiness for Progress {
@@ -62,9 +63,10 @@ impl Readiness for Progress {
         if !missing.is_empty() {
             return missing.clone();
         }
-        match &*self.hub.read() {
+        match &*self.present.read() {
             None => vec!["the API server is being asked for kinds and rights".to_owned()],
-            Some(hub) => hub
+            Some(present) => present
+                .hub()
                 .stores
                 .unsynced()
                 .into_iter()
@@ -74,7 +76,7 @@ impl Readiness for Progress {
     }
 }
 
-/// Runs the controllers until SIGTERM or SIGINT, or until leadership is lost.
+/// Runs the controllers until SIGTERM or SIGINT.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
     let host = nix::unistd::gethostname().context("this host has no name")?;
     let lease = args.lease(&host.to_string_lossy());
@@ -111,7 +113,6 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
 
-    let leadership = Arc::new(Leadership::default());
     let (probe_runtime, prober, edges) = start_prober(&metrics)?;
     let (events, events_task) = Events::new(
         clients.write.clone(),
@@ -122,78 +123,108 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         events_task.await;
         Ok(())
     });
+    let leadership = Arc::new(Leadership::default());
     let hub = Hub::new(
         Stores::default(),
         Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),
-        events,
-        prober,
+        events.under(Arc::clone(&leadership) as _),
+        prober.clone(),
         Arc::clone(&metrics),
-        Arc::clone(&leadership),
+        leadership,
         timings,
     );
-    let hub = Arc::new(hub.denying(args.denied_to_backends()));
-    metrics.watch_sizes(&hub, args.backend_metrics_limit)?;
-    *progress.hub.write() = Some(Arc::clone(&hub));
-    spawn_watches(&hub, &clients, &mut tasks);
+    let hub = hub.denying(args.denied_to_backends());
+    let present = Arc::new(Present::new(hub));
+    metrics.watch_sizes(&present, args.backend_metrics_limit)?;
+    *progress.present.write() = Some(Arc::clone(&present));
+    spawn_watches(&present, &clients, &mut tasks);
 
-    let mut candidate = Candidate::new(clients.write.clone(), lease, Arc::clone(&leadership));
+    let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
-        outcome = work(&hub, args.workers(), edges, &mut candidate, &stop) => outcome,
+        outcome = work(&present, args.workers(), edges, &mut candidate, &stop) => outcome,
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
         },
     };
-    hub.prober.shutdown();
+    prober.shutdown();
     candidate.release().await;
     admin_stop.cancel();
     probe_runtime.shutdown_background();
     outcome
 }
 
-/// Waits for the stores, then for leadership, then works until the end of either.
+/// Waits for the stores, then for leadership, and works until the end of it, again and again until it is asked to stop
+/// (RUN-5). Of a term that is over nothing is left when the next is asked for.
 async fn work(
-    hub: &Arc<Hub>,
+    present: &Present,
     workers: usize,
-    edges: Edges,
+    mut edges: Edges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    while !hub.stores.unsynced().is_empty() {
+    while !present.hub().stores.unsynced().is_empty() {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
     }
     info!("everything is listed");
-    if candidate.acquire(stop).await.is_none() {
-        return Ok(());
+    loop {
+        let hub = present.hub();
+        let another = || {
+            if !hub.prober.is_empty() {
+                info!(
+                    "another process leads: the health checks end, what they have found is forgotten"
+                );
+            }
+            hub.prober.clear();
+        };
+        let term = Arc::clone(&hub.leadership);
+        if candidate.acquire(term, stop, another).await?.is_none() {
+            return Ok(());
+        }
+        match lead(&hub, workers, &mut edges, candidate, stop).await? {
+            End::Stopped => return Ok(()),
+            End::Lost => present.next_term(),
+        }
     }
-    let mut workers_set = JoinSet::new();
-    let started = tokio::select! {
-        end = candidate.hold(stop) => Err(end),
-        () = begin(hub) => Ok(()),
-    };
-    let end = if let Err(end) = started {
-        end
-    } else {
-        workers::spawn(hub, workers, edges, &mut workers_set);
+}
+
+/// Leads for one term. Nothing of it is under way any more when it ends.
+async fn lead(
+    hub: &Arc<Hub>,
+    workers: usize,
+    edges: &mut Edges,
+    candidate: &mut Candidate,
+    stop: &CancellationToken,
+) -> anyhow::Result<End> {
+    let mut at_work = JoinSet::new();
+    let work = async {
+        begin(hub).await;
+        workers::spawn(hub, workers, &mut at_work);
         tokio::select! {
-            end = candidate.hold(stop) => end,
-            ended = workers_set.join_next() => bail!("a worker of this process ended: {ended:?}"),
+            ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
+            () = workers::follow_verdicts(hub, edges) => anyhow!("the health checks of this process ended"),
         }
     };
-    if end == End::Lost {
-        // What was decided under the old Lease must not be finished under a new one: start afresh.
-        bail!("leadership is lost; this process ends, so that it can start again as a standby");
+    let end = tokio::select! {
+        end = candidate.hold(stop) => end?,
+        error = work => return Err(error),
+    };
+    match end {
+        End::Stopped => finish(hub, candidate, &mut at_work).await,
+        End::Lost => drain(hub, &mut at_work).await?,
     }
+    Ok(end)
+}
+
+/// Ends the work of a leader that gives the Lease up.
+async fn finish(hub: &Hub, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
     info!("stopping");
-    hub.queues.lbs.close();
-    hub.queues.guests.close();
-    hub.queues.legacy.close();
-    hub.queues.pools.close();
+    hub.queues.close();
     let finish = async {
-        while workers_set.join_next().await.is_some() {}
+        while at_work.join_next().await.is_some() {}
         pools::flush(hub).await;
     };
     // Renewal goes on meanwhile: the maps are written under a Lease that holds.
@@ -206,6 +237,28 @@ async fn work(
         }
         _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
     }
+}
+
+/// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
+async fn drain(hub: &Hub, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
+    hub.end_term();
+    let deadline = tokio::time::sleep(hub.timings.drain_limit);
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            ended = at_work.join_next() => match ended {
+                None => break,
+                Some(Ok(())) => {}
+                Some(Err(error)) => bail!("a worker of this process ended: {error}"),
+            },
+            () = &mut deadline => {
+                warn!(requests = at_work.len(), "the API server does not answer, what is under way is cut off");
+                at_work.shutdown().await;
+                break;
+            }
+        }
+    }
+    info!("nothing of this leadership is under way any more; standing by");
     Ok(())
 }
 
@@ -284,23 +337,30 @@ fn raise_file_limit() -> u64 {
     limit
 }
 
-fn spawn_watches(hub: &Arc<Hub>, clients: &Clients, tasks: &mut JoinSet<anyhow::Result<()>>) {
+fn spawn_watches(
+    present: &Arc<Present>,
+    clients: &Clients,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+) {
+    let hub = present.hub();
+    let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:path) => {{
             let errors = hub.metrics.watch_errors.with_label_values(&[$kind]);
-            let handler_hub = Arc::clone(hub);
+            let handler_present = Arc::clone(present);
             let watching = watch::run(
                 clients.watch.clone(),
-                watch::config($selector),
+                watch::config(
+                    numbers.next().unwrap_or_default(),
+                    hub.timings.watch,
+                    $selector,
+                ),
                 Arc::clone(&hub.stores.$store),
                 $convert,
-                move |key, change| $handler(&handler_hub, key, &change),
+                move |key, change| $handler(&handler_present.hub(), key, &change),
                 move || errors.inc(),
             );
-            tasks.spawn(async move {
-                watching.await;
-                bail!(concat!("the watch of ", $kind, " ended"))
-            });
+            tasks.spawn(async move { Err(watching.await.into()) });
         }};
     }
     let ours = format!("{}=true", harvester_lb_api::keys::LABEL_SERVICELB);

@@ -39,7 +39,7 @@ pub struct Args {
     /// several times; in the environment, or in one, separated by commas.
     #[arg(long, env = "BACKEND_DENY_CIDR")]
     pub backend_deny_cidr: Vec<Denied>,
-    /// How long the leader's Lease stands without renewal.
+    /// How long the leader's Lease stands without renewal, in whole seconds.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration)]
     pub lease_duration: Duration,
     /// For how long the leader works on after its last renewal.
@@ -173,6 +173,20 @@ mod tests {
         if let Ok(args) = args {
             assert_eq!(args.timings().recheck, Duration::from_secs(2));
         }
+    }
+
+    #[test]
+    fn section_1_the_duration_of_the_lease_is_whole_seconds() {
+        let check = |args: &[&str]| parse(args).lease("host").check();
+        let refused = check(&["--lease-duration=1500ms", "--lease-renew-deadline=1s"]);
+        assert!(refused.unwrap_err().contains("1.5s"));
+        // The other two are no field of the Lease.
+        let fine = [
+            "--lease-duration=3000ms",
+            "--lease-renew-deadline=2500ms",
+            "--lease-retry-period=500ms",
+        ];
+        assert_eq!(check(&fine), Ok(()));
     }
 
     #[test]

@@ -1,16 +1,19 @@
 //! Subcommands that end: `crd` and `export`.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io::Write;
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use harvester_lb_api::{IPAllocation, IPPool, crd, projection};
 use harvester_lb_controller_kit::client;
+use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::writer::bounded;
 use harvester_lb_ipam::Phase;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::{info, warn};
 
@@ -46,16 +49,9 @@ pub fn crds() -> anyhow::Result<String> {
 /// the resource version of the pool that it was made from, and a running operator writes the same.
 pub async fn run() -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
-    let pools: Api<IPPool> = Api::all(clients.write.clone());
-    let allocations: Api<IPAllocation> = Api::all(clients.write.clone());
-    let everything = ListParams::default();
-    let records = bounded(allocations.list(&everything))
-        .await
-        .context("the IPAllocations cannot be listed")?;
-    for pool in bounded(pools.list(&everything))
-        .await
-        .context("the IPPools cannot be listed")?
-    {
+    let pools: Api<Guarded<IPPool>> = Api::all(clients.write.clone());
+    let records = all::<IPAllocation>(&Api::all(clients.write.clone())).await?;
+    for pool in all(&pools).await? {
         let name = pool.metadata.name.clone().unwrap_or_default();
         let mut allocated = BTreeMap::new();
         let mut history = BTreeMap::new();
@@ -101,6 +97,24 @@ pub async fn run() -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// All objects of a kind. One that cannot be decoded ends it: what it holds would be missing from the maps.
+async fn all<K>(api: &Api<Guarded<K>>) -> anyhow::Result<Vec<K>>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let kind = K::kind(&());
+    let list = bounded(api.list(&ListParams::default()))
+        .await
+        .with_context(|| format!("the {kind}s cannot be listed"))?;
+    let decoded = list.items.into_iter().map(|Guarded(object)| {
+        object.map_err(|invalid| {
+            let name = invalid.metadata.name.unwrap_or_default();
+            anyhow!("{kind} {name} cannot be decoded: {}", invalid.error)
+        })
+    });
+    decoded.collect()
 }
 
 fn with_digest(pool: &IPPool, digest: String) -> BTreeMap<String, String> {

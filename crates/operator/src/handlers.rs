@@ -42,12 +42,13 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
             lead.departed.insert(key.clone(), departed(old, *certain));
         }
     });
-    if is_leader.is_none() {
-        return;
-    }
     if let Change::Deleted { .. } = change {
+        // Also while nobody leads: the health checks go on until another does (RUN-5).
         hub.prober.remove_group(&key.to_string());
         hub.lb_failures.forget(key);
+    }
+    if is_leader.is_none() {
+        return;
     }
     if let Change::Applied { old: None, new } = change
         && let Lb::Valid(lb) = &**new

@@ -1,4 +1,7 @@
 //! What the parts of the operator share: the stores, the ledger of the leader, the queues and the hands that write.
+//!
+//! A [`Hub`] is of one term (RUN-5): its stores and what follows them, its health checks and its figures are those of the
+//! process, all else is the leader's and goes with it.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -11,7 +14,7 @@ use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::store::Store;
-use harvester_lb_controller_kit::writer::Writer;
+use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
@@ -30,8 +33,8 @@ use crate::spacing::Spacing;
 use crate::status::Notice;
 use crate::timings::Timings;
 
-/// The stores, one for each kind that is watched.
-#[derive(Default)]
+/// The stores, one for each kind that is watched. Clones share them.
+#[derive(Clone, Default)]
 pub struct Stores {
     /// Load balancers.
     pub lbs: Arc<Store<Lb>>,
@@ -83,7 +86,17 @@ pub struct Queues {
     pub legacy: Queue<(Kind, Key)>,
 }
 
-/// What the parts of the operator share.
+impl Queues {
+    /// Ends all of them: whoever waits for work goes home.
+    pub fn close(&self) {
+        self.lbs.close();
+        self.guests.close();
+        self.legacy.close();
+        self.pools.close();
+    }
+}
+
+/// What the parts of the operator share in one term.
 pub struct Hub {
     /// What is known.
     pub stores: Stores,
@@ -107,11 +120,11 @@ pub struct Hub {
     pub metrics: Arc<Metrics>,
     /// How long to wait where no event can wake.
     pub timings: Timings,
-    /// Whether this process leads.
+    /// Whether this process leads in this term.
     pub leadership: Arc<Leadership>,
     /// Which addresses no backend may have, and who reports which (BE-8). Kept on a standby too: it follows the stores step
     /// by step, and is complete when they are.
-    pub addresses: Mutex<Addresses>,
+    pub addresses: Arc<Mutex<Addresses>>,
     lead: Mutex<Option<Lead>>,
 }
 
@@ -139,7 +152,7 @@ impl Hub {
             metrics,
             timings,
             leadership,
-            addresses: Mutex::default(),
+            addresses: Arc::default(),
             lead: Mutex::new(None),
         }
     }
@@ -149,6 +162,37 @@ impl Hub {
     pub fn denying(self, denied: Vec<Cidr>) -> Self {
         *self.addresses.lock() = Addresses::new(denied);
         self
+    }
+
+    /// A hub for the next term: it knows nothing of this one, and may write only in its own.
+    #[must_use]
+    pub fn next_term(&self) -> Self {
+        let leadership = Arc::new(Leadership::default());
+        self.successor(Arc::clone(&leadership) as _, leadership)
+    }
+
+    /// As [`Hub::next_term`], with the right to write given. What follows the stores step by step, and is complete only if it
+    /// has seen every change, is handed over as they are.
+    #[must_use]
+    pub fn successor(&self, fence: Arc<dyn Fence>, leadership: Arc<Leadership>) -> Self {
+        Self {
+            addresses: Arc::clone(&self.addresses),
+            ..Self::new(
+                self.stores.clone(),
+                self.writer.under(Arc::clone(&fence)),
+                self.events.under(fence),
+                self.prober.clone(),
+                Arc::clone(&self.metrics),
+                leadership,
+                self.timings,
+            )
+        }
+    }
+
+    /// Ends the term: the leader's knowledge is dropped, and nothing is due any more. What is under way finds neither.
+    pub fn end_term(&self) {
+        self.queues.close();
+        *self.lead.lock() = None;
     }
 
     /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of

@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_controller_kit::{Key, Stamp, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -159,8 +159,8 @@ impl Kept for LoadBalancer {
     }
 
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Lb>> {
-        let version = Version::of(&object.metadata);
-        Self::store(hub).written(key, version, Lb::valid(object.clone()))
+        let stamp = Stamp::of(&object.metadata);
+        Self::store(hub).written(key, stamp, Lb::valid(object.clone()))
     }
 
     fn changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
@@ -180,8 +180,8 @@ impl Kept for IPPool {
     }
 
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Pool>> {
-        let version = Version::of(&object.metadata);
-        Self::store(hub).written(key, version, Pool::valid(object.clone()))
+        let stamp = Stamp::of(&object.metadata);
+        Self::store(hub).written(key, stamp, Pool::valid(object.clone()))
     }
 
     fn changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
@@ -203,10 +203,10 @@ impl Kept for IPAllocation {
     /// The ledger is told in any case: it must know the outcome before the next decision, and it keeps versions apart by
     /// itself.
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Allocation>> {
-        let version = Version::of(&object.metadata);
+        let stamp = Stamp::of(&object.metadata);
         let allocation = Allocation::decoded(object);
         hub.lead(|lead| lead.observe_allocation(&key.name, &allocation));
-        let change = Self::store(hub).written(key, version, allocation)?;
+        let change = Self::store(hub).written(key, stamp, allocation)?;
         if let Change::Applied { old: None, .. } = &change {
             handlers::record_came_or_went(hub, key);
         }
@@ -240,9 +240,9 @@ impl Kept for Service {
 
     /// What it shows must be known before the next decision.
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
-        let version = Version::of(&object.metadata);
+        let stamp = Stamp::of(&object.metadata);
         let object = objects::service(Ok(object.clone()))?;
-        let change = Self::store(hub).written(key, version, object)?;
+        let change = Self::store(hub).written(key, stamp, object)?;
         handlers::service_is_known(hub, key);
         Some(change)
     }
@@ -270,9 +270,9 @@ impl Kept for EndpointSlice {
         if !objects::is_labelled(&object.metadata) {
             return None;
         }
-        let version = Version::of(&object.metadata);
+        let stamp = Stamp::of(&object.metadata);
         let object = objects::slice(Ok(object.clone()))?;
-        Self::store(hub).written(key, version, object)
+        Self::store(hub).written(key, stamp, object)
     }
 
     fn changed(_: &Hub, _: &Key, _: &Change<Self>) {}

@@ -1,12 +1,10 @@
 //! Finalizers that the Go operator left on virtual machines (FIN-1). Nobody would ever take them off after a swap, and
 //! no such machine could be deleted.
 
-use std::fmt::Debug;
-
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::WriteError;
-use kube::Api;
+use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::info;
@@ -47,7 +45,7 @@ async fn strip<K, V>(
     keep: impl Fn(&V) -> Option<Vec<String>>,
 ) -> Result<Next, WriteError>
 where
-    K: Clone + DeserializeOwned + Debug,
+    K: Resource + DeserializeOwned,
 {
     let Some(entry) = store.entry(key) else {
         return Ok(Next::Event);
@@ -58,7 +56,7 @@ where
     let patch = json!({"metadata": {"finalizers": keep}});
     match hub
         .writer
-        .patch(api, &key.name, &entry.version.to_string(), patch)
+        .patch(api, &key.name, &entry.stamp.version.to_string(), patch)
         .await
     {
         Ok(_) => {

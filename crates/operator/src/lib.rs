@@ -31,6 +31,7 @@ pub mod spacing;
 pub mod spec;
 pub mod start;
 pub mod status;
+pub mod term;
 pub mod time;
 pub mod timings;
 pub mod undecodable;

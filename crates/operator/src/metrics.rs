@@ -15,7 +15,7 @@ use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
 };
 
-use crate::hub::Hub;
+use crate::term::Present;
 use sizes::Sizes;
 
 const PROBE_BUCKETS: [f64; 11] = [
@@ -154,9 +154,13 @@ impl Metrics {
     }
 
     /// Adds the sizes that are read from the stores.
-    pub fn watch_sizes(&self, hub: &Arc<Hub>, backend_limit: usize) -> prometheus::Result<()> {
+    pub fn watch_sizes(
+        &self,
+        present: &Arc<Present>,
+        backend_limit: usize,
+    ) -> prometheus::Result<()> {
         self.registry
-            .register(Box::new(Sizes::new(hub, backend_limit)?))
+            .register(Box::new(Sizes::new(present, backend_limit)?))
     }
 }
 

@@ -26,6 +26,7 @@ const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
+    forget_the_unknown(hub);
     release_the_dead(hub).await?;
     let mut plan = None;
     hub.begin_lead(|| {
@@ -73,6 +74,17 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
         "everything is read"
     );
     Ok(())
+}
+
+/// Ends health checks that an earlier term of this process has left (RUN-5) of load balancers that are gone: no change of
+/// theirs is to come. Those of the others are put right when each is looked at.
+fn forget_the_unknown(hub: &Hub) {
+    for group in hub.prober.groups() {
+        let key = group.split_once('/').map(|(ns, name)| Key::new(ns, name));
+        if key.is_none_or(|key| hub.stores.lbs.get(&key).is_none()) {
+            hub.prober.remove_group(&group);
+        }
+    }
 }
 
 /// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it

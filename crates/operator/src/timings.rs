@@ -37,6 +37,12 @@ pub struct Timings {
     pub rare_refused: Duration,
     /// Shortest time between two writes of a pool's status (POOL-3). 1 s: the contract's.
     pub pool_pace: Duration,
+    /// Longest time of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which one that is silent is given up, no
+    /// change is later than 45 s when nobody says that a line is dead.
+    pub watch: Duration,
+    /// Longest wait for answers after the Lease was lost (RUN-5). 2 s: one that is not there by then comes from an API
+    /// server that is away, and would keep this process from being back within seconds of its return.
+    pub drain_limit: Duration,
 }
 
 impl Default for Timings {
@@ -51,6 +57,8 @@ impl Default for Timings {
             retry_away_cap: Duration::from_secs(5),
             rare_refused: Duration::from_secs(10),
             pool_pace: Duration::from_secs(1),
+            watch: Duration::from_secs(40),
+            drain_limit: Duration::from_secs(2),
         }
     }
 }
@@ -110,6 +118,8 @@ impl Timings {
             "retry-away-cap" => &mut self.retry_away_cap,
             "rare-refused" => &mut self.rare_refused,
             "pool-pace" => &mut self.pool_pace,
+            "watch" => &mut self.watch,
+            "drain-limit" => &mut self.drain_limit,
             _ => return None,
         })
     }
@@ -146,7 +156,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -159,6 +169,8 @@ mod tests {
             retry_away_cap: one,
             rare_refused: one,
             pool_pace: one,
+            watch: one,
+            drain_limit: one,
         };
         assert_eq!(Timings::parse(&all), Ok(wanted));
     }

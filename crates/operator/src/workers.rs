@@ -26,7 +26,7 @@ const POOL_WORKERS: usize = 2;
 const LEGACY_WORKERS: usize = 4;
 
 /// Starts all workers; they end when the queues are closed.
-pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet<()>) {
+pub fn spawn(hub: &Arc<Hub>, workers: usize, set: &mut JoinSet<()>) {
     for _ in 0..workers {
         let hub = Arc::clone(hub);
         set.spawn(async move {
@@ -72,24 +72,20 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, mut edges: Edges, set: &mut JoinSet
             .await;
         });
     }
-    let edges_hub = Arc::clone(hub);
-    set.spawn(async move {
-        loop {
-            tokio::select! {
-                groups = edges.next() => {
-                    let Some(groups) = groups else { return };
-                    for group in groups {
-                        if let Some((namespace, name)) = group.split_once('/') {
-                            let key = Key::new(namespace, name);
-                            let delay = edges_hub.spacing.due_in(&key);
-                            edges_hub.queues.lbs.add_after(key, delay);
-                        }
-                    }
-                }
-                () = edges_hub.queues.lbs.closed() => return,
+}
+
+/// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
+/// told to the next who does.
+pub async fn follow_verdicts(hub: &Hub, edges: &mut Edges) {
+    while let Some(groups) = edges.next().await {
+        for group in groups {
+            if let Some((namespace, name)) = group.split_once('/') {
+                let key = Key::new(namespace, name);
+                let delay = hub.spacing.due_in(&key);
+                hub.queues.lbs.add_after(key, delay);
             }
         }
-    });
+    }
 }
 
 /// When to look at a load balancer again, if no event comes first; `None` if only an event calls for it.
@@ -188,7 +184,7 @@ fn retry<K: Clone + Eq + Hash + Display>(
 ) -> Duration {
     match outcome {
         Ok(_) => failures.failed(key.clone()),
-        // The Lease may be renewed late, and then the work is still owed; if it is lost, the process ends.
+        // The Lease may be renewed late, and then the work is still owed; if it is lost, the queue goes with it.
         Err(WriteError::Fenced) => timings.retry,
         Err(error) if error.is_stale() => {
             debug!(kind, object = %key, %error, "deciding again");

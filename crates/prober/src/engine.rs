@@ -178,6 +178,20 @@ impl Prober {
         known
     }
 
+    /// Forgets all groups, as [`Prober::remove_group`] does with one.
+    pub fn clear(&self) {
+        self.shared().change(|registry, cancelled| {
+            for group in registry.groups() {
+                registry.remove_group(&group, cancelled);
+            }
+        });
+    }
+
+    /// The groups, in no order.
+    pub fn groups(&self) -> Vec<GroupId> {
+        self.shared().state.lock().registry.groups()
+    }
+
     /// The verdict on a target; `None` if it is not probed.
     pub fn verdict(&self, group: &str, id: &str, addr: IpAddr) -> Option<bool> {
         self.shared().state.lock().registry.verdict(group, id, addr)

@@ -180,6 +180,11 @@ impl Registry {
         true
     }
 
+    /// The groups, in no order.
+    pub(crate) fn groups(&self) -> Vec<GroupId> {
+        self.groups.keys().cloned().collect()
+    }
+
     /// Forgets everything but the numbers of tickets.
     pub(crate) fn clear(&mut self) {
         *self = Self {

@@ -71,6 +71,13 @@ impl std::fmt::Debug for Bed {
     }
 }
 
+/// A program of the control plane that was killed, and how it was started.
+#[derive(Debug)]
+pub struct Killed {
+    name: String,
+    args: Vec<String>,
+}
+
 impl Bed {
     /// Starts everything and returns when all of it is ready: about 8 s on two free cores.
     pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
@@ -257,6 +264,29 @@ impl Bed {
     /// `kube-proxy-node1`, `kube-vip-node1`.
     pub fn process(&self, name: &str) -> anyhow::Result<Arc<Process>> {
         self.plane.lock().process(name)
+    }
+
+    /// Kills a program of the control plane: `etcd`, `kube-apiserver`, `kube-controller-manager`.
+    pub fn kill(&self, name: &str) -> anyhow::Result<Killed> {
+        let process = self.process(name)?;
+        let command = std::fs::read(format!("/proc/{}/cmdline", process.pid()))?;
+        let command = String::from_utf8(command)?;
+        process.kill9()?;
+        Ok(Killed {
+            name: name.to_owned(),
+            args: command
+                .split_terminator('\0')
+                .skip(1)
+                .map(ToOwned::to_owned)
+                .collect(),
+        })
+    }
+
+    /// Starts a program of the control plane again, as it was before.
+    pub fn start_again(&self, killed: &Killed) -> anyhow::Result<Arc<Process>> {
+        let netns = self.netns("cp")?;
+        let Killed { name, args } = killed;
+        self.plane.lock().run(&netns, name, name, &[], args)
     }
 
     /// Starts kube-vip on a node again, after it was ended.

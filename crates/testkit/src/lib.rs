@@ -45,7 +45,7 @@ mod supply;
 mod traffic;
 mod vm;
 
-pub use bed::{Bed, BedOptions};
+pub use bed::{Bed, BedOptions, Killed};
 pub use dhcp::Dhcp;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};

@@ -8,9 +8,9 @@ use crate::{Faults, files, read};
 
 const DOCUMENT: &str = "docs/rules.md";
 /// First parts of ids.
-const PREFIXES: [&str; 17] = [
+const PREFIXES: [&str; 18] = [
     "ALC", "API", "BE", "EPS", "FIN", "GC", "HC", "IPA", "OPS", "POOL", "PV", "REC", "REL", "RNG",
-    "SEL", "SVC", "WV",
+    "RUN", "SEL", "SVC", "WV",
 ];
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {

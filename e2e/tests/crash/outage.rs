@@ -1,19 +1,32 @@
 //! The API server stands still, or is gone and comes back.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::quiet;
-use harvester_lb_e2e::stage::{OTHERS, Stage, cluster, until_taken};
-use harvester_lb_testkit::{Process, eventually};
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::{audited, quiet, wipe};
+use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
+use harvester_lb_e2e::supervised::Supervised;
+use harvester_lb_e2e::world::{SOON, endpoints};
+use harvester_lb_testkit::eventually;
+use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// For how long the API server is away.
 const AWAY: Duration = Duration::from_secs(20);
-/// A Lease that outlives that.
+/// What died meanwhile gets no traffic so long after its return (RUN-5).
+const BACK: Duration = Duration::from_secs(10);
+/// A Lease that runs out soon.
+const QUICK: [&str; 3] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+];
+/// A Lease that outlives an API server that is away.
 const PATIENT: [&str; 2] = ["--lease-duration=60s", "--lease-renew-deadline=45s"];
 
 /// Load balancers that come and go, each until the API server has taken it.
@@ -90,45 +103,59 @@ async fn away(stage: &Stage) -> anyhow::Result<f64> {
     Ok(probed)
 }
 
-pub async fn section_1_leadership_is_lost_without_api_server(
+pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let stage = Stage::set(&world, "lost", &[], &[("POD_UID", "lost")]).await?;
+    let stage = Stage::set(&world, "lost", &[], &[]).await?;
+    let (ns, up) = (stage.ns, stage.up.address().to_string());
     let apiserver = world.bed.process("kube-apiserver")?;
-    let operator = stage.operator.process().await;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
     let began = Instant::now();
-    let ended = operator.wait(Duration::from_secs(30)).await?;
-    let after = began.elapsed();
-    ensure!(ended.code().is_some_and(|code| code != 0), "{ended}");
-    tokio::time::sleep(AWAY.saturating_sub(began.elapsed())).await;
+    let probed = away(&stage).await?;
+    let figures = Figures::read(&world, NODE).await?;
+    ensure!(!figures.leads(), "it leads without an API server");
+    // Health checks are still done, and one backend less answers them.
+    stage.up.close(8080).await;
+    eventually("the backend is found dead", SOON, || async {
+        let figures = Figures::read(&world, NODE).await?;
+        let up = figures.sum("harvester_lb_probe_targets", |s| s.label("verdict") == "up");
+        ensure!(up < 0.5, "{up} targets are up");
+        Ok(Some(()))
+    })
+    .await?;
+    let was_away = began.elapsed();
     apiserver.cont()?;
     healthy(&world).await?;
     let began = Instant::now();
-    serves(&stage).await?;
+    eventually("it gets no traffic", BACK, || async {
+        let slice = world.slices(ns).get(PROBED).await?;
+        let ready = endpoints(&slice, true);
+        ensure!(!ready.contains(&&*up), "{ready:?}");
+        Ok(Some(()))
+    })
+    .await?;
     let took = began.elapsed();
+    stage.up.listen(8080)?;
+    world.lb_reason(ns, PROBED, "Ready").await?;
+    serves(&stage).await?;
     work.await??;
-    quiet(&world, "node1").await?;
-    ensure!(judge(stage).await? == 1, "it was to end once");
+    quiet(&world, NODE).await?;
+    ensure!(judge(stage).await? == 0, "it was not to end");
     eprintln!(
-        "without its API server it ended after {after:.1?} ({ended}), and served {took:.1?} after its return"
+        "without an API server for {was_away:.1?} it led no more and probed {probed} times; what had died was out {took:.1?} after the return"
     );
     Ok(())
 }
 
 pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "killed", &PATIENT, &[]).await?;
-    let apiserver = world.bed.process("kube-apiserver")?;
-    let command = std::fs::read(format!("/proc/{}/cmdline", apiserver.pid()))?;
-    let command = String::from_utf8(command)?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    apiserver.kill9()?;
+    let apiserver = world.bed.kill("kube-apiserver")?;
     let probed = away(&stage).await?;
-    // It is the bed's from here on.
-    std::mem::forget(start_again(&world, &command)?);
+    world.bed.start_again(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
     serves(&stage).await?;
@@ -141,12 +168,71 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Starts a program of the control plane from its command line.
-fn start_again(world: &World, command: &str) -> anyhow::Result<Arc<Process>> {
-    let mut words = command.split_terminator('\0');
-    let program = words.next().context("no command line")?;
-    let args: Vec<&str> = words.collect();
+pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "restored";
+    wipe(&world).await?;
+    world.namespace(ns).await?;
     world
-        .bed
-        .spawn("cp", program, &args, &[], "kube-apiserver-again")
+        .pool_for(ns, ns, &[json!({"subnet": "10.82.0.0/24"})])
+        .await?;
+    let operator = Supervised::start(&world, NODE, &QUICK, &[])?;
+    for n in 0..10 {
+        let name = format!("kept{n}");
+        until_taken("create", || cluster(&world, ns, &name)).await?;
+    }
+    audited(&world, NODE, &[ns]).await?;
+
+    let data = world.bed.folder().join("etcd");
+    let backup = world.bed.folder().join("etcd-backup");
+    let etcd = world.bed.kill("etcd")?;
+    copy(&data, &backup).await?;
+    world.bed.start_again(&etcd)?;
+    healthy(&world).await?;
+    // What the backup knows nothing of.
+    for n in 0..10 {
+        let name = format!("later{n}");
+        until_taken("create", || cluster(&world, ns, &name)).await?;
+        until_taken("delete", || async {
+            world.delete_lb(ns, &format!("kept{n}")).await
+        })
+        .await?;
+    }
+    audited(&world, NODE, &[ns]).await?;
+    let ended = operator.restarts();
+
+    // Who keeps what it has seen has to be started anew; the operator does that by itself.
+    let manager = world.bed.kill("kube-controller-manager")?;
+    let apiserver = world.bed.kill("kube-apiserver")?;
+    let etcd = world.bed.kill("etcd")?;
+    std::fs::remove_dir_all(&data)?;
+    std::fs::rename(&backup, &data)?;
+    world.bed.start_again(&etcd)?;
+    world.bed.start_again(&apiserver)?;
+    healthy(&world).await?;
+    let began = Instant::now();
+    world.bed.start_again(&manager)?;
+    eventually("the operator has ended", SOON, || async {
+        Ok((operator.restarts() > ended).then_some(()))
+    })
+    .await?;
+    let took = began.elapsed();
+    let log = std::fs::read_to_string(world.operator_log(NODE))?;
+    ensure!(log.contains("was restored from a backup"), "{log}");
+    // Those of the backup are there with what they had, and all goes on.
+    until_taken("create", || cluster(&world, ns, "after")).await?;
+    world.lb_address(ns, "after").await?;
+    let found = audited(&world, NODE, &[ns]).await?;
+    ensure!(found.load_balancers == 11, "{found:?}");
+    ensure!(operator.restarts() == ended + 1, "it was to end once");
+    operator.finish().await?;
+    eprintln!("with an etcd of before it ended {took:.1?} after the return, and went on afresh");
+    Ok(())
+}
+
+/// Copies a folder with all that is in it.
+async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let mut copy = tokio::process::Command::new("cp");
+    let done = copy.arg("-a").args([from, to]).status().await?;
+    ensure!(done.success(), "cp: {done}");
+    Ok(())
 }

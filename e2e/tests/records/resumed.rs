@@ -175,17 +175,16 @@ async fn play(
     tokio::time::sleep(round.resume).await;
     let before = Figures::read(world, new_node).await?;
     old.cont()?;
-    let ended = old.wait(Duration::from_secs(20)).await?;
-    ensure!(
-        ended.code().is_some_and(|code| code != 0),
-        "the one that was stopped ended with {ended}"
-    );
     sum.made += first.await?? + second.await??;
 
-    // It comes back as the one that stands by.
+    // It is the one that stands by from now on.
     let found = audited_full(world, new_node, &[NS]).await?;
     let wrongs = witness.wrongs(world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    ensure!(
+        supervised.restarts() == 0 && old.is_running(),
+        "the one that was stopped ended"
+    );
     let after = Figures::read(world, new_node).await?;
     let writes: u64 = after.writes_since(&before).values().sum();
     eprintln!(

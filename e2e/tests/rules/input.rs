@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
+use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
+use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::pools::said;
@@ -21,6 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
         input_a_large_description,
         input_garbage_in_a_pools_maps,
         input_long_names,
+        input_managed_fields_of_any_depth,
     ]
 }
 
@@ -327,5 +331,75 @@ async fn input_long_names(world: Arc<World>) -> anyhow::Result<()> {
     assert!(ready(&lb).unwrap().2.len() <= 1024);
     world.delete_lb(&ns, &name).await?;
     assert_eq!(world.lb_address(&ns, "second").await?, "10.74.0.2");
+    Ok(())
+}
+
+/// Whoever may write an object may write this field too, and the API server takes it far deeper than JSON decoders do. The
+/// objects are read and written as text here: the tests' own client has such a decoder.
+async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<()> {
+    const LEVELS: usize = 400;
+    let (ns, pool) = ("fathoms", "fathoms");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.74.0.0/24")]).await?;
+    let deep = |api_version: &str| {
+        let fields = (0..LEVELS).fold(json!({}), |inner, _| json!({"f:a": inner}));
+        json!([{
+            "manager": "m", "operation": "Update", "apiVersion": api_version,
+            "time": "2026-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }])
+    };
+    let is_deep = |text: &str| text.replace(' ', "").contains(&"{\"f:a\":".repeat(LEVELS));
+    let client = world.client();
+    let lbs = Request::new(world.lbs(ns).resource_url());
+    let services = Request::new(world.services(ns).resource_url());
+    let shows = async |requests: &Request, name: &str, wanted: &str| {
+        eventually(&format!("{name} says {wanted}"), SOON, || async {
+            let request = requests.get(name, &GetParams::default())?;
+            let text = client.request_text(request).await?;
+            ensure!(text.contains(wanted), "{text}");
+            Ok(Some(text))
+        })
+        .await
+    };
+    let change = async |requests: &Request, name: &str, patch: Value| {
+        let params = PatchParams::default();
+        let request = requests.patch(name, &params, &Patch::Merge(patch))?;
+        anyhow::Ok(client.request_text(request).await?)
+    };
+
+    let lb = json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+        "metadata": {"name": "web", "managedFields": deep("loadbalancer.harvesterhci.io/v1beta1")},
+        "spec": vm(pool, "web"),
+    });
+    let request = lbs.create(&PostParams::default(), lb.to_string().into_bytes())?;
+    let made = client.request_text(request).await?;
+    ensure!(is_deep(&made), "{made}");
+    shows(&lbs, "web", "WaitingForExternalIP").await?;
+    shows(&services, "web", "10.74.0.2").await?;
+    let service = json!({"metadata": {"managedFields": deep("v1")}});
+    let made = change(&services, "web", service).await?;
+    ensure!(is_deep(&made), "{made}");
+
+    // Writes go on, to both, with such an answer to each.
+    let mut spec = vm(pool, "web");
+    spec["listeners"][0]["port"] = json!(4_711);
+    change(&lbs, "web", json!({"spec": spec})).await?;
+    let service = shows(&services, "web", "4711").await?;
+    ensure!(is_deep(&service), "{service}");
+    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.74.0.2"}]}}});
+    let params = PatchParams::default();
+    let request = services.patch_subresource("status", "web", &params, &Patch::Merge(ingress))?;
+    client.request_text(request).await?;
+    let lb = shows(&lbs, "web", "NoBackend").await?;
+    ensure!(is_deep(&lb), "{lb}");
+    let request = lbs.delete("web", &DeleteParams::default())?;
+    client.request_text(request).await?;
+    world.phase("10.74.0.2", Phase::Released).await?;
+
+    let log = std::fs::read_to_string(world.operator_log("node1"))?;
+    let of_it = |line: &&str| line.contains("fathoms/web") && line.contains("not done yet");
+    let failed: Vec<&str> = log.lines().filter(of_it).collect();
+    ensure!(failed.is_empty(), "{failed:#?}");
     Ok(())
 }

@@ -3,18 +3,22 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
-use harvester_lb_e2e::world::SOON;
+use anyhow::{Context, bail, ensure};
+use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
 use super::support::{More, subnet, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
-    harvester_lb_e2e::tests![ops_1_promtool_is_content, ops_1_values_match_and_series_go]
+    harvester_lb_e2e::tests![
+        ops_1_promtool_is_content,
+        ops_1_documented_alerts_fire_when_they_are_to,
+        ops_1_values_match_and_series_go
+    ]
 }
 
 async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
@@ -43,6 +47,187 @@ async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
             "{line}"
         );
     }
+    Ok(())
+}
+
+/// The alerts of docs/metrics.md: name, expression, minutes.
+fn documented_alerts() -> anyhow::Result<Vec<(String, String, u32)>> {
+    let text = std::fs::read_to_string(repository().join("docs/metrics.md"))?;
+    let (_, section) = text
+        .split_once("## What to alert on")
+        .context("no section on alerts")?;
+    let mut alerts = Vec::new();
+    for line in section.lines().filter(|line| line.contains('`')) {
+        let row = line.replace("\\|", "\u{0}");
+        let cells: Vec<String> = row
+            .split('|')
+            .map(|cell| cell.trim().replace('\u{0}', "|"))
+            .collect();
+        let [_, name, expression, ..] = &cells[..] else {
+            bail!("{line}");
+        };
+        let (expression, wait) = expression
+            .strip_prefix('`')
+            .and_then(|e| e.split_once('`'))
+            .with_context(|| line.to_owned())?;
+        let minutes = match wait.trim() {
+            "" => 0,
+            wait => wait
+                .strip_prefix("for ")
+                .and_then(|w| w.strip_suffix(" min"))
+                .with_context(|| line.to_owned())?
+                .parse()?,
+        };
+        alerts.push((name.clone(), expression.to_owned(), minutes));
+    }
+    Ok(alerts)
+}
+
+/// What is scraped, in one test after another.
+type Scrapes = Vec<Vec<Value>>;
+
+/// One series of a test: a sample each minute for twelve minutes, from `from` on, each `step` more.
+fn series(name: &str, from: f64, step: f64) -> Value {
+    json!({"series": name, "values": format!("{from}+{step}x12")})
+}
+
+async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
+    let alerts = documented_alerts()?;
+    let leader = |pod: u8, leads: f64| {
+        let name = format!("harvester_lb_leader{{pod=\"{pod}\"}}");
+        series(&name, leads, 0.0)
+    };
+    let at = |name: &str, value: f64| series(&format!("harvester_lb_{name}"), value, 0.0);
+    let rising = |name: &str, step: f64| series(&format!("harvester_lb_{name}"), 0.0, step);
+    let lag = |slow: f64| {
+        let bucket =
+            |le: &str, step| rising(&format!("probe_lag_seconds_bucket{{le=\"{le}\"}}"), step);
+        vec![
+            bucket("1", 60.0),
+            bucket("5", 60.0 + slow),
+            bucket("+Inf", 60.0 + slow),
+        ]
+    };
+    // What calls for each alert, and what does not.
+    let cases: Vec<(&str, Scrapes, Scrapes)> = vec![
+        (
+            "nobody leads",
+            vec![
+                vec![],
+                vec![leader(1, 0.0), leader(2, 0.0)],
+                vec![leader(1, 1.0), leader(2, 1.0)],
+            ],
+            vec![vec![leader(1, 1.0), leader(2, 0.0)]],
+        ),
+        (
+            "a pool runs out",
+            vec![vec![at("ippool_addresses{state=\"available\"}", 0.0)]],
+            vec![vec![at("ippool_addresses{state=\"available\"}", 5.0)]],
+        ),
+        (
+            "somebody gets no address",
+            vec![vec![at("load_balancers_waiting", 1.0)]],
+            vec![vec![at("load_balancers_waiting", 0.0)]],
+        ),
+        (
+            "a load balancer is down",
+            vec![vec![at(
+                "load_balancers{ready=\"False\",reason=\"NoBackend\"}",
+                1.0,
+            )]],
+            vec![vec![at(
+                "load_balancers{ready=\"True\",reason=\"Ready\"}",
+                1.0,
+            )]],
+        ),
+        (
+            "a backend is down",
+            vec![vec![at("backends{state=\"not_ready\"}", 1.0)]],
+            vec![vec![at("backends{state=\"not_ready\"}", 0.0)]],
+        ),
+        (
+            "no backend is up",
+            vec![vec![at("backends{state=\"ready\"}", 0.0)]],
+            vec![vec![at("backends{state=\"ready\"}", 1.0)]],
+        ),
+        (
+            "faults of the host",
+            vec![vec![rising("probes_total{result=\"own_file_limit\"}", 1.0)]],
+            vec![vec![
+                rising("probes_total{result=\"own_file_limit\"}", 0.0),
+                rising("probes_total{result=\"refused\"}", 9.0),
+            ]],
+        ),
+        (
+            "verdicts are of the past",
+            vec![vec![at("probe_targets_unknown", 1.0)]],
+            vec![vec![at("probe_targets_unknown", 0.0)]],
+        ),
+        ("health checks are late", vec![lag(10.0)], vec![lag(0.0)]),
+        (
+            "something fails again and again",
+            vec![vec![at("failing{kind=\"IPPool\"}", 1.0)]],
+            vec![vec![at("failing{kind=\"IPPool\"}", 0.0)]],
+        ),
+        (
+            "work piles up",
+            vec![vec![at("queue_depth{kind=\"LoadBalancer\"}", 101.0)]],
+            vec![vec![at("queue_depth{kind=\"LoadBalancer\"}", 100.0)]],
+        ),
+        (
+            "the API server fails",
+            vec![
+                vec![rising("api_requests_total{code=\"503\"}", 9.0)],
+                vec![rising("api_requests_total{code=\"0\"}", 9.0)],
+            ],
+            vec![vec![
+                rising("api_requests_total{code=\"503\"}", 0.0),
+                rising("api_requests_total{code=\"409\"}", 99.0),
+            ]],
+        ),
+    ];
+    let documented: Vec<&str> = alerts.iter().map(|(name, ..)| &**name).collect();
+    let tested: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
+    ensure!(
+        documented == tested,
+        "{documented:?}, tested are {tested:?}"
+    );
+    let rules: Vec<Value> = alerts
+        .iter()
+        .map(|(name, expression, minutes)| {
+            json!({"alert": name, "expr": expression, "for": format!("{minutes}m")})
+        })
+        .collect();
+    let mut tests = Vec::new();
+    for (name, called_for, not) in cases {
+        for (fires, cases) in [(1, called_for), (0, not)] {
+            for input in cases {
+                let alerts = format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}");
+                tests.push(json!({
+                    "name": name, "interval": "1m", "input_series": input,
+                    "promql_expr_test": [{
+                        "expr": format!("sum({alerts} > bool 0) > bool 0 or vector(0)"),
+                        "eval_time": "11m", "exp_samples": [{"labels": "{}", "value": fires}],
+                    }],
+                }));
+            }
+        }
+    }
+    let folder = world.bed.folder();
+    let rules = json!({"groups": [{"name": "documented", "rules": rules}]});
+    std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
+    let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
+    let path = folder.join("alerts.test.yaml");
+    std::fs::write(&path, tests.to_string())?;
+    let output = tokio::process::Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(&path)
+        .output()
+        .await
+        .context("promtool")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
     Ok(())
 }
 

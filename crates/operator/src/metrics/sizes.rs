@@ -12,10 +12,11 @@ use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 use crate::build;
 use crate::hub::Hub;
 use crate::objects::Lb;
+use crate::term::Present;
 
 /// Sizes, read when they are asked for.
 pub(super) struct Sizes {
-    pub(super) hub: Weak<Hub>,
+    pub(super) present: Weak<Present>,
     pub(super) backend_limit: usize,
     /// Without values: they say which families there are.
     pub(super) families: Families,
@@ -121,9 +122,9 @@ impl Families {
 }
 
 impl Sizes {
-    pub(super) fn new(hub: &Arc<Hub>, backend_limit: usize) -> prometheus::Result<Self> {
+    pub(super) fn new(present: &Arc<Present>, backend_limit: usize) -> prometheus::Result<Self> {
         Ok(Self {
-            hub: Arc::downgrade(hub),
+            present: Arc::downgrade(present),
             backend_limit,
             families: Families::new()?,
             scrape: Mutex::new(()),
@@ -277,9 +278,10 @@ impl Collector for Sizes {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let _one_at_a_time = self.scrape.lock();
-        let Some(hub) = self.hub.upgrade() else {
+        let Some(present) = self.present.upgrade() else {
             return Vec::new();
         };
+        let hub = present.hub();
         // Made anew for each scrape: the series of what is gone go with it.
         let Ok(families) = Families::new() else {
             return Vec::new();

@@ -81,7 +81,7 @@ fn ops_1_sizes_share_the_registry_and_end_with_what_they_measure() {
     let metrics = Metrics::new().unwrap();
     let before = metrics.registry().gather().len();
     let sizes = Sizes {
-        hub: std::sync::Weak::new(),
+        present: std::sync::Weak::new(),
         backend_limit: 1,
         families: Families::new().unwrap(),
         scrape: parking_lot::Mutex::new(()),

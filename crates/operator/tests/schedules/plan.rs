@@ -104,6 +104,7 @@ pub(crate) struct Style {
     pub(crate) time: u32,
     pub(crate) relist: u32,
     pub(crate) crash: u32,
+    pub(crate) lose: u32,
     pub(crate) standby: u32,
     pub(crate) fence: u32,
     pub(crate) recheck: u32,
@@ -182,6 +183,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
         time: 1,
         relist: 0,
         crash: 0,
+        lose: 0,
         standby: 0,
         fence: 0,
         recheck: 0,
@@ -317,6 +319,7 @@ impl Style {
         let (lost_answers, refusals) = (rare(200), rare(150));
         let (crash, standby, fence, late) = (rare(12), rare(12), rare(8), rare(40));
         let relist = rare(15);
+        let lose = rare(12);
         let mut watch = [0; 8];
         for weight in &mut watch {
             // Some watches lag a good deal behind the others.
@@ -331,6 +334,7 @@ impl Style {
             time: rng.u32(0..6),
             relist,
             crash,
+            lose,
             standby,
             fence,
             recheck: u32::from(rng.u8(..4) == 0),

@@ -72,6 +72,8 @@ pub(crate) enum State {
     Beginning,
     /// It works.
     Working,
+    /// It has lost the Lease, and what it had under way is not done yet.
+    Draining,
 }
 
 /// Work under way.
@@ -91,10 +93,14 @@ pub(crate) struct Task {
     pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
-/// The right to write.
+/// The right to write, for one term.
 pub(crate) struct Gate(AtomicBool);
 
 impl Gate {
+    fn open() -> Arc<Self> {
+        Arc::new(Self(AtomicBool::new(true)))
+    }
+
     pub(crate) fn set(&self, open: bool) {
         self.0.store(open, Ordering::Relaxed);
     }
@@ -147,7 +153,7 @@ impl Planted {
     ];
 }
 
-/// A process of the operator.
+/// A process of the operator. Hub and gate are those of the present term.
 pub(crate) struct Process {
     pub(crate) hub: Arc<Hub>,
     pub(crate) gate: Arc<Gate>,
@@ -161,7 +167,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
-        let gate = Arc::new(Gate(AtomicBool::new(true)));
+        let gate = Gate::open();
         // Events are not looked at here; without their task they are dropped.
         let (events, _) = Events::new(shared.client.clone(), "model", String::new());
         let hub = Hub::new(
@@ -181,6 +187,24 @@ impl Process {
             watches: Default::default(),
             in_doubt: Vec::new(),
             planted,
+        }
+    }
+
+    /// It has lost the Lease. Nothing of the term may be under way when it asks for the next.
+    pub(crate) fn lose(&mut self) {
+        self.gate.set(false);
+        self.hub.end_term();
+        self.state = State::Draining;
+    }
+
+    /// Begins the next term, once nothing of the last is under way: with the stores that it has, and nothing else (RUN-5).
+    pub(crate) fn stand_by(&mut self) {
+        if self.state == State::Draining && self.tasks.is_empty() {
+            self.gate = Gate::open();
+            let leadership = Arc::new(Leadership::default());
+            let hub = self.hub.successor(Arc::clone(&self.gate) as _, leadership);
+            self.hub = Arc::new(hub);
+            self.state = State::Standby;
         }
     }
 
@@ -252,7 +276,7 @@ impl Process {
         let stores = &hub.stores;
         let planted = self.planted;
         let hears = planted != Some(Planted::Deaf(kind));
-        let in_doubt = match kind {
+        let open = match kind {
             Kind::Lb => feed(
                 item,
                 &stores.lbs,
@@ -322,7 +346,11 @@ impl Process {
                 }
             }),
         };
-        let of_kind = in_doubt.into_iter().map(|(key, known)| (kind, key, known));
+        debug_assert!(open.older.is_empty(), "nothing is restored here");
+        let of_kind = open
+            .in_doubt
+            .into_iter()
+            .map(|(key, known)| (kind, key, known));
         self.in_doubt.extend(of_kind);
     }
 
@@ -357,7 +385,7 @@ fn feed<K, V>(
     store: &Store<V>,
     convert: impl Fn(Decoded<K>) -> Option<V>,
     handler: impl Fn(&Key, Change<V>),
-) -> Vec<(Key, Version)>
+) -> watch::Open
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -371,7 +399,7 @@ where
         Item::Found(key, known, found) => {
             let found = found.map(|object| decoded(&object));
             watch::settle(&key, known, found, store, &convert, &handler);
-            return Vec::new();
+            return watch::Open::default();
         }
     };
     watch::deliver(event, store, &convert, &handler)

@@ -56,6 +56,7 @@ enum Step {
     Time,
     Relist(usize, Kind),
     Crash,
+    Lose,
     Standby,
     Fence,
     Recheck,
@@ -68,6 +69,7 @@ pub(crate) struct Figures {
     pub(crate) steps: usize,
     pub(crate) requests: u64,
     pub(crate) crashes: u64,
+    pub(crate) lost: u64,
     pub(crate) late: u64,
     pub(crate) served: usize,
     pub(crate) waiting: usize,
@@ -78,6 +80,7 @@ impl Figures {
         self.steps += more.steps;
         self.requests += more.requests;
         self.crashes += more.crashes;
+        self.lost += more.lost;
         self.late += more.late;
         self.served += more.served;
         self.waiting += more.waiting;
@@ -168,7 +171,9 @@ impl World {
         }
         self.calm = true;
         say!(self, "--- no more acts, no more faults ---");
-        self.processes[0].gate.set(true);
+        if self.processes[0].state != State::Draining {
+            self.processes[0].gate.set(true);
+        }
         for call in std::mem::take(&mut self.late) {
             if self.rng.bool() {
                 self.land(&call)?;
@@ -354,9 +359,10 @@ impl World {
         if self
             .processes
             .first()
-            .is_some_and(|p| p.state != State::Standby)
+            .is_some_and(|p| matches!(p.state, State::Beginning | State::Working))
         {
             steps.push((style.crash, Step::Crash));
+            steps.push((style.lose, Step::Lose));
             steps.push((style.fence, Step::Fence));
             steps.push((style.recheck, Step::Recheck));
         }
@@ -449,6 +455,7 @@ impl World {
                 self.expire();
             }
             Step::Crash => self.crash(),
+            Step::Lose => self.lose(),
             Step::Standby => {
                 say!(self, "a second process stands by");
                 self.processes
@@ -530,6 +537,10 @@ impl World {
     ) {
         say!(self, "[{at}] {work:?} is done: {outcome:?}");
         let process = &mut self.processes[at];
+        if process.state == State::Draining {
+            process.stand_by();
+            return;
+        }
         let hub = &process.hub;
         match work {
             Work::Begin => {
@@ -565,6 +576,11 @@ impl World {
         let waiting = self.wire.waiting(number);
         let open = self.wire.take(number, self.rng.usize(..waiting)).unwrap();
         self.figures.requests += 1;
+        // What is still under way of one that has lost the Lease lands late where another leads by then.
+        let by = match self.processes[at].state {
+            State::Draining if at > 0 => By::Late,
+            _ => By::Operator,
+        };
         let chance = if self.calm {
             1_000
         } else {
@@ -578,7 +594,7 @@ impl World {
                 }
                 1 => {
                     let call = open.lose();
-                    let code = self.server.apply(&call, By::Operator).code;
+                    let code = self.server.apply(&call, by).code;
                     say!(
                         self,
                         "  [{at}] {} -> {code}, the answer is lost",
@@ -604,7 +620,7 @@ impl World {
         } else {
             let answer = match self.planted {
                 Some(planted) => self.apply_twisted(&open.call, planted),
-                None => self.server.apply(&open.call, By::Operator),
+                None => self.server.apply(&open.call, by),
             };
             say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
             open.answer(&answer);
@@ -672,6 +688,29 @@ impl World {
             self.processes
                 .push(Process::new(&self.shared, self.planted));
         }
+    }
+
+    /// The leader loses the Lease and lives on; the one that stands by leads next, or else it itself. What it has under way
+    /// is answered yet, or cut off: then it may be done, or not, or be done late.
+    fn lose(&mut self) {
+        say!(self, "[0] LOSES THE LEASE");
+        self.figures.lost += 1;
+        let mut loser = self.processes.remove(0);
+        loser.lose();
+        for task in std::mem::take(&mut loser.tasks) {
+            if self.rng.bool() {
+                loser.tasks.push(task);
+                continue;
+            }
+            while let Some(open) = self.wire.take(task.number, 0) {
+                if self.rng.u8(..3) > 0 {
+                    say!(self, "  cut off: {}", open.call.describe());
+                    self.lag(open.lose());
+                }
+            }
+        }
+        loser.stand_by();
+        self.processes.push(loser);
     }
 
     /// Tells the watches and the oracle what has changed.

@@ -85,6 +85,17 @@ impl Registered {
     }
 }
 
+impl Registered {
+    /// Waits until the line is not dead any more, or the connection of no use.
+    async fn abandoned(&self, rule: u64) {
+        tokio::select! {
+            () = self.shared.without(rule) => {}
+            () = self.cut.notified() => {}
+            () = self.shared.until(|m| m.is_cut()) => {}
+        }
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         self.shared.watching.lock().remove(&self.id);
@@ -140,8 +151,15 @@ impl Events {
             }
             match self.wait().await {
                 Next::Ends(end) => return self.end(end, TORN).await,
-                Next::Chunk(None) => return None,
-                Next::Chunk(Some(Err(_))) => return cut().await,
+                Next::Chunk(ended @ (None | Some(Err(_)))) => {
+                    // That the other end has hung up is not heard of either over a dead line.
+                    if let Ending::Silent(rule) = self.ending {
+                        self.registered.abandoned(rule).await;
+                    } else if ended.is_none() {
+                        return None;
+                    }
+                    return cut().await;
+                }
                 Next::Chunk(Some(Ok(chunk))) => {
                     if matches!(self.ending, Ending::Silent(_)) {
                         continue;

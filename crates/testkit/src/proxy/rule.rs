@@ -178,7 +178,7 @@ pub enum Fault {
     Truncate,
     /// A watch ends early.
     EndWatch(After, End),
-    /// A watch gives no event, as over a line that has gone dead. When the rule is gone, it is cut.
+    /// A watch gives no event and no end, as over a line that has gone dead. When the rule is gone, it is cut.
     Swallow,
 }
 

@@ -173,6 +173,29 @@ async fn hc_slow_probe_delays_its_next_and_never_stacks() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn run_5_all_groups_are_forgotten_at_once_and_others_come_later() {
+    let (prober, mut edges, network, _) = start(100);
+    network.set([1], Act::Hang);
+    prober.set_group("a", check_of(1, 1, 5, 3), targets([1], true));
+    prober.set_group("b", check_of(1, 1, 5, 3), targets([2], false));
+    let groups = prober.groups();
+    assert_eq!(names(&groups), ["a", "b"]);
+    sleep_ms(5_500).await;
+    prober.clear();
+    sleep_ms(1).await;
+    assert_eq!(
+        (network.open(), prober.snapshot()),
+        (0, Snapshot::default())
+    );
+    assert_eq!(prober.groups(), []);
+    // What had changed before is told of no more; what comes is probed as ever.
+    prober.set_group("b", check_of(1, 1, 5, 3), targets([2], false));
+    let asked = tokio::time::Instant::now();
+    assert_eq!(names(&edges.next().await.unwrap()), ["b"]);
+    assert!(asked.elapsed() >= PERIOD);
+}
+
+#[tokio::test(start_paused = true)]
 async fn hc_2_removed_target_stops_and_its_probe_in_flight_is_taken_down() {
     let (prober, mut edges, network, recorder) = start(100);
     network.set([1, 2], Act::Hang);

@@ -1,0 +1,105 @@
+//! The hub of the present term, for whoever outlives terms: the watches, the figures, `/readyz`.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::hub::Hub;
+
+/// The hub of the present term. A term begins when the one before is over, with the time of standing by (RUN-5).
+pub struct Present(RwLock<Arc<Hub>>);
+
+impl Present {
+    /// The first term of a process.
+    pub fn new(hub: Hub) -> Self {
+        Self(RwLock::new(Arc::new(hub)))
+    }
+
+    /// The hub. Whoever learns of a change puts it into its store first and asks then, so that a term that begins in between
+    /// finds it in the store.
+    pub fn hub(&self) -> Arc<Hub> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Ends the present term and begins the next.
+    pub fn next_term(&self) {
+        let mut present = self.0.write();
+        present.end_term();
+        *present = Arc::new(present.next_term());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use harvester_lb_controller_kit::Key;
+    use harvester_lb_controller_kit::events::Events;
+    use harvester_lb_controller_kit::lease::Leadership;
+    use harvester_lb_controller_kit::writer::Writer;
+    use harvester_lb_ipam::{Ledger, Settings};
+    use harvester_lb_prober::{HealthCheck, Prober, Target};
+    use kube::Client;
+
+    use crate::hub::Stores;
+    use crate::lead::Lead;
+    use crate::metrics::Metrics;
+    use crate::timings::Timings;
+
+    fn present() -> Present {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let client = Client::new(nobody, "default");
+        let leadership = Arc::new(Leadership::default());
+        let (events, _) = Events::new(client.clone(), "test", String::new());
+        let (prober, _) = Prober::start(
+            harvester_lb_prober::Settings::for_file_limit(64),
+            Arc::new(()),
+        );
+        Present::new(Hub::new(
+            Stores::default(),
+            Writer::new(client, Arc::clone(&leadership) as _),
+            events,
+            prober,
+            Arc::new(Metrics::new().unwrap()),
+            leadership,
+            Timings::default(),
+        ))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_5_a_term_leaves_stores_and_health_checks_and_nothing_else() {
+        let present = present();
+        let (old, key) = (present.hub(), Key::new("n", "a"));
+        old.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
+        old.queues.lbs.add(key.clone());
+        old.queues.legacy.add_after(
+            (crate::legacy::Kind::Vm, key.clone()),
+            std::time::Duration::from_secs(5),
+        );
+        old.lb_failures.failed(key.clone());
+        old.spacing.wrote(&key);
+        let check = HealthCheck::new(Some(80), None, None, None, None);
+        let target = Target::new("uid", [10, 0, 0, 1].into(), true);
+        let check = check.unwrap().unwrap();
+        old.prober.set_group("n/a", check, vec![target]);
+
+        present.next_term();
+        let new = present.hub();
+        assert!(Arc::ptr_eq(&old.stores.lbs, &new.stores.lbs));
+        assert_eq!(
+            new.prober.verdict("n/a", "uid", [10, 0, 0, 1].into()),
+            Some(true)
+        );
+        assert!(!new.leads());
+        assert_eq!(new.queues.lbs.depth(), 0);
+        assert!(new.lb_failures.is_empty());
+        assert!(new.spacing.due_in(&key).is_zero());
+        assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
+        // What is still under way finds no knowledge, no work and no right to write.
+        assert!(!old.leads());
+        old.queues.lbs.add(key);
+        assert_eq!(old.queues.lbs.next().await, None);
+        assert_eq!(old.queues.legacy.next().await, None);
+    }
+}

@@ -1,0 +1,87 @@
+//! Watches that end and begin again, and one whose line has died (RUN-2).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::{Test, World};
+use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Share, Verb};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::PostParams;
+use serde_json::json;
+
+use super::support::{More, subnet};
+
+pub(crate) fn tests() -> Vec<Test> {
+    harvester_lb_e2e::tests![run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing]
+}
+
+/// A dead line is noticed within 45 s; then the watch begins anew.
+const NOTICED: Duration = Duration::from_secs(50);
+/// Each watch lasts 40 s at most, so that in this time each of them has begun three times.
+const THRICE: Duration = Duration::from_secs(100);
+
+/// On a standby: it watches as the leader does, and what it knows shows in its figures.
+async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "watches";
+    world.namespace(ns).await?;
+    let foreign: EndpointSlice = serde_json::from_value(json!({
+        "metadata": {"name": "foreign"}, "addressType": "IPv4", "endpoints": [],
+    }))?;
+    let slices = world.slices(ns);
+    slices.create(&PostParams::default(), &foreign).await?;
+
+    let proxy = Proxy::start(&world.bed).await?;
+    let pools = Match::of(Verb::Watch, "ippools");
+    let dead = proxy.rule(pools, Share::times(1), Fault::Swallow);
+    let kubeconfig = proxy.kubeconfig("admin")?;
+    let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
+    // A debug build takes its watches anew after 12 s at most; all others show the same later.
+    let env = [("KUBECONFIG", kubeconfig), ("HLB_TIMINGS", "watch=12s")];
+    let standby = world.start_operator_with("node2", &[], &env).await?;
+    eventually("the watch of pools has begun", NOTICED, || async {
+        Ok((dead.hits() == 1).then_some(()))
+    })
+    .await?;
+    world.ranges("unheard", &[subnet("10.96.0.0/24")]).await?;
+    let total = "harvester_lb_ippool_addresses{pool=\"unheard\",state=\"total\"}";
+    eventually("the pool is known", NOTICED, || async {
+        Ok(world.metric("node2", total).await?.map(drop))
+    })
+    .await?;
+
+    // The version moves on, and the watch of slices with our label has no event of it.
+    let mut looks = 0;
+    eventually("each watch has begun three times", THRICE, || {
+        looks += 1;
+        let note = json!({"metadata": {"annotations": {"looks": looks.to_string()}}});
+        let (world, slices, proxy) = (&world, &slices, &proxy);
+        async move {
+            if looks % 20 == 1 {
+                world.merge(slices, "foreign", note).await?;
+            }
+            let counts = proxy.counts();
+            let watches = counts.iter().filter(|((verb, _), _)| *verb == Verb::Watch);
+            let begun: Vec<u64> = watches.map(|(_, begun)| *begun).collect();
+            ensure!(
+                begun.len() >= 7 && begun.iter().all(|begun| *begun >= 3),
+                "{counts:?}"
+            );
+            Ok(Some(()))
+        }
+    })
+    .await?;
+    for ((verb, resource), count) in proxy.counts() {
+        ensure!(
+            verb != Verb::List || count == 1,
+            "{resource} were listed {count} times"
+        );
+    }
+    standby.term()?;
+    let status = standby.wait(NOTICED).await?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
