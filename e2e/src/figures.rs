@@ -63,6 +63,12 @@ impl Figures {
         due + failing < 0.5
     }
 
+    /// How often load balancers were looked at.
+    pub fn looks(&self) -> f64 {
+        let name = "harvester_lb_reconcile_duration_seconds_count";
+        self.sum(name, |s| s.label("kind") == "LoadBalancer")
+    }
+
     /// Requests that write, by `verb resource`, whatever their outcome.
     pub fn writes(&self) -> BTreeMap<String, u64> {
         let mut writes = BTreeMap::new();

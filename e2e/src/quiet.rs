@@ -23,14 +23,15 @@ use crate::audit::{Everything, Findings};
 use crate::figures::Figures;
 use crate::world::{OURS, World};
 
-/// Two of the shortest times between two writes of a pool's status, and some.
-const STILL: Duration = Duration::from_millis(2_500);
+/// Two of the shortest times between two writes of a pool's status (200 ms of quiet, and [`crate::world::BRISK`]), and some:
+/// whatever else is due shows in the operator's figures.
+const STILL: Duration = Duration::from_millis(700);
 /// Longest that a pool's status may be behind: the longest pause after a slow write, and some.
 const PACE_LIMIT: Duration = Duration::from_secs(75);
 /// Longest wait for quiet.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for two and a half seconds.
+/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for a while.
 pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
@@ -41,7 +42,7 @@ pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
         let still = Instant::now() + STILL;
         let mut busy = false;
         while !busy && Instant::now() < still {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             busy = at_rest(world, node).await.is_none_or(|now| now != written);
         }
         if !busy && versions(world).await? == before {
@@ -64,7 +65,7 @@ async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Wr
                 |f| format!("leads {}, idle {}", f.leads(), f.idle())
             )
         );
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
 

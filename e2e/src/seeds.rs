@@ -12,21 +12,28 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// `HLB_SEED` is the first seed and means one round, else chance gives it. `HLB_ROUNDS` says how many rounds; else
-    /// there are as many as given here, or with `HLB_SOAK` as many as the soak has.
+    /// `HLB_SEED` is the first seed and means one round; `HLB_ROUNDS` says how many rounds. Else it is the one round of
+    /// `test`, always the same, or with `HLB_SOAK` so many from a seed by chance.
     pub fn from_env(test: u64, soak: u64) -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
-        Self::of(
-            number("HLB_SEED"),
-            number("HLB_ROUNDS"),
-            if soaks() { soak } else { test },
-        )
+        let otherwise = if soaks() {
+            Self {
+                first: u64::from(fastrand::u32(..)),
+                count: soak,
+            }
+        } else {
+            Self {
+                first: test,
+                count: 1,
+            }
+        };
+        Self::of(number("HLB_SEED"), number("HLB_ROUNDS"), otherwise)
     }
 
-    fn of(seed: Option<u64>, rounds: Option<u64>, otherwise: u64) -> Self {
-        let unsaid = seed.map_or(otherwise, |_| 1);
+    fn of(seed: Option<u64>, rounds: Option<u64>, otherwise: Self) -> Self {
+        let unsaid = seed.map_or(otherwise.count, |_| 1);
         Self {
-            first: seed.unwrap_or_else(|| u64::from(fastrand::u32(..))),
+            first: seed.unwrap_or(otherwise.first),
             count: rounds.unwrap_or(unsaid).max(1),
         }
     }
@@ -49,14 +56,13 @@ mod tests {
 
     #[test]
     fn a_seed_alone_is_one_round() {
-        let one = Rounds { first: 7, count: 1 };
-        assert_eq!(Rounds::of(Some(7), None, 20), one);
-        assert_eq!(
-            Rounds::of(Some(7), Some(3), 20).seeds().collect::<Vec<_>>(),
-            [7, 8, 9]
-        );
-        assert_eq!(Rounds::of(None, None, 20).count, 20);
-        assert_eq!(Rounds::of(None, Some(2), 20).count, 2);
+        let rounds = |first, count| Rounds { first, count };
+        let soak = rounds(50, 20);
+        assert_eq!(Rounds::of(Some(7), None, soak), rounds(7, 1));
+        let three = Rounds::of(Some(7), Some(3), soak);
+        assert_eq!(three.seeds().collect::<Vec<_>>(), [7, 8, 9]);
+        assert_eq!(Rounds::of(None, None, soak), soak);
+        assert_eq!(Rounds::of(None, Some(2), soak), rounds(50, 2));
     }
 
     #[test]

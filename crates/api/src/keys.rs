@@ -12,8 +12,22 @@ pub const ANNOTATION_CLUSTER: &str = "loadbalancer.harvesterhci.io/cluster";
 pub const ANNOTATION_MANUALLY_RELEASE_IP: &str = "loadbalancer.harvesterhci.io/manuallyReleaseIP";
 /// On a pool: digest of the two address maps as this operator wrote them last (IPA-1).
 pub const ANNOTATION_PROJECTION: &str = "loadbalancer.harvesterhci.io/projection";
+/// On a load balancer: the address that it is to have. Of a later version (IPA-9).
+pub const ANNOTATION_REQUESTED_ADDRESS: &str = "loadbalancer.harvesterhci.io/requested-address";
+/// On a load balancer: the one whose address it is to share. Of a later version (IPA-9).
+pub const ANNOTATION_PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";
+/// On a load balancer: the hardware address that its lease is asked for with. Of a later version (IPA-9).
+pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =
+    "loadbalancer.harvesterhci.io/dhcp-hardware-address";
+/// On a pool: addresses that are not to be handed out. Of a later version (IPA-9).
+pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
+/// Beginning of the name of an IPAllocation that is a lease of the load balancer whose uid follows. Of a later version
+/// (IPA-9).
+pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
 /// On a load balancer: its guest cluster is being removed (GC-1).
 pub const ANNOTATION_GUEST_REMOVED: &str = "loadbalancer.harvesterhci.io/guest-removed";
+/// On a load balancer: the uid of the object that the mark is on; a copy of the object is not marked by it (GC-2).
+pub const ANNOTATION_GUEST_REMOVED_UID: &str = "loadbalancer.harvesterhci.io/guest-removed-uid";
 
 /// On a load balancer: the guest cluster that made it.
 pub const LABEL_CLOUDPROVIDER_CLUSTER: &str = "cloudprovider.harvesterhci.io/cluster";

@@ -39,6 +39,11 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub trait Readiness: Send + Sync + 'static {
     /// One line for each thing that is waited for.
     fn waiting_for(&self) -> Vec<String>;
+
+    /// One line for each thing that is not as it should be and yet keeps nothing from being ready.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[derive(Clone)]
@@ -119,17 +124,19 @@ async fn answer(stream: TcpStream, router: Router) {
 
 async fn readyz(State(shared): State<Shared>) -> Response {
     let waiting = shared.readiness.waiting_for();
-    if waiting.is_empty() {
-        "ok\n".into_response()
+    let (status, mut text, lines) = if waiting.is_empty() {
+        let text = String::from("ok\n");
+        (StatusCode::OK, text, shared.readiness.remarks())
     } else {
-        let mut text = String::from("not ready:\n");
-        for line in waiting {
-            text.push_str("- ");
-            text.push_str(&line);
-            text.push('\n');
-        }
-        (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
+        let text = String::from("not ready:\n");
+        (StatusCode::SERVICE_UNAVAILABLE, text, waiting)
+    };
+    for line in lines {
+        text.push_str("- ");
+        text.push_str(&line);
+        text.push('\n');
     }
+    (status, text).into_response()
 }
 
 async fn metrics(State(shared): State<Shared>) -> Response {
@@ -153,6 +160,41 @@ async fn metrics(State(shared): State<Shared>) -> Response {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    struct Ready(Vec<String>);
+
+    impl Readiness for Ready {
+        fn waiting_for(&self) -> Vec<String> {
+            self.0.clone()
+        }
+
+        fn remarks(&self) -> Vec<String> {
+            vec!["Service ns/a".to_owned()]
+        }
+    }
+
+    #[tokio::test]
+    async fn run_1_remarks_keep_nothing_from_being_ready() {
+        let answer = async |waiting: &[&str]| {
+            let waiting = waiting.iter().map(ToString::to_string).collect();
+            let shared = Shared {
+                readiness: Arc::new(Ready(waiting)),
+                registry: Registry::new(),
+                gathering: Arc::default(),
+            };
+            let response = readyz(State(shared)).await;
+            let status = response.status();
+            let body = axum::body::to_bytes(response.into_body(), 1024)
+                .await
+                .unwrap();
+            (status, String::from_utf8(body.to_vec()).unwrap())
+        };
+        let (status, text) = answer(&[]).await;
+        assert_eq!((status, &*text), (StatusCode::OK, "ok\n- Service ns/a\n"));
+        let (status, text) = answer(&["a list"]).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(text, "not ready:\n- a list\n");
+    }
 
     #[tokio::test]
     async fn one_connection_too_many_ends_the_oldest() {

@@ -19,6 +19,7 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tracing::debug;
 
+use crate::text::truncated;
 use crate::writer::{Fence, bounded};
 
 /// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
@@ -170,15 +171,6 @@ fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event 
     }
 }
 
-/// At most `limit` bytes of a text, cut between characters.
-pub fn truncated(text: &str, limit: usize) -> &str {
-    let mut end = limit.min(text.len());
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,13 +225,5 @@ mod tests {
         task.await;
         assert_eq!(sent.load(Ordering::Relaxed), 1);
         assert_eq!(dropped.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn cuts_between_characters() {
-        assert_eq!(truncated("aü", 2), "a");
-        assert_eq!(truncated("aü", 3), "aü");
-        assert_eq!(truncated("aü", 99), "aü");
-        assert_eq!(truncated("", 0), "");
     }
 }

@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::events::truncated;
+use crate::text::truncated;
 
 /// An object of a kind, or what is left of one that could not be decoded.
 pub type Decoded<K> = Result<K, InvalidObject>;

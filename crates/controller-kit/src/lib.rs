@@ -9,6 +9,7 @@
 //! | [`watch`] | the task that keeps a store true |
 //! | [`queue`] | which objects are due, one worker at a time for each |
 //! | [`backoff`] | how long to wait after a failure |
+//! | [`throttle`] | at most so many in a time |
 //! | [`merge`] | the difference between two objects as a merge patch |
 //! | [`writer`] | writes fenced by the Lease, requests bounded in time, told apart by what went wrong |
 //! | [`lease`] | who leads |
@@ -17,6 +18,7 @@
 //! | [`preflight`] | kinds and rights that a program needs |
 //! | [`admin`] | `/healthz`, `/readyz`, `/metrics` |
 //! | [`telemetry`] | the log |
+//! | [`text`] | texts that have to fit |
 
 pub mod admin;
 pub mod backoff;
@@ -30,6 +32,8 @@ pub mod preflight;
 pub mod queue;
 pub mod store;
 pub mod telemetry;
+pub mod text;
+pub mod throttle;
 pub mod watch;
 pub mod writer;
 

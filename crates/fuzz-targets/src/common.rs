@@ -35,6 +35,7 @@ pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
         created: Micros(0),
         ranges: PoolRanges::parse(ranges),
         selector: harvester_lb_ipam::Selector::default(),
+        withheld: None,
         last_allocated: None,
     }
 }

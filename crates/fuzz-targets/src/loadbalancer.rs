@@ -59,6 +59,7 @@ pub fn run(data: &[u8]) -> bool {
                     external: judge::external_ip(&service).as_deref(),
                     healthy: 0,
                     probed: 0,
+                    before: status::conditions(&lb),
                 });
             }
         }

@@ -1,7 +1,7 @@
 //! An IPAllocation as a watch brings it: it is read in full or blocks its name, and when it is gone so is all of it.
 
 use harvester_lb_api::IPAllocation;
-use harvester_lb_ipam::{Decision, Phase, addr};
+use harvester_lb_ipam::{Decision, Phase, Request, Workload, addr};
 use harvester_load_balancer::objects::{Allocation, allocation_spec};
 
 use crate::common::{Calm, HELD, NOW, object, pool, range, request};
@@ -34,7 +34,11 @@ pub fn run(data: &[u8]) -> bool {
     if let Some(only) = only {
         calm.lead.ledger.set_pool(only);
     }
-    let asks = request("asks", "u", Some("only"));
+    // Of cluster type: the record may be of an IPv6 address (BE-7).
+    let asks = Request {
+        workload: Workload::Cluster,
+        ..request("asks", "u", Some("only"))
+    };
     let takes = |calm: &mut Calm| {
         let decision = calm.lead.ledger.decide(&asks, NOW);
         calm.lead.ledger.withdraw(&asks.owner.id);
@@ -50,6 +54,10 @@ pub fn run(data: &[u8]) -> bool {
                 assert_eq!(takes(&mut calm), record.spec.phase == Phase::Released);
             }
             (record.version, Some(record.spec.owner.id.clone()))
+        }
+        Allocation::Reserved => {
+            assert_eq!(address, None, "{name}");
+            (harvester_lb_ipam::Version(0), None)
         }
         Allocation::Unreadable { version, why } => {
             assert!(!why.is_empty() && why.len() < 2_048 + name.len());

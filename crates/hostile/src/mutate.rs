@@ -3,7 +3,8 @@
 use fastrand::Rng;
 use serde_json::{Map, Value};
 
-use crate::{Way, text, values};
+use crate::kind::Way;
+use crate::{text, values};
 
 /// Most elements that a list is blown up to.
 const MANY: usize = 3_000;

@@ -1,5 +1,8 @@
 use std::collections::BTreeSet;
 
+use fastrand::Rng;
+use serde_json::{Value, json};
+
 use super::*;
 
 fn targets() -> Targets {

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
-use crate::{Kind, Targets};
+use crate::kind::{Kind, Targets};
 
 const GROUP: &str = "loadbalancer.harvesterhci.io";
 

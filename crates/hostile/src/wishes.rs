@@ -3,9 +3,10 @@
 use fastrand::Rng;
 use serde_json::{Value, json};
 
+use crate::kind::{Kind, Targets, Way};
 use crate::mutate::set;
 use crate::valid::pick;
-use crate::{Kind, Targets, Way, text, values};
+use crate::{text, values};
 
 const GROUP: &str = "loadbalancer.harvesterhci.io";
 const LEGACY: [&str; 4] = [

@@ -115,6 +115,7 @@ impl World {
                 scope: vec![Tuple::new("*", "*", "*")],
                 ..Selector::default()
             },
+            withheld: None,
             last_allocated: None,
         });
         ledger.take_wakes();

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `decision` | questions and answers |
 //! | `decide` | the order of ALC-1 to ALC-7 and REL-4 |
+//! | `keep` | what one keeps that cannot be served (ALC-10) |
 //! | `choose` | the pool that serves, and why not another |
 //! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
@@ -27,6 +28,7 @@ mod choose;
 mod decide;
 mod decision;
 mod holds;
+mod keep;
 mod lost;
 mod pools;
 mod queue;
@@ -47,7 +49,7 @@ use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Version};
 
 pub use decision::{
     Blocked, Decision, Evidence, Grant, Lost, PoolSpec, Request, Settings, StatusAddress,
-    WaitReason, Why,
+    WaitReason, Why, Withheld,
 };
 pub use view::{Counts, PoolView};
 
@@ -114,6 +116,7 @@ impl Ledger {
             created: pool.created,
             ranges: pool.ranges,
             selector: pool.selector,
+            withheld: pool.withheld,
         };
         if self.pools[at].spec.as_ref() != Some(&spec) {
             self.replace_spec(at, Some(spec));

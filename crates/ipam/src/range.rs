@@ -148,7 +148,8 @@ impl RangeError {
     }
 
     /// The same error about the range at this position.
-    fn at(self, position: usize) -> Self {
+    #[must_use]
+    pub fn at(self, position: usize) -> Self {
         match self {
             Self::Empty => self,
             Self::Invalid {

@@ -198,6 +198,16 @@ pub enum Verdict {
         /// The reason.
         error: String,
     },
+    /// The object cannot be decoded, so neither its ranges nor its selector are known.
+    Undecodable {
+        /// The reason.
+        error: String,
+    },
+    /// It is the one, but asks for something that this version cannot apply (IPA-9).
+    Unsupported {
+        /// The annotation that asks.
+        annotation: &'static str,
+    },
     /// It is the one, but all that it has free is of IPv6 (BE-7).
     FullOfFamily,
     /// It is the one, but it has addresses of IPv6 alone (BE-7).
@@ -261,6 +271,11 @@ impl fmt::Display for Verdict {
                 )
             }
             Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
+            Self::Undecodable { error } => write!(f, "cannot be decoded: {error}"),
+            Self::Unsupported { annotation } => write!(
+                f,
+                "this version does not support its annotation {annotation}, so nothing new is handed out"
+            ),
             Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm gets no other"),
             Self::OtherFamily => f.write_str("has IPv6 addresses alone, and a load balancer of workload type vm gets none of those: name a pool with IPv4 addresses"),
             Self::Missing => f.write_str("does not exist"),

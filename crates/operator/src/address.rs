@@ -13,7 +13,7 @@ use harvester_lb_ipam::{
 };
 use kube::api::ObjectMeta;
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::hub::Hub;
 use crate::kept::Kept;
@@ -51,13 +51,16 @@ pub enum Acquired {
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
 pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
+    stay_off(hub, request)?;
     let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
         let now = time::now();
         let Some(decision) = hub.lead(|lead| lead.ledger.decide(request, now)) else {
             return Err(WriteError::Fenced);
         };
-        if let Some(named) = in_doubt.take_if(|named| gives_up(&decision, *named)) {
+        if let Some(named) =
+            in_doubt.take_if(|named| gives_up(&decision, *named) && is_readable(hub, *named))
+        {
             // What is known of records may be old, as after standing by behind a watch that had died. Before a load
             // balancer loses what it serves at, the record is read live (IPA-7).
             if let Decision::Take { spec, .. } = &decision {
@@ -66,70 +69,157 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
             hub.refresh::<IPAllocation>(&record_key(named)).await?;
             continue;
         }
-        match decision {
-            Decision::Held { grant, surplus } => {
-                return Ok(Acquired::Granted {
-                    grant,
-                    surplus,
-                    written: false,
-                });
+        if let Some(acquired) = carry_out(hub, request, decision).await? {
+            return Ok(acquired);
+        }
+        hub.metrics.allocation_conflicts.inc();
+    }
+    Err(too_many_rounds())
+}
+
+/// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
+/// records of its name, which are to be released.
+pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteError> {
+    stay_off(hub, request)?;
+    let mut in_doubt = request.status.as_ref().map(|status| status.addr);
+    for _ in 0..ROUNDS {
+        let now = time::now();
+        let Some(kept) = hub.lead(|lead| lead.ledger.keep(request, now)) else {
+            return Err(WriteError::Fenced);
+        };
+        let loses = |named: IpAddr| {
+            kept.as_ref()
+                .map_or(true, |decision| gives_up(decision, named))
+        };
+        if let Some(named) = in_doubt.take_if(|named| loses(*named) && is_readable(hub, *named)) {
+            hub.refresh::<IPAllocation>(&record_key(named)).await?;
+            continue;
+        }
+        match kept {
+            Err(left) => {
+                earlier_ones_only(hub, request, &left).await?;
+                return Ok(left);
             }
-            Decision::Adopt {
-                grant,
-                record,
-                surplus,
-            } => {
-                // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
-                // the one that is gone.
-                lives(hub, &request.owner).await?;
-                info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
-                if write(hub, &record.spec, Some(record.version)).await? {
-                    return Ok(Acquired::Granted {
-                        grant,
-                        surplus,
-                        written: true,
-                    });
+            Ok(decision) => {
+                if let Some(Acquired::Granted { surplus, .. } | Acquired::Waiting { surplus, .. }) =
+                    carry_out(hub, request, decision).await?
+                {
+                    return Ok(surplus);
                 }
-            }
-            Decision::Take {
-                grant,
-                spec,
-                over,
-                why,
-                surplus,
-                stale,
-            } => {
-                for record in stale {
-                    remove(hub, &record).await?;
-                }
-                if write(hub, &spec, over).await? {
-                    info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
-                    return Ok(Acquired::Granted {
-                        grant,
-                        surplus,
-                        written: true,
-                    });
-                }
-            }
-            Decision::Wait {
-                reason,
-                explanation,
-                lost,
-                surplus,
-            } => {
-                return Ok(Acquired::Waiting {
-                    reason,
-                    message: explanation.to_string(),
-                    lost,
-                    surplus,
-                });
             }
         }
         hub.metrics.allocation_conflicts.inc();
     }
-    Err(WriteError::Conflict(format!(
+    Err(too_many_rounds())
+}
+
+/// RUN-1: a load balancer does not lose its address to one that is gone, only because the record of that one could not be
+/// released yet; it waits for that.
+fn stay_off(hub: &Hub, request: &Request) -> Result<(), WriteError> {
+    let gone = hub.lead(|lead| lead.waits_for_release(request));
+    match gone.ok_or(WriteError::Fenced)? {
+        None => Ok(()),
+        Some(gone) => Err(WriteError::Refused(format!(
+            "its address is still recorded for LoadBalancer {gone}, which is gone; that record could not be released yet"
+        ))),
+    }
+}
+
+/// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
+/// old: it may be the later one that has them (IPA-3).
+pub async fn earlier_ones_only(
+    hub: &Hub,
+    request: &Request,
+    records: &[Record],
+) -> Result<(), WriteError> {
+    let own = |record: &Record| record.spec.owner == request.owner;
+    if records.iter().all(own) {
+        return Ok(());
+    }
+    lives(hub, &request.owner).await
+}
+
+fn too_many_rounds() -> WriteError {
+    WriteError::Conflict(format!(
         "{ROUNDS} addresses in a row were taken by somebody else"
-    )))
+    ))
+}
+
+/// Does what a decision asks for. `None` if somebody else was faster: the ledger has learned what is there, and is to be
+/// asked again.
+async fn carry_out(
+    hub: &Hub,
+    request: &Request,
+    decision: Decision,
+) -> Result<Option<Acquired>, WriteError> {
+    let granted = |grant, surplus, written| {
+        Some(Acquired::Granted {
+            grant,
+            surplus,
+            written,
+        })
+    };
+    Ok(match decision {
+        Decision::Held { grant, surplus } => granted(grant, surplus, false),
+        Decision::Adopt {
+            grant,
+            record,
+            surplus,
+        } => {
+            // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
+            // the one that is gone.
+            lives(hub, &request.owner).await?;
+            info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
+            write(hub, &record.spec, Some(record.version))
+                .await?
+                .then_some(())
+                .and_then(|()| granted(grant, surplus, true))
+        }
+        Decision::Take {
+            grant,
+            spec,
+            over,
+            why,
+            surplus,
+            stale,
+        } => {
+            for record in stale {
+                forget_stale(hub, &record).await?;
+            }
+            if hub.lead(|lead| lead.keep_unimported(spec.addr, &spec.owner)) == Some(true) {
+                return Ok(None);
+            }
+            if write(hub, &spec, over).await? {
+                info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
+                granted(grant, surplus, true)
+            } else {
+                None
+            }
+        }
+        Decision::Wait {
+            reason,
+            explanation,
+            lost,
+            surplus,
+        } => Some(Acquired::Waiting {
+            reason,
+            message: explanation.to_string(),
+            lost,
+            surplus,
+        }),
+    })
+}
+
+/// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
+/// named again the next time (RUN-1).
+async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
+    match remove(hub, record).await {
+        Err(WriteError::Refused(why)) => {
+            warn!(address = %record.spec.addr, why, "a record of the past cannot be deleted");
+            Ok(())
+        }
+        other => other,
+    }
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
@@ -213,6 +303,12 @@ async fn rewrite(
     )))
 }
 
+/// Whether a live read of an address' record could tell anything: one that is known and cannot be read is left alone (IPA-8).
+fn is_readable(hub: &Hub, address: IpAddr) -> bool {
+    let known = hub.stores.allocations.get(&record_key(address));
+    !matches!(known.as_deref(), Some(Allocation::Unreadable { .. }))
+}
+
 /// The key of an address' record.
 fn record_key(address: IpAddr) -> Key {
     Key::new("", addr::record_name(address))
@@ -284,6 +380,8 @@ pub fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
     {
         return AllocatedAddress {
             ip_pool: Some(grant.pool.to_string()),
+            // What the Go operator writes where there is no gateway (ALC-6, ALC-9).
+            gateway: before.gateway.clone().filter(|text| text != "<nil>"),
             ..before.clone()
         };
     }

@@ -31,6 +31,9 @@ use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::term::Present;
 use crate::{handlers, needs, pools, refusal, start, workers};
 
+/// Objects that `/readyz` names; the metrics count them all.
+const REMARKS: usize = 20;
+
 /// Starts the log and the main runtime, and runs a program on it.
 pub fn block_on(
     args: &Args,
@@ -73,6 +76,23 @@ impl Readiness for Progress {
                 .map(|kind| format!("{kind} are being listed"))
                 .collect(),
         }
+    }
+
+    /// What the API server refuses to write, the first by kind and name (RUN-1).
+    fn remarks(&self) -> Vec<String> {
+        let present = self.present.read();
+        let refused = present
+            .as_ref()
+            .map_or_else(Vec::new, |present| present.hub().refused_writes.all());
+        let mut lines: Vec<String> = refused
+            .iter()
+            .take(REMARKS)
+            .map(|(kind, key)| format!("the API server refuses to write {kind} {key}"))
+            .collect();
+        if refused.len() > REMARKS {
+            lines.push(format!("and {} more", refused.len() - REMARKS));
+        }
+        lines
     }
 }
 
@@ -133,8 +153,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         leadership,
         timings,
     );
-    let hub = hub.denying(args.denied_to_backends());
-    let present = Arc::new(Present::new(hub));
+    let present = Arc::new(Present::new(hub.denying(args.denied_to_backends())));
     metrics.watch_sizes(&present, args.backend_metrics_limit)?;
     *progress.present.write() = Some(Arc::clone(&present));
     spawn_watches(&present, &clients, &mut tasks);

@@ -8,6 +8,7 @@ use harvester_lb_api::keys;
 use harvester_lb_controller_kit::lease;
 
 use crate::refusal::{Cidr, Denied};
+use crate::time::parse_duration;
 use crate::timings::Timings;
 
 /// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
@@ -40,13 +41,13 @@ pub struct Args {
     #[arg(long, env = "BACKEND_DENY_CIDR")]
     pub backend_deny_cidr: Vec<Denied>,
     /// How long the leader's Lease stands without renewal, in whole seconds.
-    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration)]
+    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = parse_duration)]
     pub lease_duration: Duration,
     /// For how long the leader works on after its last renewal.
-    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration)]
+    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = parse_duration)]
     pub lease_renew_deadline: Duration,
     /// Time between two tries to get or renew the Lease.
-    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration)]
+    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
     pub lease_retry_period: Duration,
     /// Uid of this pod, by which it takes over from a dead predecessor in the same pod at once.
     #[arg(long, env = "POD_UID")]
@@ -62,8 +63,13 @@ pub struct Args {
 pub enum Command {
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
-    /// Write every pool's address maps in full, so that the Go operator can take over.
-    Export,
+    /// Write every pool's address maps in full, so that the Go operator can take over. What cannot be read or written is
+    /// listed, and the exit code is not 0.
+    Export {
+        /// Exit with 0 all the same: for hooks, which have no other way than on.
+        #[arg(long)]
+        allow_incomplete: bool,
+    },
 }
 
 /// Who leases addresses.
@@ -113,23 +119,6 @@ impl Args {
             renew_deadline: self.lease_renew_deadline,
             retry: self.lease_retry_period,
         }
-    }
-}
-
-/// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
-pub fn duration(text: &str) -> Result<Duration, String> {
-    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = &text[number.len()..];
-    let value: u64 = number
-        .parse()
-        .map_err(|_| format!("{text:?} is no duration; write it like 15s, 500ms or 2m"))?;
-    match unit {
-        "ms" => Ok(Duration::from_millis(value)),
-        "s" | "" => Ok(Duration::from_secs(value)),
-        "m" => Ok(Duration::from_secs(value.saturating_mul(60))),
-        _ => Err(format!(
-            "{text:?} has the unknown unit {unit:?}; use ms, s or m"
-        )),
     }
 }
 
@@ -222,16 +211,5 @@ mod tests {
         );
         let wrong = Args::try_parse_from(["harvester-load-balancer", flag, "10.0.0.0"]);
         assert!(wrong.unwrap_err().to_string().contains("10.0.0.0/8"));
-    }
-
-    #[test]
-    fn durations() {
-        assert_eq!(duration("15s"), Ok(Duration::from_secs(15)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("7"), Ok(Duration::from_secs(7)));
-        for bad in ["", "s", "-1s", "1h", "1.5s"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 }

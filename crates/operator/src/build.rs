@@ -23,19 +23,24 @@ const KIND: &str = "LoadBalancer";
 pub enum Ownership {
     /// This operator made it, for this load balancer or for one of the same name before it.
     Ours,
+    /// It belongs to other load balancers too, or to them alone: a version that knows of shared addresses made it, and
+    /// this one does not touch it (IPA-9).
+    Shared,
     /// Somebody else's; it is not touched.
     Foreign,
 }
 
 /// Whose an object of the load balancer's name is: ours if it has our label, or an ownerReference to a load balancer
-/// of that name.
+/// of that name, and none to another.
 pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
-    let owned = owners.iter().any(|o| is_lb(o) && o.name == lb_name);
-    if is_labelled(meta) || owned {
-        Ownership::Ours
-    } else {
+    let lbs = || owners.iter().filter(|o| is_lb(o));
+    if !is_labelled(meta) && lbs().all(|o| o.name != lb_name) {
         Ownership::Foreign
+    } else if lbs().any(|o| o.name != lb_name) {
+        Ownership::Shared
+    } else {
+        Ownership::Ours
     }
 }
 

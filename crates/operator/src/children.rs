@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::info;
 
 use crate::backends::{self, Backend, Found, State};
@@ -66,17 +67,28 @@ pub async fn ensure(
     ip: &str,
 ) -> Result<Children, WriteError> {
     let service = hub.stores.services.get(key);
-    if service
+    match service
         .as_ref()
-        .is_some_and(|s| build::ownership(&s.metadata, &key.name) == Ownership::Foreign)
+        .map(|s| build::ownership(&s.metadata, &key.name))
     {
-        return conflict(hub, key, "Service").await;
+        Some(Ownership::Foreign) => return conflict(hub, key, "Service").await,
+        Some(Ownership::Shared) => return Err(shared(key)),
+        Some(Ownership::Ours) | None => {}
     }
     let slice = hub.stores.slices.get(key);
     let known = build::known_readiness(slice.as_deref());
-    let backends = with_readiness(hub, key, vm.check.into(), found, &known);
+    let mut backends = with_readiness(hub, key, vm.check.into(), found, &known);
+    let mut wanted = build::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
+    if let Some(present) = slice.as_deref()
+        && vm.check.is_some()
+    {
+        let told = as_told(&backends, &known);
+        let as_before = build::endpoint_slice(lb, Some(present), &vm.ports, &told);
+        if verdicts_wait(hub, key, present, &wanted, &as_before) {
+            (backends, wanted) = (told, as_before);
+        }
+    }
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
-    let wanted = build::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
     if !ensure_slice(hub, key, slice.as_deref(), wanted).await? {
         return conflict(hub, key, "EndpointSlice").await;
     }
@@ -98,6 +110,11 @@ pub async fn ensure(
         }),
         None => conflict(hub, key, "Service").await,
     }
+}
+
+/// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
+fn shared(key: &Key) -> WriteError {
+    WriteError::Conflict(format!("{key} belongs to several load balancers"))
 }
 
 /// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
@@ -158,6 +175,42 @@ fn with_readiness(
     backends.zip(backends::ready(&verdicts)).collect()
 }
 
+/// The backends as the EndpointSlice tells of them; as they are if it does not have them yet, or if what is new of them is
+/// no verdict but a state, which is told at once (BE-5).
+fn as_told(
+    backends: &[(Backend, bool)],
+    known: &BTreeMap<(String, Ipv4Addr), bool>,
+) -> Vec<(Backend, bool)> {
+    let told = |(backend, ready): &(Backend, bool)| {
+        let told = known.get(&(backend.uid.clone(), backend.address));
+        let is_verdict = backend.state == State::default();
+        (
+            backend.clone(),
+            *told.filter(|_| is_verdict).unwrap_or(ready),
+        )
+    };
+    backends.iter().map(told).collect()
+}
+
+/// Whether changed verdicts would alter the EndpointSlice, they alone, and too soon after the write before: then it
+/// stays `as_before`, and the load balancer is looked at again when their turn has come. A backend that goes is taken
+/// out at once.
+fn verdicts_wait(
+    hub: &Hub,
+    key: &Key,
+    present: &EndpointSlice,
+    wanted: &EndpointSlice,
+    as_before: &EndpointSlice,
+) -> bool {
+    let wait = hub.spacing.due_in(key, Instant::now());
+    let is_present = |slice| difference(present, slice).is_none();
+    if wait.is_zero() || is_present(wanted) || !is_present(as_before) {
+        return false;
+    }
+    hub.queues.lbs.add_after(key.clone(), wait);
+    true
+}
+
 /// Lets what is served of a load balancer follow the world although nothing new can be done for it: its spec is refused, its
 /// record cannot be read or written, or it is being deleted and waits for somebody (BE-6). An endpoint whose machine is gone,
 /// on its way out or at another address is taken out, verdicts are written; nothing is made or restored.
@@ -186,7 +239,11 @@ pub async fn follow(
     found.judge(|address| hub.standing(address));
     let known = build::known_readiness(Some(&present));
     let backends = with_readiness(hub, key, check, &found, &known);
-    let wanted = build::with_backends(lb, &present, &backends);
+    let mut wanted = build::with_backends(lb, &present, &backends);
+    let as_before = build::with_backends(lb, &present, &as_told(&backends, &known));
+    if verdicts_wait(hub, key, &present, &wanted, &as_before) {
+        wanted = as_before;
+    }
     ensure_slice(hub, key, Some(&*present), wanted).await?;
     Ok(())
 }
@@ -219,9 +276,12 @@ async fn ensure_slice(
         )));
     }
     if let Some(patch) = difference(present, &wanted) {
-        hub.patch::<EndpointSlice>(key, &present.metadata, patch)
-            .await?;
-        hub.spacing.wrote(key);
+        hub.spacing.mark(key, Instant::now());
+        let written = hub
+            .patch::<EndpointSlice>(key, &present.metadata, patch)
+            .await;
+        hub.spacing.mark(key, Instant::now());
+        written?;
     }
     Ok(true)
 }
@@ -230,7 +290,7 @@ async fn ensure_slice(
 /// watch sees only what has our label.
 async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteError> {
     if let Some(found) = hub.refresh::<EndpointSlice>(key).await? {
-        if build::ownership(&found.metadata, &key.name) == Ownership::Foreign {
+        if build::ownership(&found.metadata, &key.name) != Ownership::Ours {
             return Ok(false);
         }
         if !objects::is_labelled(&found.metadata) {

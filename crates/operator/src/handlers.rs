@@ -19,6 +19,7 @@ use crate::hub::Hub;
 use crate::lead::Departed;
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
+use crate::unsupported::Unsupported;
 use crate::{backends, build};
 
 impl Hub {
@@ -30,16 +31,25 @@ impl Hub {
 
 /// A load balancer was made, altered or deleted.
 pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
-    let is_leader = hub.lead(|lead| match change {
+    let concerned = hub.lead(|lead| match change {
         // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
-        Change::Applied { .. } => {
+        Change::Applied { new, .. } => {
             lead.departed.remove(key);
+            lead.unsupported.set_lb(key, Some(new))
         }
         Change::Deleted { old, certain } => {
+            let unsupported = lead.unsupported.of_lb(&lead.ledger, key, old.meta());
+            // Who had a part in a shared Service without asking for it leaves what the Service itself protects.
+            let asked = matches!(
+                unsupported,
+                Some(Unsupported::Annotation(..) | Unsupported::Lease(_))
+            );
             lead.ledger.withdraw(&objects::id(key));
             lead.moving.remove(key);
             lead.followers.remove(key);
-            lead.departed.insert(key.clone(), departed(old, *certain));
+            lead.departed
+                .insert(key.clone(), departed(old, *certain, asked));
+            lead.unsupported.set_lb(key, None)
         }
     });
     if let Change::Deleted { .. } = change {
@@ -47,8 +57,11 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
         hub.prober.remove_group(&key.to_string());
         hub.lb_failures.forget(key);
     }
-    if is_leader.is_none() {
+    let Some(concerned) = concerned else {
         return;
+    };
+    for other in concerned {
+        hub.queues.lbs.add(other);
     }
     if let Change::Applied { old: None, new } = change
         && let Lb::Valid(lb) = &**new
@@ -58,7 +71,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
     hub.queues.lbs.add(key.clone());
 }
 
-fn departed(old: &Lb, certain: bool) -> Departed {
+fn departed(old: &Lb, certain: bool, unsupported: bool) -> Departed {
     Departed {
         uid: old.uid().to_owned(),
         had_service: match old {
@@ -66,6 +79,7 @@ fn departed(old: &Lb, certain: bool) -> Departed {
             Lb::Invalid(..) => true,
         },
         certain,
+        unsupported,
     }
 }
 
@@ -94,6 +108,13 @@ pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
 /// A record was made, altered or deleted: by an earlier write of ours that came late, by another leader, or by hand.
 pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
     let mut owners = Vec::new();
+    let present = matches!(change, Change::Applied { .. });
+    if let Some(uid) = hub
+        .lead(|lead| lead.unsupported.set_record(&key.name, present))
+        .flatten()
+    {
+        lease_changed(hub, uid);
+    }
     let is_leader = hub.lead(|lead| match change {
         Change::Applied { old, new } => {
             lead.observe_allocation(&key.name, new);
@@ -110,6 +131,7 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
                     record.version
                 }
                 Allocation::Unreadable { version, .. } => harvester_lb_ipam::Version(version.0),
+                Allocation::Reserved => return,
             };
             lead.forget(&key.name, version);
         }
@@ -127,6 +149,20 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
     }
     for owner in owners {
         hub.queues.lbs.add(owner);
+    }
+}
+
+/// The load balancer of this uid has a lease that a later version has made, or has it no more (IPA-9). That is rare enough
+/// to look for it among all.
+fn lease_changed(hub: &Hub, uid: &str) {
+    let mut of_uid = Vec::new();
+    hub.stores.lbs.for_each(|key, lb| {
+        if lb.uid() == uid {
+            of_uid.push(key.clone());
+        }
+    });
+    for lb in of_uid {
+        hub.queues.lbs.add(lb);
     }
 }
 

@@ -23,12 +23,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use parking_lot::Mutex;
 
+use crate::history::Forgetting;
 use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
 use crate::refusal::{Addresses, Cidr, ServiceAddresses, Standing};
+use crate::refused_writes::RefusedWrites;
 use crate::spacing::Spacing;
 use crate::status::Notice;
 use crate::timings::Timings;
@@ -82,6 +84,8 @@ pub struct Queues {
     pub pools: Queue<PoolName>,
     /// Guest clusters: namespace and name.
     pub guests: Queue<Key>,
+    /// Whether there may be more of the past than is to be remembered.
+    pub history: Queue<()>,
     /// Objects with finalizers of old.
     pub legacy: Queue<(Kind, Key)>,
 }
@@ -91,6 +95,7 @@ impl Queues {
     pub fn close(&self) {
         self.lbs.close();
         self.guests.close();
+        self.history.close();
         self.legacy.close();
         self.pools.close();
     }
@@ -108,10 +113,14 @@ pub struct Hub {
     pub pool_failures: Failures<PoolName>,
     /// When a pool's status may be written again (POOL-3).
     pub pacer: Pacer,
+    /// How fast records of the past are deleted (POOL-5).
+    pub forgetting: Forgetting,
     /// When an EndpointSlice may be written again for changed verdicts.
     pub spacing: Spacing,
     /// Writes, and reads that must be live.
     pub writer: Writer,
+    /// What the API server refuses to write (RUN-1).
+    pub refused_writes: RefusedWrites,
     /// Events.
     pub events: Events,
     /// Health checks.
@@ -145,8 +154,10 @@ impl Hub {
             lb_failures: Failures::new(timings.backoff()),
             pool_failures: Failures::new(timings.backoff()),
             pacer: Pacer::new(timings.pool_pace),
+            forgetting: Forgetting::default(),
             spacing: Spacing::default(),
             writer,
+            refused_writes: RefusedWrites::default(),
             events,
             prober,
             metrics,
@@ -155,13 +166,6 @@ impl Hub {
             addresses: Arc::default(),
             lead: Mutex::new(None),
         }
-    }
-
-    /// No backend may have an address of these ranges (BE-8). Before the first event.
-    #[must_use]
-    pub fn denying(self, denied: Vec<Cidr>) -> Self {
-        *self.addresses.lock() = Addresses::new(denied);
-        self
     }
 
     /// A hub for the next term: it knows nothing of this one, and may write only in its own.
@@ -193,6 +197,13 @@ impl Hub {
     pub fn end_term(&self) {
         self.queues.close();
         *self.lead.lock() = None;
+    }
+
+    /// No backend may have an address of these ranges (BE-8). Before the first event.
+    #[must_use]
+    pub fn denying(self, denied: Vec<Cidr>) -> Self {
+        *self.addresses.lock() = Addresses::new(denied);
+        self
     }
 
     /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of
@@ -254,13 +265,18 @@ impl Hub {
         let now = service.map(|s| ServiceAddresses::of(&s));
         let reporters = addresses.set_service(key, now.unwrap_or_default());
         drop(addresses);
-        self.lead(|lead| {
+        let concerned = self.lead(|lead| {
             let service = self.stores.services.get(key);
             let shown = service
-                .map(|s| objects::shown_addresses(&s))
+                .as_deref()
+                .map(objects::shown_addresses)
                 .unwrap_or_default();
             lead.ledger.set_shown(&objects::id(key), &shown);
+            lead.unsupported.set_service(key, service.as_deref())
         });
+        for lb in concerned.into_iter().flatten() {
+            self.queues.lbs.add(lb);
+        }
         reporters
     }
 

@@ -1,5 +1,6 @@
 //! What a load balancer of VM type is worth, from what was found and done (section 9). Pure.
 
+use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_ipam::Lost;
 use k8s_openapi::api::core::v1::Service;
@@ -26,8 +27,10 @@ pub struct Facts<'a> {
     pub external: Option<&'a str>,
     /// How many backends take traffic.
     pub healthy: usize,
-    /// How many backends have been probed at all.
+    /// How many backends have been probed at all since this process began.
     pub probed: usize,
+    /// The conditions that are stored.
+    pub before: &'a [Condition],
 }
 
 /// The Service shows no address yet.
@@ -76,18 +79,32 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
     if facts.healthy > 0 {
         return Readiness::ready();
     }
-    let all_over = found.backends.iter().all(|b| b.state.is_over());
-    let mut message = match facts.vm.check.map(|check| check.port()) {
-        Some(port) if facts.probed == 0 && !all_over => format!(
-            "{} of {backends} backends on port {port} are under way",
-            status::FIRST_CHECKS
-        ),
-        Some(port) => {
-            format!("none of {backends} backends passes the health check on port {port}")
-        }
-        None => format!("none of {backends} backends takes traffic"),
+    let states = states(found);
+    let Some(check) = facts.vm.check else {
+        let message = format!("none of {backends} backends takes traffic{states}");
+        return Readiness::not(status::BACKENDS_UNHEALTHY, message);
     };
-    message.push_str(&states(found));
+    let port = check.port();
+    let failing =
+        format!("none of {backends} backends passes the health check on port {port}{states}");
+    let all_over = found.backends.iter().all(|b| b.state.is_over());
+    if facts.probed > 0 || all_over {
+        return Readiness::not(status::BACKENDS_UNHEALTHY, failing);
+    }
+    let first = format!(
+        "the first health checks of {backends} backends on port {port} are under way{states}"
+    );
+    if !status::was_judged_unhealthy(facts.before) {
+        return Readiness::first_checks(first);
+    }
+    // Another process has judged them, and nothing newer is known yet. Where it did not say in a condition of its own
+    // that these were the first, its words stay as they are.
+    let stored = condition::find(facts.before, READY).and_then(|c| c.message.as_deref());
+    let message = if stored == Some(&*first) {
+        first
+    } else {
+        failing
+    };
     Readiness::not(status::BACKENDS_UNHEALTHY, message)
 }
 
@@ -151,6 +168,14 @@ pub fn extras(
     extras
 }
 
+/// The further condition of a health check that no listener's backend port stands behind (HC-7).
+pub fn port_mismatch(vm: Option<&VmSpec>) -> Extra {
+    Extra {
+        type_: status::HEALTH_CHECK_PORT_MISMATCH,
+        message: vm.and_then(|vm| Some(vm.mismatch.as_ref()?.to_string())),
+    }
+}
+
 /// The further conditions about the addresses that virtual machines report (BE-8).
 fn backend_addresses(found: &Found) -> [Extra; 2] {
     let refused = found.refused.iter().map(|r| {
@@ -188,14 +213,6 @@ fn listed(mut all: impl ExactSizeIterator<Item = String>) -> Option<String> {
     } else {
         named
     })
-}
-
-/// The further condition of a health check that no listener's backend port stands behind (HC-7).
-pub fn port_mismatch(vm: Option<&VmSpec>) -> Extra {
-    Extra {
-        type_: status::HEALTH_CHECK_PORT_MISMATCH,
-        message: vm.and_then(VmSpec::check_port_mismatch),
-    }
 }
 
 /// The address that a Service shows (REC-2): an entry without an address is none.

@@ -83,7 +83,9 @@ impl Hub {
     /// end is seen in the watch.
     pub async fn delete<K: Kept>(&self, key: &Key, from: &ObjectMeta) -> Result<(), WriteError> {
         let api = K::api(self, key);
-        match self.writer.delete(&api, &key.name, from).await {
+        let answer = self.writer.delete(&api, &key.name, from).await;
+        self.note_refusal::<K>(key, answer.as_ref().err());
+        match answer {
             Err(error) if error.is_stale() => match self.met_another::<K>(key, &error).await? {
                 Some(_) => Err(error),
                 None => Ok(()),
@@ -112,6 +114,7 @@ impl Hub {
         key: &Key,
         answer: Result<K, WriteError>,
     ) -> Result<K, WriteError> {
+        self.note_refusal::<K>(key, answer.as_ref().err());
         match &answer {
             Ok(object) => {
                 K::take(self, key, object);
@@ -125,6 +128,17 @@ impl Hub {
             Err(_) => {}
         }
         answer
+    }
+
+    /// RUN-1: a refusal is named until the object can be written, or is another by now.
+    fn note_refusal<K: Kept>(&self, key: &Key, error: Option<&WriteError>) {
+        let kind = K::kind(&());
+        match error {
+            Some(WriteError::Refused(_)) => self.refused_writes.refused(&kind, key),
+            None => self.refused_writes.written(&kind, key),
+            Some(error) if error.is_stale() => self.refused_writes.written(&kind, key),
+            Some(_) => {}
+        }
     }
 
     async fn met_another<K: Kept>(

@@ -4,14 +4,21 @@
 //! out as keys to be queued, which [`Hub::lead`](crate::hub::Hub::lead) collects, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 
 use harvester_lb_controller_kit::Key;
-use harvester_lb_ipam::{Ledger, Micros, PoolName, PoolRanges, PoolSpec, Record, Selector, Tuple};
+use harvester_lb_ipam::{
+    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolName, PoolRanges, PoolSpec, Record,
+    RecordSpec, Request, Selector, Tuple, Withheld,
+};
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
-use crate::objects::{Allocation, Pool};
-use crate::time;
+use crate::objects::{self, Allocation, Pool};
+use crate::{time, unsupported};
+
+/// How many removed guest clusters are remembered, the last ones. No watch lags behind by so many.
+const REMOVED_CLUSTERS: usize = 1024;
 
 /// A load balancer that is gone and whose address is still to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +29,8 @@ pub struct Departed {
     pub had_service: bool,
     /// Whether its deletion was seen in the watch, or found by a live read (IPA-3).
     pub certain: bool,
+    /// Whether it was seen to ask for what this version lacks: what it leaves is for a version that knows it (IPA-9).
+    pub unsupported: bool,
 }
 
 /// What a leader knows beyond the stores.
@@ -30,21 +39,27 @@ pub struct Lead {
     pub ledger: Ledger,
     /// Who is gone.
     pub departed: HashMap<Key, Departed, FxBuildHasher>,
+    /// What is not this version's to touch (IPA-9).
+    pub unsupported: unsupported::Index,
     /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
     pub moving: HashMap<Key, Instant, FxBuildHasher>,
+    /// Guest clusters (namespace and name) of which a node was deleted during their removal, and when the last was (GC-1,
+    /// GC-2). Kept, since a load balancer that was made before may be seen later.
+    pub removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the endpoints that are served follow the world (BE-6).
     pub followers: BTreeSet<Key>,
-    /// Guest clusters (namespace and name) of which a node was deleted during their removal (GC-1).
-    pub removed_clusters: BTreeSet<Key>,
     /// Names of the pools.
     pools: BTreeSet<PoolName>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
     /// Pools that overlap an older one, and that one (IPA-4).
     crossing: BTreeMap<PoolName, PoolName>,
-    /// Whether all that only the maps of pools knew has become records. Until then no pool's status is written: the maps
-    /// are the only proof (IPA-1).
-    pub imported: bool,
+    /// What only the map of a pool says, and what is to become a record of it. Until it has, the status of that pool is not
+    /// written: the map is the only proof (IPA-1, RUN-1).
+    unimported: BTreeMap<IpAddr, RecordSpec>,
+    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet
+    /// (RUN-1).
+    unreleased: BTreeSet<IpAddr>,
 }
 
 impl Lead {
@@ -53,13 +68,15 @@ impl Lead {
         Self {
             ledger,
             departed: HashMap::default(),
+            unsupported: unsupported::Index::default(),
             moving: HashMap::default(),
+            removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
-            removed_clusters: BTreeSet::new(),
             pools: BTreeSet::new(),
             dirty: BTreeSet::new(),
             crossing: BTreeMap::new(),
-            imported: false,
+            unimported: BTreeMap::new(),
+            unreleased: BTreeSet::new(),
         }
     }
 
@@ -70,6 +87,81 @@ impl Lead {
         self.ledger.set_pool(pool_spec(&name, pool));
         self.pools.insert(name.clone());
         self.dirty.insert(name);
+    }
+
+    /// A node of a guest cluster went with its cluster (GC-2).
+    pub fn guest_cluster_removed(&mut self, cluster: &Key, at: Micros) {
+        let last = self.removed_clusters.entry(cluster.clone()).or_insert(at);
+        *last = at.max(*last);
+        if self.removed_clusters.len() > REMOVED_CLUSTERS {
+            let oldest = self.removed_clusters.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(cluster, _)| cluster.clone()) {
+                self.removed_clusters.remove(&oldest);
+            }
+        }
+    }
+
+    /// Records are to be made of this, which only the maps of pools say.
+    pub fn import(&mut self, records: impl IntoIterator<Item = RecordSpec>) {
+        let records = records.into_iter();
+        self.unimported
+            .extend(records.map(|spec| (spec.addr, spec)));
+    }
+
+    /// An address has a record by now, whoever made it.
+    pub fn imported(&mut self, addr: IpAddr) {
+        if let Some(spec) = self.unimported.remove(&addr) {
+            self.dirty.insert(spec.pool);
+        }
+    }
+
+    /// Whether somebody else holds the address of whom only a map says so. It counts as taken again then: a holder that is
+    /// on its way out, or wants another address, has given up its claim and not the address (RUN-1).
+    pub fn keep_unimported(&mut self, addr: IpAddr, asks: &Owner) -> bool {
+        let held = self.unimported.get(&addr);
+        let Some(held) = held.filter(|it| it.phase == Phase::Bound && it.owner != *asks) else {
+            return false;
+        };
+        self.ledger.abandon(&asks.id, addr);
+        let evidence = Evidence::Trusted(held.pool.clone());
+        self.ledger.claim(addr, held.owner.clone(), evidence);
+        true
+    }
+
+    /// What is to become a record before the status of a pool may be written.
+    pub fn unimported(&self, pool: &str) -> Vec<RecordSpec> {
+        let of_pool = self.unimported.values().filter(|it| *it.pool == *pool);
+        of_pool.cloned().collect()
+    }
+
+    /// The pools whose status may not be written yet.
+    pub fn unimported_pools(&self) -> BTreeSet<PoolName> {
+        self.unimported.values().map(|it| it.pool.clone()).collect()
+    }
+
+    /// Records of owners that are gone could not be released, although living load balancers name their addresses.
+    pub fn keep_unreleased(&mut self, addrs: BTreeSet<IpAddr>) {
+        self.unreleased = addrs;
+    }
+
+    /// Who is gone and whose record is still in the way of the address that a load balancer's status names.
+    pub fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
+        let addr = request.status.as_ref()?.addr;
+        if !self.unreleased.contains(&addr) {
+            return None;
+        }
+        let record = self.ledger.record(addr);
+        let held = record.filter(|it| it.spec.phase == Phase::Bound);
+        let holder = held.map(|it| it.spec.owner.id);
+        let gone = holder.filter(|id| *id != request.owner.id && self.departed_id(id));
+        if gone.is_none() {
+            self.unreleased.remove(&addr);
+        }
+        gone
+    }
+
+    fn departed_id(&self, id: &OwnerId) -> bool {
+        self.departed.contains_key(&objects::key(id))
     }
 
     /// A pool is gone.
@@ -118,6 +210,8 @@ impl Lead {
                 let version = harvester_lb_ipam::Version(version.0);
                 self.ledger.block_name(name, version);
             }
+            // IPA-8: it holds no address of a pool.
+            Allocation::Reserved => {}
         }
     }
 
@@ -149,21 +243,7 @@ impl Lead {
 
 /// What the ledger needs to know of a pool.
 pub fn pool_spec(name: &PoolName, pool: &Pool) -> PoolSpec {
-    let ranges: Vec<harvester_lb_ipam::RangeSpec> = pool
-        .spec
-        .as_ref()
-        .map(|spec| {
-            spec.ranges
-                .iter()
-                .map(|r| harvester_lb_ipam::RangeSpec {
-                    subnet: r.subnet.clone(),
-                    start: r.range_start.clone(),
-                    end: r.range_end.clone(),
-                    gateway: r.gateway.clone(),
-                })
-                .collect()
-        })
-        .unwrap_or_default();
+    let ranges = pool.spec.as_ref().map(ranges_of).unwrap_or_default();
     let selector = pool.spec.as_ref().ok().and_then(|s| s.selector.as_ref());
     // A status of our own is behind the records; one of somebody else's tells what no record does.
     let as_of = if pool.is_our_projection() {
@@ -179,14 +259,32 @@ pub fn pool_spec(name: &PoolName, pool: &Pool) -> PoolSpec {
     PoolSpec {
         name: name.clone(),
         created: time::created(&pool.meta),
-        // A pool that cannot be decoded is one without ranges.
+        // Of a pool that cannot be decoded none are known.
         ranges: PoolRanges::parse(&ranges),
         selector: selector.map(selector_of).unwrap_or_default(),
+        withheld: match &pool.spec {
+            Err(error) => Some(Withheld::Undecodable(error.clone())),
+            Ok(_) => unsupported::of_pool(&pool.meta).map(Withheld::Unsupported),
+        },
         last_allocated,
     }
 }
 
-fn selector_of(selector: &harvester_lb_api::Selector) -> Selector {
+/// The ranges of a pool as they are written.
+pub fn ranges_of(spec: &harvester_lb_api::IPPoolSpec) -> Vec<harvester_lb_ipam::RangeSpec> {
+    let ranges = spec.ranges.iter();
+    ranges
+        .map(|r| harvester_lb_ipam::RangeSpec {
+            subnet: r.subnet.clone(),
+            start: r.range_start.clone(),
+            end: r.range_end.clone(),
+            gateway: r.gateway.clone(),
+        })
+        .collect()
+}
+
+/// The selector of a pool.
+pub fn selector_of(selector: &harvester_lb_api::Selector) -> Selector {
     Selector {
         // The schema admits 0 to 2,147,483,647; what got around it counts as the nearest.
         priority: u32::try_from(selector.priority.unwrap_or(0).max(0)).unwrap_or(u32::MAX),

@@ -45,7 +45,7 @@ async fn strip<K, V>(
     keep: impl Fn(&V) -> Option<Vec<String>>,
 ) -> Result<Next, WriteError>
 where
-    K: Resource + DeserializeOwned,
+    K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let Some(entry) = store.entry(key) else {
         return Ok(Next::Event);
@@ -54,11 +54,16 @@ where
         return Ok(Next::Event);
     };
     let patch = json!({"metadata": {"finalizers": keep}});
-    match hub
+    let written = hub
         .writer
         .patch(api, &key.name, &entry.stamp.version.to_string(), patch)
-        .await
-    {
+        .await;
+    let kind = K::kind(&());
+    match &written {
+        Err(error) if error.is_refusal() => hub.refused_writes.refused(&kind, key),
+        _ => hub.refused_writes.written(&kind, key),
+    }
+    match written {
         Ok(_) => {
             info!(object = %key, "finalizers of the Go operator are taken off");
             Ok(Next::Event)

@@ -1,7 +1,7 @@
 //! The host operator: LoadBalancer and IPPool objects in; addresses, Services, EndpointSlices and health checks out.
 //!
 //! A reconcile is a pipeline: what is observed (copies from the stores) is checked into types that cannot be wrong
-//! ([`spec`]), turned into the objects that should exist ([`backends`], [`build`], [`judge`], [`status`]; all of it pure), and
+//! ([`validation`], [`spec`]), turned into the objects that should exist ([`backends`], [`build`], [`judge`], [`status`]; all of it pure), and
 //! applied by writing the differences ([`reconcile`], [`address`], [`release`], [`pools`]).
 
 pub mod address;
@@ -14,6 +14,7 @@ pub mod children;
 pub mod export;
 pub mod guests;
 pub mod handlers;
+pub mod history;
 pub mod hub;
 pub mod judge;
 pub mod kept;
@@ -26,6 +27,7 @@ pub mod pace;
 pub mod pools;
 pub mod reconcile;
 pub mod refusal;
+pub mod refused_writes;
 pub mod release;
 pub mod spacing;
 pub mod spec;
@@ -35,5 +37,7 @@ pub mod term;
 pub mod time;
 pub mod timings;
 pub mod undecodable;
+pub mod unsupported;
+pub mod validation;
 pub mod workers;
 pub mod writes;

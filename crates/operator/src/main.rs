@@ -10,7 +10,9 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
         Some(Command::Crd) => export::print_crds(),
-        Some(Command::Export) => app::block_on(&args, export::run()),
+        Some(Command::Export { allow_incomplete }) => {
+            app::block_on(&args, export::run(allow_incomplete))
+        }
         None => app::block_on(&args, app::run(&args)),
     };
     match outcome {

@@ -33,6 +33,8 @@ pub struct Metrics {
     pub reconcile_errors: IntCounterVec,
     /// Addresses that somebody else took first.
     pub allocation_conflicts: IntCounter,
+    /// Deletions of records of the past that the API server refused (POOL-5).
+    pub history_deletions_refused: IntCounter,
     /// Writes that met another copy, by kind.
     pub write_conflicts: IntCounterVec,
     /// Interrupted watches by kind.
@@ -72,6 +74,10 @@ impl Metrics {
             allocation_conflicts: IntCounter::new(
                 "harvester_lb_allocation_conflicts_total",
                 "Addresses that somebody else had taken when they were to be recorded.",
+            )?,
+            history_deletions_refused: IntCounter::new(
+                "harvester_lb_history_deletions_refused_total",
+                "Deletions of records of the past that the API server refused.",
             )?,
             write_conflicts: counters(
                 "write_conflicts_total",
@@ -128,10 +134,11 @@ impl Metrics {
         for result in ProbeResult::ALL {
             metrics.probes.with_label_values(&[result.as_label()]);
         }
-        let all: [Box<dyn Collector>; 12] = [
+        let all: [Box<dyn Collector>; 13] = [
             Box::new(metrics.reconcile_duration.clone()),
             Box::new(metrics.reconcile_errors.clone()),
             Box::new(metrics.allocation_conflicts.clone()),
+            Box::new(metrics.history_deletions_refused.clone()),
             Box::new(metrics.write_conflicts.clone()),
             Box::new(metrics.watch_errors.clone()),
             Box::new(metrics.api_requests.clone()),

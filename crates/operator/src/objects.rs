@@ -151,6 +151,8 @@ pub enum Allocation {
         /// What is wrong with it.
         why: String,
     },
+    /// Its name is no address: a kind of record that a later version makes (IPA-8). It says nothing of addresses here.
+    Reserved,
 }
 
 impl Allocation {
@@ -158,6 +160,7 @@ impl Allocation {
     pub fn from_watch(decoded: Decoded<IPAllocation>) -> Self {
         match decoded {
             Ok(object) => Self::decoded(&object),
+            Err(invalid) if is_reserved(&invalid.metadata) => Self::Reserved,
             Err(invalid) => Self::Unreadable {
                 version: Version::of(&invalid.metadata),
                 why: invalid.error,
@@ -168,6 +171,7 @@ impl Allocation {
     /// A decoded object.
     pub fn decoded(object: &IPAllocation) -> Self {
         match record(object) {
+            _ if is_reserved(&object.metadata) => Self::Reserved,
             Ok(record) => Self::Valid {
                 record,
                 uid: Uid::new(object.metadata.uid.as_deref().unwrap_or_default()),
@@ -178,6 +182,12 @@ impl Allocation {
             },
         }
     }
+}
+
+/// Whether the name of an IPAllocation is none that an address has (IPA-8).
+fn is_reserved(meta: &ObjectMeta) -> bool {
+    let name = meta.name.as_deref().unwrap_or_default();
+    harvester_lb_ipam::addr::parse_record_name(name).is_none()
 }
 
 /// Reads a record. Its name must be that of its address, else it would not lock what it speaks of.
@@ -289,8 +299,8 @@ pub struct Vm {
     pub from_node_driver: bool,
     /// Whether its guest cluster is being removed.
     pub cluster_removed: bool,
-    /// Whether it is on its way out.
-    pub deleting: bool,
+    /// Since when it is on its way out.
+    pub deleted_at: Option<Micros>,
     /// As for a [`Vmi`].
     pub finalizers_to_keep: Option<Vec<String>>,
 }
@@ -310,7 +320,7 @@ impl Vm {
             from_node_driver: label(keys::LABEL_CREATOR)
                 .is_some_and(|c| c == keys::CREATOR_NODE_DRIVER),
             cluster_removed: annotation(&meta, keys::ANNOTATION_REMOVE_ALL_PVCS) == Some("true"),
-            deleting: meta.deletion_timestamp.is_some(),
+            deleted_at: meta.deletion_timestamp.as_ref().map(time::of),
             finalizers_to_keep: without_legacy(&meta, &keys::LEGACY_VM_FINALIZERS),
         }
     }

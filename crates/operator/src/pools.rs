@@ -17,13 +17,11 @@ use tracing::{info, warn};
 
 use crate::hub::Hub;
 use crate::lead;
-use crate::objects::{self, Pool, annotation};
+use crate::objects::{self, Lb, Pool, annotation};
 use crate::reconcile::Next;
-use crate::status::notices;
-use crate::{address, time, undecodable};
+use crate::status::{UNSUPPORTED_ANNOTATION, notices};
+use crate::{address, start, time, undecodable, unsupported};
 
-/// Records of the past that one pass deletes; more wait for the next pass.
-const EXCESS_BATCH: usize = 64;
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
 /// 1.5 MiB; the rest of the object needs room too, and 1 MiB is what the contract promises.
 const MAPS_LIMIT: usize = 1_000_000;
@@ -88,9 +86,7 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
     if projection.truncated > 0 {
         return Some(projection);
     }
-    let mut history: Vec<_> = view.history().collect();
-    history.sort_by_key(|(_, _, released_at)| std::cmp::Reverse(*released_at));
-    for (address, id, _) in history {
+    for (address, id) in view.remembered() {
         let address = address.to_string();
         if !fits(&address, id.as_str()) {
             break;
@@ -100,8 +96,8 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
     Some(projection)
 }
 
-/// Brings a pool's status up to date once its pace allows, does what an administrator asked for by annotation, and
-/// forgets what is too much of the past.
+/// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
+/// too much of the past is forgotten elsewhere (POOL-5).
 pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
     match hub.pacer.due_in(name) {
         Duration::ZERO => bring_up_to_date(hub, name).await,
@@ -110,10 +106,9 @@ pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
 }
 
 async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
-    if hub.lead(|lead| lead.imported) != Some(true) {
-        return Ok(Next::Event);
-    }
-    drop_excess(hub).await?;
+    // Until all that its map says has become records, its status is not written (RUN-1).
+    start::import_pool(hub, name).await?;
+    hub.queues.history.add(());
     let key = Key::new("", name);
     let Some(entry) = hub.stores.pools.entry(&key) else {
         hub.pacer.forget(name);
@@ -182,20 +177,24 @@ pub fn conditions(
     now: &str,
 ) -> Vec<Condition> {
     let mut all = pool.conditions.clone();
-    match lead::pool_spec(&name.into(), pool).ranges.err() {
-        Some(error) => {
-            let message = format!("IPPool {name}: {error}");
-            condition::set(
-                &mut all,
-                READY,
-                ConditionStatus::False,
-                INVALID_RANGES,
-                &message,
-                now,
-            );
-        }
-        None => condition::set(&mut all, READY, ConditionStatus::True, READY, "", now),
-    }
+    let refusal = match (
+        lead::pool_spec(&name.into(), pool).ranges,
+        unsupported::of_pool(&pool.meta),
+    ) {
+        (Err(error), _) => Some((INVALID_RANGES, format!("IPPool {name}: {error}"))),
+        (Ok(_), Some(annotation)) => Some((
+            UNSUPPORTED_ANNOTATION,
+            format!(
+                "IPPool {name}: this version does not support the annotation {annotation}, so nothing new is handed out; what is held stays"
+            ),
+        )),
+        (Ok(_), None) => None,
+    };
+    let (ready, reason, message) = match &refusal {
+        Some((reason, message)) => (ConditionStatus::False, *reason, &**message),
+        None => (ConditionStatus::True, READY, ""),
+    };
+    condition::set(&mut all, READY, ready, reason, message, now);
     let mut hold = |type_: &str, message: Option<String>| match message {
         Some(message) => {
             condition::set(&mut all, type_, ConditionStatus::True, type_, &message, now);
@@ -236,7 +235,7 @@ pub fn conditions(
 /// refuse it for any other copy (IPA-5); alone, it means that there is nothing to write.
 ///
 /// A JSON patch and not a merge patch, because the maps are replaced as a whole and a store does not keep them.
-fn patch(
+pub fn patch(
     pool: &Pool,
     projection: &Projection,
     conditions: &[Condition],
@@ -313,6 +312,15 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
         }
         Verdict::Release(record) => {
             let key = objects::key(&record.spec.owner.id);
+            if hub.lead(|lead| lead.unsupported.shares_record(&record)) != Some(false) {
+                warn!(%pool, value, "not released by hand: other load balancers share the address");
+                return Ok(());
+            }
+            // One that cannot be decoded exists too.
+            if matches!(hub.stores.lbs.get(&key).as_deref(), Some(Lb::Invalid(..))) {
+                warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
+                return Ok(());
+            }
             if hub.refresh::<LoadBalancer>(&key).await?.is_some() {
                 warn!(%pool, value, "not released by hand: the load balancer exists");
                 return Ok(());
@@ -330,27 +338,6 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
         }
     }
     Ok(())
-}
-
-/// Deletes records of the past beyond the limits of 6.5, and those that no pool has any more (POOL-1).
-async fn drop_excess(hub: &Hub) -> Result<(), WriteError> {
-    let mut before = Vec::new();
-    loop {
-        let excess = hub
-            .lead(|lead| lead.ledger.history_excess(EXCESS_BATCH))
-            .unwrap_or_default();
-        // What could not be deleted is named again; the next pass tries it.
-        if excess == before {
-            return Ok(());
-        }
-        for record in &excess {
-            address::remove(hub, record).await?;
-        }
-        if excess.len() < EXCESS_BATCH {
-            return Ok(());
-        }
-        before = excess;
-    }
 }
 
 /// Writes every pool's status that is behind, whatever its pace: before leadership is given up (POOL-3).

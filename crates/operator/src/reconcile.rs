@@ -23,6 +23,7 @@ use crate::judge::{self, Facts};
 use crate::objects::{self, Lb};
 use crate::spec::{self, Checked, Source, VmSpec};
 use crate::status::{self, Field, Readiness, Report};
+use crate::unsupported::Unsupported;
 use crate::writes::{drop_finalizers, write_status};
 use crate::{release, undecodable};
 
@@ -81,16 +82,20 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
 }
 
 async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
+    let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
+    if let Some(unsupported) = unsupported.flatten() {
+        return leave_alone(hub, key, lb, &unsupported).await;
+    }
     let checked = match spec::check(lb) {
         Ok(checked) => checked,
         Err(error) => {
             let followed = follow(hub, key, lb).await;
-            keep_what_it_has(hub, key, lb).await?;
+            let kept = keep_what_it_has(hub, key, lb).await;
+            // Whatever came of that: its owner is told what is wrong with it (ALC-10).
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
             write_status(hub, key, lb, &report).await?;
-            followed?;
-            return Ok(Next::Event);
+            return kept.and(followed).map(|()| Next::Event);
         }
     };
     let address = match &checked.source {
@@ -148,6 +153,21 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
         Some(_) if is_ipv6(&address.load_balancer_ip) => keep_ipv6(hub, key, lb, address).await,
         Some(vm) => serve_vm(hub, key, lb, vm, address).await,
     }
+}
+
+/// A load balancer that is not this version's to touch: its readiness is told, and that of its endpoints (IPA-9).
+async fn leave_alone(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    unsupported: &Unsupported,
+) -> Result<Next, WriteError> {
+    hub.lead(|lead| lead.ledger.set_aside(&objects::id(key)));
+    let followed = follow(hub, key, lb).await;
+    let message = format!("LoadBalancer {key}: {unsupported}");
+    let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
+    write_status(hub, key, lb, &report).await?;
+    followed.map(|()| Next::Event)
 }
 
 fn is_ipv6(address: &str) -> bool {
@@ -212,35 +232,26 @@ fn is_held_up(meta: &ObjectMeta) -> bool {
     all.any(|f| !passing.contains(&f) && !keys::LEGACY_FINALIZERS.contains(&f))
 }
 
-/// A load balancer that cannot be served as it is: the address that it has stays its own, recorded (IPA-7), and it
-/// waits for none, so that nobody waits behind one that will not ask. If it names none, nothing is kept for it: neither an
-/// address that was reserved for it before it was broken, nor one that an earlier load balancer of its name has left.
+/// A load balancer that cannot be served as it is gets no new address and waits for none; what it has stays its own
+/// (ALC-10). What an earlier load balancer of its name has left is released.
 async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let id = objects::id(key);
-    let mut request = spec::request(lb);
-    if let Some(status) = &request.status {
-        // Another pool is for when it can be served.
-        request.pool.clone_from(&status.pool);
-        let mut further = Vec::new();
-        if lb.spec.address_source() == Ipam::Pool
-            && let Acquired::Granted { surplus, .. } = address::acquire(hub, &request).await?
-        {
-            further = surplus;
+    let request = spec::request(lb);
+    let further = match lb.spec.address_source() {
+        Ipam::Pool => address::keep(hub, &request).await?,
+        Ipam::Dhcp => {
+            let id = objects::id(key);
+            let mut left = hub
+                .lead(|lead| {
+                    lead.ledger.withdraw(&id);
+                    lead.ledger.records_of(&id)
+                })
+                .unwrap_or_default();
+            left.retain(|record| record.spec.owner != request.owner);
+            address::earlier_ones_only(hub, &request, &left).await?;
+            left
         }
-        hub.lead(|lead| lead.ledger.dequeue(&id));
-        return release::surplus_of_living(hub, key, further).await;
-    }
-    let left = hub.lead(|lead| {
-        lead.ledger.withdraw(&id);
-        lead.ledger.records_of(&id)
-    });
-    let left = left.unwrap_or_default();
-    let own = |record: &Record| record.spec.owner == request.owner;
-    if !left.iter().all(own) {
-        // What is known of load balancers may be old: it may be the later one of the name that has it (IPA-3).
-        address::lives(hub, &request.owner).await?;
-    }
-    release::surplus_of_living(hub, key, left).await
+    };
+    release::surplus_of_living(hub, key, further).await
 }
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
@@ -348,12 +359,13 @@ async fn serve_vm(
     let servers = Field::Set((!servers.is_empty()).then_some(servers));
     // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
     // next write is that of the external address.
+    // Mask and gateway commit nothing: where they alone are others than before, the last write brings them along (ALC-9).
     let committed = lb
         .status
         .as_ref()
-        .and_then(|s| s.allocated_address.as_ref());
-    let committed = committed == Some(&address.allocated);
-    let lb = if committed {
+        .and_then(|s| s.allocated_address.as_ref())
+        .and_then(|before| before.ip.as_ref());
+    let lb = if committed == address.allocated.ip.as_ref() {
         lb.clone()
     } else {
         let waiting = judge::waiting_for_external_ip(key, &address.load_balancer_ip);
@@ -396,6 +408,7 @@ async fn serve_vm(
                 external: external.as_deref(),
                 healthy,
                 probed,
+                before: status::conditions(&lb),
             });
             let next = match stuck {
                 Some(left) => Next::After(left),
@@ -414,7 +427,7 @@ async fn serve_vm(
     extras.push(judge::port_mismatch(Some(vm)));
     let report = Report {
         readiness,
-        allocated: Field::Keep,
+        allocated: Field::Set(Some(address.allocated)),
         address: external,
         backend_servers: servers,
         extras,

@@ -31,6 +31,17 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     }) else {
         return Ok(Next::Event);
     };
+    if departed.as_ref().is_some_and(|d| d.unsupported) {
+        // What it has left is for a version that knows what it asked for (IPA-9). The garbage collector takes its Service.
+        hub.prober.remove_group(&key.to_string());
+        hub.lead(|lead| {
+            lead.ledger.withdraw(&id);
+            if bound.is_empty() {
+                lead.departed.remove(key);
+            }
+        });
+        return Ok(Next::Event);
+    }
     if departed.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
         hub.lead(|lead| lead.ledger.withdraw(&id));
@@ -47,7 +58,10 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
 
     hub.lead(|lead| lead.ledger.withdraw(&id));
     hub.prober.remove_group(&key.to_string());
-    take_down(hub, key).await?;
+    let shared = hub.lead(|lead| lead.unsupported.shared_service(key).is_some());
+    if shared != Some(true) {
+        take_down(hub, key).await?;
+    }
     let had_service = departed.as_ref().is_none_or(|d| d.had_service);
     if had_service
         && !bound.is_empty()
@@ -130,18 +144,32 @@ pub async fn surplus_of_living(
 /// released when that ends, which is an event.
 pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
     let mut all = true;
+    let mut failed = None;
     for record in records {
         if record.spec.phase != Phase::Bound {
             continue;
         }
         let now = time::now();
         let verdict = hub.lead(|lead| {
-            lead.ledger
-                .may_release(record.spec.addr, &record.spec.owner.uid, now)
+            (!lead.unsupported.shares_record(&record)).then(|| {
+                lead.ledger
+                    .may_release(record.spec.addr, &record.spec.owner.uid, now)
+            })
         });
+        let Some(verdict) = verdict else {
+            return Err(WriteError::Fenced);
+        };
         match verdict {
-            None => return Err(WriteError::Fenced),
-            Some(Ok(released)) => address::release(hub, &released).await?,
+            // Whoever shares it ends, or leaves: that is an event.
+            None => {
+                debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
+                all = false;
+            }
+            Some(Ok(released)) => match address::release(hub, &released).await {
+                // That of one address delays none of the others (RUN-1).
+                Err(error) if error.is_refusal() => failed = Some(error),
+                other => other?,
+            },
             Some(Err(why @ (Blocked::Shown { .. } | Blocked::Unreadable))) => {
                 debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
                 all = false;
@@ -152,5 +180,5 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             }
         }
     }
-    Ok(all)
+    failed.map_or(Ok(all), Err)
 }

@@ -1,9 +1,9 @@
-//! From what a user wrote to types that cannot be wrong. Pure.
+//! From what a user wrote to types that cannot be wrong. Pure. What may be written is said in [`validation`].
 //!
 //! A load balancer that does not get past this module is refused as a whole and nothing is done about it: no address
 //! is taken for it, and what it had before an edit broke it keeps working as it was.
 
-use std::collections::HashSet;
+use std::fmt;
 use std::sync::Arc;
 
 use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::backends::Selector;
 use crate::objects::annotation;
 use crate::time;
+use crate::validation::{self, Consumer, Severity, Violation};
 
 /// A port that is served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,34 +38,9 @@ pub struct VmSpec {
     pub selector: Selector,
     /// Its health check, if it is on.
     pub check: Option<HealthCheck>,
-}
-
-impl VmSpec {
-    /// Says that the health check's port is the backend port of no TCP listener (WV-6). Such a check is served as it is
-    /// (HC-7): the port may well answer, and an object may be older than the rule.
-    pub fn check_port_mismatch(&self) -> Option<String> {
-        let port = self.check?.port();
-        let tcp = self.ports.iter().filter(|p| p.protocol == "TCP");
-        let mut backend_ports: Vec<u16> = tcp.map(|p| p.backend_port).collect();
-        backend_ports.sort_unstable();
-        backend_ports.dedup();
-        if backend_ports.binary_search(&port).is_ok() {
-            return None;
-        }
-        let shown: Vec<String> = backend_ports.iter().take(8).map(u16::to_string).collect();
-        let rest = match backend_ports.len().saturating_sub(shown.len()) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let theirs = if shown.is_empty() {
-            "there is no TCP listener".to_owned()
-        } else {
-            format!("the TCP listeners have {}{rest}", shown.join(", "))
-        };
-        Some(format!(
-            "spec.healthCheck.port {port} is not the backendPort of a TCP listener: {theirs}; the health check uses {port}"
-        ))
-    }
+    /// Says that the port of the health check is the backend port of no TCP listener (WV-6). It is served as it is (HC-7):
+    /// the port may well answer.
+    pub mismatch: Option<Violation>,
 }
 
 /// Where the address comes from.
@@ -85,74 +61,82 @@ pub struct Checked {
     pub vm: Option<VmSpec>,
 }
 
-/// Why a load balancer cannot be served as it is.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SpecError {
-    /// BE-1.
-    #[error(
-        "spec.backendServerSelector[{0:?}] has no values: give it at least one, or remove the key"
-    )]
-    SelectorWithoutValues(String),
-    /// WV-1.
-    #[error("spec.listeners is empty: a load balancer of workload type vm needs at least one")]
-    NoListener,
-    /// WV-5.
-    #[error("spec.listeners[{index}].{field} is {value}: it must be 1 to 65535")]
-    PortOutOfRange {
-        /// Which listener.
-        index: usize,
-        /// Which of its ports.
-        field: &'static str,
-        /// The value.
-        value: i64,
-    },
-    /// What a Service can carry.
-    #[error("spec.listeners[{index}].protocol is {value:?}: it must be TCP, UDP or SCTP")]
-    UnknownProtocol {
-        /// Which listener.
-        index: usize,
-        /// The value.
-        value: String,
-    },
-    /// WV-2.
-    #[error("spec.listeners[{index}].name is {value:?}, as another listener's: names must differ")]
-    NameTwice {
-        /// Which listener.
-        index: usize,
-        /// The value.
-        value: String,
-    },
-    /// WV-3.
-    #[error("spec.listeners[{index}] serves {protocol} {port}, as another listener does")]
-    PortTwice {
-        /// Which listener.
-        index: usize,
-        /// Its protocol.
-        protocol: &'static str,
-        /// Its port.
-        port: u16,
-    },
-    /// 8.5.
-    #[error("spec.healthCheck.port is {0}: it must be 0 (off) to 65535")]
-    CheckPortOutOfRange(i64),
+/// Why a load balancer cannot be served as it is: the violations that stand in the way, at least one, in the order of the
+/// rules (VAL-1). As a text the first leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    first: Violation,
+    further: Vec<Violation>,
 }
 
-impl SpecError {
+impl Refusal {
+    /// Violations besides the first that the text names; a user corrects them one after the other anyway.
+    const SHOWN: usize = 3;
+
+    /// The refusal by what was found, if anything of that stands in the way.
+    fn by(violations: Vec<Violation>) -> Option<Self> {
+        let mut refused = violations
+            .into_iter()
+            .filter(|v| v.severity(Consumer::Operator) == Severity::Refuse);
+        Some(Self {
+            first: refused.next()?,
+            further: refused.collect(),
+        })
+    }
+
+    /// The violation that leads.
+    pub const fn first(&self) -> &Violation {
+        &self.first
+    }
+
     /// The condition's reason (section 9).
     pub const fn reason(&self) -> &'static str {
-        match self {
-            Self::SelectorWithoutValues(_) => "InvalidSelector",
-            Self::CheckPortOutOfRange(_) => "InvalidHealthCheck",
+        match self.first {
+            Violation::SelectorWithoutValues(_) => "InvalidSelector",
+            Violation::CheckPortOutOfRange(_) => "InvalidHealthCheck",
             _ => "InvalidListener",
         }
     }
 }
 
+impl From<Violation> for Refusal {
+    fn from(first: Violation) -> Self {
+        Self {
+            first,
+            further: Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        for violation in self.further.iter().take(Self::SHOWN) {
+            write!(f, "; {violation}")?;
+        }
+        match self.further.len().saturating_sub(Self::SHOWN) {
+            0 => Ok(()),
+            more => write!(f, "; and {more} more"),
+        }
+    }
+}
+
 /// Checks a load balancer.
-pub fn check(lb: &LoadBalancer) -> Result<Checked, SpecError> {
+///
+/// # Errors
+/// Something in it keeps it from being served.
+pub fn check(lb: &LoadBalancer) -> Result<Checked, Refusal> {
+    let violations = validation::validate(lb);
+    let mismatch = violations
+        .iter()
+        .find(|v| matches!(v, Violation::CheckPortMismatch { .. }))
+        .cloned();
+    if let Some(refusal) = Refusal::by(violations) {
+        return Err(refusal);
+    }
     let vm = match lb.spec.workload() {
         WorkloadType::Cluster => None,
-        WorkloadType::Vm => Some(vm_spec(lb)?),
+        WorkloadType::Vm => Some(vm_spec(lb, mismatch)?),
     };
     let source = match lb.spec.address_source() {
         Ipam::Dhcp => Source::Dhcp,
@@ -217,61 +201,30 @@ fn requirement(meta: &ObjectMeta) -> Requirement {
     }
 }
 
-fn vm_spec(lb: &LoadBalancer) -> Result<VmSpec, SpecError> {
+/// Reads what has passed validation.
+fn vm_spec(lb: &LoadBalancer, mismatch: Option<Violation>) -> Result<VmSpec, Violation> {
     let spec = &lb.spec;
     let listeners = spec.listeners.as_deref().unwrap_or_default();
-    if listeners.is_empty() {
-        return Err(SpecError::NoListener);
-    }
-    let mut names = HashSet::new();
-    let mut served = HashSet::new();
-    let mut ports = Vec::with_capacity(listeners.len());
-    for (index, listener) in listeners.iter().enumerate() {
-        let number = |field, value: i64| {
-            u16::try_from(value)
-                .ok()
-                .filter(|p| *p != 0)
-                .ok_or(SpecError::PortOutOfRange {
-                    index,
-                    field,
-                    value,
-                })
-        };
-        let port = Port {
+    let ports = listeners.iter().enumerate().map(|(index, listener)| {
+        Ok(Port {
             name: listener.name.clone().unwrap_or_default(),
-            protocol: protocol(&listener.protocol).ok_or_else(|| SpecError::UnknownProtocol {
-                index,
-                value: listener.protocol.clone(),
-            })?,
-            port: number("port", listener.port)?,
-            backend_port: number("backendPort", listener.backend_port)?,
-        };
-        if !names.insert(port.name.clone()) {
-            return Err(SpecError::NameTwice {
-                index,
-                value: port.name,
-            });
-        }
-        if !served.insert((port.protocol, port.port)) {
-            return Err(SpecError::PortTwice {
-                index,
-                protocol: port.protocol,
-                port: port.port,
-            });
-        }
-        ports.push(port);
-    }
+            protocol: validation::protocol(index, &listener.protocol)?,
+            port: validation::port(index, "port", listener.port)?,
+            backend_port: validation::port(index, "backendPort", listener.backend_port)?,
+        })
+    });
     let selector = Selector::new(spec.backend_server_selector.as_ref())
-        .map_err(SpecError::SelectorWithoutValues)?;
+        .map_err(Violation::SelectorWithoutValues)?;
     Ok(VmSpec {
-        ports,
+        ports: ports.collect::<Result<_, Violation>>()?,
         selector,
         check: health_check(lb)?,
+        mismatch,
     })
 }
 
 /// The health check of a load balancer; `None` if it is off.
-pub fn health_check(lb: &LoadBalancer) -> Result<Option<HealthCheck>, SpecError> {
+pub fn health_check(lb: &LoadBalancer) -> Result<Option<HealthCheck>, Violation> {
     let Some(c) = &lb.spec.health_check else {
         return Ok(None);
     };
@@ -282,14 +235,7 @@ pub fn health_check(lb: &LoadBalancer) -> Result<Option<HealthCheck>, SpecError>
         c.period_seconds,
         c.timeout_seconds,
     )
-    .map_err(|e| SpecError::CheckPortOutOfRange(e.0))
-}
-
-fn protocol(text: &str) -> Option<&'static str> {
-    ["TCP", "UDP", "SCTP"]
-        .into_iter()
-        .find(|p| *p == text)
-        .or_else(|| text.is_empty().then_some("TCP"))
+    .map_err(|e| Violation::CheckPortOutOfRange(e.0))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 //! The beginning of leadership (IPA-1): everything is read before the first address is given out; what the Go operator
 //! or a crash has left is taken over; existing holders come first, then the waiting, oldest first.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use harvester_lb_api::{Ipam, LoadBalancer};
 use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::{
-    Evidence, Ledger, OwnerId, Phase, PoolName, RecordSpec, Settings, addr, import,
+    Evidence, Ledger, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Settings, addr, import,
 };
 use k8s_openapi::api::core::v1::Service;
 use tracing::{info, warn};
@@ -19,7 +19,7 @@ use crate::lead::{Departed, Lead};
 use crate::legacy::Kind;
 use crate::objects::{self, Allocation, Lb};
 use crate::status::{self, Notice};
-use crate::{address, guests, spec, time};
+use crate::{address, guests, spec, time, unsupported};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
 const IMPORTS_AT_A_TIME: usize = 16;
@@ -27,10 +27,13 @@ const IMPORTS_AT_A_TIME: usize = 16;
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
     forget_the_unknown(hub);
-    release_the_dead(hub).await?;
+    let unreleased = release_the_dead(hub).await?;
     let mut plan = None;
     hub.begin_lead(|| {
-        let (lead, planned) = from_stores(hub);
+        let (mut lead, planned) = from_stores(hub);
+        lead.keep_unreleased(unreleased);
+        let held = planned.claims.iter().filter_map(|claim| held(hub, claim));
+        lead.import(planned.released.iter().cloned().chain(held));
         plan = Some(planned);
         lead
     });
@@ -40,7 +43,11 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
     }
     for loser in &plan.losers {
         let key = objects::key(&loser.owner.id);
-        if let Some(lb) = hub.stores.lbs.get(&key) {
+        let unsupported = |lb: &Lb| {
+            let of_lb = |lead: &mut Lead| lead.unsupported.of_lb(&lead.ledger, &key, lb.meta());
+            hub.lead(of_lb).flatten().is_some()
+        };
+        if let Some(lb) = hub.stores.lbs.get(&key).filter(|lb| !unsupported(lb)) {
             let text = format!(
                 "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
                 loser.addr, loser.keeper
@@ -56,10 +63,18 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
             );
         }
     }
-    let mut records = plan.released.clone();
-    records.extend(plan.claims.iter().filter_map(|claim| held(hub, claim)));
-    import_all(hub, records).await?;
-    hub.lead(|lead| lead.imported = true);
+    let pools = hub.lead(|lead| lead.unimported_pools()).unwrap_or_default();
+    for pool in pools {
+        // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
+        match import_pool(hub, &pool).await {
+            Ok(()) => {}
+            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+            Err(error) => {
+                warn!(%pool, %error, "not all of its addresses could be taken over yet; its status is not written before");
+                hub.queues.pools.add(pool);
+            }
+        }
+    }
     let claimed: HashSet<Key> = plan
         .claims
         .iter()
@@ -88,10 +103,12 @@ fn forget_the_unknown(hub: &Hub) {
 }
 
 /// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
-/// away in its time, and a dead owner is no claimant (IPA-1). Absence is only inferred from a list here, so owner and
-/// Service are read live (IPA-3).
-async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
+/// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
+/// they delay whoever names them, and nobody else (RUN-1).
+async fn release_the_dead(hub: &Hub) -> Result<BTreeSet<IpAddr>, WriteError> {
     let named = named_by_the_living(hub);
+    let unsupported = all_unsupported(hub);
+    let mut unreleased = BTreeSet::new();
     for (key, allocation) in hub.stores.allocations.all() {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
@@ -100,24 +117,38 @@ async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
         if record.spec.phase != Phase::Bound
             || !named.contains(&record.spec.addr)
             || hub.stores.lbs.get(&owner).is_some()
+            || unsupported.shares_record(record)
         {
             continue;
         }
-        if hub.refresh::<LoadBalancer>(&owner).await?.is_some() {
-            continue;
+        match release_if_dead(hub, &owner, record).await {
+            Ok(()) => {}
+            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+            Err(error) => {
+                warn!(record = %key, %owner, %error, "its owner is gone, and it could not be released yet");
+                unreleased.insert(record.spec.addr);
+            }
         }
-        let service = hub.refresh::<Service>(&owner).await?;
-        if service.is_some_and(|s| objects::shown_addresses(&s).contains(&record.spec.addr)) {
-            continue;
-        }
-        info!(record = %key, owner = %owner, "its owner is gone and a living load balancer names the address");
-        let released = RecordSpec {
-            phase: Phase::Released,
-            released_at: Some(time::now()),
-            ..record.spec.clone()
-        };
-        address::write(hub, &released, Some(record.version)).await?;
     }
+    Ok(unreleased)
+}
+
+/// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
+async fn release_if_dead(hub: &Hub, owner: &Key, record: &Record) -> Result<(), WriteError> {
+    if hub.refresh::<LoadBalancer>(owner).await?.is_some() {
+        return Ok(());
+    }
+    let service = hub.refresh::<Service>(owner).await?;
+    if service.is_some_and(|s| objects::shown_addresses(&s).contains(&record.spec.addr)) {
+        return Ok(());
+    }
+    info!(address = %record.spec.addr, %owner, "its owner is gone and a living load balancer names the address");
+    let released = RecordSpec {
+        phase: Phase::Released,
+        released_at: Some(time::now()),
+        ..record.spec.clone()
+    };
+    address::write(hub, &released, Some(record.version)).await?;
     Ok(())
 }
 
@@ -125,7 +156,9 @@ async fn release_the_dead(hub: &Hub) -> Result<(), WriteError> {
 fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
     for (_, lb) in hub.stores.lbs.all() {
-        if let Lb::Valid(lb) = &*lb {
+        if let Lb::Valid(lb) = &*lb
+            && !unsupported::shares(&lb.metadata)
+        {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
     }
@@ -137,6 +170,21 @@ fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
         }
     }
     named
+}
+
+/// All that the stores know of what is not this version's to touch (IPA-9).
+fn all_unsupported(hub: &Hub) -> unsupported::Index {
+    let mut index = unsupported::Index::default();
+    hub.stores.lbs.for_each(|key, lb| {
+        index.set_lb(key, Some(lb));
+    });
+    hub.stores.services.for_each(|key, service| {
+        index.set_service(key, Some(service));
+    });
+    hub.stores.allocations.for_each(|key, _| {
+        index.set_record(&key.name, true);
+    });
+    index
 }
 
 fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
@@ -166,6 +214,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             lead.ledger.set_shown(&objects::id(&key), &shown);
         }
     }
+    lead.unsupported = all_unsupported(hub);
     let lbs = hub.stores.lbs.all();
     let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
     let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
@@ -183,6 +232,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
                     uid,
                     had_service: true,
                     certain: false,
+                    unsupported: false,
                 },
             );
         }
@@ -203,7 +253,10 @@ fn living(lb: &Lb) -> import::Living {
             import::Living {
                 owner: request.owner,
                 created: request.created,
-                status: request.status,
+                // Of one that shares an address it is another's (SHR-8).
+                status: request
+                    .status
+                    .filter(|_| !unsupported::shares(&lb.metadata)),
                 // Also while it is being deleted: what it has is not given away before it is gone.
                 wants: lb.spec.address_source() == Ipam::Pool,
             }
@@ -236,26 +289,40 @@ fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
     })
 }
 
-/// Makes records of what only maps knew, several at a time.
-async fn import_all(hub: &Hub, records: Vec<RecordSpec>) -> Result<(), WriteError> {
-    stream::iter(records)
-        .map(|spec| async move { import_one(hub, &spec).await })
-        .buffer_unordered(IMPORTS_AT_A_TIME)
-        .try_collect()
+/// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
+/// errors the last is answered (RUN-1).
+pub async fn import_pool(hub: &Hub, pool: &PoolName) -> Result<(), WriteError> {
+    let records = hub.lead(|lead| lead.unimported(pool)).unwrap_or_default();
+    let outcomes = stream::iter(records)
+        .map(|spec| async move { import_one(hub, spec).await })
+        .buffer_unordered(IMPORTS_AT_A_TIME);
+    outcomes
+        .fold(Ok(()), |all, one| async { one.and(all) })
         .await
 }
 
-/// Makes one record. An address that has one by now is left to it, readable or not. One that the API server refuses does
-/// not keep the others.
-async fn import_one(hub: &Hub, spec: &RecordSpec) -> Result<(), WriteError> {
-    match address::write(hub, spec, None).await {
-        Ok(_) => Ok(()),
-        Err(WriteError::Refused(why)) => {
-            warn!(address = %spec.addr, owner = %spec.owner.id, why, "not taken over");
-            Ok(())
-        }
-        Err(other) => Err(other),
+/// Makes one record. An address that has one by now is left to it, readable or not.
+async fn import_one(hub: &Hub, spec: RecordSpec) -> Result<(), WriteError> {
+    let addr = spec.addr;
+    let known = hub.lead(|lead| lead.ledger.record(addr).is_some());
+    if known == Some(false) {
+        let lives = |owner: &Owner| {
+            let lb = hub.stores.lbs.get(&objects::key(&owner.id));
+            lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
+        };
+        // Tried again, it may come when its owner has gone.
+        let spec = match spec.phase {
+            Phase::Bound if !lives(&spec.owner) => RecordSpec {
+                phase: Phase::Released,
+                released_at: Some(time::now()),
+                ..spec
+            },
+            _ => spec,
+        };
+        address::write(hub, &spec, None).await?;
     }
+    hub.lead(|lead| lead.imported(addr));
+    Ok(())
 }
 
 /// Queues everything once: holders first, the waiting by age, then what is gone.
@@ -273,11 +340,12 @@ fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
         let id = objects::id(key);
+        let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
         let holds = claimed.contains(key)
             || hub
                 .lead(|lead| lead.ledger.records_of(&id))
                 .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound));
-        if needs_pool && !holds {
+        if needs_pool && !holds && unsupported.flatten().is_none() {
             waiting.push(spec::request(lb));
         } else {
             hub.queues.lbs.add(key.clone());

@@ -15,6 +15,8 @@ pub struct Readiness {
     pub reason: &'static str,
     /// The message of the condition.
     pub message: String,
+    /// Whether that is so because the first health checks are under way: [`FIRST_HEALTH_CHECKS`].
+    pub first_checks: bool,
 }
 
 /// Reason of a load balancer that works.
@@ -27,12 +29,12 @@ pub const NO_BACKEND: &str = "NoBackend";
 pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
 /// Every backend fails its health check.
 pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
-/// How the message of [`BACKENDS_UNHEALTHY`] begins before any backend was probed: no fault yet, a step on the way.
-pub const FIRST_CHECKS: &str = "the first health checks";
 /// An object of the load balancer's name is somebody else's.
 pub const NAME_CONFLICT: &str = "NameConflict";
 /// The API server refuses an object.
 pub const API_ERROR: &str = "ApiError";
+/// It asks for what only a later version can do (IPA-9).
+pub const UNSUPPORTED_ANNOTATION: &str = "UnsupportedAnnotation";
 /// The object cannot be decoded.
 pub const INVALID_OBJECT: &str = "InvalidObject";
 
@@ -42,6 +44,9 @@ pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
 pub const ADDRESS_LOST: &str = "AddressLost";
 /// Condition: more backends match than one EndpointSlice takes.
 pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
+/// Condition: [`BACKENDS_UNHEALTHY`] is no fault yet but a step on the way, because no backend was ever judged. It is stored, so
+/// that the next process knows whether the refusal was told already.
+pub const FIRST_HEALTH_CHECKS: &str = "FirstHealthChecks";
 /// Condition: the health check's port is the backend port of no TCP listener (HC-7).
 pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
 
@@ -58,6 +63,7 @@ impl Readiness {
         Self {
             reason: READY_REASON,
             message: String::new(),
+            first_checks: false,
         }
     }
 
@@ -66,6 +72,15 @@ impl Readiness {
         Self {
             reason,
             message: message.into(),
+            first_checks: false,
+        }
+    }
+
+    /// Not ready before any backend was judged.
+    pub fn first_checks(message: impl Into<String>) -> Self {
+        Self {
+            first_checks: true,
+            ..Self::not(BACKENDS_UNHEALTHY, message)
         }
     }
 
@@ -147,7 +162,13 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
         limited(&readiness.message),
         now,
     );
-    for extra in &report.extras {
+    let first_checks = Extra {
+        type_: FIRST_HEALTH_CHECKS,
+        message: readiness
+            .first_checks
+            .then(|| "no backend was judged yet".to_owned()),
+    };
+    for extra in report.extras.iter().chain([&first_checks]) {
         match &extra.message {
             Some(message) => condition::set(
                 conditions,
@@ -163,8 +184,16 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
     lb
 }
 
+/// The conditions that are stored.
+pub fn conditions(lb: &LoadBalancer) -> &[Condition] {
+    let status = lb.status.as_ref();
+    status
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default()
+}
+
 fn limited(message: &str) -> &str {
-    harvester_lb_controller_kit::events::truncated(message, MESSAGE_LIMIT)
+    harvester_lb_controller_kit::text::truncated(message, MESSAGE_LIMIT)
 }
 
 fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &Field<T>) {
@@ -195,19 +224,23 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
     let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
     let mut notices = Vec::new();
     for now in after {
+        if now.type_ == FIRST_HEALTH_CHECKS {
+            continue;
+        }
         let was = condition::find(before, &now.type_);
+        let (was_step, step) = (was.is_some_and(|w| is_step(w, before)), is_step(now, after));
         let same = |w: &Condition| {
             w.status == now.status
                 && w.reason == now.reason
-                && is_step(w) == is_step(now)
+                && was_step == step
                 && (w.message == now.message || !TELLING.contains(&&*now.type_))
         };
         if was.is_some_and(same) {
             continue;
         }
         let reason = now.reason.clone().unwrap_or_default();
-        let refused_before = was.is_some_and(|w| !holds(w) && !is_step(w));
-        let good = now.type_ == READY && (holds(now) || is_step(now));
+        let refused_before = was.is_some_and(|w| !holds(w) && !was_step);
+        let good = now.type_ == READY && (holds(now) || step);
         let notice = if good && refused_before {
             // The Go operator gives no reasons.
             let text = match was.and_then(|w| w.reason.as_deref()) {
@@ -233,16 +266,20 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
     notices
 }
 
-/// Whether a condition is a step on the way to being ready, which every new load balancer takes.
-fn is_step(condition: &Condition) -> bool {
+/// Whether a condition, one of `all`, is a step on the way to being ready, which every new load balancer takes.
+fn is_step(condition: &Condition, all: &[Condition]) -> bool {
     match condition.reason.as_deref() {
         Some(WAITING_FOR_EXTERNAL_IP) => true,
-        Some(BACKENDS_UNHEALTHY) => condition
-            .message
-            .as_deref()
-            .is_some_and(|m| m.starts_with(FIRST_CHECKS)),
+        Some(BACKENDS_UNHEALTHY) => condition::find(all, FIRST_HEALTH_CHECKS).is_some(),
         _ => false,
     }
+}
+
+/// Whether stored conditions say that the backends were judged and none is healthy. A status from before there was
+/// [`FIRST_HEALTH_CHECKS`] counts as that, whatever its text.
+pub fn was_judged_unhealthy(conditions: &[Condition]) -> bool {
+    condition::find(conditions, READY)
+        .is_some_and(|c| c.reason.as_deref() == Some(BACKENDS_UNHEALTHY) && !is_step(c, conditions))
 }
 
 #[cfg(test)]

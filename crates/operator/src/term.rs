@@ -43,7 +43,6 @@ mod tests {
     use crate::hub::Stores;
     use crate::lead::Lead;
     use crate::metrics::Metrics;
-    use crate::timings::Timings;
 
     fn present() -> Present {
         let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
@@ -63,7 +62,7 @@ mod tests {
             prober,
             Arc::new(Metrics::new().unwrap()),
             leadership,
-            Timings::default(),
+            crate::timings::Timings::default(),
         ))
     }
 
@@ -78,7 +77,7 @@ mod tests {
             std::time::Duration::from_secs(5),
         );
         old.lb_failures.failed(key.clone());
-        old.spacing.wrote(&key);
+        old.spacing.mark(&key, tokio::time::Instant::now());
         let check = HealthCheck::new(Some(80), None, None, None, None);
         let target = Target::new("uid", [10, 0, 0, 1].into(), true);
         let check = check.unwrap().unwrap();
@@ -94,7 +93,11 @@ mod tests {
         assert!(!new.leads());
         assert_eq!(new.queues.lbs.depth(), 0);
         assert!(new.lb_failures.is_empty());
-        assert!(new.spacing.due_in(&key).is_zero());
+        assert!(
+            new.spacing
+                .due_in(&key, tokio::time::Instant::now())
+                .is_zero()
+        );
         assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
         // What is still under way finds no knowledge, no work and no right to write.
         assert!(!old.leads());

@@ -1,8 +1,10 @@
-//! The clock of the operator and its texts. Everything pure takes the time as an argument; it comes from here.
+//! The clock of the operator, and times in text. Everything pure takes the time as an argument; it comes from here.
+
+use std::time::Duration;
 
 use harvester_lb_ipam::Micros;
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 /// The time now.
 pub fn now() -> Micros {
@@ -28,9 +30,29 @@ pub fn parse(text: &str) -> Option<Micros> {
 
 /// When an object was made; the time's beginning if it does not say.
 pub fn created(meta: &ObjectMeta) -> Micros {
-    meta.creation_timestamp
-        .as_ref()
-        .map_or(Micros(0), |t| Micros(t.0.as_microsecond()))
+    meta.creation_timestamp.as_ref().map_or(Micros(0), of)
+}
+
+/// A time in metadata.
+pub fn of(time: &Time) -> Micros {
+    Micros(time.0.as_microsecond())
+}
+
+/// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = &text[number.len()..];
+    let value: u64 = number
+        .parse()
+        .map_err(|_| format!("{text:?} is no duration; write it like 15s, 500ms or 2m"))?;
+    match unit {
+        "ms" => Ok(Duration::from_millis(value)),
+        "s" | "" => Ok(Duration::from_secs(value)),
+        "m" => Ok(Duration::from_secs(value.saturating_mul(60))),
+        _ => Err(format!(
+            "{text:?} has the unknown unit {unit:?}; use ms, s or m"
+        )),
+    }
 }
 
 fn timestamp(at: Micros) -> Timestamp {
@@ -53,5 +75,16 @@ mod tests {
         );
         assert_eq!(parse("yesterday"), None);
         assert_eq!(rfc3339(Micros(i64::MAX)), "1970-01-01T00:00:00Z");
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(parse_duration("15s"), Ok(Duration::from_secs(15)));
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(parse_duration("7"), Ok(Duration::from_secs(7)));
+        for bad in ["", "s", "-1s", "1h", "1.5s"] {
+            assert!(parse_duration(bad).is_err(), "{bad}");
+        }
     }
 }

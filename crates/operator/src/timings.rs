@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use harvester_lb_controller_kit::backoff::Backoff;
 
-use crate::args::duration;
+use crate::time::parse_duration;
 
 /// All times that a test may shorten. Each is above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl Timings {
             let field = timings
                 .field(name)
                 .ok_or_else(|| format!("there is no timing {name:?}"))?;
-            *field = duration(value)?;
+            *field = parse_duration(value)?;
             if field.is_zero() {
                 return Err(format!("the timing {name} must be above zero"));
             }

@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::hub::Hub;
 use crate::reconcile::Next;
 use crate::timings::Timings;
-use crate::{guests, legacy, pools, reconcile};
+use crate::{guests, history, legacy, pools, reconcile};
 
 /// Workers for pools; a write of a large map takes its time.
 const POOL_WORKERS: usize = 2;
@@ -62,6 +62,15 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, set: &mut JoinSet<()>) {
         })
         .await;
     });
+    let history_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let hub = history_hub;
+        drain(hub.timings, &hub.queues.history, |()| {
+            let hub = &hub;
+            async move { timed(hub, "History", history::reconcile(hub)).await }
+        })
+        .await;
+    });
     for _ in 0..LEGACY_WORKERS {
         let hub = Arc::clone(hub);
         set.spawn(async move {
@@ -80,9 +89,7 @@ pub async fn follow_verdicts(hub: &Hub, edges: &mut Edges) {
     while let Some(groups) = edges.next().await {
         for group in groups {
             if let Some((namespace, name)) = group.split_once('/') {
-                let key = Key::new(namespace, name);
-                let delay = hub.spacing.due_in(&key);
-                hub.queues.lbs.add_after(key, delay);
+                hub.queues.lbs.add(Key::new(namespace, name));
             }
         }
     }
@@ -138,7 +145,8 @@ where
 {
     while let Some(key) = queue.next().await {
         match work(key.clone()).await {
-            Ok(Next::Event | Next::Recheck | Next::After(_)) => {}
+            Ok(Next::Event | Next::Recheck) => {}
+            Ok(Next::After(delay)) => queue.add_after(key.clone(), delay),
             Ok(Next::Backoff) => queue.add_after(key.clone(), timings.retry_away_cap),
             Err(error) => {
                 warn!(%error, "trying again in a while");

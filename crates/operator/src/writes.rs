@@ -54,7 +54,18 @@ pub async fn write_status(
 
 /// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
 pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
-    hub.lead(|lead| lead.ledger.withdraw(&objects::id(key)));
+    hub.lead(|lead| {
+        let id = objects::id(key);
+        if lead
+            .unsupported
+            .of_lb(&lead.ledger, key, &lb.metadata)
+            .is_none()
+        {
+            lead.ledger.withdraw(&id);
+        } else {
+            lead.ledger.set_aside(&id);
+        }
+    });
     let mut wanted = lb.clone();
     if let Some(kept) = objects::without_legacy(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);

@@ -200,6 +200,7 @@ fn build_all(
         external: external.as_deref(),
         healthy: ready,
         probed: backends.len(),
+        before: status::conditions(lb),
     });
     let servers = backends
         .iter()
@@ -387,6 +388,10 @@ fn input_mutated_records() {
                 assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
                 objects::allocation_spec(&record.spec);
                 record.version
+            }
+            Allocation::Reserved => {
+                assert_eq!(addr, None, "it has the name of an address");
+                return world.nobody_is_harmed();
             }
             Allocation::Unreadable { why, version } => {
                 match undecodable {

@@ -33,7 +33,7 @@ mod wire;
 #[path = "schedules/world.rs"]
 mod world;
 
-/// Schedules in a test run.
+/// Schedules in a test run; the soak plays millions.
 const SCHEDULES: u64 = 10_000;
 
 /// Addresses, conditions and wake-ups are as they should be, whatever the order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,

@@ -1,5 +1,6 @@
 //! Owns the bed as a whole: start, the way to its parts, programs of the tests' own, the end.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -11,11 +12,14 @@ use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::GroupVersionKind;
+use kube::discovery::{ApiCapabilities, ApiResource};
 use parking_lot::Mutex;
 
 use crate::enter;
 use crate::layout::{FIRST_VM, Layout, MAX_NODES};
 use crate::netns::Netns;
+use crate::options::BedOptions;
 use crate::plane::Plane;
 use crate::process::{Process, Start, as_path};
 use crate::serve::Server;
@@ -26,29 +30,8 @@ const KEEP: &str = "BED_KEEP";
 /// Beds of one process are numbered.
 static BEDS: AtomicU8 = AtomicU8::new(0);
 
-/// What a bed is to have.
-#[derive(Clone, Debug)]
-pub struct BedOptions {
-    /// Number of nodes, each a namespace with kube-proxy.
-    pub nodes: u8,
-    /// kube-vip on each node.
-    pub kube_vip: bool,
-    /// Let the API server write an audit log, see [`Bed::audit`].
-    pub audit: bool,
-    /// Further flags for the API server.
-    pub apiserver_args: Vec<String>,
-}
-
-impl Default for BedOptions {
-    fn default() -> Self {
-        Self {
-            nodes: 2,
-            kube_vip: true,
-            audit: false,
-            apiserver_args: Vec::new(),
-        }
-    }
-}
+/// Kinds that discovery has found so far.
+type Resources = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// A control plane with nodes, a LAN, a client on it and virtual machines. Dropping it ends it.
 pub struct Bed {
@@ -60,7 +43,7 @@ pub struct Bed {
     folder: PathBuf,
     pub(crate) layout: Layout,
     next_vm: AtomicU8,
-    pub(crate) resources: crate::objects::Resources,
+    pub(crate) resources: Resources,
 }
 
 impl std::fmt::Debug for Bed {
@@ -104,7 +87,7 @@ impl Bed {
             folder,
             layout,
             next_vm: AtomicU8::new(FIRST_VM),
-            resources: crate::objects::Resources::default(),
+            resources: Resources::default(),
         })
     }
 

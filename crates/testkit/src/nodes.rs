@@ -11,9 +11,9 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::bed::BedOptions;
 use crate::eventually;
 use crate::layout::Layout;
+use crate::options::BedOptions;
 use crate::plane::{Plane, START};
 use crate::process::Process;
 use crate::traffic::http_get;

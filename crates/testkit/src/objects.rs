@@ -1,14 +1,12 @@
 //! Owns the tests' way to API objects of any kind: apply, read, delete, and CRDs.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
-use kube::discovery::{ApiCapabilities, ApiResource, Scope, pinned_kind};
-use parking_lot::Mutex;
+use kube::discovery::{Scope, pinned_kind};
 use serde_json::Value;
 
 use crate::bed::Bed;
@@ -20,9 +18,6 @@ const MANAGER: &str = "test-bed";
 const ESTABLISHED: Duration = Duration::from_secs(30);
 /// KubeVirt's and Multus's kinds.
 const FOREIGN_CRDS: &str = include_str!("../crds/foreign.yaml");
-
-/// Kinds that discovery has found so far.
-pub(crate) type Resources = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 impl Bed {
     /// The API of any kind; `namespace` is ignored for cluster-wide kinds, `None` is `default`.

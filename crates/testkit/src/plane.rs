@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use crate::bed::BedOptions;
 use crate::layout::Layout;
 use crate::netns::Netns;
+use crate::options::BedOptions;
 use crate::pki::{Pki, kubeconfig, token_of};
 use crate::process::{Process, Start};
 use crate::supply;

@@ -34,11 +34,16 @@
 //! requests can also be lost ([`Held::cut`]) or refused ([`Held::refuse`]).
 
 mod body;
+mod fault;
 mod forward;
+mod held;
 mod hold;
 mod line;
+mod mode;
 mod request;
 mod rule;
+mod rules;
+mod shared;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -55,10 +60,16 @@ use tokio::task::JoinHandle;
 
 use crate::{Bed, pki};
 use line::{Door, Line};
+use mode::Mode;
+use rules::Effect;
+use shared::Shared;
 
-pub use hold::{Held, Hold, Moment};
+pub use fault::{After, End, Fault, Refusal, Share};
+pub use held::{Held, Moment};
+pub use hold::Hold;
+pub use mode::Away;
 pub use request::{Match, Seen, Verb};
-pub use rule::{After, End, Fault, Refusal, Rule, Share};
+pub use rule::Rule;
 
 /// Ports of the proxies, in the namespace of the control plane: far from the API server's and below those that the
 /// kernel gives to outgoing connections.
@@ -67,69 +78,6 @@ static PORTS: AtomicU16 = AtomicU16::new(7_400);
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest silence of the API server. Above what any client here asks a watch to last for.
 const SILENCE: Duration = Duration::from_secs(600);
-
-/// In which way the API server is away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
-    /// Connections are refused, and those that are open are cut.
-    Refused,
-    /// Connections and requests are accepted, and nothing is answered; watches are silent. All goes on with
-    /// [`Proxy::come_back`], as after SIGSTOP and SIGCONT.
-    Silent,
-}
-
-/// Whether anything passes at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
-    Here,
-    Away(Away),
-    /// The proxy was dropped.
-    Ended,
-}
-
-impl Mode {
-    /// Connections are of no use any more.
-    const fn is_cut(self) -> bool {
-        matches!(self, Self::Away(Away::Refused) | Self::Ended)
-    }
-}
-
-/// A watch that is running.
-struct Watching {
-    seen: Seen,
-    cut: Arc<Notify>,
-}
-
-/// What the parts of a proxy share.
-struct Shared {
-    upstream: kube::Client,
-    mode: watch::Sender<Mode>,
-    rules: Mutex<rule::Rules>,
-    counts: Mutex<BTreeMap<(Verb, String), u64>>,
-    /// Told when a rule is gone.
-    changed: Notify,
-    watching: Mutex<BTreeMap<u64, Watching>>,
-    next_watch: AtomicU64,
-}
-
-impl Shared {
-    /// Waits until the mode is one that `wanted` takes.
-    async fn until(&self, wanted: impl FnMut(&Mode) -> bool) {
-        // An error would mean that the sender is gone, which is in `self`.
-        let _ = self.mode.subscribe().wait_for(wanted).await;
-    }
-
-    /// Waits until the rule of this number is gone.
-    async fn without(&self, rule: u64) {
-        loop {
-            let changed = self.changed.notified();
-            if !self.rules.lock().holds(rule) {
-                return;
-            }
-            changed.await;
-        }
-    }
-}
 
 /// A proxy in front of a bed's API server. Dropping it ends it: connections are cut, held requests are not done.
 pub struct Proxy {
@@ -222,7 +170,7 @@ impl Proxy {
     /// the order in which they were set; [`Fault`] says which of them end the search.
     #[must_use = "a rule ends when it is dropped"]
     pub fn rule(&self, matching: Match, share: Share, fault: Fault) -> Rule {
-        Rule::set(&self.shared, matching, share, rule::Effect::Fault(fault))
+        Rule::set(&self.shared, matching, share, Effect::Fault(fault))
     }
 
     /// Catches the next request that matches.

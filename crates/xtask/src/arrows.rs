@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::graph::Graph;
-use crate::{Faults, files, read};
+use crate::repository::{Faults, files, read};
 
 struct Rule {
     name: &'static str,
@@ -117,7 +117,7 @@ const RULES: &[Rule] = &[
         name: "xtask",
         ours: &[],
         tests: &[],
-        only: Some(&["anyhow", "nix", "serde_json"]),
+        only: Some(&["anyhow", "nix", "proc-macro2", "serde_json", "syn"]),
         never: &[],
     },
 ];

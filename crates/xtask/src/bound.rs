@@ -23,7 +23,28 @@ pub(crate) fn command(program: &Path) -> Command {
         .arg(WORD)
         .arg(std::process::id().to_string())
         .arg(program);
+    forget_package(&mut command);
     command
+}
+
+/// Takes out of a command's environment what `cargo run` says about this package. A cargo that inherits it takes it for
+/// news, and builds anew whatever has a build script that looks at such a variable: `ring`, and half of all crates above.
+pub(crate) fn forget_package(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(is_of_package) {
+            command.env_remove(name);
+        }
+    }
+}
+
+fn is_of_package(name: &str) -> bool {
+    let prefixes = [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_BIN_",
+        "CARGO_CRATE_",
+    ];
+    name == "OUT_DIR" || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Becomes the program that the arguments name.
@@ -43,4 +64,30 @@ pub(crate) fn become_program(arguments: &[String]) -> ExitCode {
     let error = Command::new(program).args(rest).exec();
     eprintln!("cannot start {program}: {error}");
     ExitCode::from(127)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cargo_says_of_a_package_is_not_handed_on() {
+        for name in [
+            "CARGO_PKG_NAME",
+            "CARGO_MANIFEST_DIR",
+            "CARGO_MANIFEST_PATH",
+            "OUT_DIR",
+        ] {
+            assert!(is_of_package(name), "{name}");
+        }
+        for name in [
+            "CARGO",
+            "CARGO_HOME",
+            "CARGO_TARGET_DIR",
+            "CARGO_BUILD_JOBS",
+            "PATH",
+        ] {
+            assert!(!is_of_package(name), "{name}");
+        }
+    }
 }

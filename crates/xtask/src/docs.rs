@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::{Faults, files, read};
+use crate::repository::{Faults, files, read};
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = Vec::new();

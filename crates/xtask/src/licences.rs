@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::Context;
 
 use crate::graph::Graph;
-use crate::{Faults, read};
+use crate::repository::{Faults, read};
 
 /// The fuzz targets' folder.
 const FUZZ: &str = "fuzz";

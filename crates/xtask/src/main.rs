@@ -4,6 +4,7 @@
 //! | name | holds |
 //! |---|---|
 //! | `arrows` | which crate may depend on which, and what the pure crates may not use ([`arrows`]) |
+//! | `circles` | no files that use each other in a ring ([`circles`]) |
 //! | `licences` | licences, one version of each crate, crates that must not come in ([`licences`]) |
 //! | `metrics` | docs/metrics.md says what the code says ([`metrics`]) |
 //! | `rbac` | the roles of docs/examples grant what the operator needs and no more, under names of their own ([`rbac`]) |
@@ -20,26 +21,28 @@
 
 mod arrows;
 mod bound;
+mod circles;
 mod docs;
 mod graph;
 mod licences;
 mod metrics;
+mod modules;
 mod rbac;
+mod repository;
 mod rules;
 mod runner;
 mod soak;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use repository::Faults;
 
-/// What is wrong, a line for each.
-type Faults = Vec<String>;
 type Check = fn(&Path) -> anyhow::Result<Faults>;
 
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
     ("arrows", arrows::check),
+    ("circles", circles::check),
     ("licences", licences::check),
     ("metrics", metrics::check),
     ("rbac", rbac::check),
@@ -58,7 +61,7 @@ fn main() -> ExitCode {
 }
 
 fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
-    match repository() {
+    match repository::root() {
         Ok(root) => work(&root),
         Err(error) => {
             eprintln!("xtask: {error:#}");
@@ -98,46 +101,4 @@ fn checks(root: &Path, wanted: &[String]) -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
-}
-
-fn repository() -> anyhow::Result<PathBuf> {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    Ok(here
-        .ancestors()
-        .nth(2)
-        .context("this crate has been moved")?
-        .to_path_buf())
-}
-
-/// Text of a file of the repository.
-fn read(root: &Path, path: &str) -> anyhow::Result<String> {
-    std::fs::read_to_string(root.join(path)).with_context(|| format!("{path} cannot be read"))
-}
-
-/// Files below a folder with one of the endings, as paths from the root, sorted.
-fn files(root: &Path, folder: &str, endings: &[&str]) -> anyhow::Result<Vec<String>> {
-    let mut found = Vec::new();
-    let mut folders = vec![root.join(folder)];
-    while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder)
-            .with_context(|| format!("{} cannot be listed", folder.display()))?;
-        for entry in entries {
-            let path = entry?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
-            if name.starts_with('.') || name == "target" {
-                continue;
-            }
-            if path.is_dir() {
-                folders.push(path);
-            } else if endings.iter().any(|e| name.ends_with(e)) {
-                found.push(path.strip_prefix(root)?.to_string_lossy().into_owned());
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
 }

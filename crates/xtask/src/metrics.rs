@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::{Faults, files, read};
+use crate::repository::{Faults, files, read};
 
 const SOURCES: [&str; 2] = [
     "crates/operator/src/metrics.rs",

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::metrics::{Token, tokens};
-use crate::{Faults, read};
+use crate::repository::{Faults, read};
 
 const SOURCE: &str = "crates/operator/src/needs.rs";
 /// An account with its rights, and the same rights for the account of Harvester's release.

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use crate::{Faults, files, read};
+use crate::repository::{Faults, files, read};
 
 const DOCUMENT: &str = "docs/rules.md";
 /// First parts of ids.
-const PREFIXES: [&str; 18] = [
+const PREFIXES: [&str; 19] = [
     "ALC", "API", "BE", "EPS", "FIN", "GC", "HC", "IPA", "OPS", "POOL", "PV", "REC", "REL", "RNG",
-    "RUN", "SEL", "SVC", "WV",
+    "RUN", "SEL", "SVC", "VAL", "WV",
 ];
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {

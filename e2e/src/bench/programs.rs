@@ -10,13 +10,16 @@ use serde_json::Value;
 use super::report::{Report, Row, say};
 
 /// Targets of the prober, and how often each is probed.
-const TARGETS: &str = "40000";
+const TARGETS: &str = "100000";
 const PERIOD: &str = "5";
 /// For how many seconds it is measured, once it goes evenly.
 const SECONDS: &str = "30";
 /// A twentieth of the targets.
-const FEW_DEAD: &str = "2000";
-/// With these many healthy ones beside [`TARGETS`] dead ones.
+const FEW_DEAD: &str = "5000";
+/// In turns with the bare loop, so often each: what else the machine does meets both.
+const TURNS: usize = 3;
+/// With these many healthy ones beside so many dead ones.
+const DEAD: &str = "40000";
 const BESIDE: u64 = 1_000;
 
 /// The operator's program, as [`crate::world::World`] finds it.
@@ -97,57 +100,65 @@ pub fn ledger(report: &mut Report) -> anyhow::Result<()> {
 
 /// Rows: the prober alone.
 pub fn prober(report: &mut Report) -> anyhow::Result<()> {
-    let some = example("load", &["prober", TARGETS, SECONDS, PERIOD, FEW_DEAD])?;
-    let bare = example("load", &["bare", TARGETS, SECONDS, PERIOD, FEW_DEAD])?;
-    say("prober alone: 40,000 targets at 5 s, 5 % dead, the listener on the other core");
+    let (mut turns, mut bare) = (Vec::new(), Vec::new());
+    for _ in 0..TURNS {
+        let load = |what: &str| example("load", &[what, TARGETS, SECONDS, PERIOD, FEW_DEAD]);
+        turns.push(load("prober")?);
+        bare.push(load("bare")?);
+    }
+    say("prober alone: 100,000 targets at 5 s, 5 % dead, the listener on the other core");
+    let each = |of: &[Value], path: &str| -> anyhow::Result<Vec<f64>> {
+        of.iter().map(|said| number(said, path)).collect()
+    };
+    let some = &turns[0];
     report.row(
-        Row::one(
+        Row::of(
             "prober alone: 99 % of probes begin within",
             "ms",
-            number(&some, "/lag_ms/p99")?,
+            each(&turns, "/lag_ms/p99")?,
         )
         .at_most(250.0)
         .note(format!(
-            "{:.0} probes/s; the latest {} ms",
-            number(&some, "/per_second")?,
-            number(&some, "/lag_ms/max")?
+            "{:.0} probes/s; the latest {:?} ms",
+            number(some, "/per_second")?,
+            each(&turns, "/lag_ms/max")?
         )),
     );
     report.row(
-        Row::one(
+        Row::of(
             "prober alone: memory of a target, probes in flight included",
             "B",
-            number(&some, "/peak_bytes_per_target")?,
+            each(&turns, "/peak_bytes_per_target")?,
         )
-        .at_most(2048.0)
-        .note(format!("{} B at rest", number(&some, "/bytes_per_target")?)),
+        .at_most(512.0)
+        .note(format!("{} B at rest", number(some, "/bytes_per_target")?)),
     );
     report.row(
-        Row::one(
+        Row::of(
             "prober alone: CPU, limit: a bare epoll loop with the same connects",
             "cores",
-            number(&some, "/cores")?,
+            each(&turns, "/cores")?,
         )
-        .limits(vec![number(&bare, "/cores")?])
-        .at_most_times(2.0)
+        .limits(each(&bare, "/cores")?)
+        .at_most_times(1.3)
         .note(format!(
             "{:.0} connects per CPU second, the bare loop {:.0}",
-            number(&some, "/per_cpu_second")?,
-            number(&bare, "/per_cpu_second")?
+            number(some, "/per_cpu_second")?,
+            number(&bare[0], "/per_cpu_second")?
         )),
     );
     report.row(
-        Row::one(
+        Row::of(
             "prober alone: wrong verdicts",
             "",
-            number(&some, "/wrong_verdicts")?,
+            each(&turns, "/wrong_verdicts")?,
         )
         .at_most(0.0),
     );
 
     // For the whole of it one more: what is not dead must be served beside what is.
-    let all = (TARGETS.parse::<u64>()? + BESIDE).to_string();
-    let dead = example("load", &["prober", &all, SECONDS, PERIOD, TARGETS])?;
+    let all = (DEAD.parse::<u64>()? + BESIDE).to_string();
+    let dead = example("load", &["prober", &all, SECONDS, PERIOD, DEAD])?;
     say("all 40,000 dead, and 1,000 healthy ones beside them");
     report.row(
         Row::one(

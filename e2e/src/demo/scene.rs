@@ -84,7 +84,10 @@ async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> 
     screen.say(&format!("Running after {}.", seconds(began.elapsed())));
     let began = Instant::now();
     screen.log = Some(world.bed.folder().join(format!("operator-{NODE}.log")));
-    let operator = world.start_operator(NODE).await?;
+    // With the times of a cluster, not of a test.
+    let operator = world
+        .start_operator_with(NODE, &[], &[("HLB_TIMINGS", "")])
+        .await?;
     screen.say(&format!(
         "The operator is ready after {}, its log is a file.",
         seconds(began.elapsed())

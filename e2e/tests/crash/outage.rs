@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// For how long the API server is away.
-const AWAY: Duration = Duration::from_secs(20);
+const AWAY: Duration = Duration::from_secs(6);
 /// What died meanwhile gets no traffic so long after its return (RUN-5).
 const BACK: Duration = Duration::from_secs(10);
 /// A Lease that runs out soon.
@@ -26,7 +26,7 @@ const QUICK: [&str; 3] = [
     "--lease-renew-deadline=2s",
     "--lease-retry-period=500ms",
 ];
-/// A Lease that outlives an API server that is away.
+/// A Lease that outlives that.
 const PATIENT: [&str; 2] = ["--lease-duration=60s", "--lease-renew-deadline=45s"];
 
 /// Load balancers that come and go, each until the API server has taken it.
@@ -106,7 +106,7 @@ async fn away(stage: &Stage) -> anyhow::Result<f64> {
 pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let stage = Stage::set(&world, "lost", &[], &[]).await?;
+    let stage = Stage::set(&world, "lost-lease", &QUICK, &[]).await?;
     let (ns, up) = (stage.ns, stage.up.address().to_string());
     let apiserver = world.bed.process("kube-apiserver")?;
     let work = work(&stage);

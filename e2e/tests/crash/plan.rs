@@ -1,7 +1,10 @@
 //! What a round does, made from its seed: load balancers that come, go and come back, and the moments of the kills.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
+use harvester_lb_e2e::World;
 use harvester_lb_e2e::lives::{Life, Step, below};
 use serde_json::{Value, json};
 
@@ -34,8 +37,20 @@ impl Mode {
         }
     }
 
-    /// Rounds in the test.
-    pub const ROUNDS: u64 = 20;
+    /// The seed of the one round in the test; the soak plays others. Each kills several times, and between them:
+    ///
+    /// | | standby | each process in the pod of the one before | end |
+    /// |---|---|---|---|
+    /// | random | no | no: it waits for the Lease | in order |
+    /// | brief | no | yes: it leads at once | killed |
+    /// | again | yes | no | killed |
+    pub fn seed(self) -> u64 {
+        match self {
+            Self::Random => 18,
+            Self::Brief => 20,
+            Self::Again => 12,
+        }
+    }
 
     /// Addresses of the pool that is too small: about as many as names of it are left at the end of a round, so that
     /// somebody waits at the end of some rounds, and amid all of them.
@@ -84,6 +99,22 @@ pub fn round(mode: Mode, seed: u64) -> Round {
         same_pod: rng.u8(0..3) > 0,
         orderly: rng.bool(),
     }
+}
+
+/// The seeds of the test play what [`Mode::seed`] says that they play.
+pub async fn the_seeds_cover_what_they_say(_: Arc<World>) -> anyhow::Result<()> {
+    for (mode, standby, same_pod, orderly) in [
+        (Mode::Random, false, false, true),
+        (Mode::Brief, false, true, false),
+        (Mode::Again, true, false, false),
+    ] {
+        let round = round(mode, mode.seed());
+        let is = (round.standby, round.same_pod, round.orderly);
+        ensure!(is == (standby, same_pod, orderly), "{mode:?}: {is:?}");
+        let kills = round.kills.len();
+        ensure!(kills > 2, "{mode:?}: {kills} kills");
+    }
+    Ok(())
 }
 
 /// At least one kill amid the first creations; then at any moment, also amid the start or the wait for the Lease.

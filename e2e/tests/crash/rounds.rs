@@ -88,7 +88,7 @@ struct Stage {
 
 async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
     let mut stage = Stage::set(world, mode).await?;
-    let rounds = Rounds::from_env(Mode::ROUNDS, SOAK);
+    let rounds = Rounds::from_env(mode.seed(), SOAK);
     let mut outcome = Ok(());
     for seed in rounds.seeds() {
         let round = plan::round(mode, seed);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::rights::User;
-use harvester_lb_e2e::world::{SOON, node_address};
+use harvester_lb_e2e::world::{BRISK, SOON, node_address};
 use harvester_lb_testkit::{Process, eventually};
 use serde_json::{Value, json};
 
@@ -44,6 +44,7 @@ impl Operator {
             ("KUBECONFIG", kubeconfig),
             ("LOGLEVEL", level),
             ("ADMIN_ADDRESS", &*admin),
+            ("HLB_TIMINGS", BRISK),
         ];
         let process = world.bed.spawn(
             "node1",

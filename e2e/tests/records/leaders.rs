@@ -286,7 +286,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
     leads(&world, "node1").await?;
     let mut paused = 0;
-    for round in 0..6 {
+    for round in 0..2 {
         let creating = {
             let world = Arc::clone(&world);
             tokio::spawn(async move {
@@ -372,12 +372,12 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
     cluster(&world, ns, "a").await?;
-    let standing = 6;
+    let standing = 4;
     go_lease(&world, standing).await?;
     let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
     // It lives: renewed each second for longer than our own Lease would stand.
     let mut renewed = Instant::now();
-    for _ in 0..5 {
+    for _ in 0..4 {
         go_lease(&world, standing).await?;
         renewed = Instant::now();
         tokio::time::sleep(Duration::from_secs(1)).await;

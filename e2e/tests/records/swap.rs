@@ -9,7 +9,7 @@ use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::{allocated, condition};
+use harvester_lb_e2e::world::{SOON, allocated, condition};
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -341,4 +341,127 @@ async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Re
         Ok(later.then_some(()))
     })
     .await
+}
+
+/// Keeps the API server from making the record of an address, for as long as the policy is there.
+async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
+    let group = "admissionregistration.k8s.io/v1";
+    world
+        .bed
+        .apply(&json!({
+            "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+            "spec": {
+                "failurePolicy": "Fail",
+                "matchConstraints": {"resourceRules": [{
+                    "apiGroups": ["loadbalancer.harvesterhci.io"], "apiVersions": ["*"],
+                    "operations": ["CREATE"], "resources": ["ipallocations"],
+                }]},
+                "validations": [{
+                    "expression": format!("object.metadata.name != '{ip}'"), "reason": "Forbidden",
+                }],
+            },
+        }))
+        .await?;
+    world
+        .bed
+        .apply(&json!({
+            "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+            "spec": {"policyName": name, "validationActions": ["Deny"]},
+        }))
+        .await?;
+    let record = json!({
+        "metadata": {"name": ip},
+        "spec": {
+            "address": ip, "pool": name, "phase": "Released",
+            "owner": {"namespace": name, "name": "probe", "uid": ""},
+        },
+    });
+    let record = serde_json::from_value(record)?;
+    let dry = kube::api::PostParams {
+        dry_run: true,
+        ..kube::api::PostParams::default()
+    };
+    eventually("the policy is in force", SOON, || async {
+        match world.records().create(&dry, &record).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(Some(())),
+            other => anyhow::bail!("{other:?}"),
+        }
+    })
+    .await
+}
+
+async fn allow(world: &World, name: &str) -> anyhow::Result<()> {
+    let group = "admissionregistration.k8s.io/v1";
+    let kind = "ValidatingAdmissionPolicyBinding";
+    let api = world.bed.api(group, kind, None).await?;
+    api.delete(name, &kube::api::DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "run1";
+    set(&world, ns).await?;
+    let status = pool_status(
+        &[
+            ("10.79.0.10", "run1/a"),
+            ("10.79.0.11", "run1/b"),
+            ("10.79.0.12", "run1/c"),
+        ],
+        &[],
+        "10.79.0.10",
+    );
+    let before = go::pool(&world, ns, "10.79.0.0/24", status).await?;
+    // Only the map knows of the second and the third.
+    go::cluster(&world, ns, "a", Some("10.79.0.10")).await?;
+    go::cluster(&world, ns, "b", None).await?;
+    go::cluster(&world, ns, "c", None).await?;
+    deny(&world, ns, "10.79.0.11").await?;
+    let operator = start(&world).await?;
+    holds(&world, ns, "a", "10.79.0.10").await?;
+    holds(&world, ns, "c", "10.79.0.12").await?;
+    // The address is taken, although nothing says so but the map; what comes new is served.
+    cluster(&world, ns, "new").await?;
+    holds(&world, ns, "new", "10.79.0.13").await?;
+    let figure = r#"harvester_lb_refused_objects{kind="IPAllocation"}"#;
+    eventually("it is named, and all is ready", SOON, || async {
+        let (code, body) = world.get("node1", "/readyz").await?;
+        ensure!(code == 200, "{code} {body}");
+        ensure!(body.contains("IPAllocation 10.79.0.11"), "{body}");
+        ensure!(!body.contains("10.79.0.12"), "{body}");
+        let refused = world.metric("node1", figure).await?;
+        ensure!(refused == Some(1.0), "{refused:?}");
+        Ok(Some(()))
+    })
+    .await?;
+    let pool = world.pools().get(ns).await?;
+    ensure!(
+        pool.metadata.resource_version == before.metadata.resource_version,
+        "the map is the only proof, and was written over: {:?}",
+        pool.status
+    );
+    allow(&world, ns).await?;
+    // The pauses between the tries have grown to half a minute at most by now.
+    eventually("the second is taken over", 3 * SOON, || async {
+        let found = record(&world, "10.79.0.11").await?;
+        let owner = found.context("no record")?.spec.owner.name;
+        Ok((owner == "b").then_some(()))
+    })
+    .await?;
+    holds(&world, ns, "b", "10.79.0.11").await?;
+    world
+        .pool_until(ns, "its status is written", |pool| {
+            let held = pool.status.as_ref().and_then(|s| s.allocated.as_ref());
+            held.is_some_and(|held| held.len() == 4)
+        })
+        .await?;
+    eventually("nothing is refused any more", SOON, || async {
+        let (_, body) = world.get("node1", "/readyz").await?;
+        ensure!(!body.contains("10.79.0.11"), "{body}");
+        Ok(Some(()))
+    })
+    .await?;
+    stop(&operator).await
 }

@@ -8,7 +8,7 @@ use harvester_lb_e2e::world::{allocated, condition};
 use harvester_lb_e2e::{Test, World};
 use serde_json::{Value, json};
 
-use super::support::{Accounts, More, cluster, part, subnet};
+use super::support::{Accounts, More, cluster, part, subnet, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -21,6 +21,8 @@ pub(crate) fn tests() -> Vec<Test> {
         alc_7_a_forged_status_of_one_that_holds,
         alc_7_a_forged_status_of_a_new_one,
         alc_huge_pools,
+        alc_9_a_new_gateway_is_one_write,
+        alc_10_one_that_is_refused_gets_no_new_address,
     ]
 }
 
@@ -390,5 +392,120 @@ async fn alc_huge_pools(world: Arc<World>) -> anyhow::Result<()> {
         })
         .await?;
     assert_eq!(pool.status.unwrap().total, i64::MAX);
+    Ok(())
+}
+
+async fn alc_9_a_new_gateway_is_one_write(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("alc9", "alc9");
+    world.namespace(ns).await?;
+    let range = |gateway: &str| {
+        json!({
+            "subnet": "10.115.0.0/24", "rangeStart": "10.115.0.10",
+            "rangeEnd": "10.115.0.20", "gateway": gateway,
+        })
+    };
+    world.ranges(pool, &[range("10.115.0.1")]).await?;
+    world
+        .fake_vmi(ns, "web-1", json!({"app": "web"}), Some("10.215.0.1"))
+        .await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    let before = world.lb_reason(ns, "web", "Ready").await?;
+    let service = world.services(ns).get("web").await?;
+    let slice = world.slices(ns).get("web").await?;
+    let events = world.events(ns, "LoadBalancer", "web").await?;
+    let held = |lb: &harvester_lb_api::LoadBalancer| {
+        lb.status
+            .as_ref()
+            .and_then(|s| s.allocated_address.clone())
+            .unwrap_or_default()
+    };
+    // Each write but one of metadata alone counts the generation up: the kind has no status subresource.
+    let writes = |lb: &harvester_lb_api::LoadBalancer| lb.metadata.generation.unwrap_or_default();
+    let edit = json!({"spec": {"ranges": [range("10.115.0.2")]}});
+    world.merge(&world.pools(), pool, edit).await?;
+    let after = world
+        .lb_until(ns, "web", "the new gateway", |lb| {
+            held(lb).gateway.as_deref() == Some("10.115.0.2")
+        })
+        .await?;
+    let conditions =
+        |lb: &harvester_lb_api::LoadBalancer| lb.status.as_ref().unwrap().conditions.clone();
+    assert_eq!(conditions(&after), conditions(&before));
+    assert_eq!(writes(&after), writes(&before) + 1);
+    // As the Go operator writes what has no gateway.
+    let nil = json!({"status": {"allocatedAddress": {"gateway": "<nil>"}}});
+    let nil = world.merge(&world.lbs(ns), "web", nil).await?;
+    let after = world
+        .lb_until(ns, "web", "the gateway", |lb| {
+            held(lb).gateway.as_deref() == Some("10.115.0.2")
+        })
+        .await?;
+    assert_eq!(conditions(&after), conditions(&before));
+    assert_eq!(writes(&after), writes(&nil) + 1);
+    let version = |meta: &kube::api::ObjectMeta| meta.resource_version.clone();
+    let service_now = world.services(ns).get("web").await?;
+    assert_eq!(version(&service_now.metadata), version(&service.metadata));
+    let slice_now = world.slices(ns).get("web").await?;
+    assert_eq!(version(&slice_now.metadata), version(&slice.metadata));
+    assert_eq!(world.events(ns, "LoadBalancer", "web").await?, events);
+    Ok(())
+}
+
+async fn alc_10_one_that_is_refused_gets_no_new_address(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "alc10";
+    world.namespace(ns).await?;
+    world.ranges("alc10-p", &[subnet("10.116.0.0/24")]).await?;
+    world.ranges("alc10-q", &[subnet("10.117.0.0/24")]).await?;
+    let taken = world.served(ns, "other", "alc10-p").await?;
+    let lbs = world.lbs(ns);
+    // Its status names an address, and it has no listener.
+    let refused = async |name: &str, pool: &str, named: &str| {
+        let lb = json!({
+            "metadata": {"namespace": ns, "name": name},
+            "spec": {"ipPool": pool},
+            "status": {"allocatedAddress": {"ipPool": "alc10-p", "ip": named}},
+        });
+        let lb = serde_json::from_value(lb)?;
+        lbs.create(&kube::api::PostParams::default(), &lb).await?;
+        world.lb_reason(ns, name, "InvalidListener").await
+    };
+    // The address is another's; nothing else is given instead.
+    refused("a", "alc10-p", &taken).await?;
+    // The pool of the address does not serve it.
+    refused("b", "alc10-q", "10.116.0.50").await?;
+    // Recorded again, as it would be for one that is served.
+    refused("c", "alc10-p", "10.116.0.60").await?;
+    assert_eq!(
+        world
+            .phase("10.116.0.60", harvester_lb_api::Phase::Bound)
+            .await?,
+        "alc10/c"
+    );
+    let held = world
+        .records()
+        .list(&kube::api::ListParams::default())
+        .await?;
+    let mut owners: Vec<&str> = held
+        .iter()
+        .filter(|r| r.spec.owner.namespace == ns)
+        .map(|r| &*r.spec.owner.name)
+        .collect();
+    owners.sort_unstable();
+    assert_eq!(owners, ["c", "other"]);
+    // Corrected, they are as any other.
+    let listeners = vm("alc10-q", "web")["listeners"].clone();
+    let good = json!({"spec": {"listeners": listeners}});
+    world.merge(&lbs, "b", good).await?;
+    assert_eq!(
+        world
+            .lb_until(ns, "b", "an address of its pool", |lb| {
+                harvester_lb_e2e::world::allocated(lb).is_some_and(|ip| ip.starts_with("10.117."))
+            })
+            .await?
+            .metadata
+            .name
+            .as_deref(),
+        Some("b")
+    );
     Ok(())
 }

@@ -146,6 +146,13 @@ async fn hc_7_a_check_port_of_no_listener_is_served_and_named(
     // It is at work: what is new waits for it.
     let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
     assert!(ready(&lb).unwrap().2.contains("port 80 "));
+    let marker = "FirstHealthChecks";
+    assert!(condition(&lb, marker).is_some(), "no fault yet: {lb:?}");
+    let events = world.events(ns, "LoadBalancer", "web").await?;
+    assert!(
+        !events.iter().any(|e| e.contains("BackendsUnhealthy")),
+        "{events:?}"
+    );
     let right = json!({"spec": {"healthCheck": {"port": 8080}}});
     world.merge(&world.lbs(ns), "web", right).await?;
     world
@@ -153,6 +160,10 @@ async fn hc_7_a_check_port_of_no_listener_is_served_and_named(
             condition(lb, type_).is_none()
         })
         .await?;
+    let off = json!({"spec": {"healthCheck": null}});
+    world.merge(&world.lbs(ns), "web", off).await?;
+    let lb = world.lb_reason(ns, "web", "Ready").await?;
+    assert_eq!(condition(&lb, marker), None);
     Ok(())
 }
 

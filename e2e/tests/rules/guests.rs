@@ -16,6 +16,7 @@ use super::support::{More, cluster, subnet, vm};
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         gc_1_a_guest_cluster_is_removed,
+        gc_2_what_is_made_later_stays,
         fin_1_finalizers_of_machines,
         fin_2_finalizers_of_load_balancers_and_pools,
         section_12_a_guest_of_v1beta1,
@@ -134,6 +135,77 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     }
     let lb = world.read("gc1-other", "a1").await?;
     assert!(lb.metadata.deletion_timestamp.is_none() && lb.metadata.annotations.is_none());
+    Ok(())
+}
+
+async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("gc2", "gc2");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.118.0.0/24")]).await?;
+    let labels = json!({"cloudprovider.harvesterhci.io/cluster": "gc"});
+    let of = |name: &str| json!({"namespace": ns, "name": name, "labels": labels});
+    world.lb_with(of("old"), cluster(pool)).await?;
+    world.lb_reason(ns, "old", "Ready").await?;
+    world
+        .bed
+        .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
+        .await?;
+    let vms = world
+        .bed
+        .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
+        .await?;
+    let removed = json!({"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}});
+    world.merge(&vms, "gc-1", removed.clone()).await?;
+    let old = world
+        .lb_until(ns, "old", "the mark of this object", |lb| {
+            let all = lb.metadata.annotations.as_ref();
+            let value =
+                |key: &str| all.and_then(|a| a.get(&format!("loadbalancer.harvesterhci.io/{key}")));
+            value("guest-removed").is_some_and(|mark| mark == "true")
+                && value("guest-removed-uid") == lb.metadata.uid.as_ref()
+        })
+        .await?;
+    vms.delete("gc-1", &DeleteParams::default()).await?;
+    world.gone(&world.lbs(ns), "old").await?;
+    // A copy of it, from a backup: the mark is not its own. And one that is made later; the API server's times have whole
+    // seconds.
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let mut copy = of("old");
+    copy["annotations"] = json!(old.metadata.annotations);
+    world.lb_with(copy, cluster(pool)).await?;
+    world.lb_with(of("new"), cluster(pool)).await?;
+    // What was marked by a version that wrote no uid goes as ever, as no node is left.
+    let mut earlier = of("earlier");
+    earlier["annotations"] = json!({"loadbalancer.harvesterhci.io/guest-removed": "true"});
+    world.lb_with(earlier, cluster(pool)).await?;
+    world.gone(&world.lbs(ns), "earlier").await?;
+    // The cluster is made anew and loses a node, as by scaling down.
+    world
+        .bed
+        .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
+        .await?;
+    vms.delete("gc-1", &DeleteParams::default()).await?;
+    for name in ["old", "new"] {
+        let lb = world.lb_reason(ns, name, "Ready").await?;
+        assert_eq!(lb.metadata.deletion_timestamp, None, "{name}");
+    }
+    // It is removed in its turn.
+    world
+        .bed
+        .apply(&node(ns, "gc-2", Some("gc"), CREATOR))
+        .await?;
+    world.merge(&vms, "gc-2", removed).await?;
+    world
+        .lb_until(ns, "old", "a mark of its own", |lb| {
+            let all = lb.metadata.annotations.as_ref();
+            all.and_then(|a| a.get("loadbalancer.harvesterhci.io/guest-removed-uid"))
+                == lb.metadata.uid.as_ref()
+        })
+        .await?;
+    vms.delete("gc-2", &DeleteParams::default()).await?;
+    for name in ["old", "new"] {
+        world.gone(&world.lbs(ns), name).await?;
+    }
     Ok(())
 }
 

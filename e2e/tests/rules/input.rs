@@ -340,7 +340,7 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     const LEVELS: usize = 400;
     let (ns, pool) = ("fathoms", "fathoms");
     world.namespace(ns).await?;
-    world.ranges(pool, &[subnet("10.74.0.0/24")]).await?;
+    world.ranges(pool, &[subnet("10.176.0.0/24")]).await?;
     let deep = |api_version: &str| {
         let fields = (0..LEVELS).fold(json!({}), |inner, _| json!({"f:a": inner}));
         json!([{
@@ -376,7 +376,7 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     let made = client.request_text(request).await?;
     ensure!(is_deep(&made), "{made}");
     shows(&lbs, "web", "WaitingForExternalIP").await?;
-    shows(&services, "web", "10.74.0.2").await?;
+    shows(&services, "web", "10.176.0.2").await?;
     let service = json!({"metadata": {"managedFields": deep("v1")}});
     let made = change(&services, "web", service).await?;
     ensure!(is_deep(&made), "{made}");
@@ -387,7 +387,7 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     change(&lbs, "web", json!({"spec": spec})).await?;
     let service = shows(&services, "web", "4711").await?;
     ensure!(is_deep(&service), "{service}");
-    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.74.0.2"}]}}});
+    let ingress = json!({"status": {"loadBalancer": {"ingress": [{"ip": "10.176.0.2"}]}}});
     let params = PatchParams::default();
     let request = services.patch_subresource("status", "web", &params, &Patch::Merge(ingress))?;
     client.request_text(request).await?;
@@ -395,7 +395,7 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     ensure!(is_deep(&lb), "{lb}");
     let request = lbs.delete("web", &DeleteParams::default())?;
     client.request_text(request).await?;
-    world.phase("10.74.0.2", Phase::Released).await?;
+    world.phase("10.176.0.2", Phase::Released).await?;
 
     let log = std::fs::read_to_string(world.operator_log("node1"))?;
     let of_it = |line: &&str| line.contains("fathoms/web") && line.contains("not done yet");

@@ -10,7 +10,7 @@ use harvester_lb_e2e::{Test, World};
 use serde_json::{Value, json};
 
 use super::pools::said;
-use super::support::{More, cluster, part, subnet};
+use super::support::{More, cluster, part, subnet, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -19,6 +19,11 @@ pub(crate) fn tests() -> Vec<Test> {
         ipa_7_a_deleted_pool_keeps_the_address,
         ipa_7_a_record_deleted_by_hand,
         ipa_1_an_unreadable_record_blocks_its_name,
+        ipa_8_a_record_of_a_later_kind_holds_no_address,
+        ipa_9_what_a_later_version_is_asked_for_is_left_alone,
+        ipa_9_a_shared_service_is_left_alone,
+        ipa_9_a_shared_address_outlives_its_owner,
+        ipa_9_nothing_new_from_a_pool_with_exclusions,
     ]
 }
 
@@ -239,5 +244,340 @@ async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> anyhow
         .delete("10.57.0.2", &kube::api::DeleteParams::default())
         .await?;
     assert_eq!(world.lb_address(ns, "b").await?, "10.57.0.2");
+    Ok(())
+}
+
+/// Prefix of our annotations.
+const OURS: &str = "loadbalancer.harvesterhci.io";
+
+fn annotate(key: &str, value: Option<&str>) -> Value {
+    json!({"metadata": {"annotations": { format!("{OURS}/{key}"): value }}})
+}
+
+async fn ipa_8_a_record_of_a_later_kind_holds_no_address(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("ipa8", "ipa8");
+    world.namespace(ns).await?;
+    world
+        .ranges(pool, &[part("10.110.0.0/24", "10.110.0.10", "10.110.0.11")])
+        .await?;
+    let mut leased = vm("", "web");
+    leased["ipam"] = json!("dhcp");
+    leased["ipPool"] = Value::Null;
+    let lb = world.lb(ns, "leased", leased).await?;
+    world
+        .lb_reason(ns, "leased", "WaitingForExternalIP")
+        .await?;
+    let uid = lb.metadata.uid.unwrap_or_default();
+    // As the DHCP process of a later version makes it, with an address of the pool.
+    let name = format!("dhcp-{uid}");
+    let record = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "address": "10.110.0.10", "pool": pool, "phase": "Bound",
+            "owner": {"namespace": ns, "name": "leased", "uid": uid},
+        },
+    });
+    let record = serde_json::from_value(record)?;
+    let post = kube::api::PostParams::default();
+    let made = world.records().create(&post, &record).await?;
+    // IPA-9: its load balancer is left alone.
+    let lb = world
+        .lb_reason(ns, "leased", "UnsupportedAnnotation")
+        .await?;
+    let (status, _, message) = ready(&lb).unwrap();
+    assert!(status == "False" && message.contains(&name), "{message}");
+    world
+        .services(ns)
+        .delete("leased", &kube::api::DeleteParams::default())
+        .await?;
+    // To the pool it is nothing.
+    assert_eq!(world.served(ns, "a", pool).await?, "10.110.0.10");
+    assert_eq!(world.served(ns, "b", pool).await?, "10.110.0.11");
+    let status = world
+        .pool_until(pool, "both are held", |p| {
+            p.status.as_ref().is_some_and(|s| s.available == 0)
+        })
+        .await?
+        .status
+        .unwrap();
+    assert_eq!(status.allocated.unwrap().len(), 2);
+    assert!(world.services(ns).get_opt("leased").await?.is_none());
+    let now = world.records().get(&name).await?;
+    assert_eq!(
+        now.metadata.resource_version,
+        made.metadata.resource_version
+    );
+    // Without it all is as before.
+    world
+        .records()
+        .delete(&name, &kube::api::DeleteParams::default())
+        .await?;
+    world
+        .lb_reason(ns, "leased", "WaitingForExternalIP")
+        .await?;
+    assert!(world.services(ns).get_opt("leased").await?.is_some());
+    Ok(())
+}
+
+async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, pool) = ("ipa9", "ipa9");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.111.0.0/24")]).await?;
+    world
+        .fake_vmi(ns, "web-1", json!({"app": "web"}), Some("10.211.0.1"))
+        .await?;
+    let meta = |name: &str, key: &str, value: &str| json!({"namespace": ns, "name": name, "annotations": { key: value }});
+    for (name, key) in [
+        ("requested", "requested-address"),
+        ("secondary", "primary-load-balancer"),
+        ("hardware", "dhcp-hardware-address"),
+    ] {
+        let key = format!("{OURS}/{key}");
+        world
+            .lb_with(meta(name, &key, "x"), vm(pool, "web"))
+            .await?;
+        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
+        let (status, _, message) = ready(&lb).unwrap();
+        assert!(status == "False" && message.contains(&key), "{message}");
+        assert_eq!(allocated(&lb), None);
+        world.event(ns, "LoadBalancer", name, &key).await?;
+    }
+    // KVA-1: those of kube-vip are served.
+    let kube_vip = meta("kube-vip", "kube-vip.io/serviceInterface", "eth0");
+    world.lb_with(kube_vip, vm(pool, "web")).await?;
+    world
+        .lb_reason(ns, "kube-vip", "WaitingForExternalIP")
+        .await?;
+    let address = world.announced(ns, "served", vm(pool, "web")).await?;
+    world.lb_reason(ns, "served", "Ready").await?;
+    let before = world.read(ns, "served").await?.status.unwrap();
+    // Nobody has an address without a record; the next one is the next.
+    assert_eq!(
+        (
+            &*address,
+            world.services(ns).get_opt("requested").await?.is_none()
+        ),
+        ("10.111.0.3", true)
+    );
+
+    // One that is served goes on as it is.
+    let ask = |value| annotate("requested-address", value);
+    world
+        .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
+        .await?;
+    let lb = world
+        .lb_reason(ns, "served", "UnsupportedAnnotation")
+        .await?;
+    let now = lb.status.unwrap();
+    assert_eq!(now.allocated_address, before.allocated_address);
+    assert_eq!(now.address, before.address);
+    assert_eq!(now.backend_servers, before.backend_servers);
+    // Nothing of it is made again, moved or released.
+    world
+        .merge(
+            &world.lbs(ns),
+            "served",
+            json!({"spec": {"ipPool": "none"}}),
+        )
+        .await?;
+    let delete = kube::api::DeleteParams::default();
+    world.services(ns).delete("served", &delete).await?;
+    world.slices(ns).delete("served", &delete).await?;
+    world.records().delete(&address, &delete).await?;
+    // What comes later is served, so what came before has been looked at; and the address is nobody else's.
+    for name in ["one", "two"] {
+        assert_ne!(world.served(ns, name, pool).await?, address);
+    }
+    assert!(world.services(ns).get_opt("served").await?.is_none());
+    assert!(world.slices(ns).get_opt("served").await?.is_none());
+    assert!(world.record(&address).await?.is_none());
+    assert_eq!(
+        allocated(&world.read(ns, "served").await?).as_ref(),
+        Some(&address)
+    );
+    // Asked for no more: as any other, with the address that it had.
+    world
+        .merge(&world.lbs(ns), "served", json!({"spec": {"ipPool": pool}}))
+        .await?;
+    world.merge(&world.lbs(ns), "served", ask(None)).await?;
+    world
+        .ingress(ns, "served", json!([{ "ip": address }]))
+        .await?;
+    world.lb_reason(ns, "served", "Ready").await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
+    // One that goes leaves its record to a version that knows what it asked for.
+    world
+        .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
+        .await?;
+    world
+        .lb_reason(ns, "served", "UnsupportedAnnotation")
+        .await?;
+    world.delete_lb(ns, "served").await?;
+    world.gone(&world.services(ns), "served").await?;
+    let other = world.served(ns, "three", pool).await?;
+    world.remove(ns, "three", &other).await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
+    // An administrator can do it all the same.
+    let by_hand = annotate(
+        "manuallyReleaseIP",
+        Some(&format!("{address}: {ns}/served")),
+    );
+    world.merge(&world.pools(), pool, by_hand).await?;
+    world.phase(&address, Phase::Released).await?;
+    Ok(())
+}
+
+/// Ownership of a load balancer.
+fn owner(lb: &harvester_lb_api::LoadBalancer) -> Value {
+    json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+        "name": lb.metadata.name, "uid": lb.metadata.uid,
+    })
+}
+
+async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("ipa9-shared", "ipa9-shared");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.112.0.0/24")]).await?;
+    let address = world.announced(ns, "a", vm(pool, "web")).await?;
+    let second = world.announced(ns, "b", vm(pool, "web")).await?;
+    let owners = [
+        owner(&world.read(ns, "a").await?),
+        owner(&world.read(ns, "b").await?),
+    ];
+    let shared = json!({"metadata": {"ownerReferences": owners}});
+    let service = world.merge(&world.services(ns), "a", shared).await?;
+    for name in ["a", "b"] {
+        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
+        let (_, _, message) = ready(&lb).unwrap();
+        assert!(message.contains("ipa9-shared/a"), "{message}");
+    }
+    let now = world.services(ns).get("a").await?;
+    assert_eq!(
+        now.metadata.resource_version,
+        service.metadata.resource_version
+    );
+    // The one that it is named after goes; the other has a part in all that it leaves.
+    world.delete_lb(ns, "a").await?;
+    world.gone(&world.lbs(ns), "a").await?;
+    let by_hand = annotate("manuallyReleaseIP", Some(&format!("{address}: {ns}/a")));
+    world.merge(&world.pools(), pool, by_hand).await?;
+    world
+        .pool_until(pool, "the wish is dealt with", |p| {
+            let all = p.metadata.annotations.as_ref();
+            all.is_none_or(|a| !a.contains_key(&format!("{OURS}/manuallyReleaseIP")))
+        })
+        .await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9-shared/a");
+    let now = world.services(ns).get("a").await?;
+    assert_eq!(now.metadata.uid, service.metadata.uid);
+    assert_eq!(now.metadata.deletion_timestamp, None);
+    // A new one of the name takes nothing over.
+    world.lb(ns, "a", vm(pool, "web")).await?;
+    world.lb_reason(ns, "a", "UnsupportedAnnotation").await?;
+    world.delete_lb(ns, "a").await?;
+    world.gone(&world.lbs(ns), "a").await?;
+    // The last one goes: nobody is left to share anything.
+    world.delete_lb(ns, "b").await?;
+    world.gone(&world.services(ns), "a").await?;
+    world.phase(&address, Phase::Released).await?;
+    world.phase(&second, Phase::Released).await?;
+    Ok(())
+}
+
+async fn ipa_9_a_shared_address_outlives_its_owner(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("ipa9-guest", "ipa9-guest");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.113.0.0/24")]).await?;
+    let address = world.served(ns, "first", pool).await?;
+    // Cluster type: the other's status names the same address, and no Service tells of it (SHR-8).
+    world
+        .lb_with(
+            json!({
+                "namespace": ns, "name": "second",
+                "annotations": { format!("{OURS}/primary-load-balancer"): "first" },
+            }),
+            cluster(pool),
+        )
+        .await?;
+    world
+        .lb_reason(ns, "second", "UnsupportedAnnotation")
+        .await?;
+    let status = json!({"status": {"allocatedAddress": {"ip": address, "ipPool": pool}}});
+    world.merge(&world.lbs(ns), "second", status).await?;
+    world.delete_lb(ns, "first").await?;
+    world.gone(&world.lbs(ns), "first").await?;
+    let other = world.served(ns, "other", pool).await?;
+    assert_ne!(other, address);
+    world.remove(ns, "other", &other).await?;
+    assert_eq!(
+        world.phase(&address, Phase::Bound).await?,
+        "ipa9-guest/first"
+    );
+    // A new one of the group's name does not take it over.
+    world.lb(ns, "first", cluster(pool)).await?;
+    let lb = world
+        .lb_reason(ns, "first", "UnsupportedAnnotation")
+        .await?;
+    assert_eq!(allocated(&lb), None);
+    world.delete_lb(ns, "first").await?;
+    world.gone(&world.lbs(ns), "first").await?;
+    assert_eq!(
+        world.phase(&address, Phase::Bound).await?,
+        "ipa9-guest/first"
+    );
+    world.delete_lb(ns, "second").await?;
+    world.phase(&address, Phase::Released).await?;
+    Ok(())
+}
+
+async fn ipa_9_nothing_new_from_a_pool_with_exclusions(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, pool) = ("ipa9-pool", "ipa9-pool");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.114.0.0/24")]).await?;
+    let held = world.served(ns, "held", pool).await?;
+    let gone = world.served(ns, "gone", pool).await?;
+    world.remove(ns, "gone", &gone).await?;
+    let exclude = |value| annotate("exclude", value);
+    world
+        .merge(&world.pools(), pool, exclude(Some("10.114.0.9")))
+        .await?;
+    let said_so = world
+        .pool_until(pool, "it says so", |p| {
+            said(p, "Ready").is_some_and(|(_, reason, _)| reason == "UnsupportedAnnotation")
+        })
+        .await?;
+    assert!(
+        said(&said_so, "Ready")
+            .unwrap()
+            .2
+            .contains(&format!("{OURS}/exclude"))
+    );
+    let status = said_so.status.unwrap();
+    assert_eq!((status.total, status.available), (253, 252));
+    // New, and one that is remembered.
+    for name in ["new", "gone"] {
+        world.lb(ns, name, cluster(pool)).await?;
+        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
+        let (_, _, message) = ready(&lb).unwrap();
+        assert!(message.contains("pool ipa9-pool"), "{message}");
+        assert_eq!(allocated(&lb), None);
+    }
+    let lb = world.read(ns, "held").await?;
+    assert_eq!(ready(&lb).unwrap().1, "Ready");
+    assert_eq!(allocated(&lb).as_ref(), Some(&held));
+    // An empty list excludes nothing.
+    world
+        .merge(&world.pools(), pool, exclude(Some(" ")))
+        .await?;
+    assert_eq!(world.lb_address(ns, "gone").await?, gone);
+    world.lb_reason(ns, "new", "Ready").await?;
+    world
+        .pool_until(pool, "ready again", |p| {
+            said(p, "Ready").is_some_and(|(_, reason, _)| reason == "Ready")
+        })
+        .await?;
     Ok(())
 }

@@ -215,7 +215,8 @@ async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::R
     let service = world.merge(&world.services(ns), "web", asked).await?;
     world.ingress(ns, "web", json!([{"ip": old}])).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
+    // For longer than a move may take.
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
     let now = world.services(ns).get("web").await?;
     assert_eq!(now.metadata.uid, service.metadata.uid);
     Ok(())

@@ -279,7 +279,7 @@ impl More for World {
             })
             .await?;
         }
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
         let before = self.versions(namespace, pools).await?;
         tokio::time::sleep(time).await;
         assert_eq!(before, self.versions(namespace, pools).await?);

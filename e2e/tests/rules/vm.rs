@@ -271,13 +271,20 @@ async fn be_7_no_ipv6_address_for_virtual_machines(world: Arc<World>) -> anyhow:
         "10.86.0.2"
     );
     world.lb_reason(ns, "web", "Ready").await?;
-    // One that holds one, past the rule that types do not change.
-    assert_eq!(world.served(ns, "kept", "be7-v6").await?, "fd10:86::2");
-    let mut spec = vm("be7-v6", "web");
-    spec["workloadType"] = json!("vm");
-    world
-        .merge(&world.lbs(ns), "kept", json!({ "spec": spec }))
-        .await?;
+    // One that holds one, from before the rule: here by a record made by hand.
+    let kept = world.lb(ns, "kept", vm("be7-v6", "web")).await?;
+    world.lb_reason(ns, "kept", "AddressFamilyMismatch").await?;
+    let record = json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "IPAllocation",
+        "metadata": {"name": "fd10-0086-0000-0000-0000-0000-0000-0002"},
+        "spec": {
+            "address": "fd10:86::2", "pool": "be7-v6", "phase": "Bound", "boundAt": "2026-01-01T00:00:00Z",
+            "owner": {"namespace": ns, "name": "kept", "uid": kept.metadata.uid},
+        },
+    });
+    world.bed.apply(&record).await?;
+    let holds = |lb: &_| allocated(lb).is_some_and(|ip| ip == "fd10:86::2");
+    world.lb_until(ns, "kept", "its address", holds).await?;
     let lb = world.lb_reason(ns, "kept", "AddressFamilyMismatch").await?;
     let (_, _, message) = ready(&lb).unwrap();
     assert!(message.contains("fd10:86::2 of pool be7-v6"), "{message}");

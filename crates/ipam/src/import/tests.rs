@@ -28,6 +28,7 @@ fn ledger() -> Ledger {
                 scope: vec![Tuple::new(scope, scope, scope)],
                 ..Selector::default()
             },
+            withheld: None,
             last_allocated: None,
         });
     }

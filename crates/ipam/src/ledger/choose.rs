@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Ledger;
-use super::decision::Request;
+use super::decision::{Request, Withheld};
 use super::queue::{Age, Waiter, older};
 use crate::select::{self, Explanation, PoolVerdict, Verdict};
 
@@ -60,13 +60,26 @@ impl Ledger {
                 request.workload,
             ),
         };
-        for verdict in verdicts
-            .iter_mut()
-            .filter(|it| it.verdict == Verdict::Serves)
-        {
-            verdict.verdict = self.serves(&verdict.pool, request);
+        for verdict in &mut verdicts {
+            if verdict.verdict == Verdict::Serves {
+                verdict.verdict = self.serves(&verdict.pool, request);
+            } else if let Some(unknown) = self.undecodable(&verdict.pool) {
+                // Its selector is not known: it might be the one.
+                verdict.verdict = unknown;
+            }
         }
+        verdicts.sort_by(|a, b| (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool)));
         Explanation::new(verdicts, Explanation::SHOWN)
+    }
+
+    /// The verdict on a pool that cannot be decoded.
+    fn undecodable(&self, name: &str) -> Option<Verdict> {
+        match self.pools.by_name(name)?.withheld()? {
+            Withheld::Undecodable(error) => Some(Verdict::Undecodable {
+                error: error.clone(),
+            }),
+            Withheld::Unsupported(_) => None,
+        }
     }
 
     /// Whether the chosen pool has an address for a load balancer that has none.
@@ -75,6 +88,16 @@ impl Ledger {
         let Some((pool, spec)) = pool.and_then(|pool| Some((pool, pool.spec.as_ref()?))) else {
             return Verdict::Missing;
         };
+        match &spec.withheld {
+            Some(Withheld::Undecodable(error)) => {
+                let error = error.clone();
+                return Verdict::Undecodable { error };
+            }
+            Some(Withheld::Unsupported(annotation)) => {
+                return Verdict::Unsupported { annotation };
+            }
+            None => {}
+        }
         if let Err(error) = &spec.ranges {
             return Verdict::RangesInvalid {
                 error: error.to_string(),

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use super::Ledger;
 use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
 use super::holds::Reservation;
-use super::queue::{Age, Waiter, older};
+use super::queue::Age;
 use super::records::Slot;
 use crate::addr;
 use crate::range::Range;
@@ -13,7 +13,7 @@ use crate::select::{Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 
 /// An address that may be taken, before it is reserved.
-struct Find {
+pub(super) struct Find {
     addr: IpAddr,
     pool: PoolName,
     why: Why,
@@ -23,7 +23,7 @@ struct Find {
 }
 
 impl Find {
-    fn new(addr: IpAddr, pool: PoolName, why: Why, lost: Option<Lost>) -> Self {
+    pub(super) fn new(addr: IpAddr, pool: PoolName, why: Why, lost: Option<Lost>) -> Self {
         let stale = Vec::new();
         Self {
             addr,
@@ -36,7 +36,7 @@ impl Find {
 }
 
 /// No address.
-enum Refusal {
+pub(super) enum Refusal {
     /// None that could be given now.
     Wait {
         reason: WaitReason,
@@ -72,12 +72,7 @@ impl Ledger {
             self.leave_queue(id);
         }
 
-        let mut bound: Vec<Slot> = self
-            .records
-            .of(id)
-            .filter(|slot| slot.is_bound())
-            .cloned()
-            .collect();
+        let mut bound = self.bound_of(id);
         if let Some(kept) = self.choose_bound(request, &bound) {
             let kept = bound.swap_remove(kept);
             self.leave_queue(id);
@@ -124,9 +119,14 @@ impl Ledger {
         }
     }
 
+    pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<Slot> {
+        let bound = self.records.of(id).filter(|slot| slot.is_bound());
+        bound.cloned().collect()
+    }
+
     /// ALC-1, IPA-3, IPA-6, REL-4: which of the Bound records of this id is kept: of the demanded
     /// pool; of this uid before an earlier one; the one that the status names, else the lowest.
-    fn choose_bound(&self, request: &Request, bound: &[Slot]) -> Option<usize> {
+    pub(super) fn choose_bound(&self, request: &Request, bound: &[Slot]) -> Option<usize> {
         let named = request.status.as_ref().map(|status| status.addr);
         bound
             .iter()
@@ -147,13 +147,13 @@ impl Ledger {
             .map(|(at, _)| at)
     }
 
-    fn to_records(&self, slots: &mut [Slot]) -> Vec<Record> {
+    pub(super) fn to_records(&self, slots: &mut [Slot]) -> Vec<Record> {
         slots.sort_unstable_by_key(|slot| slot.addr);
         slots.iter().map(|slot| self.to_record(slot)).collect()
     }
 
     /// The answer for a load balancer that holds a record.
-    fn held(&self, request: &Request, kept: &Slot, others: &[Slot]) -> Decision {
+    pub(super) fn held(&self, request: &Request, kept: &Slot, others: &[Slot]) -> Decision {
         let lost = request
             .status
             .as_ref()
@@ -180,7 +180,7 @@ impl Ledger {
     }
 
     /// The address that is reserved for this load balancer already, if it still suits.
-    fn reserved(&mut self, request: &Request) -> Option<Find> {
+    pub(super) fn reserved(&mut self, request: &Request) -> Option<Find> {
         for addr in self.holds.of(&request.owner.id) {
             let Some(reservation) = self
                 .holds
@@ -214,7 +214,7 @@ impl Ledger {
 
     /// Finds an address for a load balancer that has none.
     fn find(&mut self, request: &Request, moving: bool) -> Result<Find, Refusal> {
-        if let Some(find) = self.claimed(request)? {
+        if let Some(find) = self.claimed(request, false)? {
             return Ok(find);
         }
         let Some(at) = self.target(request) else {
@@ -230,15 +230,12 @@ impl Ledger {
         let name = pool.name.clone();
         let id = &request.owner.id;
         let mut lost = None;
-        // ALC-3 and fairness: something is free that no older load balancer waits for. Who cannot have what is free is in
-        // nobody's way (BE-7).
-        let free = pool.free_to(request.workload);
-        let competes = |other: &Waiter| pool.free_to(other.request.workload) > 0;
-        let served = free > older(&pool.queue, &Age::of(request), free, competes) as u128;
-        let refuse = |lost| {
-            let reason = WaitReason::NoAvailableIp;
-            Err(Refusal::Wait { reason, lost })
+        let served = pool.is_turn_of(request);
+        let reason = match self.queue_reason(Some(at)) {
+            WaitReason::PoolUnsupported => WaitReason::PoolUnsupported,
+            _ => WaitReason::NoAvailableIp,
         };
+        let refuse = |lost| Err(Refusal::Wait { reason, lost });
         // What is taken, if only by a Service of its own, is none of the free ones.
         let allowed = |addr| served || self.taken.contains(addr);
 
@@ -284,8 +281,12 @@ impl Ledger {
     }
 
     /// IPA-1, IPA-7, ALC-7: an address that this load balancer has without a record. It is no free
-    /// address, so nobody who waits is wronged.
-    fn claimed(&mut self, request: &Request) -> Result<Option<Find>, Refusal> {
+    /// address, so nobody who waits is wronged. To keep it (ALC-10), it need not be of the demanded pool.
+    pub(super) fn claimed(
+        &mut self,
+        request: &Request,
+        keep: bool,
+    ) -> Result<Option<Find>, Refusal> {
         let named = request.status.as_ref().map(|status| status.addr);
         let mut addrs = self.holds.of(&request.owner.id);
         addrs.sort_by_key(|addr| Some(*addr) != named);
@@ -301,12 +302,16 @@ impl Ledger {
                 Evidence::Trusted(pool) => request
                     .pool
                     .as_ref()
-                    .is_none_or(|demanded| *demanded == pool)
+                    .is_none_or(|demanded| keep || *demanded == pool)
                     .then_some(pool),
                 Evidence::Status => self
                     .target(request)
                     .map(|at| &self.pools[at])
                     .filter(|pool| pool.usable(addr))
+                    // IPA-9: it may be one that is not to be handed out.
+                    .filter(|pool| {
+                        pool.withheld().is_none() || self.holds.shows(&request.owner.id, addr)
+                    })
                     .map(|pool| pool.name.clone()),
             };
             let Some(pool) = pool else {
@@ -346,7 +351,7 @@ impl Ledger {
     }
 
     /// Reserves what was found and says what to write (ALC-4, ALC-8).
-    fn take(
+    pub(super) fn take(
         &mut self,
         request: &Request,
         find: Find,

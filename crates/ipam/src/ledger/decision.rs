@@ -27,6 +27,15 @@ impl Default for Settings {
     }
 }
 
+/// Why a pool hands out nothing new, whatever is free in its ranges. What is held stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Withheld {
+    /// The object cannot be decoded; why. Its ranges are not known.
+    Undecodable(String),
+    /// IPA-9: this annotation asks for something that this version cannot apply.
+    Unsupported(&'static str),
+}
+
 /// A pool object.
 #[derive(Clone, Debug)]
 pub struct PoolSpec {
@@ -38,6 +47,8 @@ pub struct PoolSpec {
     pub ranges: Result<PoolRanges, RangeError>,
     /// Its selector.
     pub selector: Selector,
+    /// Why it hands out nothing new, if that is so.
+    pub withheld: Option<Withheld>,
     /// `status.lastAllocated`, and the time as of which it is right: the present when somebody else
     /// wrote the status; [`Micros::MIN`] for our own, late projection, which every record
     /// corrects. Read only as long as the ledger has no better value.
@@ -137,6 +148,8 @@ pub enum WaitReason {
     PoolNotFound,
     /// POOL-2.
     PoolInvalid,
+    /// IPA-9: the pool asks for something that this version cannot apply.
+    PoolUnsupported,
     /// IPA-1: the record of the address that it has cannot be read. Another address would take the
     /// service down, so it waits for the record to be repaired or deleted.
     RecordUnreadable,
@@ -152,6 +165,7 @@ impl WaitReason {
             Self::NoAvailableIp => "NoAvailableIP",
             Self::PoolNotFound => "PoolNotFound",
             Self::PoolInvalid => "PoolInvalid",
+            Self::PoolUnsupported => "UnsupportedAnnotation",
             Self::RecordUnreadable => "RecordUnreadable",
             Self::AddressFamilyMismatch => "AddressFamilyMismatch",
         }

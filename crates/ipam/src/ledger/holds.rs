@@ -195,6 +195,11 @@ impl Holds {
         changed
     }
 
+    /// The addresses that Services of this id show, ascending.
+    pub(crate) fn shown_by(&self, id: &OwnerId) -> &[IpAddr] {
+        self.shown_by.get(id).map_or(&[], Vec::as_slice)
+    }
+
     /// IPA-3 b: whether a Service of this id shows the address.
     pub(crate) fn shows(&self, id: &OwnerId, addr: IpAddr) -> bool {
         self.shown_by

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
-use super::queue::Queue;
+use super::decision::{Request, Withheld};
+use super::queue::{Age, Queue, Waiter, older};
 use super::records::{Records, Slot};
 use crate::addr;
 use crate::interval::IntervalSet;
@@ -19,6 +20,7 @@ pub(crate) struct Spec {
     pub(crate) created: Micros,
     pub(crate) ranges: Result<PoolRanges, RangeError>,
     pub(crate) selector: Selector,
+    pub(crate) withheld: Option<Withheld>,
 }
 
 /// A pool, or the name of one that is missing but still named by records or waiting load balancers.
@@ -81,6 +83,12 @@ impl Pool {
         self.ranges().is_some_and(|ranges| ranges.usable(addr))
     }
 
+    /// Whether it is known which addresses are its own: a pool that is gone has none, one whose ranges are refused may have
+    /// any.
+    pub(crate) fn is_judged(&self) -> bool {
+        self.spec.is_none() || self.ranges().is_some()
+    }
+
     /// How many addresses can be handed out in all.
     pub(crate) fn size(&self) -> u128 {
         self.ranges().map_or(0, PoolRanges::usable_total)
@@ -89,6 +97,28 @@ impl Pool {
     /// How many addresses are not taken in any way.
     pub(crate) fn free(&self) -> u128 {
         self.size().saturating_sub(self.taken)
+    }
+
+    /// Why nothing new is handed out, if that is so.
+    pub(crate) fn withheld(&self) -> Option<&Withheld> {
+        self.spec.as_ref()?.withheld.as_ref()
+    }
+
+    /// How many of the free addresses may be given to those of this type who wait (IPA-9, BE-7).
+    pub(crate) fn grantable_to(&self, workload: Workload) -> u128 {
+        if self.withheld().is_some() {
+            0
+        } else {
+            self.free_to(workload)
+        }
+    }
+
+    /// ALC-3 and fairness: whether something is free that no older load balancer waits for. Who cannot have what is free is
+    /// in nobody's way (BE-7).
+    pub(crate) fn is_turn_of(&self, request: &Request) -> bool {
+        let grantable = self.grantable_to(request.workload);
+        let competes = |other: &Waiter| self.free_to(other.request.workload) > 0;
+        grantable > older(&self.queue, &Age::of(request), grantable, competes) as u128
     }
 
     /// How many addresses that a load balancer of this type can have are not taken in any way (BE-7).

@@ -44,13 +44,16 @@ impl Ledger {
         let mut excess: BTreeSet<IpAddr> = BTreeSet::new();
         let mut total = 0;
         for pool in self.pools.all() {
-            let judged = pool.spec.is_none() || pool.ranges().is_some();
+            let judged = pool.is_judged();
             let outside = pool
                 .outside
                 .iter()
                 .filter(|addr| judged && !self.records.is_bound(**addr));
             let before = excess.len();
-            excess.extend(outside);
+            excess.extend(outside.take(limit - before));
+            if excess.len() == limit {
+                break;
+            }
             let kept = pool.history.len() - (excess.len() - before);
             let over = kept.saturating_sub(self.settings.history_per_pool);
             let oldest: Vec<_> = pool
@@ -58,13 +61,14 @@ impl Ledger {
                 .iter()
                 .map(|(_, addr)| *addr)
                 .filter(|addr| !excess.contains(addr))
-                .take(over)
+                .take(over.min(limit - excess.len()))
                 .collect();
             excess.extend(oldest);
             total += kept - over;
         }
         let over = total.saturating_sub(self.settings.history_total);
-        if over > 0 {
+        // What the pools have too much of goes first.
+        if over > 0 && excess.len() < limit {
             let mut rest: Vec<_> = self
                 .pools
                 .all()
@@ -73,11 +77,11 @@ impl Ledger {
                 .filter(|(_, addr)| !excess.contains(addr))
                 .collect();
             rest.sort_unstable();
+            let over = over.min(limit - excess.len());
             excess.extend(rest.into_iter().take(over).map(|(_, addr)| *addr));
         }
         excess
             .into_iter()
-            .take(limit)
             .filter_map(|addr| self.record(addr))
             .collect()
     }

@@ -2,11 +2,13 @@
 //! `properties`, the ledger against a naive model in `machine`.
 
 mod allocation;
+mod keep;
 mod machine;
 mod properties;
 mod records;
 mod release;
 mod waiting;
+mod withheld;
 
 use super::*;
 use crate::range::{PoolRanges, RangeSpec};
@@ -39,6 +41,7 @@ pub(super) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
         created: Micros(0),
         ranges: PoolRanges::parse(ranges),
         selector: global(),
+        withheld: None,
         last_allocated: None,
     }
 }

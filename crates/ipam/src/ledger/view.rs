@@ -41,8 +41,21 @@ impl<'a> PoolView<'a> {
             .map(|slot| (slot.addr, &slot.owner.id))
     }
 
-    /// `status.allocatedHistory`, by ascending address, with the time of the release, as the
-    /// oldest are left out first.
+    /// `status.allocatedHistory`, released last first: what is left once the history that is too much is deleted. So the
+    /// status is right before that is done (POOL-5).
+    pub fn remembered(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
+        let (pool, records) = (self.pool, &self.ledger.records);
+        let judged = pool.is_judged();
+        pool.history
+            .iter()
+            .rev()
+            .filter(move |(_, addr)| !(judged && pool.outside.contains(addr)))
+            .take(self.ledger.settings.history_per_pool)
+            .filter_map(|(_, addr)| records.get(*addr))
+            .map(|slot| (slot.addr, &slot.owner.id))
+    }
+
+    /// All Released records that name this pool, by ascending address, with the time of the release.
     pub fn history(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId, Micros)> + use<'a> {
         self.members()
             .filter(|slot| !slot.is_bound())

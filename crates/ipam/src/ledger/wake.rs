@@ -9,8 +9,7 @@ use std::mem;
 use rustc_hash::FxHashSet;
 
 use super::Ledger;
-use super::decision::{Request, WaitReason};
-use super::pools::Pool;
+use super::decision::{Request, WaitReason, Withheld};
 use super::queue::{Age, Queue, Waiter};
 use crate::select::Workload;
 use crate::types::OwnerId;
@@ -48,9 +47,9 @@ impl Ledger {
         let mut woken: Vec<Age> = Vec::new();
         for place in places {
             let pool = place.map(|at| &self.pools[at]);
-            let free = pool.map_or(0, Pool::free);
+            let free = pool.map_or(0, |pool| pool.grantable_to(Workload::Cluster));
             // BE-7: who cannot have what is free is in nobody's way.
-            let v4_free = pool.is_some_and(|pool| pool.free_to(Workload::Vm) > 0);
+            let v4_free = pool.is_some_and(|pool| pool.grantable_to(Workload::Vm) > 0);
             let reason = self.queue_reason(place);
             let vm_reason = match pool {
                 Some(pool) if reason == WaitReason::NoAvailableIp && !pool.suits(Workload::Vm) => {
@@ -94,8 +93,12 @@ impl Ledger {
         let Some(at) = place else {
             return WaitReason::NoMatchedPool;
         };
-        match &self.pools[at].spec {
+        let pool = &self.pools[at];
+        match &pool.spec {
             None => WaitReason::PoolNotFound,
+            Some(_) if matches!(pool.withheld(), Some(Withheld::Unsupported(_))) => {
+                WaitReason::PoolUnsupported
+            }
             Some(spec) if spec.ranges.is_err() => WaitReason::PoolInvalid,
             Some(_) => WaitReason::NoAvailableIp,
         }

@@ -29,6 +29,7 @@ fn section_9_reasons_in_their_order() {
         ports: Vec::new(),
         selector: Selector::default(),
         check,
+        mismatch: None,
     };
     let (probing, plain) = (vm(check), vm(None));
     let key = Key::new("shop", "web");
@@ -92,6 +93,7 @@ fn section_9_reasons_in_their_order() {
             external,
             healthy,
             probed,
+            before: &[],
         };
         let readiness = readiness(&facts);
         assert_eq!(readiness.reason, reason);
@@ -100,6 +102,69 @@ fn section_9_reasons_in_their_order() {
             "{reason}: {}",
             readiness.message
         );
+    }
+}
+
+#[test]
+fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
+    let key = Key::new("shop", "web");
+    let vm = VmSpec {
+        ports: Vec::new(),
+        selector: Selector::default(),
+        check: HealthCheck::new(Some(8080), None, None, None, None).unwrap(),
+        mismatch: None,
+    };
+    let found = found(2, 2);
+    let says = |before: &[Condition], probed: usize| {
+        readiness(&Facts {
+            key: &key,
+            vm: &vm,
+            found: &found,
+            wanted: "10.9.0.2",
+            external: Some("10.9.0.2"),
+            healthy: 0,
+            probed,
+            before,
+        })
+    };
+    let stored = |reason: &str, message: &str, marked: bool| {
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| Condition {
+            type_: type_.into(),
+            status: status.into(),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            ..Condition::default()
+        };
+        let mut all = vec![condition(READY, "False", reason, message)];
+        if marked {
+            let type_ = status::FIRST_HEALTH_CHECKS;
+            all.push(condition(type_, "True", type_, "x"));
+        }
+        all
+    };
+    let first = says(&[], 0);
+    let failing = says(&[], 1);
+    assert!(first.first_checks && !failing.first_checks);
+    let unhealthy =
+        |readiness: &Readiness, marked| stored("BackendsUnhealthy", &readiness.message, marked);
+    // A new process knows no result yet.
+    assert_eq!(says(&unhealthy(&first, true), 0), first, "still the first");
+    assert_eq!(
+        says(&unhealthy(&failing, false), 0),
+        failing,
+        "judged before"
+    );
+    assert_eq!(
+        says(&stored("BackendsUnhealthy", "other words", false), 0),
+        failing
+    );
+    // A status of a version that knew no marker stays as it is, word for word and without one.
+    let kept = says(&unhealthy(&first, false), 0);
+    assert_eq!((&kept.message, kept.first_checks), (&first.message, false));
+    assert_eq!(says(&unhealthy(&first, false), 1), failing);
+    // Whatever else was, these are the first.
+    for reason in ["WaitingForExternalIP", "NoBackend", "Ready"] {
+        assert_eq!(says(&stored(reason, "", false), 0), first, "{reason}");
     }
 }
 
@@ -199,6 +264,7 @@ fn be_8_the_conditions_name_machine_and_address() {
         ports: Vec::new(),
         selector: Selector::default(),
         check: None,
+        mismatch: None,
     };
     let readiness = readiness(&Facts {
         key: &Key::new("shop", "web"),
@@ -208,6 +274,7 @@ fn be_8_the_conditions_name_machine_and_address() {
         external: Some("10.9.0.2"),
         healthy: 0,
         probed: 0,
+        before: &[],
     });
     assert_eq!(readiness.reason, "BackendsWithoutIP");
     assert!(
@@ -269,6 +336,7 @@ fn be_5_the_message_names_the_states() {
             ports: Vec::new(),
             selector: Selector::default(),
             check: check.filter(|_| checked),
+            mismatch: None,
         };
         let readiness = readiness(&Facts {
             key: &Key::new("shop", "web"),
@@ -278,6 +346,7 @@ fn be_5_the_message_names_the_states() {
             external: Some("10.9.0.2"),
             healthy: 0,
             probed,
+            before: &[],
         });
         let told = (readiness.reason, &*readiness.message);
         assert_eq!(told, ("BackendsUnhealthy", message), "{states:?}");

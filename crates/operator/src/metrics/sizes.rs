@@ -33,6 +33,7 @@ pub(super) struct Families {
     pub(super) waiting: IntGauge,
     pub(super) queue_depth: IntGaugeVec,
     pub(super) failing: IntGaugeVec,
+    pub(super) refused: IntGaugeVec,
     pub(super) probe_targets: IntGaugeVec,
     pub(super) probe_targets_unknown: IntGauge,
     pub(super) probes_in_flight: IntGauge,
@@ -83,6 +84,11 @@ impl Families {
                 "Objects that are due and wait for a worker.",
                 &["kind"],
             )?,
+            refused: gauges(
+                "refused_objects",
+                "Objects that the API server refuses to write.",
+                &["kind"],
+            )?,
             failing: gauges("failing", "Objects whose last reconcile failed.", &["kind"])?,
             probe_targets: gauges(
                 "probe_targets",
@@ -102,7 +108,7 @@ impl Families {
         })
     }
 
-    pub(super) fn collectors(&self) -> [&dyn Collector; 13] {
+    pub(super) fn collectors(&self) -> [&dyn Collector; 14] {
         [
             &self.pool_addresses,
             &self.load_balancers,
@@ -112,6 +118,7 @@ impl Families {
             &self.waiting,
             &self.queue_depth,
             &self.failing,
+            &self.refused,
             &self.probe_targets,
             &self.probe_targets_unknown,
             &self.probes_in_flight,
@@ -242,12 +249,16 @@ impl Sizes {
                 Some(hub.pool_failures.len()),
             ),
             ("GuestCluster", hub.queues.guests.depth(), None),
+            ("History", hub.queues.history.depth(), None),
             ("LegacyFinalizer", hub.queues.legacy.depth(), None),
         ] {
             to.queue_depth.with_label_values(&[kind]).set(size(depth));
             if let Some(failing) = failing {
                 to.failing.with_label_values(&[kind]).set(size(failing));
             }
+        }
+        for (kind, _) in hub.refused_writes.all() {
+            to.refused.with_label_values(&[&*kind]).inc();
         }
         let probes = hub.prober.snapshot();
         to.probe_targets

@@ -89,6 +89,30 @@ fn pool_1_counters_and_maps() {
     assert_eq!(project(&observed(vec![]), "p", usize::MAX), Some(empty));
 }
 
+#[test]
+fn pool_5_the_status_does_not_wait_until_the_history_that_is_too_much_is_deleted() {
+    let mut ledger = Ledger::new(Settings {
+        history_per_pool: 2,
+        ..Settings::default()
+    });
+    ledger.set_pool(lead::pool_spec(&"p".into(), &example()));
+    let released = [(2, 20), (3, 40), (4, 30), (5, 10)];
+    for (octet, at) in released {
+        let addr = format!("172.20.1.{octet}");
+        assert!(ledger.observe(record(&addr, "a", octet, Some(at))));
+    }
+    // Outside of the ranges (POOL-1).
+    assert!(ledger.observe(record("172.20.9.9", "b", 9, Some(50))));
+    let status = project(&ledger, "p", usize::MAX).unwrap();
+    let newest = map(&[("172.20.1.3", "shop/a"), ("172.20.1.4", "shop/a")]);
+    assert_eq!(status.history, newest);
+    // What is deleted then changes nothing.
+    for excess in ledger.history_excess(99) {
+        ledger.forget(excess.spec.addr, excess.version);
+        assert_eq!(project(&ledger, "p", usize::MAX).unwrap(), status);
+    }
+}
+
 /// Bytes of an entry of a map, as JSON counts them.
 fn size(address: &str, id: &str) -> usize {
     let entry = serde_json::to_string(&map(&[(address, id)])).unwrap();

@@ -27,7 +27,7 @@ fn vm(lb: &LoadBalancer) -> VmSpec {
     check(lb).unwrap().vm.unwrap()
 }
 
-fn refusal(lb: &LoadBalancer) -> SpecError {
+fn refusal(lb: &LoadBalancer) -> Refusal {
     check(lb).err().unwrap()
 }
 
@@ -133,7 +133,24 @@ fn wv_1_to_wv_5_what_is_refused_says_where_and_what() {
         assert_eq!(error.to_string(), message, "{rule}");
         assert_eq!(error.reason(), "InvalidListener", "{rule}");
     }
-    assert_eq!(refusal(&lb(&json!({}))), SpecError::NoListener);
+    assert_eq!(*refusal(&lb(&json!({}))).first(), Violation::NoListener);
+}
+
+#[test]
+fn val_1_the_first_violation_leads_and_a_few_more_are_named() {
+    let said = |listeners: &Value| refusal(&listening(listeners)).to_string();
+    let two = json!([listener("a", "TCP", 0, 80), listener("a", "UDP", 53, 53),]);
+    assert_eq!(
+        said(&two),
+        "spec.listeners[1].name is \"a\", as another listener's: names must differ; \
+         spec.listeners[0].port is 0: it must be 1 to 65535"
+    );
+    let many: Vec<Value> = (0..9).map(|_| listener("a", "TCP", 80, 80)).collect();
+    let text = said(&Value::Array(many));
+    assert!(text.ends_with("; and 12 more"), "{text}");
+    assert!(text.starts_with("spec.listeners[1].name"), "{text}");
+    // What is only admission's to refuse is not named beside what keeps it from being served.
+    assert!(!text.contains("backendPort"), "{text}");
 }
 
 #[test]
@@ -166,7 +183,10 @@ fn be_1_a_selector_key_without_values_is_refused() {
         "listeners": [listener("http", "TCP", 80, 8080)],
         "backendServerSelector": {"app": ["web"], "zone": []},
     })));
-    assert_eq!(error, SpecError::SelectorWithoutValues("zone".to_owned()));
+    assert_eq!(
+        *error.first(),
+        Violation::SelectorWithoutValues("zone".to_owned())
+    );
     assert_eq!(error.reason(), "InvalidSelector");
     assert_eq!(
         error.to_string(),
@@ -221,7 +241,7 @@ fn section_8_5_health_check() {
     }
     for port in [-1_i64, 65536] {
         let error = refusal(&with(&json!({"port": port})));
-        assert_eq!(error, SpecError::CheckPortOutOfRange(port));
+        assert_eq!(*error.first(), Violation::CheckPortOutOfRange(port));
         assert_eq!(error.reason(), "InvalidHealthCheck");
         assert_eq!(
             error.to_string(),
@@ -288,7 +308,7 @@ fn hc_7_a_check_port_that_no_tcp_listener_has_is_served_and_named() {
             port,
             "{what}: served as it is"
         );
-        let said = spec.check_port_mismatch();
+        let said = spec.mismatch.map(|v| v.to_string());
         match expected {
             None => assert_eq!(said, None, "{what}"),
             Some(text) => {

@@ -374,39 +374,6 @@ fn section_9_events_of_refusals_and_recoveries() {
         ),
         ("Ready after a step", Some(waiting()), ok(), vec![]),
         (
-            "the first checks after a step",
-            Some(waiting()),
-            condition(
-                READY,
-                "False",
-                BACKENDS_UNHEALTHY,
-                "the first health checks of 2",
-            ),
-            vec![],
-        ),
-        (
-            "Ready after the first checks",
-            Some(condition(
-                READY,
-                "False",
-                BACKENDS_UNHEALTHY,
-                "the first health checks of 2",
-            )),
-            ok(),
-            vec![],
-        ),
-        (
-            "the first checks have failed",
-            Some(condition(
-                READY,
-                "False",
-                BACKENDS_UNHEALTHY,
-                "the first health checks of 2",
-            )),
-            no(BACKENDS_UNHEALTHY),
-            warning(BACKENDS_UNHEALTHY, "why"),
-        ),
-        (
             "a refusal after a step",
             Some(waiting()),
             no(NO_BACKEND),
@@ -432,6 +399,53 @@ fn section_9_events_of_refusals_and_recoveries() {
     for (what, before, after, expected) in cases {
         let before = before.map(|b| vec![b]);
         assert_eq!(notices(before.as_deref(), &[after]), expected, "{what}");
+    }
+}
+
+#[test]
+fn section_9_the_first_health_checks_are_a_step_on_the_way() {
+    let ok = || vec![condition(READY, "True", "Ready", "")];
+    let waiting = || vec![condition(READY, "False", WAITING_FOR_EXTERNAL_IP, "why")];
+    // Whatever the text says.
+    let failing = || vec![condition(READY, "False", BACKENDS_UNHEALTHY, "why")];
+    let first = || {
+        let marker = condition(FIRST_HEALTH_CHECKS, "True", FIRST_HEALTH_CHECKS, "");
+        [failing(), vec![marker]].concat()
+    };
+    let warns = |before: Option<&[Condition]>, after: &[Condition]| -> Vec<bool> {
+        notices(before, after).iter().map(|n| n.warning).collect()
+    };
+    assert!(warns(None, &first()).is_empty());
+    assert!(warns(Some(&waiting()), &first()).is_empty());
+    assert!(warns(Some(&first()), &first()).is_empty());
+    assert!(warns(Some(&first()), &ok()).is_empty());
+    assert_eq!(warns(Some(&first()), &failing()), [true]);
+    assert!(warns(Some(&failing()), &failing()).is_empty());
+    assert_eq!(warns(Some(&failing()), &ok()), [false], "a recovery");
+    assert_eq!(warns(Some(&ok()), &first()), [true], "it was ready before");
+}
+
+#[test]
+fn hc_4_the_marker_of_the_first_checks_comes_and_goes_with_the_readiness() {
+    let lb = LoadBalancer::default();
+    let told = |lb: &LoadBalancer, readiness: Readiness| {
+        apply(lb, &Report::only(readiness), "2026-06-01T00:00:00Z")
+    };
+    let marked = |lb: &LoadBalancer| condition::find(conditions(lb), FIRST_HEALTH_CHECKS).is_some();
+    let first = told(&lb, Readiness::first_checks("they are under way"));
+    assert!(marked(&first));
+    let again = apply(
+        &first,
+        &Report::only(Readiness::first_checks("they are under way")),
+        "2026-06-02T00:00:00Z",
+    );
+    assert_eq!(first, again);
+    for other in [
+        Readiness::ready(),
+        Readiness::not(BACKENDS_UNHEALTHY, "none passes"),
+        Readiness::not(API_ERROR, "no"),
+    ] {
+        assert!(!marked(&told(&first, other.clone())), "{other:?}");
     }
 }
 

@@ -173,7 +173,9 @@ impl World {
             &Key::new("", &name),
             &pool(&name, &format!("{address}/{prefix}")),
         );
-        let request = spec::request(&calm_lb("asks", "u-asks", &name));
+        let mut request = spec::request(&calm_lb("asks", "u-asks", &name));
+        // Of cluster type: the address may be one of IPv6 (BE-7).
+        request.workload = harvester_lb_ipam::Workload::Cluster;
         let free = matches!(
             self.lead.ledger.decide(&request, NOW),
             Decision::Take { .. }

@@ -111,6 +111,80 @@ fn bound(server: &Server) -> impl Iterator<Item = (&str, &str, Key, &str)> {
         })
 }
 
+/// IPA-9: whether a load balancer asks for what only a later version can do.
+pub(crate) fn asks(lb: &Value) -> bool {
+    let annotations = &lb["metadata"]["annotations"];
+    !annotations[keys::ANNOTATION_REQUESTED_ADDRESS].is_null()
+        || !annotations[keys::ANNOTATION_PRIMARY].is_null()
+}
+
+/// The load balancer that this one names as the one whose address it shares.
+fn primary(lb: &Value) -> Option<&str> {
+    lb["metadata"]["annotations"][keys::ANNOTATION_PRIMARY].as_str()
+}
+
+/// IPA-9: names of the load balancers that own a Service together, its own among them; nothing if it is not shared.
+fn sharers<'a>(key: &'a Key, service: &'a Value) -> BTreeSet<&'a str> {
+    let owners = service["metadata"]["ownerReferences"].as_array();
+    let owners = owners.into_iter().flatten();
+    let mut names: BTreeSet<&str> = owners
+        .filter(|owner| owner["kind"] == "LoadBalancer")
+        .filter_map(|owner| owner["name"].as_str())
+        .collect();
+    if !is_ours(service, key) || names.iter().all(|name| *name == &*key.name) {
+        return BTreeSet::new();
+    }
+    names.insert(&key.name);
+    names
+}
+
+/// IPA-9: whether a load balancer has a part in a shared Service.
+fn has_part(server: &Server, key: &Key) -> bool {
+    server.all(Kind::Service).iter().any(|(service, object)| {
+        service.namespace == key.namespace && sharers(service, object).contains(&*key.name)
+    })
+}
+
+/// IPA-9: whether others of the namespace name a load balancer as the one whose address they share.
+fn is_primary(server: &Server, key: &Key) -> bool {
+    let mut lbs = server.all(Kind::Lb).iter();
+    lbs.any(|(other, lb)| other.namespace == key.namespace && primary(lb) == Some(&key.name))
+}
+
+/// IPA-9: whether a load balancer is to be left as it is.
+fn is_left_alone(server: &Server, key: &Key, lb: &Value) -> bool {
+    let uid = text(lb, "/metadata/uid");
+    let uids: Vec<&str> = bound(server)
+        .filter(|(_, _, owner, _)| owner == key)
+        .map(|(.., uid)| uid)
+        .collect();
+    let would_take_over = !uids.is_empty() && !uids.contains(&uid);
+    asks(lb) || has_part(server, key) || (would_take_over && is_primary(server, key))
+}
+
+/// IPA-9: whether somebody may share the address of a record that its owner does not need.
+fn is_shared(server: &Server, address: &str, owner: &Key) -> bool {
+    let namespace = &owner.namespace;
+    let named = server.all(Kind::Lb).iter().any(|(other, lb)| {
+        other.namespace == *namespace
+            && primary(lb).is_some()
+            && text(lb, "/status/allocatedAddress/ip") == address
+    });
+    let shown = server.all(Kind::Service).iter().any(|(key, service)| {
+        let shows = |pointer| text(service, pointer) == address;
+        key.namespace == *namespace
+            && !sharers(key, service).is_empty()
+            && (shows("/spec/loadBalancerIP") || shows("/status/loadBalancer/ingress/0/ip"))
+    });
+    named || shown || has_part(server, owner) || is_primary(server, owner)
+}
+
+/// IPA-9: whether a pool has a list of exclusions.
+fn excludes(pool: &Value) -> bool {
+    let list = pool["metadata"]["annotations"][keys::ANNOTATION_EXCLUDE].as_str();
+    list.is_some_and(|list| !list.is_empty())
+}
+
 /// Whether a load balancer has no listener although it must.
 fn is_broken(lb: &Value) -> bool {
     lb["spec"]["workloadType"] == "vm"
@@ -125,8 +199,16 @@ fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
 }
 
 /// REL-2, IPA-3: no address is held for somebody who is gone, or does not use it.
-pub(crate) fn records_have_owners(server: &Server) -> Result<(), Failure> {
+pub(crate) fn records_have_owners(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure> {
     for (address, _, owner, uid) in bound(server) {
+        let lb = server.get(Kind::Lb, &owner);
+        let left_alone = match lb {
+            Some(lb) => is_left_alone(server, &owner, lb),
+            None => left.contains(&owner),
+        };
+        if left_alone || is_shared(server, address, &owner) {
+            continue;
+        }
         let Some(lb) = server.get(Kind::Lb, &owner) else {
             return Err(Failure::new(
                 "REL-2",
@@ -151,8 +233,13 @@ pub(crate) fn records_have_owners(server: &Server) -> Result<(), Failure> {
 /// A load balancer has what it should: an address if there is one for it, its objects, its status.
 pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Result<(), Failure> {
     let given = text(lb, "/status/allocatedAddress/ip");
+    let uid = text(lb, "/metadata/uid");
     let held: Vec<(&str, &str)> = bound(server)
         .filter(|(_, _, owner, _)| owner == key)
+        // What it does not need stays as long as others may share it.
+        .filter(|(address, _, _, of)| {
+            (*address == given && *of == uid) || !is_shared(server, address, key)
+        })
         .map(|(address, pool, ..)| (address, pool))
         .collect();
     let Some(ready) = condition(lb, "Ready") else {
@@ -162,6 +249,14 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
         ));
     };
     let reason = text(ready, "/reason");
+    if is_left_alone(server, key, lb) {
+        must!(
+            "IPA-9",
+            reason == "UnsupportedAnnotation" && ready["status"] == "False",
+            "{key} is not ours to touch, and is {ready}"
+        );
+        return Ok(());
+    }
     if is_broken(lb) {
         must!(
             "section 9",
@@ -222,14 +317,22 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
     let expected = match (&pool, present.map(|p| usable(p))) {
         (None, _) => "NoMatchedPool",
         (Some(_), None) => "PoolNotFound",
+        (Some(pool), Some(_)) if excludes(&server.all(Kind::Pool)[&Key::new("", &**pool)]) => {
+            "UnsupportedAnnotation"
+        }
         (Some(_), Some(None)) => "PoolInvalid",
         (Some(pool), Some(Some(addresses))) => {
             // What a Service shows is taken too, as of one whose record was released by hand.
             let shown = server.all(Kind::Service).values();
             let shown = shown.map(|service| text(service, "/spec/loadBalancerIP"));
+            // So is what one names that is left alone, and has no record of.
+            let lbs = server.all(Kind::Lb).iter();
+            let named = lbs.filter(|(key, lb)| is_left_alone(server, key, lb));
+            let named = named.map(|(_, lb)| text(lb, "/status/allocatedAddress/ip"));
             let taken: BTreeSet<&str> = bound(server)
                 .map(|(address, ..)| address)
                 .chain(shown)
+                .chain(named)
                 .collect();
             let free = addresses.iter().find(|a| !taken.contains(a.as_str()));
             must!(
@@ -602,10 +705,10 @@ pub(crate) fn pool_is_as_it_should(
         "pool {key} remembers {history:?}: {status}"
     );
     let ready = condition(pool, "Ready").cloned().unwrap_or_default();
-    let expected = if addresses.is_some() {
-        "Ready"
-    } else {
-        "InvalidRanges"
+    let expected = match &addresses {
+        None => "InvalidRanges",
+        Some(_) if excludes(pool) => "UnsupportedAnnotation",
+        Some(_) => "Ready",
     };
     must!(
         "POOL-2",
@@ -662,7 +765,9 @@ pub(crate) fn no_orphans(server: &Server) -> Result<(), Failure> {
         for (key, object) in server.all(kind) {
             must!(
                 "REL-3",
-                server.get(Kind::Lb, key).is_some() || !is_ours(object, key),
+                server.get(Kind::Lb, key).is_some()
+                    || !is_ours(object, key)
+                    || !sharers(key, object).is_empty(),
                 "the {kind:?} {key} is left of a load balancer that is gone"
             );
         }

@@ -44,6 +44,8 @@ struct Lb {
     /// What that was before a request that landed late has changed it: whoever leads by then may not know it yet, and
     /// restores the Service as it was.
     excused: Option<String>,
+    /// It asks for what only a later version can do, and has since it was made (IPA-9).
+    asks: bool,
 }
 
 /// A record.
@@ -75,6 +77,8 @@ pub(crate) struct Oracle {
     services: BTreeMap<Key, Shown>,
     /// Addresses whose records a user has altered or deleted by hand: what follows is at their own risk.
     by_hand: BTreeSet<String>,
+    /// Load balancers that went while they asked for what only a later version can do: what they have left may remain.
+    left: BTreeSet<Key>,
 }
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
@@ -90,6 +94,7 @@ impl Lb {
             dhcp: object["spec"]["ipam"] == "dhcp",
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
+            asks: naive::asks(object),
         }
     }
 }
@@ -136,11 +141,16 @@ impl Oracle {
         let key = &event.key;
         let Some(object) = &event.after else {
             self.lbs.remove(key);
+            let last = event.last.as_ref().or(event.before.as_ref());
+            if last.is_some_and(|last| naive::asks(last)) {
+                self.left.insert(key.clone());
+            }
             return Ok(());
         };
         let mut now = Lb::read(object);
         let before = self.lbs.remove(key).filter(|b| b.uid == now.uid);
         if let Some(before) = &before {
+            now.asks &= before.asks;
             now.excused = match event.by {
                 _ if before.committed == now.committed => before.excused.clone(),
                 By::Late => before.committed.clone(),
@@ -154,6 +164,12 @@ impl Oracle {
         if before.committed == now.committed || matches!(event.by, By::User | By::Cluster) {
             return Ok(());
         }
+        must!(
+            "IPA-9",
+            !before.asks || !now.asks,
+            "{key} asks for what is not supported, and its status is given {:?}",
+            now.committed
+        );
         let holds = |address: &str| {
             let record = self.records.get(address);
             record.filter(|r| r.bound && r.owner == *key && r.uid == now.uid)
@@ -198,6 +214,15 @@ impl Oracle {
         if event.by == By::User {
             self.by_hand.insert(address);
             return Ok(());
+        }
+        if let Some(record) = after.as_ref().filter(|r| r.bound) {
+            let owner = self.lbs.get(&record.owner);
+            must!(
+                "IPA-9",
+                owner.is_none_or(|lb| !lb.asks || lb.uid != record.uid),
+                "{} asks for what is not supported, and {address} is recorded for it",
+                record.owner
+            );
         }
         if let Some(before) = before.filter(|r| r.bound)
             && !self.by_hand.contains(&address)
@@ -327,6 +352,11 @@ impl Oracle {
         Ok(())
     }
 
+    /// Load balancers that have left what a later process may release.
+    pub(crate) fn left(&self) -> &BTreeSet<Key> {
+        &self.left
+    }
+
     /// How many load balancers have an address of a pool.
     pub(crate) fn served(&self) -> usize {
         self.lbs
@@ -345,8 +375,8 @@ impl Oracle {
 }
 
 /// The world at rest.
-pub(crate) fn at_rest(server: &Server) -> Result<(), Failure> {
-    naive::records_have_owners(server)?;
+pub(crate) fn at_rest(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure> {
+    naive::records_have_owners(server, left)?;
     for (key, lb) in server.all(Kind::Lb) {
         naive::lb_is_as_it_should(server, key, lb)?;
     }

@@ -31,7 +31,7 @@ fn vmi_key(vmi: usize) -> Key {
 /// A load balancer as a user makes it.
 #[allow(
     clippy::struct_excessive_bools,
-    reason = "four things that have nothing to do with each other"
+    reason = "five things that have nothing to do with each other"
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LbSpec {
@@ -40,6 +40,7 @@ pub(crate) struct LbSpec {
     pool: Option<usize>,
     project: bool,
     held_up: bool,
+    asks: bool,
 }
 
 /// Addresses of a pool: last octets of 10.0.0.0/24, and a gateway among or before them.
@@ -58,6 +59,15 @@ enum Scope {
     Namespace,
     AnyProject,
     Nobody,
+}
+
+/// What a load balancer asks for by annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    Address,
+    /// The address of another.
+    Primary(usize),
 }
 
 /// An act of a user.
@@ -84,6 +94,11 @@ pub(crate) enum Act {
     DeleteSlice(usize),
     EditSlice(usize),
     ForeignService(usize),
+    /// Something that only a later version can do is asked for, or no more (IPA-9).
+    Ask(usize, Asked),
+    /// Another load balancer becomes an owner of the Service, as one that shares its address.
+    ShareService(usize, usize),
+    Exclude(usize, bool),
     CreateVmi(usize, u8, u8),
     DeleteVmi(usize),
     RelabelVmi(usize, u8),
@@ -129,7 +144,9 @@ impl Plan {
         let style = Style::draw(&mut rng);
         let lbs = rng.usize(2..=5);
         let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
-        let by_hand = rng.bool();
+        // In some worlds things are asked for that only a later version can do; nobody meddles by hand there.
+        let later = rng.u8(..5) == 0;
+        let by_hand = rng.bool() && !later;
         let style = Style {
             // Where an address is taken from its owner by hand, nobody knows that kube-vip is to leave it.
             stuck_moves: if by_hand { 0 } else { style.stuck_moves },
@@ -148,11 +165,11 @@ impl Plan {
             acts.push(Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)));
         }
         for lb in 0..lbs {
-            acts.push(Act::CreateLb(lb, LbSpec::draw(&mut rng, pools)));
+            acts.push(Act::CreateLb(lb, LbSpec::draw(&mut rng, pools, later)));
         }
         rng.shuffle(&mut acts);
         for _ in 0..rng.usize(4..=12) {
-            acts.push(draw_act(&mut rng, lbs, pools, by_hand));
+            acts.push(draw_act(&mut rng, lbs, pools, by_hand, later));
         }
         Self { acts, style }
     }
@@ -166,6 +183,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
         pool,
         project: false,
         held_up: false,
+        asks: false,
     };
     let ranges = |first: u8, last: u8| Ranges {
         first,
@@ -406,13 +424,14 @@ impl Scope {
 }
 
 impl LbSpec {
-    fn draw(rng: &mut Rng, pools: usize) -> Self {
+    fn draw(rng: &mut Rng, pools: usize, later: bool) -> Self {
         Self {
             vm: rng.u8(..3) > 0,
             dhcp: rng.u8(..12) == 0,
             pool: draw_pool(rng, pools),
             project: rng.u8(..4) == 0,
             held_up: rng.u8(..8) == 0,
+            asks: later && rng.u8(..6) == 0,
         }
     }
 
@@ -430,7 +449,10 @@ impl LbSpec {
         }
         let mut metadata = json!({});
         if self.project {
-            metadata["annotations"] = json!({keys::ANNOTATION_PROJECT: "c/one"});
+            metadata["annotations"][keys::ANNOTATION_PROJECT] = "c/one".into();
+        }
+        if self.asks {
+            metadata["annotations"][keys::ANNOTATION_REQUESTED_ADDRESS] = "10.0.0.11".into();
         }
         if self.held_up {
             metadata["finalizers"] = json!([FINALIZER]);
@@ -451,14 +473,27 @@ fn draw_pool(rng: &mut Rng, pools: usize) -> Option<usize> {
     }
 }
 
-fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
+impl Asked {
+    fn draw(rng: &mut Rng, lbs: usize) -> Self {
+        match rng.u8(..5) {
+            0..2 => Self::Nothing,
+            2 => Self::Address,
+            _ => Self::Primary(rng.usize(..lbs)),
+        }
+    }
+}
+
+fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool, later: bool) -> Act {
     let lb = rng.usize(..lbs);
     let pool = rng.usize(..pools);
     let vmi = rng.usize(..VMIS.len());
     match rng.u8(..100) {
-        0..12 => Act::CreateLb(lb, LbSpec::draw(rng, pools)),
+        53..61 if later => Act::Ask(lb, Asked::draw(rng, lbs)),
+        81..84 if later => Act::Exclude(pool, rng.bool()),
+        88..90 if later => Act::ShareService(lb, rng.usize(..lbs)),
+        0..12 => Act::CreateLb(lb, LbSpec::draw(rng, pools, later)),
         12..26 => Act::DeleteLb(lb),
-        26..34 => Act::RecreateLb(lb, LbSpec::draw(rng, pools)),
+        26..34 => Act::RecreateLb(lb, LbSpec::draw(rng, pools, later)),
         34..37 => Act::RestoreLb(lb),
         37..53 => Act::NamePool(lb, draw_pool(rng, pools)),
         53..57 => Act::BreakLb(lb, rng.bool()),
@@ -469,6 +504,8 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         72..74 => Act::Node(rng.u8(..4)),
         74..77 => Act::EditScope(pool, rng.u8(..), rng.u8(..3)),
         77..81 => Act::DeletePool(pool),
+        97 if rng.bool() => Act::RelabelVmi(vmi, rng.u8(..3)),
+        81 | 97 => Act::VmiState(vmi, rng.u8(..4)),
         82..84 if by_hand => Act::DeleteRecord(rng.usize(..8)),
         84..86 if by_hand => Act::ReleaseRecord(rng.usize(..8)),
         86..88 => Act::AskForRelease(pool, rng.usize(..8)),
@@ -478,8 +515,6 @@ fn draw_act(rng: &mut Rng, lbs: usize, pools: usize, by_hand: bool) -> Act {
         93 if by_hand => Act::EditSlice(lb),
         94..96 if by_hand => Act::ForeignService(lb),
         96 => Act::DeleteVmi(vmi),
-        97 if rng.bool() => Act::RelabelVmi(vmi, rng.u8(..3)),
-        81 | 97 => Act::VmiState(vmi, rng.u8(..4)),
         _ => Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)),
     }
 }
@@ -619,6 +654,55 @@ impl Act {
                     });
                     create(server, Kind::Service, &key, service);
                 }
+            }
+            Self::Ask(lb, asked) => {
+                server.alter(Kind::Lb, &lb_key(*lb), user, |object| {
+                    let annotations = &mut object["metadata"]["annotations"];
+                    if annotations.is_null() {
+                        *annotations = json!({});
+                    }
+                    let annotations = annotations.as_object_mut().unwrap();
+                    annotations.remove(keys::ANNOTATION_REQUESTED_ADDRESS);
+                    annotations.remove(keys::ANNOTATION_PRIMARY);
+                    let (key, value) = match asked {
+                        Asked::Nothing => return,
+                        Asked::Address => (keys::ANNOTATION_REQUESTED_ADDRESS, "10.0.0.11"),
+                        Asked::Primary(primary) => (keys::ANNOTATION_PRIMARY, LBS[*primary].1),
+                    };
+                    annotations.insert(key.to_owned(), value.into());
+                });
+            }
+            Self::ShareService(lb, other) => {
+                let (key, other) = (lb_key(*lb), lb_key(*other));
+                let Some(uid) = server
+                    .get(Kind::Lb, &other)
+                    .map(|o| o["metadata"]["uid"].clone())
+                else {
+                    return;
+                };
+                let ours = |service: &Value| service["metadata"]["ownerReferences"].is_array();
+                if key == other
+                    || key.namespace != other.namespace
+                    || !server.get(Kind::Service, &key).is_some_and(|s| ours(s))
+                {
+                    return;
+                }
+                server.alter(Kind::Service, &key, user, |object| {
+                    let owners = object["metadata"]["ownerReferences"]
+                        .as_array_mut()
+                        .unwrap();
+                    owners.retain(|owner| owner["name"] != *other.name);
+                    owners.push(json!({
+                        "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
+                        "name": &*other.name, "uid": uid,
+                    }));
+                });
+            }
+            Self::Exclude(pool, exclude) => {
+                server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
+                    let list = if *exclude { "10.0.0.11" } else { "" };
+                    object["metadata"]["annotations"][keys::ANNOTATION_EXCLUDE] = list.into();
+                });
             }
             Self::CreateVmi(vmi, address, labels) => {
                 let object = json!({

@@ -23,7 +23,7 @@ use harvester_load_balancer::metrics::Metrics;
 use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::timings::Timings;
-use harvester_load_balancer::{handlers, pools, reconcile, refusal, start};
+use harvester_load_balancer::{handlers, history, pools, reconcile, refusal, start};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::Event;
@@ -82,6 +82,7 @@ pub(crate) enum Work {
     Begin,
     Lb(Key),
     Pool(PoolName),
+    History,
 }
 
 type Outcome = Result<Next, WriteError>;
@@ -361,6 +362,7 @@ impl Process {
             Work::Begin => Box::pin(async move { start::begin(&hub).await.map(|()| Next::Event) }),
             Work::Lb(key) => Box::pin(async move { reconcile::reconcile(&hub, &key).await }),
             Work::Pool(name) => Box::pin(async move { pools::reconcile(&hub, &name).await }),
+            Work::History => Box::pin(async move { history::reconcile(&hub).await }),
         };
         // Tokio's budget is for fairness among tasks; here it would make a future wait for nothing.
         let future = Box::pin(tokio::task::unconstrained(future));

@@ -48,6 +48,7 @@ enum Step {
     Begin,
     TakeLb,
     TakePool,
+    TakeHistory,
     Progress(usize, usize),
     User,
     Announce(Key),
@@ -182,10 +183,11 @@ impl World {
         self.rest().await?;
         self.figures.served = self.oracle.served();
         self.figures.waiting = self.oracle.waiting();
-        oracle::at_rest(&self.server)?;
+        oracle::at_rest(&self.server, self.oracle.left())?;
         self.writes_nothing("a further look at everything", true)
             .await?;
-        if self.rng.u8(..4) > 0 {
+        // Of what was left to a later version a new process knows no more than that its owner is gone.
+        if self.rng.u8(..4) > 0 || !self.oracle.left().is_empty() {
             return Ok(());
         }
         self.processes.clear();
@@ -322,13 +324,18 @@ impl World {
                 State::Working => {
                     let busy = |lb: bool| {
                         let kind = |w: &Work| matches!(w, Work::Lb(_)) == lb;
-                        leader.tasks.iter().filter(|t| kind(&t.work)).count()
+                        let tasks = leader.tasks.iter().filter(|t| t.work != Work::History);
+                        tasks.filter(|t| kind(&t.work)).count()
                     };
+                    let forgets = leader.tasks.iter().any(|t| t.work == Work::History);
                     if queues.lbs.depth() > 0 && busy(true) < style.workers {
                         steps.push((style.take, Step::TakeLb));
                     }
                     if queues.pools.depth() > 0 && busy(false) < 2 {
                         steps.push((style.take, Step::TakePool));
+                    }
+                    if queues.history.depth() > 0 && !forgets {
+                        steps.push((style.take, Step::TakeHistory));
                     }
                 }
                 _ => {}
@@ -412,6 +419,13 @@ impl World {
                     self.start(Work::Pool(name)).await?;
                 }
             }
+            Step::TakeHistory => {
+                let next = self.processes[0].hub.queues.history.next().now_or_never();
+                if next.flatten().is_some() {
+                    say!(self, "[0] takes up the history");
+                    self.start(Work::History).await?;
+                }
+            }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
             Step::User => {
                 if let Some(act) = self.acts.next() {
@@ -492,6 +506,10 @@ impl World {
                 queues.pools.add(name.clone());
                 queues.pools.done(&name);
             }
+            if queues.history.next().now_or_never().flatten().is_some() {
+                queues.history.add(());
+                queues.history.done(&());
+            }
         }
     }
 
@@ -566,6 +584,15 @@ impl World {
                     None => {}
                 }
                 hub.queues.pools.done(&name);
+            }
+            Work::History => {
+                match outcome {
+                    Ok(Next::After(Duration::ZERO)) => hub.queues.history.add(()),
+                    Ok(Next::After(delay)) => hub.queues.history.add_after((), *delay),
+                    Ok(_) => {}
+                    Err(_) => hub.queues.history.add_after((), Duration::from_secs(5)),
+                }
+                hub.queues.history.done(&());
             }
         }
     }

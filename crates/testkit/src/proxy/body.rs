@@ -12,8 +12,10 @@ use futures::{StreamExt, stream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::rule::{After, End};
-use super::{Away, Mode, Refusal, Seen, Shared, Watching};
+use super::fault::{After, End, Refusal};
+use super::mode::{Away, Mode};
+use super::request::Seen;
+use super::shared::{Shared, Watching};
 
 /// What was sent last is to be on the line before it is cut: else the client would not see it.
 const FLUSH: Duration = Duration::from_millis(20);

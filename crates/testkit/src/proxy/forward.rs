@@ -12,10 +12,13 @@ use axum::response::Response;
 use tokio::time::timeout;
 
 use super::body::{self, Ending};
-use super::hold::{Command, Held, Moment, Waiting};
+use super::fault::{Fault, Refusal};
+use super::held::{Command, Held, Moment, Waiting};
 use super::line::Line;
-use super::rule::{Effect, Plan};
-use super::{Away, Fault, Mode, Refusal, Seen, Shared, Verb};
+use super::mode::{Away, Mode};
+use super::request::{Seen, Verb};
+use super::rules::{Effect, Plan};
+use super::shared::Shared;
 
 /// Longest request that is taken, in bytes: what the API server itself takes, and some.
 const REQUEST: usize = 4 << 20;

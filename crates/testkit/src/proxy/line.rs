@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::{Away, Mode};
+use super::mode::{Away, Mode};
 use crate::netns::Netns;
 
 /// Connections at a time; more wait in the listener's queue. An operator has about twenty.

@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
+use crate::bound;
+
 /// Kind of a cargo target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
@@ -81,7 +83,9 @@ const OPERATOR: &str = "harvester-load-balancer";
 
 /// Builds all tests of the workspace. What cargo and the compiler have to say goes to standard error.
 pub(crate) fn build(root: &Path) -> anyhow::Result<Built> {
-    let mut child = Command::new(cargo())
+    let mut command = Command::new(cargo());
+    bound::forget_package(&mut command);
+    let mut child = command
         .args(["test", "--workspace", "--locked", "--no-run"])
         .args(["--message-format", "json-render-diagnostics"])
         .current_dir(root)

@@ -17,8 +17,8 @@ fn ours(uid: &str) -> OwnerReference {
 }
 
 #[test]
-fn svc_1_whose_an_object_is() {
-    use Ownership::{Foreign, Ours};
+fn svc_1_ipa_9_whose_an_object_is() {
+    use Ownership::{Foreign, Ours, Shared};
     let group = harvester_lb_api::GROUP;
     let cases = [
         ("nothing", None, vec![], Foreign),
@@ -75,6 +75,21 @@ fn svc_1_whose_an_object_is() {
                 "u",
             )],
             Foreign,
+        ),
+        (
+            "this one and another load balancer",
+            None,
+            vec![
+                ours("uid-web"),
+                owner(API_VERSION, "LoadBalancer", "api", "uid-api"),
+            ],
+            Shared,
+        ),
+        (
+            "our label, and another load balancer",
+            Some("true"),
+            vec![owner(API_VERSION, "LoadBalancer", "api", "uid-api")],
+            Shared,
         ),
         (
             "not the first of several",

@@ -1,0 +1,114 @@
+//! Hostile objects, one after another, as a seed says.
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use crate::kind::{Kind, Targets, Way};
+use crate::{mutate, text, valid, wishes};
+
+/// A mutated object.
+#[derive(Clone, Debug)]
+pub struct Mutant {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace, empty for cluster-wide kinds, as the request names it.
+    pub namespace: String,
+    /// Its name, as the request names it.
+    pub name: String,
+    /// The object in JSON.
+    pub text: String,
+    /// What was done to it, for whoever has to find out.
+    pub what: Vec<String>,
+    /// Whether no API server would ever send this: its own decoder refuses it.
+    pub impossible: bool,
+}
+
+/// Makes hostile objects of a kind.
+#[derive(Debug)]
+pub struct Generator {
+    rng: Rng,
+    kind: Kind,
+    way: Way,
+    targets: Targets,
+    number: u64,
+}
+
+impl Generator {
+    /// A generator; the same arguments give the same objects.
+    pub fn new(seed: u64, kind: Kind, way: Way, targets: Targets) -> Self {
+        // Kinds must not get the same choices one after the other.
+        let number = Kind::ALL
+            .iter()
+            .position(|k| *k == kind)
+            .unwrap_or_default();
+        let rng = Rng::with_seed(seed ^ (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        Self {
+            rng,
+            kind,
+            way,
+            targets,
+            number: 0,
+        }
+    }
+
+    /// An object of that namespace and name without any mutation.
+    pub fn sound(&mut self, namespace: &str, name: &str) -> Value {
+        let mut object = valid::object(&mut self.rng, self.kind, &self.targets);
+        let (api_version, kind) = self.kind.names();
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        object["metadata"]["name"] = json!(name);
+        if !self.kind.is_cluster_wide() {
+            object["metadata"]["namespace"] = json!(namespace);
+        }
+        if self.way == Way::ToServer && self.kind == Kind::Service {
+            // The API server gives these, each once.
+            for field in ["clusterIP", "clusterIPs"] {
+                object["spec"][field].take();
+            }
+            object["spec"]["ports"][0]["nodePort"].take();
+        }
+        if self.way == Way::FromWatch {
+            self.number += 1;
+            object["metadata"]["uid"] = json!(valid::uid(&mut self.rng));
+            object["metadata"]["resourceVersion"] = json!((1_000 + self.number).to_string());
+            object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        object
+    }
+
+    /// A mutated object of that namespace and name.
+    pub fn mutant(&mut self, namespace: &str, name: &str) -> Mutant {
+        let mut object = self.sound(namespace, name);
+        let mut what = Vec::new();
+        let rng = &mut self.rng;
+        let mut rounds = 1;
+        while rounds < 6 && rng.bool() {
+            rounds += 1;
+        }
+        for _ in 0..rounds {
+            let done = if rng.u8(..5) < 2 {
+                wishes::one(rng, self.kind, self.way, &self.targets, &mut object)
+            } else {
+                let large = rng.usize(..self.way.one_in_large()) == 0;
+                mutate::one(rng, self.way, large, &mut object)
+            };
+            what.push(done);
+        }
+        if self.way == Way::ToServer {
+            object["metadata"]["name"] = json!(name);
+            if !self.kind.is_cluster_wide() {
+                object["metadata"]["namespace"] = json!(namespace);
+            }
+        }
+        let (text, impossible) = text::render(&object);
+        Mutant {
+            kind: self.kind,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            text,
+            what,
+            impossible,
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which objects the API server refuses to write (RUN-1): for `/readyz` and the metrics. A refusal delays that object alone,
+//! so it must be told somewhere which one it is.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harvester_lb_controller_kit::Key;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// What is still owed is tried again each minute or sooner. What has not been refused again in this time is owed no more.
+const LASTS: Duration = Duration::from_secs(180);
+/// Most objects that are remembered; with more of them it is no single object's matter.
+const MOST: usize = 10_000;
+
+/// The objects whose last write was refused, by kind.
+#[derive(Debug, Default)]
+pub struct RefusedWrites(Mutex<BTreeMap<(String, Key), Instant>>);
+
+impl RefusedWrites {
+    /// The API server has refused to write the object, for its content or for want of rights.
+    pub fn refused(&self, kind: &str, key: &Key) {
+        let mut all = self.0.lock();
+        let now = Instant::now();
+        if all.len() >= MOST {
+            all.retain(|_, at| now.duration_since(*at) < LASTS);
+        }
+        let key = (kind.to_owned(), key.clone());
+        if all.len() < MOST || all.contains_key(&key) {
+            all.insert(key, now);
+        }
+    }
+
+    /// It was written, or is gone.
+    pub fn written(&self, kind: &str, key: &Key) {
+        let mut all = self.0.lock();
+        if !all.is_empty() {
+            all.remove(&(kind.to_owned(), key.clone()));
+        }
+    }
+
+    /// The objects that are refused now, by kind and key.
+    pub fn all(&self) -> Vec<(String, Key)> {
+        let mut all = self.0.lock();
+        let now = Instant::now();
+        all.retain(|_, at| now.duration_since(*at) < LASTS);
+        all.keys().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new("ns", name)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_1_what_is_refused_is_named_until_it_is_written() {
+        let writes = RefusedWrites::default();
+        writes.refused("Service", &key("a"));
+        writes.refused("Service", &key("a"));
+        writes.refused("LoadBalancer", &key("a"));
+        writes.written("Service", &key("b"));
+        let named = |kind: &str| (kind.to_owned(), key("a"));
+        assert_eq!(writes.all(), [named("LoadBalancer"), named("Service")]);
+        writes.written("LoadBalancer", &key("a"));
+        assert_eq!(writes.all(), [named("Service")]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_1_what_nobody_tries_any_more_is_forgotten() {
+        let writes = RefusedWrites::default();
+        writes.refused("Service", &key("a"));
+        tokio::time::advance(LASTS / 2).await;
+        writes.refused("Service", &key("b"));
+        tokio::time::advance(LASTS / 2).await;
+        assert_eq!(writes.all(), [("Service".to_owned(), key("b"))]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_1_the_memory_is_bounded() {
+        let writes = RefusedWrites::default();
+        for n in 0..MOST + 10 {
+            writes.refused("Service", &key(&n.to_string()));
+        }
+        assert_eq!(writes.all().len(), MOST);
+    }
+}

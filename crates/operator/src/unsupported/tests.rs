@@ -1,0 +1,194 @@
+use super::*;
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_ipam::{Micros, Owner, RecordSpec, Settings, Version};
+use serde_json::{Value, json};
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn key(name: &str) -> Key {
+    Key::new("ns", name)
+}
+
+fn lb(name: &str, annotations: &Value) -> Lb {
+    let object: LoadBalancer = object(json!({
+        "metadata": {"namespace": "ns", "name": name, "uid": format!("{name}-1"), "annotations": annotations},
+        "spec": {},
+        "status": {"allocatedAddress": {"ip": "10.0.0.9"}},
+    }));
+    Lb::valid(object)
+}
+
+fn service(name: &str, owners: &[&str], ip: &str) -> Service {
+    let owner = |owner: &&str| {
+        json!({
+            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+            "name": owner, "uid": format!("{owner}-1"),
+        })
+    };
+    let owners: Vec<Value> = owners.iter().map(owner).collect();
+    object(json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "ownerReferences": owners,
+            "labels": { keys::LABEL_SERVICELB: "true" },
+        },
+        "spec": {"loadBalancerIP": ip},
+    }))
+}
+
+fn record(addr: &str, namespace: &str, name: &str, uid: &str) -> Record {
+    Record {
+        spec: RecordSpec {
+            addr: addr.parse().unwrap(),
+            pool: "p".into(),
+            owner: Owner::new(namespace, name, uid),
+            phase: Phase::Bound,
+            bound_at: Micros(1),
+            released_at: None,
+        },
+        version: Version(1),
+    }
+}
+
+fn ledger(records: &[Record]) -> Ledger {
+    let mut ledger = Ledger::new(Settings::default());
+    for record in records {
+        ledger.observe(record.clone());
+    }
+    ledger
+}
+
+#[test]
+fn ipa_9_an_annotation_counts_whatever_its_value() {
+    let (index, ledger) = (Index::default(), ledger(&[]));
+    let of = |annotations: Value| {
+        let lb = lb("a", &annotations);
+        let found = index.of_lb(&ledger, &key("a"), lb.meta());
+        found.map(|it| it.to_string())
+    };
+    for name in OF_LOAD_BALANCERS {
+        for value in ["", "x", "10.0.0.5"] {
+            let text = of(json!({ name: value })).unwrap();
+            assert!(text.contains(name), "{text}");
+            assert!(text.contains(&format!("{value:?}")), "{text}");
+        }
+    }
+    // KVA-1: those of kube-vip are served as ever, as is what is not ours at all.
+    for name in [
+        "kube-vip.io/serviceInterface",
+        "kube-vip.io/requestedIP",
+        "requested-address",
+        "other.io/requested-address",
+        keys::ANNOTATION_NETWORK,
+        keys::ANNOTATION_EXCLUDE,
+    ] {
+        assert_eq!(of(json!({ name: "x" })), None, "{name}");
+    }
+}
+
+#[test]
+fn ipa_9_a_pool_whose_list_excludes_nothing_is_as_any_other() {
+    let of = |value: Value| {
+        let meta: ObjectMeta = object(json!({"annotations": value}));
+        of_pool(&meta)
+    };
+    assert_eq!(of(json!({})), None);
+    for list in ["", "  ", " , ,"] {
+        assert_eq!(of(json!({ keys::ANNOTATION_EXCLUDE: list })), None);
+    }
+    for list in ["10.0.0.5", "x", "10.0.0.5,"] {
+        let found = of(json!({ keys::ANNOTATION_EXCLUDE: list }));
+        assert_eq!(found, Some(keys::ANNOTATION_EXCLUDE));
+    }
+}
+
+#[test]
+fn ipa_9_a_lease_is_known_by_its_load_balancers_uid() {
+    let (mut index, ledger) = (Index::default(), ledger(&[]));
+    let a = lb("a", &json!({}));
+    assert_eq!(index.set_record("dhcp-a-1", true), Some("a-1"));
+    assert_eq!(index.set_record("dhcp-a-1", true), None, "no news");
+    assert_eq!(index.set_record("10.0.0.5", true), None);
+    let found = index.of_lb(&ledger, &key("a"), a.meta());
+    assert_eq!(found, Some(Unsupported::Lease("dhcp-a-1".to_owned())));
+    let other = lb("b", &json!({}));
+    assert_eq!(index.of_lb(&ledger, &key("b"), other.meta()), None);
+    assert_eq!(index.set_record("dhcp-a-1", false), Some("a-1"));
+    assert_eq!(index.of_lb(&ledger, &key("a"), a.meta()), None);
+}
+
+#[test]
+fn ipa_9_all_that_have_a_part_in_a_shared_service() {
+    let (mut index, ledger) = (Index::default(), ledger(&[]));
+    let of = |index: &Index, name: &str| {
+        let lb = lb(name, &json!({}));
+        index.of_lb(&ledger, &key(name), lb.meta()).is_some()
+    };
+    let own = service("a", &["a"], "10.0.0.5");
+    assert!(index.set_service(&key("a"), Some(&own)).is_empty());
+    assert!(!of(&index, "a"));
+    let shared = service("a", &["a", "b"], "10.0.0.5");
+    let told = index.set_service(&key("a"), Some(&shared));
+    assert_eq!(told, BTreeSet::from([key("a"), key("b")]));
+    assert!(of(&index, "a") && of(&index, "b") && !of(&index, "c"));
+    // The first is gone, the others remain, and so does whoever takes up its name.
+    let left = service("a", &["c"], "10.0.0.5");
+    let told = index.set_service(&key("a"), Some(&left));
+    assert_eq!(told, BTreeSet::from([key("a"), key("b"), key("c")]));
+    assert!(of(&index, "a") && !of(&index, "b") && of(&index, "c"));
+    index.set_service(&key("a"), None);
+    assert!(!of(&index, "a") && !of(&index, "c"));
+    assert!(index.services.to.is_empty() && index.services.from.is_empty());
+    assert!(index.shown.by_addr.is_empty() && index.shown.by_key.is_empty());
+}
+
+#[test]
+fn ipa_9_a_record_that_others_share_is_not_released() {
+    let primary = json!({ keys::ANNOTATION_PRIMARY: "a" });
+    let mut index = Index::default();
+    let of = |addr, name| record(addr, "ns", name, "gone");
+    assert!(!index.shares_record(&of("10.0.0.5", "a")));
+    // By its owner's name, whatever the address.
+    let told = index.set_lb(&key("b"), Some(&lb("b", &primary)));
+    assert_eq!(told, BTreeSet::from([key("a")]));
+    assert!(index.shares_record(&of("10.0.0.5", "a")));
+    // By the address, whatever the name: the holder is a member and not the one that the group is named after.
+    assert!(index.shares_record(&of("10.0.0.9", "c")));
+    assert!(!index.shares_record(&of("10.0.0.5", "c")));
+    // Nobody has a part in another namespace's addresses.
+    assert!(!index.shares_record(&record("10.0.0.9", "other", "c", "gone")));
+    index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
+    assert!(!index.shares_record(&of("10.0.0.9", "c")));
+    // By the Service.
+    index.set_service(&key("g"), Some(&service("g", &["c", "d"], "10.0.0.5")));
+    assert!(index.shares_record(&of("10.0.0.7", "c")));
+    assert!(index.shares_record(&of("10.0.0.5", "x")));
+    assert!(!index.shares_record(&of("10.0.0.7", "x")));
+    index.set_service(&key("g"), None);
+    assert!(!index.shares_record(&of("10.0.0.5", "c")));
+    assert!(index.named.by_addr.is_empty() && index.primaries.from.is_empty());
+}
+
+#[test]
+fn ipa_9_the_name_of_a_group_takes_nothing_over() {
+    let mut index = Index::default();
+    index.set_lb(
+        &key("b"),
+        Some(&lb("b", &json!({ keys::ANNOTATION_PRIMARY: "a" }))),
+    );
+    let a = lb("a", &json!({}));
+    let of = |index: &Index, records: &[Record]| index.of_lb(&ledger(records), &key("a"), a.meta());
+    let (earlier, own) = (
+        record("10.0.0.5", "ns", "a", "a-0"),
+        record("10.0.0.6", "ns", "a", "a-1"),
+    );
+    // One that is named, and is what it was: served.
+    assert_eq!(of(&index, &[]), None);
+    assert_eq!(of(&index, std::slice::from_ref(&own)), None);
+    assert_eq!(of(&index, &[earlier.clone(), own]), None);
+    let found = of(&index, std::slice::from_ref(&earlier));
+    assert_eq!(found, Some(Unsupported::SharedName));
+    index.set_lb(&key("b"), None);
+    assert_eq!(of(&index, &[earlier]), None);
+}

@@ -1,0 +1,309 @@
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::spec;
+
+fn lb(spec: &Value) -> LoadBalancer {
+    serde_json::from_value(json!({
+        "metadata": {"namespace": "shop", "name": "web", "uid": "u-1"}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn listener(name: &str, protocol: &str, port: i64, backend_port: i64) -> Value {
+    json!({"name": name, "protocol": protocol, "port": port, "backendPort": backend_port})
+}
+
+/// Rule, field, value, and what it means to admission and to the operator.
+fn rows(found: &[Violation]) -> Vec<(&'static str, String, String, Severity, Severity)> {
+    let row = |v: &Violation| {
+        (
+            v.rule(),
+            v.field(),
+            v.value(),
+            v.severity(Consumer::Admission),
+            v.severity(Consumer::Operator),
+        )
+    };
+    found.iter().map(row).collect()
+}
+
+#[test]
+fn val_1_every_violation_in_the_order_of_the_rules() {
+    use Severity::{Accept, Refuse, Warn};
+    let all = lb(&json!({
+        "listeners": [
+            listener("a", "TCP", 0, 8080),
+            listener("b", "udp", 70000, 8080),
+            listener("a", "TCP", 81, 8080),
+            listener("c", "TCP", 81, -1),
+        ],
+        "backendServerSelector": {"app": [], "tier": ["x"], "zone": []},
+        "healthCheck": {"port": 9, "periodSeconds": 0},
+    }));
+    let expected = [
+        ("WV-2", "spec.listeners[2].name", "a", Refuse, Refuse),
+        (
+            "WV-4",
+            "spec.listeners[2].backendPort",
+            "8080",
+            Refuse,
+            Accept,
+        ),
+        ("WV-3", "spec.listeners[3].port", "81", Refuse, Refuse),
+        ("WV-5", "spec.listeners[0].port", "0", Refuse, Refuse),
+        ("8.2", "spec.listeners[1].protocol", "udp", Warn, Refuse),
+        ("WV-5", "spec.listeners[1].port", "70000", Refuse, Refuse),
+        (
+            "WV-5",
+            "spec.listeners[3].backendPort",
+            "-1",
+            Refuse,
+            Refuse,
+        ),
+        (
+            "BE-1",
+            "spec.backendServerSelector[\"app\"]",
+            "[]",
+            Warn,
+            Refuse,
+        ),
+        ("WV-6", "spec.healthCheck.port", "9", Refuse, Warn),
+    ]
+    .map(|(rule, field, value, admission, operator)| {
+        (
+            rule,
+            field.to_owned(),
+            value.to_owned(),
+            admission,
+            operator,
+        )
+    });
+    assert_eq!(rows(&validate(&all)), expected);
+}
+
+#[test]
+fn wv_1_to_wv_7_the_examples_of_the_contract() {
+    let rules = |spec: &Value| -> Vec<&str> {
+        let found = validate(&lb(spec));
+        found.iter().map(Violation::rule).collect()
+    };
+    let tcp = |port: i64, backend_port: i64| {
+        listener(
+            &format!("n{port}-{backend_port}"),
+            "TCP",
+            port,
+            backend_port,
+        )
+    };
+    let with = |check: Value| json!({"listeners": [tcp(80, 8080)], "healthCheck": check});
+    let full = json!({"port": 8080, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3});
+    let zero = |field: &str| {
+        let mut check = full.clone();
+        check[field] = json!(0);
+        with(check)
+    };
+    let front = {
+        let mut check = full.clone();
+        check["port"] = json!(80);
+        with(check)
+    };
+    let udp = json!({"listeners": [listener("dns", "UDP", 53, 8080)], "healthCheck": full.clone()});
+    let cases: &[(&str, Value, &[&str])] = &[
+        ("one listener", json!({"listeners": [tcp(80, 8080)]}), &[]),
+        ("none", json!({"listeners": []}), &["WV-1"]),
+        ("absent", json!({}), &["WV-1"]),
+        (
+            "cluster type skips them",
+            json!({"workloadType": "cluster", "listeners": [tcp(0, 0), tcp(0, 0)], "healthCheck": {"port": -1}}),
+            &[],
+        ),
+        (
+            "two unnamed",
+            json!({"listeners": [{"port": 1, "backendPort": 1}, {"port": 2, "backendPort": 2}]}),
+            &["WV-2"],
+        ),
+        (
+            "TCP 53 and UDP 53",
+            json!({"listeners": [listener("a", "TCP", 53, 53), listener("b", "UDP", 53, 53)]}),
+            &[],
+        ),
+        (
+            "TCP 80 twice",
+            json!({"listeners": [tcp(80, 1), tcp(80, 2)]}),
+            &["WV-3"],
+        ),
+        (
+            "an absent protocol is TCP",
+            json!({"listeners": [tcp(80, 1), {"name": "x", "protocol": "", "port": 80, "backendPort": 2}]}),
+            &["WV-3"],
+        ),
+        (
+            "80 and 81 to 8080",
+            json!({"listeners": [tcp(80, 8080), tcp(81, 8080)]}),
+            &["WV-4"],
+        ),
+        (
+            "ports 1 and 65535",
+            json!({"listeners": [tcp(1, 65535), tcp(65535, 1)]}),
+            &[],
+        ),
+        (
+            "port 65536",
+            json!({"listeners": [tcp(65536, 1)]}),
+            &["WV-5"],
+        ),
+        ("a check that is right", with(full.clone()), &[]),
+        ("its front port", front, &["WV-6"]),
+        ("of UDP", udp, &["WV-6"]),
+        ("no port at all", with(json!({"port": 65536})), &["WV-6"]),
+        ("off", with(json!({"port": 0, "periodSeconds": 0})), &[]),
+        ("success 0", zero("successThreshold"), &["WV-7"]),
+        ("failure 0", zero("failureThreshold"), &["WV-7"]),
+        ("period 0", zero("periodSeconds"), &["WV-7"]),
+        ("timeout 0", zero("timeoutSeconds"), &["WV-7"]),
+        (
+            "WV-7 only with WV-6 satisfied",
+            with(json!({"port": 9})),
+            &["WV-6"],
+        ),
+    ];
+    for (what, spec, expected) in cases {
+        assert_eq!(rules(spec), *expected, "{what}");
+    }
+}
+
+#[test]
+fn wv_8_and_wv_9_what_stays_and_what_may_change() {
+    let rules = |before: Value, after: Value| -> Vec<&str> {
+        let found = validate_update(&lb(&before), &lb(&after));
+        found.iter().map(Violation::rule).collect()
+    };
+    assert!(rules(json!({}), json!({"ipam": "pool", "workloadType": "vm"})).is_empty());
+    assert!(rules(json!({"ipam": "pool", "workloadType": "vm"}), json!({})).is_empty());
+    assert_eq!(rules(json!({}), json!({"ipam": "dhcp"})), ["WV-8"]);
+    assert_eq!(rules(json!({"ipam": "dhcp"}), json!({})), ["WV-8"]);
+    assert_eq!(
+        rules(
+            json!({"workloadType": "cluster"}),
+            json!({"ipam": "dhcp", "workloadType": "vm"})
+        ),
+        ["WV-8", "WV-9"]
+    );
+    let found = validate_update(&lb(&json!({})), &lb(&json!({"ipam": "dhcp"})));
+    assert_eq!(
+        found[0].to_string(),
+        "spec.ipam cannot be changed from pool to dhcp: delete the load balancer and create it again"
+    );
+}
+
+/// Whether the first version of the operator served it: its checks in its order.
+fn was_served(lb: &LoadBalancer) -> bool {
+    if lb.spec.workload() == WorkloadType::Cluster {
+        return true;
+    }
+    let listeners = lb.spec.listeners.as_deref().unwrap_or_default();
+    let (mut names, mut served) = (HashSet::new(), HashSet::new());
+    let in_range = |port: i64| (1..=65535).contains(&port);
+    let sound = |l: &Listener| {
+        let protocol = match &*l.protocol {
+            "" => "TCP",
+            other => other,
+        };
+        ["TCP", "UDP", "SCTP"].contains(&protocol) && in_range(l.port) && in_range(l.backend_port)
+    };
+    !listeners.is_empty()
+        && listeners.iter().all(sound)
+        && listeners.iter().all(|l| {
+            let protocol = if l.protocol.is_empty() {
+                "TCP"
+            } else {
+                l.protocol.as_str()
+            };
+            names.insert(l.name.clone().unwrap_or_default())
+                && served.insert((protocol.to_owned(), l.port))
+        })
+        && lb
+            .spec
+            .backend_server_selector
+            .iter()
+            .flatten()
+            .all(|(_, values)| !values.is_empty())
+        && lb
+            .spec
+            .health_check
+            .as_ref()
+            .and_then(|c| c.port)
+            .is_none_or(|port| (0..=65535).contains(&port))
+}
+
+fn one_of<T: Clone>(rng: &mut Rng, all: &[T]) -> T {
+    all[rng.usize(..all.len())].clone()
+}
+
+/// A spec of which the like is served about as often as not.
+fn any_spec(rng: &mut Rng) -> Value {
+    let port = |rng: &mut Rng| match rng.u8(..20) {
+        0 => one_of(rng, &[0, -1, 65535, 65536]),
+        _ => rng.i64(80..86),
+    };
+    let listener = |rng: &mut Rng| {
+        let names = [json!("a"), json!("b"), json!("c"), json!(""), json!(null)];
+        let protocols = ["TCP", "TCP", "TCP", "TCP", "TCP", "UDP", "SCTP", "", "tcp"];
+        json!({
+            "name": one_of(rng, &names), "protocol": one_of(rng, &protocols),
+            "port": port(rng), "backendPort": port(rng),
+        })
+    };
+    let listeners: Vec<Value> = (0..rng.usize(..4)).map(|_| listener(rng)).collect();
+    let selectors = [
+        json!(null),
+        json!({"app": ["web"]}),
+        json!({"app": ["web"], "tier": ["x", "y"]}),
+        json!({"app": []}),
+    ];
+    let checks = [
+        json!(null),
+        json!({"periodSeconds": 1}),
+        json!({"port": port(rng), "periodSeconds": rng.i64(-1..3)}),
+        json!({"port": port(rng)}),
+    ];
+    let types = [json!(null), json!("vm"), json!("vm"), json!("cluster")];
+    json!({
+        "listeners": listeners,
+        "backendServerSelector": one_of(rng, &selectors),
+        "healthCheck": one_of(rng, &checks),
+        "workloadType": one_of(rng, &types),
+    })
+}
+
+#[test]
+fn val_1_what_was_served_is_served_and_nothing_else() {
+    let mut seen = [0, 0, 0];
+    for seed in 0..5_000 {
+        let spec = any_spec(&mut Rng::with_seed(seed));
+        let lb = lb(&spec);
+        let found = validate(&lb);
+        let meant = |severity| {
+            found
+                .iter()
+                .any(|v| v.severity(Consumer::Operator) == severity)
+        };
+        let (refused, warned) = (meant(Severity::Refuse), meant(Severity::Warn));
+        assert_eq!(refused, !was_served(&lb), "seed {seed}: {found:?}, {spec}");
+        // What validation lets through can be read.
+        let checked = spec::check(&lb);
+        assert_eq!(checked.is_err(), refused, "seed {seed}: {spec}");
+        if let Ok(checked) = checked {
+            let mismatch = checked.vm.is_some_and(|vm| vm.mismatch.is_some());
+            assert_eq!(mismatch, warned, "seed {seed}: {spec}");
+        }
+        seen[usize::from(refused)] += 1;
+        seen[2] += usize::from(warned);
+    }
+    assert!(
+        seen.iter().all(|n| *n > 200),
+        "of each kind enough: {seen:?}"
+    );
+}

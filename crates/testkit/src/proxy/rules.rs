@@ -1,0 +1,90 @@
+//! All rules of a proxy, and what they say of one request.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::fault::{Fault, Share};
+use super::held::{Held, Moment};
+use super::request::{Match, Seen};
+
+/// What a rule does.
+#[derive(Clone, Debug)]
+pub(crate) enum Effect {
+    Fault(Fault),
+    Hold(Moment, mpsc::Sender<Held>),
+}
+
+struct Entry {
+    id: u64,
+    matching: Match,
+    share: Share,
+    effect: Effect,
+    hits: u64,
+}
+
+/// All rules of a proxy, in the order in which they were set.
+#[derive(Default)]
+pub(crate) struct Rules {
+    entries: Vec<Entry>,
+    next: u64,
+}
+
+/// What is to be done to one request.
+#[derive(Default)]
+pub(crate) struct Plan {
+    /// One after the other, each with its rule's number.
+    pub(crate) delays: Vec<(u64, Duration)>,
+    pub(crate) pages: Option<u32>,
+    /// With the rule's number.
+    pub(crate) last: Option<(u64, Effect)>,
+}
+
+impl Rules {
+    /// Adds a rule after those that are there, and answers its number.
+    pub(super) fn add(&mut self, matching: Match, share: Share, effect: Effect) -> u64 {
+        let id = self.next;
+        self.next += 1;
+        self.entries.push(Entry {
+            id,
+            matching,
+            share,
+            effect,
+            hits: 0,
+        });
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: u64) {
+        self.entries.retain(|e| e.id != id);
+    }
+
+    /// How many requests a rule was applied to.
+    pub(super) fn hits(&self, id: u64) -> u64 {
+        let entry = self.entries.iter().find(|e| e.id == id);
+        entry.map_or(0, |e| e.hits)
+    }
+
+    pub(crate) fn plan(&mut self, seen: &Seen) -> Plan {
+        let mut plan = Plan::default();
+        for entry in &mut self.entries {
+            if !entry.matching.takes(seen) || !entry.share.take() {
+                continue;
+            }
+            entry.hits += 1;
+            match &entry.effect {
+                Effect::Fault(Fault::Delay(delay)) => plan.delays.push((entry.id, *delay)),
+                Effect::Fault(Fault::Pages(size)) => plan.pages = Some(*size),
+                effect => {
+                    plan.last = Some((entry.id, effect.clone()));
+                    return plan;
+                }
+            }
+        }
+        plan
+    }
+
+    pub(crate) fn holds(&self, id: u64) -> bool {
+        self.entries.iter().any(|e| e.id == id)
+    }
+}

@@ -1,0 +1,289 @@
+//! No circle between files. A file uses another one if it names something that is defined there; files that use each
+//! other in a ring can be understood, and changed, only together.
+//!
+//! A path is followed through re-exports to the file that defines what it names. Declaring a module is no use of it. Two
+//! things are not seen: calls of methods that another file defines, and names that a glob brings in.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::modules::Modules;
+use crate::repository::Faults;
+
+/// Longest chain of re-exports that is followed; one that leads back to itself does not compile.
+const HOPS: usize = 16;
+
+/// Rings that are still to be cut, each by one of its files. One that has been cut must go from here.
+const TO_CUT: &[&str] = &[
+    "crates/operator/src/hub.rs",
+    "crates/operator/src/objects.rs",
+    "crates/operator/tests/schedules/oracle.rs",
+    "crates/prober/examples/load/main.rs",
+    "crates/prober/src/engine.rs",
+    "e2e/src/audit.rs",
+    "e2e/src/bench/replay.rs",
+];
+
+/// File to the files that it uses, and a name that it uses of each.
+type Uses = BTreeMap<String, BTreeMap<String, String>>;
+
+pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
+    let mut faults = Faults::new();
+    let mut seen = BTreeSet::new();
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        for file in targets(root, manifest)? {
+            let modules = Modules::read(root, &file)?;
+            for circle in circles(&uses(&modules)) {
+                let known = TO_CUT
+                    .iter()
+                    .find(|file| circle.iter().any(|(from, ..)| from == *file));
+                match known {
+                    Some(file) => _ = seen.insert(*file),
+                    None => faults.push(tell(&circle)),
+                }
+            }
+        }
+    }
+    let cut = TO_CUT.iter().filter(|file| !seen.contains(*file));
+    faults.extend(cut.map(|file| format!("{file} is in no ring any more: take it off the list")));
+    Ok(faults)
+}
+
+/// The root files of all that is built from our own crates: libraries, programs, tests, examples.
+fn targets(root: &Path, manifest: &str) -> anyhow::Result<Vec<String>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--locked", "--format-version", "1"])
+        .args(["--manifest-path", manifest])
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be started")?;
+    ensure!(output.status.success(), "cargo metadata failed");
+    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let root = root.canonicalize()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|p| p["targets"].as_array().into_iter().flatten());
+    targets
+        .map(|target| {
+            let path = target["src_path"]
+                .as_str()
+                .context("a target without src_path")?;
+            let path = Path::new(path).canonicalize()?;
+            Ok(path.strip_prefix(&root)?.to_string_lossy().into_owned())
+        })
+        .collect()
+}
+
+/// Which files of a crate use which.
+fn uses(modules: &Modules) -> Uses {
+    let mut uses = Uses::new();
+    for (index, module) in modules.0.iter().enumerate() {
+        for path in &module.paths {
+            let Some(target) = resolve(modules, index, path, 0) else {
+                continue;
+            };
+            let file = &modules.0[target].file;
+            let used = uses.entry(module.file.clone()).or_default();
+            if *file != module.file {
+                used.entry(file.clone()).or_insert_with(|| path.join("::"));
+            }
+        }
+    }
+    uses
+}
+
+/// The module that defines what a path names, seen from another one; `None` if that is another crate's, or a name that
+/// is no item.
+fn resolve(modules: &Modules, from: usize, path: &[String], hops: usize) -> Option<usize> {
+    if hops > HOPS {
+        return None;
+    }
+    let (first, mut rest) = path.split_first()?;
+    let here = &modules.0[from];
+    let mut at = match first.as_str() {
+        "crate" => 0,
+        "self" => from,
+        "super" => here.parent?,
+        name => match (here.children.get(name), here.imports.get(name)) {
+            (Some(child), _) => *child,
+            (None, Some(import)) if import.as_slice() != path => {
+                let whole = [import, rest].concat();
+                return resolve(modules, from, &whole, hops + 1);
+            }
+            _ => return None,
+        },
+    };
+    while let Some((name, after)) = rest.split_first() {
+        let module = &modules.0[at];
+        if name == "super" {
+            at = module.parent?;
+        } else if let Some(child) = module.children.get(name) {
+            at = *child;
+        } else if let Some(import) = module.imports.get(name) {
+            let whole = [import, after].concat();
+            // Another crate's item that is handed on: what is used is the file that does so.
+            return resolve(modules, at, &whole, hops + 1).or(Some(at));
+        } else {
+            break;
+        }
+        rest = after;
+    }
+    Some(at)
+}
+
+/// Groups of files that use each other in a ring, each with its arrows.
+fn circles(uses: &Uses) -> Vec<Vec<(String, String, String)>> {
+    let reach: BTreeMap<&String, BTreeSet<&String>> = uses
+        .keys()
+        .map(|file| (file, reachable(uses, file)))
+        .collect();
+    let mut seen = BTreeSet::new();
+    let mut circles = Vec::new();
+    for (file, reached) in &reach {
+        if seen.contains(file) || !reached.contains(file) {
+            continue;
+        }
+        let together =
+            |other: &&&String| reach.get(**other).is_some_and(|back| back.contains(file));
+        let members: BTreeSet<&String> = reached.iter().filter(together).copied().collect();
+        let arrows = members.iter().flat_map(|from| {
+            let used = uses.get(*from).into_iter().flatten();
+            let within = used.filter(|(to, _)| members.contains(to));
+            within.map(|(to, name)| ((*from).clone(), to.clone(), name.clone()))
+        });
+        circles.push(arrows.collect());
+        seen.extend(members);
+    }
+    circles
+}
+
+fn reachable<'a>(uses: &'a Uses, from: &String) -> BTreeSet<&'a String> {
+    let mut reached = BTreeSet::new();
+    let mut open: Vec<&String> = uses
+        .get(from)
+        .into_iter()
+        .flat_map(BTreeMap::keys)
+        .collect();
+    while let Some(file) = open.pop() {
+        if reached.insert(file) {
+            open.extend(uses.get(file).into_iter().flat_map(BTreeMap::keys));
+        }
+    }
+    reached
+}
+
+fn tell(arrows: &[(String, String, String)]) -> String {
+    let lines = arrows
+        .iter()
+        .map(|(from, to, name)| format!("\n  {from} -> {to}: {name}"));
+    format!(
+        "files use each other in a ring:{}",
+        lines.collect::<String>()
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modules::Module;
+
+    /// Modules from `file: parent, child=index ..., paths`.
+    fn module(
+        file: &str,
+        parent: Option<usize>,
+        children: &[(&str, usize)],
+        imports: &[(&str, &str)],
+        paths: &[&str],
+    ) -> Module {
+        let split = |path: &str| path.split("::").map(str::to_owned).collect::<Vec<_>>();
+        Module {
+            file: file.to_owned(),
+            parent,
+            children: children
+                .iter()
+                .map(|(n, i)| ((*n).to_owned(), *i))
+                .collect(),
+            imports: imports
+                .iter()
+                .map(|(n, p)| ((*n).to_owned(), split(p)))
+                .collect(),
+            paths: imports
+                .iter()
+                .map(|(_, p)| split(p))
+                .chain(paths.iter().map(|p| split(p)))
+                .collect(),
+        }
+    }
+
+    fn found(modules: Vec<Module>) -> Vec<String> {
+        circles(&uses(&Modules(modules)))
+            .iter()
+            .map(|c| tell(c))
+            .collect()
+    }
+
+    #[test]
+    fn a_ring_of_files_is_found_and_each_of_its_arrows_named() {
+        let all = found(vec![
+            module("lib.rs", None, &[("a", 1), ("b", 2), ("c", 3)], &[], &[]),
+            module("a.rs", Some(0), &[], &[("B", "crate::b::B")], &[]),
+            module("b.rs", Some(0), &[], &[("c", "crate::c")], &["c::f"]),
+            module("c.rs", Some(0), &[], &[], &["super::a::A", "std::fs::read"]),
+        ]);
+        assert_eq!(all.len(), 1, "{all:?}");
+        for arrow in [
+            "a.rs -> b.rs: crate::b::B",
+            "b.rs -> c.rs: crate::c",
+            "c.rs -> a.rs: super::a::A",
+        ] {
+            assert!(all[0].contains(arrow), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn a_re_export_leads_to_the_file_that_defines_it() {
+        // The root hands on what `a` defines, and `b` takes it from the root: no ring through the root.
+        let root = |names| module("lib.rs", None, &[("a", 1), ("b", 2)], names, &["b::run"]);
+        let a = || module("a.rs", Some(0), &[], &[], &[]);
+        let b = || module("b.rs", Some(0), &[], &[("A", "crate::A")], &[]);
+        assert_eq!(
+            found(vec![root(&[("A", "a::A")]), a(), b()]),
+            Vec::<String>::new()
+        );
+        // Defined in the root itself, it is one.
+        assert_eq!(found(vec![root(&[]), a(), b()]).len(), 1);
+    }
+
+    #[test]
+    fn tests_beside_a_file_and_declarations_are_no_ring() {
+        let all = found(vec![
+            module(
+                "a.rs",
+                None,
+                &[("tests", 1), ("inline", 2)],
+                &[],
+                &["inline::f"],
+            ),
+            module("a/tests.rs", Some(0), &[], &[], &["super::*"]),
+            module("a.rs", Some(0), &[], &[], &["super::g"]),
+        ]);
+        assert_eq!(all, Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_import_that_names_itself_does_not_hang() {
+        let all = found(vec![module(
+            "a.rs",
+            None,
+            &[],
+            &[("x", "x::x"), ("y", "z"), ("z", "y")],
+            &["y::b"],
+        )]);
+        assert_eq!(all, Vec::<String>::new());
+    }
+}

@@ -1,0 +1,33 @@
+//! Between the operator and its API server stands a proxy that makes the API server ill in all the ways it can be.
+//! Meanwhile load balancers come and go; health checks go on as if nothing were, and ten seconds after the end of the
+//! faults all is as it should be.
+//!
+//! `HLB_SEED` repeats a run, `HLB_SOAK` makes some of the faults last longer.
+
+use harvester_lb_e2e::{Test, tests};
+
+mod away;
+mod churn;
+mod course;
+mod gauge;
+mod mixed;
+mod refused;
+mod watches;
+
+use away::alc_8_api_server_is_away;
+use mixed::{alc_8_every_fault_at_once, alc_8_writes_are_slow};
+use refused::{alc_8_a_third_is_refused, alc_8_answers_are_lost, alc_8_one_resource_is_refused};
+use watches::alc_8_watches_and_lists_are_cut;
+
+/// All courses.
+pub fn all() -> Vec<Test> {
+    tests![
+        alc_8_api_server_is_away,
+        alc_8_writes_are_slow,
+        alc_8_a_third_is_refused,
+        alc_8_answers_are_lost,
+        alc_8_one_resource_is_refused,
+        alc_8_watches_and_lists_are_cut,
+        alc_8_every_fault_at_once,
+    ]
+}

@@ -1,0 +1,164 @@
+//! A course: one operator behind one proxy, that goes through one fault after the other.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::audit::audit;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::stage::{NODE, Stage};
+use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Rule, Share};
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::churn::Churn;
+use super::gauge::{Gauge, Readiness};
+
+/// All is to be well so long after the end of the faults.
+const LIMIT: Duration = Duration::from_secs(10);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// For how long load balancers come and go before the faults begin: some are half done at that moment.
+const RUN_UP: Duration = Duration::from_millis(500);
+/// A Lease that outlives all faults: the operator is not to end.
+const PATIENT: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
+
+/// The seed of a run.
+pub fn seed() -> u64 {
+    let given = std::env::var("HLB_SEED").ok();
+    let seed = given
+        .and_then(|s| s.parse().ok())
+        .unwrap_or_else(|| u64::from(fastrand::u32(..)));
+    eprintln!("HLB_SEED={seed}");
+    seed
+}
+
+/// An operator behind a proxy.
+pub struct Course {
+    stage: Stage,
+    pub proxy: Proxy,
+    readiness: Readiness,
+    rounds: AtomicUsize,
+}
+
+impl Course {
+    /// Sets the stage, with everything at rest.
+    pub async fn open(world: &Arc<World>, ns: &'static str) -> anyhow::Result<Self> {
+        let proxy = Proxy::start(&world.bed).await?;
+        let kubeconfig = proxy.kubeconfig("admin")?;
+        let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
+        let stage = Stage::set(world, ns, &PATIENT, &[("KUBECONFIG", kubeconfig)]).await?;
+        let readiness = Readiness::start(&world.client(), ns);
+        Ok(Self {
+            stage,
+            proxy,
+            readiness,
+            rounds: AtomicUsize::new(0),
+        })
+    }
+
+    /// Goes through faults that are rules. Watches are cut at their beginning, so that they come under the rules too.
+    pub async fn endure(
+        &self,
+        name: &str,
+        time: Duration,
+        faults: Vec<(Match, Share, Fault)>,
+    ) -> anyhow::Result<()> {
+        let begins = |proxy: &Proxy| -> Vec<Rule> {
+            let rules = faults.into_iter();
+            let rules = rules.map(|(matching, share, fault)| proxy.rule(matching, share, fault));
+            let rules = rules.collect();
+            proxy.cut_watches(&Match::any());
+            rules
+        };
+        self.endure_with(name, time, begins, |_, rules| {
+            rules.iter().map(Rule::hits).sum()
+        })
+        .await
+    }
+
+    /// Goes through faults: those between `begins` and `ends`, for so long, while load balancers come and go. Then all is
+    /// well within ten seconds, and health checks have not noticed. `ends` answers how many requests were hit.
+    pub async fn endure_with<T>(
+        &self,
+        name: &str,
+        time: Duration,
+        begins: impl FnOnce(&Proxy) -> T,
+        ends: impl FnOnce(&Proxy, T) -> u64,
+    ) -> anyhow::Result<()> {
+        let world = &self.stage.world;
+        let operator = self.stage.operator.process().await;
+        let mut gauge = Gauge::begin(world, &operator).await?;
+        let round = self.rounds.fetch_add(1, Ordering::Relaxed) + 1;
+        let churn = Churn::start(world, self.stage.ns, round);
+        sleep(RUN_UP).await;
+        let faults = begins(&self.proxy);
+        let until = Instant::now() + time;
+        while Instant::now() < until {
+            sleep(LOOK).await;
+            gauge.look().await?;
+        }
+        let work = churn.end().await?;
+        let hits = ends(&self.proxy, faults);
+        let health = Instant::now();
+        let took = self
+            .converged(&mut gauge, health)
+            .await
+            .with_context(|| format!("after {name}"))?;
+        let seen = gauge.end().await.with_context(|| name.to_owned())?;
+        ensure!(hits > 0, "{name}: no request was hit");
+        self.readiness
+            .unchanged()
+            .await
+            .with_context(|| name.to_owned())?;
+        ensure!(
+            self.stage.operator.restarts() == 0,
+            "{name}: the operator ended"
+        );
+        eprintln!("  {name}: all well after {took:.1?}; {hits} requests hit, {work}; {seen}");
+        Ok(())
+    }
+
+    /// Waits until all is well: the operator leads and has nothing to do, and the auditor finds no wrong. A pool's status
+    /// alone may be behind by its pace (POOL-3).
+    async fn converged(&self, gauge: &mut Gauge, since: Instant) -> anyhow::Result<Duration> {
+        let world = &self.stage.world;
+        loop {
+            gauge.look().await?;
+            let what = if idle(world).await {
+                let found = audit(world, &[self.stage.ns]).await?;
+                let mut wrongs = found.wrongs;
+                wrongs.retain(|w| !w.starts_with("pool "));
+                wrongs.extend(found.waiting);
+                if wrongs.is_empty() && idle(world).await {
+                    return Ok(since.elapsed());
+                }
+                format!("{wrongs:#?}")
+            } else {
+                "the operator is not idle".to_owned()
+            };
+            if since.elapsed() > LIMIT {
+                bail!("all is not well within {LIMIT:?}: {what}");
+            }
+            sleep(LOOK / 2).await;
+        }
+    }
+
+    /// Looks once more whether all is well, the pool's status too, and that nothing is ever given twice.
+    pub async fn close(self) -> anyhow::Result<()> {
+        // The status of a pool that was edited is written at once, so that nobody waits here for its pace (POOL-3).
+        let world = &self.stage.world;
+        let edit = json!({"spec": {"selector": {"priority": 1}}});
+        world.merge(&world.pools(), self.stage.ns, edit).await?;
+        let (_, restarts) = self.stage.judge().await?;
+        ensure!(restarts == 0, "the operator ended");
+        Ok(())
+    }
+}
+
+async fn idle(world: &World) -> bool {
+    let figures = Figures::read(world, NODE).await;
+    figures.is_ok_and(|f| f.leads() && f.idle())
+}

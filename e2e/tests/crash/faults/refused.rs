@@ -1,0 +1,71 @@
+//! Requests that the API server refuses, or does and does not say so.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_e2e::World;
+use harvester_lb_testkit::proxy::{Fault, Match, Refusal, Share};
+
+use super::course::{Course, seed};
+
+const TIME: Duration = Duration::from_secs(3);
+
+pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
+    let seed = seed();
+    let course = Course::open(&world, "third").await?;
+    for (name, refusals) in [
+        ("409", vec![Refusal::conflict(), Refusal::already_exists()]),
+        ("410", vec![Refusal::expired()]),
+        (
+            "429",
+            vec![Refusal::too_many(Some(2)), Refusal::too_many(None)],
+        ),
+        ("500", vec![Refusal::internal()]),
+        (
+            "503 and 504",
+            vec![Refusal::unavailable(), Refusal::timeout()],
+        ),
+    ] {
+        // Together a third.
+        let percent = if refusals.len() == 1 { 33 } else { 18 };
+        let faults = refusals.into_iter().zip(seed..).map(|(refusal, seed)| {
+            let share = Share::percent(percent, seed);
+            (Match::any(), share, Fault::Refuse(refusal))
+        });
+        let name = format!("a third is answered with {name}");
+        course.endure(&name, TIME, faults.collect()).await?;
+    }
+    course.close().await
+}
+
+pub async fn alc_8_answers_are_lost(world: Arc<World>) -> anyhow::Result<()> {
+    let seed = seed();
+    let course = Course::open(&world, "lost").await?;
+    for (name, fault) in [
+        ("the line is cut", Fault::LoseAnswer),
+        ("it says 500", Fault::DenyAnswer(Refusal::internal())),
+        ("it says 409", Fault::DenyAnswer(Refusal::conflict())),
+    ] {
+        let name = format!("of 40 % of the writes, done as they are, {name}");
+        let share = Share::percent(40, seed);
+        let faults = vec![(Match::writes(), share, fault)];
+        course.endure(&name, TIME, faults).await?;
+    }
+    course.close().await
+}
+
+pub async fn alc_8_one_resource_is_refused(world: Arc<World>) -> anyhow::Result<()> {
+    let course = Course::open(&world, "single").await?;
+    for (resource, code, refusal) in [
+        ("ipallocations", 500, Refusal::internal()),
+        ("services", 500, Refusal::internal()),
+        ("ippools", 410, Refusal::expired()),
+        ("loadbalancers", 503, Refusal::unavailable()),
+    ] {
+        let name = format!("{resource}: each request is answered with {code}");
+        let requests = Match::any().resource(resource);
+        let faults = vec![(requests, Share::all(), Fault::Refuse(refusal))];
+        course.endure(&name, TIME, faults).await?;
+    }
+    course.close().await
+}

@@ -1,0 +1,66 @@
+//! Watches that break, lie or fall silent, and lists that stop in the middle.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_e2e::World;
+use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
+
+use super::course::{Course, seed};
+
+const TIME: Duration = Duration::from_secs(3);
+
+pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Result<()> {
+    let seed = seed();
+    let course = Course::open(&world, "cut").await?;
+    let soon = After::Time(Duration::from_millis(300));
+    let some = |percent| Share::percent(percent, seed);
+    for (name, faults) in [
+        (
+            "each watch ends after 0.3 s",
+            vec![
+                (some(33), Fault::EndWatch(soon, End::Clean)),
+                (some(50), Fault::EndWatch(soon, End::Torn)),
+                (Share::all(), Fault::EndWatch(soon, End::Cut)),
+            ],
+        ),
+        (
+            "each watch is cut in its second event",
+            vec![(Share::all(), Fault::EndWatch(After::Events(1), End::Torn))],
+        ),
+        (
+            "each watch says 410 in the stream",
+            vec![
+                (some(50), Fault::EndWatch(soon, End::Expired)),
+                (
+                    Share::all(),
+                    Fault::EndWatch(After::Events(1), End::Expired),
+                ),
+            ],
+        ),
+        (
+            "watches swallow all events",
+            vec![(Share::all(), Fault::Swallow)],
+        ),
+    ] {
+        let watches = Match::any().verbs(&[Verb::Watch]);
+        let faults = faults.into_iter();
+        let faults = faults.map(|(share, fault)| (watches.clone(), share, fault));
+        course.endure(name, TIME, faults.collect()).await?;
+    }
+    let of = |verb| Match::any().verbs(&[verb]);
+    let some = || Share::percent(30, seed);
+    // Each watch leads to a new list, those come in pages, and few of them are whole.
+    let relist = Fault::EndWatch(After::Time(Duration::from_millis(500)), End::Expired);
+    let expired = Fault::Refuse(Refusal::expired());
+    let faults = vec![
+        (of(Verb::Watch), Share::all(), relist),
+        (of(Verb::List), Share::all(), Fault::Pages(7)),
+        (of(Verb::List).continued(), some(), expired),
+        (of(Verb::List), some(), Fault::Truncate),
+    ];
+    course
+        .endure("lists are cut, and their pages expire", TIME, faults)
+        .await?;
+    course.close().await
+}

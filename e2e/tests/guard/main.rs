@@ -1,0 +1,61 @@
+//! What the operator may do and what others can do to it: no right too many and none too few, no secret in what it
+//! writes, an admin port that changes nothing, and objects and definitions that are not as they should be. Beside that what
+//! needs an API server in which there is nothing else ([`global`]).
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{run_in_turn, tests};
+use harvester_lb_testkit::BedOptions;
+
+mod global;
+mod hostile;
+mod http;
+mod lacks;
+mod least;
+mod port;
+#[path = "../rules/requirement.rs"]
+mod requirement;
+mod secrets;
+mod stage;
+#[path = "../rules/support.rs"]
+mod support;
+mod taken;
+mod undecodable;
+
+use lacks::section_1_each_right_that_lacks_is_named_and_waited_for;
+use least::section_1_the_rights_are_those_that_are_used;
+use port::{
+    ops_1_the_admin_port_changes_nothing, ops_1_the_admin_port_is_bounded,
+    ops_1_the_admin_port_takes_no_nonsense,
+};
+use secrets::{no_secret_in_anything_that_is_written, no_secret_in_what_is_said_of_a_kubeconfig};
+use taken::{section_1_a_right_that_is_taken_away, section_1_the_right_to_the_lease_is_taken_away};
+
+fn main() -> ExitCode {
+    let options = BedOptions {
+        nodes: 2,
+        kube_vip: false,
+        audit: true,
+        ..BedOptions::default()
+    };
+    let tests = tests![
+        section_1_the_rights_are_those_that_are_used,
+        section_1_each_right_that_lacks_is_named_and_waited_for,
+        section_1_a_right_that_is_taken_away,
+        section_1_the_right_to_the_lease_is_taken_away,
+        ops_1_the_admin_port_changes_nothing,
+        ops_1_the_admin_port_takes_no_nonsense,
+        ops_1_the_admin_port_is_bounded,
+        no_secret_in_what_is_said_of_a_kubeconfig,
+        // The last of these, because it reads the logs of all the others too.
+        no_secret_in_anything_that_is_written,
+    ];
+    let others = [global::all(), undecodable::all(), hostile::all()];
+    run_in_turn(options, [tests, others.concat()].concat())
+}

@@ -1,0 +1,306 @@
+//! Definitions that are not as they should be: missing, or so lax that objects come in which cannot be read.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::Phase;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::world::{SOON, ready, repository};
+use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_testkit::eventually;
+use kube::api::DeleteParams;
+use serde_json::{Value, json};
+
+use crate::support::{More, cluster, subnet, vm};
+
+/// Both.
+pub fn all() -> Vec<Test> {
+    tests![start_without_definitions, invalid_object_others_are_served]
+}
+
+/// How many requests the operator has made.
+async fn looks(world: &World) -> anyhow::Result<f64> {
+    let figures = Figures::read(world, "node1").await?;
+    Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
+}
+
+const KINDS: [&str; 3] = ["loadbalancers", "ippools", "ipallocations"];
+
+async fn remove_definitions(world: &World) -> anyhow::Result<()> {
+    let api = world
+        .bed
+        .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
+        .await?;
+    for kind in KINDS {
+        let name = format!("{kind}.loadbalancer.harvesterhci.io");
+        if api.get_opt(&name).await?.is_some() {
+            api.delete(&name, &DeleteParams::default()).await?;
+            world.gone(&api, &name).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
+    wipe(&world).await?;
+    remove_definitions(&world).await?;
+    let operator = world.spawn_operator("node1", &[], &[])?;
+    let readyz = eventually("not ready, and it says why", SOON, || async {
+        let (code, body) = world.get("node1", "/readyz").await?;
+        ensure!(code != 200, "ready without definitions");
+        let all = KINDS
+            .iter()
+            .all(|k| body.contains(&format!("{k}.loadbalancer.harvesterhci.io")));
+        ensure!(all, "{body}");
+        Ok(Some(body))
+    })
+    .await?;
+    ensure!(readyz.contains("CustomResourceDefinition"), "{readyz}");
+    ensure!(world.get("node1", "/healthz").await?.0 == 200);
+    let log = operator.log();
+    for kind in KINDS {
+        ensure!(
+            log.contains(&format!("{kind}.loadbalancer.harvesterhci.io")),
+            "{kind}: {log}"
+        );
+    }
+    // It waits, looks again and again, and goes on when they come.
+    let before = looks(&world).await?;
+    eventually("more looks", SOON, || async {
+        Ok((looks(&world).await? > 3.0 * before).then_some(()))
+    })
+    .await?;
+    ensure!(operator.is_running());
+    world
+        .bed
+        .apply_crds(repository().join("crds/crds.yaml"))
+        .await?;
+    eventually("ready", SOON, || async {
+        let (code, body) = world.get("node1", "/readyz").await?;
+        ensure!(code == 200, "{body}");
+        Ok(Some(()))
+    })
+    .await?;
+    let ns = "started";
+    world.namespace(ns).await?;
+    world.ranges("started", &[subnet("10.1.0.0/24")]).await?;
+    world.served(ns, "lb", "started").await?;
+    // Told once for each kind, not at each look.
+    let log = operator.log();
+    let told = log.matches("the cluster lacks something").count();
+    ensure!(told == KINDS.len(), "told {told} times");
+    operator.term()?;
+    let status = operator.wait(SOON).await?;
+    ensure!(status.success(), "{status}");
+    Ok(())
+}
+
+fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": kind,
+        "metadata": {"namespace": namespace, "name": name}, "spec": spec,
+    })
+}
+
+async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<()> {
+    wipe(&world).await?;
+    world.relax_definitions().await?;
+    let ns = "lax";
+    world.namespace(ns).await?;
+    let lb = |name: &str, spec: &Value| object("LoadBalancer", Some(ns), name, spec);
+    eventually("anything can be stored", SOON, || async {
+        world
+            .bed
+            .apply(&lb("early", &json!({"listeners": 7})))
+            .await?;
+        Ok(Some(()))
+    })
+    .await?;
+    // Some are there before the operator, some come later.
+    world
+        .bed
+        .apply(&object(
+            "IPPool",
+            None,
+            "lax-bad",
+            &json!({"ranges": "10.2.0.0/24"}),
+        ))
+        .await?;
+    world
+        .bed
+        .apply(&object(
+            "IPPool",
+            None,
+            "lax",
+            &json!({"ranges": [{"subnet": "10.3.0.0/24"}]}),
+        ))
+        .await?;
+    world
+        .bed
+        .apply(&object(
+            "IPAllocation",
+            None,
+            "10.3.0.2",
+            &json!({"address": 7}),
+        ))
+        .await?;
+    world
+        .bed
+        .apply(&object(
+            "IPAllocation",
+            None,
+            "no-address-at-all",
+            &json!("nothing"),
+        ))
+        .await?;
+    let operator = world.start_operator("node1").await?;
+    let api = world
+        .bed
+        .api(
+            "loadbalancer.harvesterhci.io/v1beta1",
+            "LoadBalancer",
+            Some(ns),
+        )
+        .await?;
+    let refused = async |name: &str, field: &str| {
+        eventually(&format!("{name} is refused"), SOON, || async {
+            let lb = api.get(name).await?;
+            let condition = lb.data["status"]["conditions"][0].clone();
+            ensure!(condition["reason"] == "InvalidObject", "{}", lb.data);
+            ensure!(condition["status"] == "False" && condition["type"] == "Ready");
+            let message = condition["message"].as_str().context("no message")?;
+            ensure!(
+                message.contains(&format!("lax/{name}")) && message.contains(field),
+                "{message}"
+            );
+            Ok(Some(()))
+        })
+        .await?;
+        world.event(ns, "LoadBalancer", name, "InvalidObject").await
+    };
+    refused("early", "`7`").await?;
+    for (name, spec, text) in [
+        ("kind", json!({"workloadType": "pod"}), "pod"),
+        (
+            "port",
+            json!({"listeners": [{"port": "http", "backendPort": 1}]}),
+            "http",
+        ),
+        ("number", json!({"ipPool": 5}), "5"),
+        (
+            "selector",
+            json!({"backendServerSelector": ["app"]}),
+            "lax/selector",
+        ),
+        ("no-spec", json!(null), "lax/no-spec"),
+    ] {
+        world.bed.apply(&lb(name, &spec)).await?;
+        refused(name, text).await?;
+    }
+    // Others are served, past the record that cannot be read.
+    assert_eq!(world.served(ns, "good", "lax").await?, "10.3.0.3");
+    world.lb(ns, "of-bad", cluster("lax-bad")).await?;
+    let waits = world.lb_reason(ns, "of-bad", "PoolInvalid").await?;
+    let (_, _, message) = ready(&waits).unwrap();
+    ensure!(
+        message.contains("pool lax-bad: cannot be decoded"),
+        "{message}"
+    );
+    // Whom it is for is not known: it is named to whoever finds no pool.
+    world
+        .lb(ns, "of-any", json!({"workloadType": "cluster"}))
+        .await?;
+    let waits = world.lb_reason(ns, "of-any", "NoMatchedPool").await?;
+    let (_, _, message) = ready(&waits).unwrap();
+    ensure!(
+        message.contains("pool lax-bad: cannot be decoded"),
+        "{message}"
+    );
+    world.delete_lb(ns, "of-any").await?;
+    let pools = world
+        .bed
+        .api("loadbalancer.harvesterhci.io/v1beta1", "IPPool", None)
+        .await?;
+    eventually("the pool says that it cannot be read", SOON, || async {
+        let pool = pools.get("lax-bad").await?;
+        let condition = &pool.data["status"]["conditions"][0];
+        ensure!(condition["reason"] == "InvalidObject", "{}", pool.data);
+        Ok(Some(()))
+    })
+    .await?;
+    world
+        .event("default", "IPPool", "lax-bad", "InvalidObject")
+        .await?;
+
+    // One that works and is then broken keeps what it has.
+    let address = world.announced(ns, "web", vm("lax", "app")).await?;
+    world.lb_reason(ns, "web", "NoBackend").await?;
+    let broken = json!({"spec": {"listeners": "none"}});
+    world.merge(&api, "web", broken).await?;
+    refused("web", "none").await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(world.services(ns).get_opt("web").await?.is_some());
+    let held = world.records().get(&address).await?;
+    assert_eq!(held.spec.phase, Phase::Bound);
+    // It exists, so its address is not released by hand (6.4).
+    let asked = json!({"metadata": {"annotations": {
+        "loadbalancer.harvesterhci.io/manuallyReleaseIP": format!("{address}: {ns}/web"),
+    }}});
+    world.merge(&world.pools(), "lax", asked).await?;
+    world
+        .pool_until("lax", "the wish is dealt with", |pool| {
+            let all = pool.metadata.annotations.as_ref();
+            all.is_none_or(|a| !a.contains_key("loadbalancer.harvesterhci.io/manuallyReleaseIP"))
+        })
+        .await?;
+    let held = world.records().get(&address).await?;
+    assert_eq!(held.spec.phase, Phase::Bound);
+
+    // Corrected: as any other.
+    world
+        .merge(&api, "web", json!({"spec": vm("lax", "app")}))
+        .await?;
+    world.lb_reason(ns, "web", "NoBackend").await?;
+    world
+        .merge(
+            &api,
+            "early",
+            json!({"spec": {"listeners": null, "workloadType": "cluster", "ipPool": "lax"}}),
+        )
+        .await?;
+    world.lb_address(ns, "early").await?;
+    let ranges = json!({"spec": {"ranges": [{"subnet": "10.2.0.0/24"}]}});
+    world.merge(&pools, "lax-bad", ranges).await?;
+    assert_eq!(world.lb_address(ns, "of-bad").await?, "10.2.0.2");
+    // Deleted while it is broken: nothing stays behind.
+    let broken = json!({"spec": {"listeners": "none"}});
+    world.merge(&api, "web", broken).await?;
+    refused("web", "none").await?;
+    api.delete("web", &DeleteParams::default()).await?;
+    eventually("its address is free", SOON, || async {
+        let record = world.records().get(&address).await?;
+        Ok((record.spec.phase == Phase::Released).then_some(()))
+    })
+    .await?;
+    world.gone(&world.services(ns), "web").await?;
+    // A record that was unreadable and is deleted: the address is given again.
+    let records = world
+        .bed
+        .api("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation", None)
+        .await?;
+    records.delete("10.3.0.2", &DeleteParams::default()).await?;
+    let full = json!({"spec": {"ranges": [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.2"}]}});
+    world.merge(&pools, "lax", full).await?;
+    assert_eq!(world.served(ns, "last", "lax").await?, "10.3.0.2");
+    // After a restart all of it is as before.
+    operator.term()?;
+    operator.wait(SOON).await?;
+    let operator = world.start_operator("node1").await?;
+    refused("port", "http").await?;
+    assert_eq!(world.lb_address(ns, "good").await?, "10.3.0.3");
+    operator.term()?;
+    operator.wait(SOON).await?;
+    wipe(&world).await
+}

@@ -1,0 +1,184 @@
+//! Two operators on one host, told apart by their pods: one is resumed amid its work, one renews its Lease too late.
+
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::keys;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
+use harvester_lb_testkit::{Process, eventually};
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+
+/// A Lease that runs out soon.
+const QUICK: [&str; 4] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+    "--threadiness=64",
+];
+
+async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
+    eventually(&format!("{node} leads"), SOON, || async {
+        Ok(Figures::read(world, node).await?.leads().then_some(()))
+    })
+    .await
+}
+
+/// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
+async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
+    let path = proxy.kubeconfig("admin")?;
+    let path = path.to_str().context("no text")?;
+    let env = [("KUBECONFIG", path), ("POD_UID", "first")];
+    let first = world.start_operator_with("node2", &QUICK, &env).await?;
+    leads(world, "node2").await?;
+    let env = [("POD_UID", "second")];
+    let second = world.start_operator_with("node1", &QUICK, &env).await?;
+    Ok([first, second])
+}
+
+async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
+    eventually(&format!("{node} stands by"), SOON, || async {
+        let leads = Figures::read(world, node).await?.leads();
+        Ok((!leads).then_some(()))
+    })
+    .await
+}
+
+/// Ends both, the one that does not lead first.
+async fn end(operators: [Arc<Process>; 2]) -> anyhow::Result<()> {
+    for operator in operators {
+        ensure!(operator.is_running(), "it has ended");
+        operator.term()?;
+        operator.wait(SOON).await?;
+    }
+    Ok(())
+}
+
+async fn holder(world: &World) -> anyhow::Result<String> {
+    let api: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let spec = api.get(keys::LEASE_NAME).await?.spec;
+    spec.and_then(|s| s.holder_identity).context("nobody")
+}
+
+async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
+    wipe(world).await?;
+    world.namespace(ns).await?;
+    world
+        .pool_for(ns, ns, &[json!({"subnet": "10.110.0.0/24"})])
+        .await
+}
+
+pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "late-lease";
+    furnish(&world, ns).await?;
+    let proxy = Proxy::start(&world.bed).await?;
+    let [first, second] = two(&world, &proxy).await?;
+    let before = holder(&world).await?;
+    let mut hold = proxy.holds(Match::of(Verb::Update, "leases"), Moment::Before, 8);
+    let mut late = vec![hold.arrived().await?];
+    // It cannot renew, and stands by from then on (RUN-5).
+    stands_by(&world, "node2").await?;
+    leads(&world, "node1").await?;
+    let after = holder(&world).await?;
+    let parts = |identity: &str| {
+        let (host, pod) = identity.split_once('_').unwrap_or_default();
+        (host.to_owned(), pod.to_owned())
+    };
+    let (one, two) = (parts(&before), parts(&after));
+    ensure!(
+        one.0 == two.0 && one.1 == "first" && two.1 == "second",
+        "{before}, {after}"
+    );
+    while let Some(more) = hold.try_arrived() {
+        late.push(more);
+    }
+    for held in late {
+        let code = held.let_go().await?;
+        eprintln!("a late renewal: {code}");
+        ensure!(code == 409, "{code}");
+    }
+    ensure!(holder(&world).await? == after, "the Lease was taken back");
+    world
+        .lb(ns, "a", json!({"workloadType": "cluster"}))
+        .await?;
+    world.lb_address(ns, "a").await?;
+    audited(&world, "node1", &[ns]).await?;
+    end([first, second]).await
+}
+
+pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, count) = ("resumed-lease", 24);
+    furnish(&world, ns).await?;
+    let witness = Witness::start(&world.client());
+    let proxy = Proxy::start(&world.bed).await?;
+    let [first, second] = two(&world, &proxy).await?;
+    // Some of its work is done, some is on its way, some is yet to be begun when it is paused.
+    let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
+    let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
+    let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
+    for n in 0..count {
+        world
+            .lb(ns, &format!("l{n}"), json!({"workloadType": "cluster"}))
+            .await?;
+    }
+    let mut late = Vec::new();
+    for _ in 0..8 {
+        late.push(creations.arrived().await?);
+    }
+    for _ in 0..4 {
+        late.push(answers.arrived().await?);
+    }
+    for _ in 0..8 {
+        late.push(commits.arrived().await?);
+    }
+    first.stop()?;
+    leads(&world, "node1").await?;
+    for n in 0..count {
+        world.lb_address(ns, &format!("l{n}")).await?;
+    }
+    for n in 0..count / 2 {
+        let name = format!("l{n}");
+        world.delete_lb(ns, &name).await?;
+        world.gone(&world.lbs(ns), &name).await?;
+        if n % 2 == 0 {
+            world
+                .lb(ns, &name, json!({"workloadType": "cluster"}))
+                .await?;
+        }
+    }
+    audited(&world, "node1", &[ns]).await?;
+    let before = writes(&proxy);
+    first.cont()?;
+    stands_by(&world, "node2").await?;
+    let after = writes(&proxy);
+    ensure!(
+        before == after,
+        "it wrote after it was resumed: {before} and {after}"
+    );
+    let mut codes = Vec::new();
+    for held in late {
+        codes.push(held.let_go().await?);
+    }
+    codes.sort_unstable();
+    eprintln!("resumed; what it had on its way was answered {codes:?}");
+    let found = audited(&world, "node1", &[ns]).await?;
+    ensure!(found.bound == count - count / 4, "{found:?}");
+    let wrongs = witness.wrongs(&world).await?;
+    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    end([first, second]).await
+}
+
+/// Requests that were to change something, the Lease apart.
+fn writes(proxy: &Proxy) -> u64 {
+    let counts = proxy.counts();
+    let writes = counts
+        .iter()
+        .filter(|((verb, resource), _)| verb.is_write() && resource != "leases");
+    writes.map(|(_, count)| count).sum()
+}

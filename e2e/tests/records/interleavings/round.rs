@@ -1,0 +1,252 @@
+//! One round: many writes of one operator are caught, it is killed, the next one leads, and then they arrive.
+
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+use futures::future::join_all;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::{audited, quiet, wipe};
+use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
+use harvester_lb_testkit::{Process, eventually};
+use tokio::time::Instant;
+
+use super::step::{Place, Step};
+
+/// The write that comes late.
+#[derive(Clone, Copy, Debug)]
+pub enum Write {
+    /// Of the record of an address.
+    Record(Verb, u8),
+    /// Of the load balancer `a`; a patch holds this text.
+    Lb(Verb, &'static str),
+    /// Of the Service `a`.
+    Service(Verb),
+    /// Of the EndpointSlice `a`.
+    Slice(Verb),
+    /// Of the pool.
+    Pool,
+    /// Of the machine `a`, by resource.
+    Machine(&'static str),
+}
+
+/// One interleaving. In each the names are `a`, whose write comes late, and `b`.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// Its name, also that of its namespace and its pool, with dashes.
+    pub name: &'static str,
+    /// First and last address of the pool.
+    pub range: (u8, u8),
+    /// What there is before, by the work of an operator of earlier.
+    pub given: &'static [Step],
+    /// What then happens while there is no operator.
+    pub unseen: &'static [Step],
+    /// What makes the operator decide on the write.
+    pub trigger: &'static [Step],
+    /// The write.
+    pub write: Write,
+    /// What happens after the operator's end, before the next one leads.
+    pub unled: &'static [Step],
+    /// The write arrives before the next one leads.
+    pub early: bool,
+    /// What happens, or is waited for, under the next one.
+    pub led: &'static [Step],
+    /// The API server's answer to the late write.
+    pub code: u16,
+    /// What must come of it in the end.
+    pub then: &'static [Step],
+}
+
+/// A row in which nothing happens, for `..ROW`.
+pub const ROW: Row = Row {
+    name: "",
+    range: (2, 14),
+    given: &[],
+    unseen: &[],
+    trigger: &[],
+    write: Write::Pool,
+    unled: &[],
+    early: false,
+    led: &[],
+    code: 409,
+    then: &[],
+};
+
+impl Row {
+    fn matching(&self, place: &Place) -> Match {
+        let of = |verb, resource| Match::of(verb, resource);
+        match self.write {
+            Write::Record(verb, host) => of(verb, "ipallocations").name(&place.ip(host)),
+            Write::Lb(verb, text) => of(verb, "loadbalancers")
+                .namespace(&place.ns)
+                .name("a")
+                .text(text),
+            Write::Service(verb) => of(verb, "services").namespace(&place.ns).name("a"),
+            Write::Slice(verb) => of(verb, "endpointslices").namespace(&place.ns).name("a"),
+            Write::Pool => of(Verb::Patch, "ippools").name(&place.ns),
+            Write::Machine(resource) => of(Verb::Patch, resource).namespace(&place.ns).name("a"),
+        }
+    }
+
+    /// Addresses change hands because the row says so.
+    fn moves(&self) -> bool {
+        let all = [self.trigger, self.unled, self.led, self.then].concat();
+        all.iter()
+            .any(|step| matches!(step, Step::Use(..) | Step::Says(..)))
+    }
+}
+
+/// Does the same part of all rows side by side.
+async fn all(
+    world: &World,
+    rows: &[(Place, Row)],
+    what: &str,
+    part: impl Fn(&Row) -> &'static [Step],
+) -> anyhow::Result<()> {
+    let each = rows.iter().map(|(place, row)| {
+        let steps = part(row);
+        async move {
+            for step in steps {
+                let done = step.take(world, place).await;
+                done.with_context(|| format!("{}: {what}: {step:?}", row.name))?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    let failed: Vec<String> = join_all(each)
+        .await
+        .into_iter()
+        .filter_map(|done| done.err().map(|e| format!("{e:#}")))
+        .collect();
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
+    Ok(())
+}
+
+/// Starts an operator; all of a round are of one pod, so that the next need not wait for the Lease of the one before.
+async fn start(
+    world: &World,
+    node: &str,
+    kubeconfig: Option<&str>,
+) -> anyhow::Result<Arc<Process>> {
+    let mut env = vec![("POD_UID", "interleavings")];
+    env.extend(kubeconfig.map(|path| ("KUBECONFIG", path)));
+    // Each write that is held has a worker that waits.
+    let operator = world
+        .start_operator_with(node, &["--threadiness=64"], &env)
+        .await?;
+    eventually(&format!("{node} leads"), SOON, || async {
+        Ok(Figures::read(world, node).await?.leads().then_some(()))
+    })
+    .await?;
+    Ok(operator)
+}
+
+/// Plays a round.
+pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Result<()> {
+    let began = Instant::now();
+    wipe(world).await?;
+    let rows: Vec<(Place, Row)> = rows
+        .iter()
+        .zip(0..)
+        .map(|(row, index)| (Place::new(row.name, number, index), *row))
+        .collect();
+    for (place, row) in &rows {
+        place.make(world, row.range).await?;
+    }
+    let witness = Witness::start(&world.client());
+
+    let earlier = start(world, "node1", None).await?;
+    all(world, &rows, "given", |row| row.given).await?;
+    earlier.term()?;
+    earlier.wait(SOON).await?;
+    all(world, &rows, "unseen", |row| row.unseen).await?;
+
+    let proxy = Proxy::start(&world.bed).await?;
+    let mut holds: Vec<Hold> = rows
+        .iter()
+        .map(|(place, row)| proxy.holds(row.matching(place), Moment::Before, 8))
+        .collect();
+    let kubeconfig = proxy.kubeconfig("admin")?;
+    let first = start(world, "node2", kubeconfig.to_str()).await?;
+    all(world, &rows, "trigger", |row| row.trigger).await?;
+    let mut held: Vec<Held> = Vec::new();
+    for (hold, (_, row)) in holds.iter_mut().zip(&rows) {
+        let arrived = hold.arrived().await;
+        held.push(arrived.with_context(|| format!("{}: its write", row.name))?);
+    }
+    first.kill9()?;
+    // What the same worker, or another, has tried again.
+    for hold in &mut holds {
+        while let Some(more) = hold.try_arrived() {
+            more.cut();
+        }
+    }
+    all(world, &rows, "unled", |row| row.unled).await?;
+
+    let mut wrong = Vec::new();
+    let mut late = Vec::new();
+    for (held, (_, row)) in held.into_iter().zip(&rows) {
+        if row.early {
+            arrive(held, row, &mut wrong).await?;
+        } else {
+            late.push((held, row));
+        }
+    }
+    let next = start(world, "node1", None).await?;
+    all(world, &rows, "led", |row| row.led).await?;
+    quiet(world, "node1").await?;
+    for (held, row) in late {
+        arrive(held, row, &mut wrong).await?;
+    }
+    let done = all(world, &rows, "then", |row| row.then).await;
+    if !wrong.is_empty() {
+        bail!(
+            "{}\n{}",
+            wrong.join("\n"),
+            done.err().map_or_else(String::new, |e| e.to_string())
+        );
+    }
+    done?;
+    let pools: Vec<String> = world
+        .pools()
+        .list(&kube::api::ListParams::default())
+        .await?
+        .into_iter()
+        .filter_map(|pool| pool.metadata.name)
+        .collect();
+    let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
+    audited(world, "node1", &pools).await?;
+    witness.caught_up(world).await?;
+    let doubled = witness.doubled();
+    ensure!(doubled.is_empty(), "{doubled:#?}");
+    let moved: Vec<String> = witness
+        .moved()
+        .into_iter()
+        .filter(|line| {
+            let row = rows
+                .iter()
+                .find(|(place, _)| line.starts_with(&format!("{}/", place.ns)));
+            row.is_none_or(|(_, row)| !row.moves())
+        })
+        .collect();
+    ensure!(moved.is_empty(), "{moved:#?}");
+    next.term()?;
+    next.wait(SOON).await?;
+    eprintln!("{} interleavings in {:.1?}", rows.len(), began.elapsed());
+    Ok(())
+}
+
+/// Lets a write go and looks at the answer.
+async fn arrive(held: Held, row: &Row, wrong: &mut Vec<String>) -> anyhow::Result<()> {
+    let code = held.let_go().await.with_context(|| row.name)?;
+    eprintln!("{}: {code}", row.name);
+    if code != row.code {
+        wrong.push(format!(
+            "{}: the answer is {code}, not {}",
+            row.name, row.code
+        ));
+    }
+    Ok(())
+}

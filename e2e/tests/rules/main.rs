@@ -1,0 +1,56 @@
+//! The rules of the contract, one by one, held against a real API server. No traffic flows: what kube-vip and the
+//! guest agent report is written by the tests.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::run;
+use harvester_lb_testkit::BedOptions;
+
+mod allocation;
+mod backends;
+mod endpoints;
+mod guests;
+mod input;
+mod metrics;
+mod others;
+mod pools;
+mod records;
+mod release;
+mod requirement;
+mod selection;
+mod status;
+mod support;
+mod vm;
+mod watches;
+
+fn main() -> ExitCode {
+    let tests = [
+        // First: it mostly waits, beside all others.
+        watches::tests(),
+        allocation::tests(),
+        vm::tests(),
+        others::tests(),
+        backends::tests(),
+        endpoints::tests(),
+        selection::tests(),
+        release::tests(),
+        pools::tests(),
+        records::tests(),
+        status::tests(),
+        input::tests(),
+        guests::tests(),
+        metrics::tests(),
+    ];
+    let bed = BedOptions {
+        nodes: 2,
+        ..support::small_bed()
+    };
+    run(
+        bed,
+        &["promtool"],
+        5,
+        support::one_operator,
+        tests.into_iter().flatten().collect(),
+    )
+}

@@ -1,0 +1,22 @@
+//! Real traffic: clients in a network of their own reach virtual machines through kube-vip and kube-proxy, and the examples
+//! of the documentation do what they say.
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::run;
+use harvester_lb_testkit::BedOptions;
+
+mod examples;
+mod operator;
+mod vips;
+
+fn main() -> ExitCode {
+    run(
+        BedOptions::default(),
+        &["dnsmasq"],
+        3,
+        |_| Box::pin(async { Ok(()) }),
+        [examples::all(), vips::all()].concat(),
+    )
+}

@@ -1,0 +1,69 @@
+//! The one operator of this program: most tests share it, some have it to themselves, or have none beside their own.
+
+use std::sync::Arc;
+
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::Process;
+use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The operator, once a test has needed it. Whoever shares it reads.
+static OPERATOR: RwLock<Option<Arc<Process>>> = RwLock::const_new(None);
+
+/// Starts it. The pod's uid spares it the wait for the Lease of one that was killed.
+async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
+    let env = [("POD_UID", "traffic")];
+    world.start_operator_with("node1", &[], &env).await
+}
+
+/// The operator, shared with others for as long as this is held.
+pub struct Shared(
+    #[allow(dead_code, reason = "it is held")] RwLockReadGuard<'static, Option<Arc<Process>>>,
+);
+
+/// The operator, or the lack of one, and no other test beside.
+pub struct Alone(RwLockWriteGuard<'static, Option<Arc<Process>>>);
+
+/// Waits for those that want to be alone; starts the operator if there is none.
+pub async fn shared(world: &World) -> anyhow::Result<Shared> {
+    loop {
+        let operator = OPERATOR.read().await;
+        if operator.is_some() {
+            return Ok(Shared(operator));
+        }
+        drop(operator);
+        let mut operator = OPERATOR.write().await;
+        if operator.is_none() {
+            *operator = Some(start(world).await?);
+        }
+    }
+}
+
+/// Waits for all others, and starts the operator anew.
+pub async fn restarted(world: &World) -> anyhow::Result<Alone> {
+    let mut alone = Alone(OPERATOR.write().await);
+    alone.restart(world).await?;
+    Ok(alone)
+}
+
+/// Waits for all others, and asks the operator to end, so that the Lease is free.
+pub async fn without() -> anyhow::Result<Alone> {
+    let mut operator = OPERATOR.write().await;
+    if let Some(before) = operator.take() {
+        before.term()?;
+        before.wait(SOON).await?;
+    }
+    Ok(Alone(operator))
+}
+
+impl Alone {
+    /// Kills the operator, if there is one, and starts it again.
+    pub async fn restart(&mut self, world: &World) -> anyhow::Result<()> {
+        if let Some(before) = self.0.take() {
+            before.kill9()?;
+            before.wait(SOON).await?;
+        }
+        *self.0 = Some(start(world).await?);
+        Ok(())
+    }
+}
