@@ -236,7 +236,11 @@ impl Took {
         let rows = [
             ("checks", self.checks, String::new()),
             ("unit tests and models", Some(computing), String::new()),
-            ("both", self.checks.map(|_| first), format!("of {due_first}")),
+            (
+                "both",
+                self.checks.map(|_| first),
+                format!("of {due_first}"),
+            ),
             ("build", Some(self.build), String::new()),
             ("tests with a test cluster", Some(clusters), String::new()),
             ("all", Some(all), format!("of {due_all}")),
