@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt;
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::events::Note;
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
 use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::workers;
 use serde_json::{Value, json};
