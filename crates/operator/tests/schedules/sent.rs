@@ -168,7 +168,9 @@ fn words_and_times_are_not_compared_and_all_else_is() {
     // Order counts, among requests and among schedules.
     let mut sums = [[1, 2], [2, 1]].map(|seeds| {
         let mut sum = Sent::default();
-        seeds.iter().for_each(|seed| sum.add(*seed, &one));
+        for seed in seeds {
+            sum.add(seed, &one);
+        }
         sum.to_string()
     });
     sums.sort();
