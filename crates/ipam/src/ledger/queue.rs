@@ -1,6 +1,6 @@
 //! Who waits for an address, oldest first, and who of them can be served.
 //!
-//! The rule: a free address goes to a load balancer only if more addresses are free than older ones wait that could have
+//! The rule (ALC-5): a free address goes to a load balancer only if more addresses are free than older ones wait that could have
 //! them. So of a line of those who wait the first so many as addresses are free have *room*. The border behind them is kept:
 //! one address more or less, one who comes or goes moves it by one, and nobody else is looked at.
 //!
