@@ -19,7 +19,6 @@ use kube::{Api, Client};
 use tokio::sync::mpsc;
 use tracing::debug;
 
-use crate::text::truncated;
 use crate::writer::{Fence, bounded};
 
 /// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
@@ -142,7 +141,8 @@ fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event 
     // A cut name may end in a character that a name must not end in; the suffix follows, so it need not be looked at.
     let name = format!(
         "{}{suffix}",
-        truncated(object, NAME_LIMIT - suffix.len()).trim_end_matches(['.', '-'])
+        object[..object.floor_char_boundary(NAME_LIMIT - suffix.len())]
+            .trim_end_matches(['.', '-'])
     );
     Event {
         metadata: ObjectMeta {
@@ -163,9 +163,9 @@ fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event 
         }),
         reason: Some(note.reason),
         action: Some(note.action),
-        note: Some(truncated(&note.text, NOTE_LIMIT).to_owned()),
+        note: Some(note.text[..note.text.floor_char_boundary(NOTE_LIMIT)].to_owned()),
         reporting_controller: Some(controller.to_owned()),
-        reporting_instance: Some(truncated(instance, 128).to_owned()),
+        reporting_instance: Some(instance[..instance.floor_char_boundary(128)].to_owned()),
         regarding: Some(note.regarding),
         ..Event::default()
     }

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harvester_lb_api::meta;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -19,7 +20,7 @@ use parking_lot::RwLock;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use crate::key::{Key, Restored, Stamp};
+use crate::stamp::{Restored, Stamp};
 use crate::writer::{Fence, WriteError, bounded};
 
 /// Name, identity and times of a candidate.
@@ -367,7 +368,7 @@ impl Candidate {
         let now = Instant::now();
         if let Some(lease) = &lease {
             let is = Stamp::of(&lease.metadata);
-            let key = Key::of(&lease.metadata);
+            let key = meta::key(&lease.metadata);
             match Restored::proven("Lease", &key, self.known, is) {
                 None => self.known = is,
                 restored => self.restored = restored,
@@ -529,11 +530,11 @@ mod tests {
     fn the_fence_closes_by_itself() {
         let leadership = Leadership::default();
         assert!(!leadership.is_open());
-        leadership.extend(Instant::now() + Duration::from_secs(60));
+        leadership.extend(Instant::now() + Duration::from_mins(1));
         assert!(leadership.is_open());
         leadership.extend(Instant::now());
         assert!(!leadership.is_open());
-        leadership.extend(Instant::now() + Duration::from_secs(60));
+        leadership.extend(Instant::now() + Duration::from_mins(1));
         assert!(
             leadership.is_open(),
             "renewed late, before anybody else led"
@@ -658,10 +659,10 @@ mod tests {
     #[test]
     fn run_5_a_term_that_is_over_never_begins_again() {
         let leadership = Leadership::default();
-        leadership.extend(Instant::now() + Duration::from_secs(60));
+        leadership.extend(Instant::now() + Duration::from_mins(1));
         leadership.end();
         assert!(!leadership.is_open());
-        leadership.extend(Instant::now() + Duration::from_secs(60));
+        leadership.extend(Instant::now() + Duration::from_mins(1));
         assert!(!leadership.is_open());
     }
 }

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
+use harvester_lb_core::backend_addresses::{Addresses, Cidr, ServiceAddresses, Standing};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::status::Notice;
 use harvester_lb_ipam::{PoolName, addr};
+use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -27,12 +30,9 @@ use crate::history::Forgetting;
 use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
-use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
-use crate::refusal::{Addresses, Cidr, ServiceAddresses, Standing};
 use crate::refused_writes::RefusedWrites;
 use crate::spacing::Spacing;
-use crate::status::Notice;
 use crate::tell::Telling;
 use crate::timings::Timings;
 
@@ -238,7 +238,7 @@ impl Hub {
             .collect();
         drop(guard);
         for id in wakes {
-            self.queues.lbs.add(objects::key(&id));
+            self.queues.lbs.add(cached::key(&id));
         }
         if has_suspects {
             self.queues.tell.add(());
@@ -280,9 +280,9 @@ impl Hub {
             let service = self.stores.services.get(key);
             let shown = service
                 .as_deref()
-                .map(objects::shown_addresses)
+                .map(cached::shown_addresses)
                 .unwrap_or_default();
-            lead.ledger.set_shown(&objects::id(key), &shown);
+            lead.ledger.set_shown(&cached::id(key), &shown);
             lead.unsupported.set_service(key, service.as_deref())
         });
         for lb in concerned.into_iter().flatten() {

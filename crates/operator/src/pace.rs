@@ -18,7 +18,7 @@ use tokio::time::Instant;
 const PACE_FACTOR: u32 = 20;
 /// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
 /// stood still, must not leave the status behind for minutes.
-const PACE_LIMIT: Duration = Duration::from_secs(60);
+const PACE_LIMIT: Duration = Duration::from_mins(1);
 /// So long nothing must have changed. Within a burst changes are a few milliseconds apart, more when the API server stops
 /// to take breath; and nobody minds that a single change is told of so much later.
 const QUIET: Duration = Duration::from_millis(200);

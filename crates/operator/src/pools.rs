@@ -7,21 +7,23 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
+use harvester_lb_api::meta::{self, annotation};
 use harvester_lb_api::{Condition, IPPool, LoadBalancer, keys, projection};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Lb, Pool};
+use harvester_lb_core::pool_spec::ranges_of;
+use harvester_lb_core::status::{UNSUPPORTED_ANNOTATION, notices};
+use harvester_lb_core::{time, unsupported};
 use harvester_lb_ipam::manual_release::{self, Verdict};
-use harvester_lb_ipam::{Ledger, OwnerId, PoolName};
+use harvester_lb_ipam::{Ledger, OwnerId, PoolName, PoolRanges};
+use harvester_lb_object::Key;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
-use crate::lead;
-use crate::objects::{self, Lb, Pool, annotation};
 use crate::reconcile::Next;
-use crate::status::{UNSUPPORTED_ANNOTATION, notices};
-use crate::{address, start, time, undecodable, unsupported};
+use crate::{address, clock, start, undecodable};
 
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
 /// 1.5 MiB; the rest of the object needs room too, and 1 MiB is what the contract promises.
@@ -165,7 +167,7 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
         return Ok(Next::Event);
     };
-    let now = time::rfc3339(time::now());
+    let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
     let Some(conditions) =
         hub.lead(|lead| conditions(&lead.ledger, name, &pool, &projection, &now))
@@ -206,7 +208,7 @@ pub fn conditions(
 ) -> Vec<Condition> {
     let mut all = pool.conditions.clone();
     let refusal = match (
-        lead::pool_spec(&name.into(), pool).ranges,
+        PoolRanges::parse(&pool.spec.as_ref().map(ranges_of).unwrap_or_default()),
         unsupported::of_pool(&pool.meta),
     ) {
         (Err(error), _) => Some((INVALID_RANGES, format!("IPPool {name}: {error}"))),
@@ -311,7 +313,7 @@ pub fn patch(
             "path": annotation_path(keys::ANNOTATION_MANUALLY_RELEASE_IP),
         }));
     }
-    if let Some(kept) = objects::without_legacy(&pool.meta, &keys::LEGACY_FINALIZERS) {
+    if let Some(kept) = meta::finalizers_without(&pool.meta, &keys::LEGACY_FINALIZERS) {
         patch.push(json!({"op": "add", "path": "/metadata/finalizers", "value": kept}));
     }
     patch
@@ -330,7 +332,7 @@ fn annotation_path(key: &str) -> String {
 async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // Whether the load balancer lives is asked of the API server, not of a store that may lag.
     let judged = || {
-        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, time::now()))
+        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, clock::now()))
             .ok_or(WriteError::Fenced)
     };
     match judged()? {
@@ -339,7 +341,7 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
             warn!(%pool, value, %refusal, "not released by hand");
         }
         Verdict::Release(record) => {
-            let key = objects::key(&record.spec.owner.id);
+            let key = cached::key(&record.spec.owner.id);
             if hub.lead(|lead| lead.unsupported.shares_record(&record)) != Some(false) {
                 warn!(%pool, value, "not released by hand: other load balancers share the address");
                 return Ok(());

@@ -7,11 +7,11 @@
 use std::time::Duration;
 
 use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_core::cached;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::hub::Hub;
-use crate::objects;
 
 /// Load balancers that are told at once. Their messages are written by all workers, in less than two seconds.
 const BURST: u32 = 200;
@@ -53,7 +53,7 @@ pub fn pass(hub: &Hub) -> Option<Duration> {
     })?;
     for id in misinformed {
         throttle.take(now);
-        hub.queues.lbs.add(objects::key(&id));
+        hub.queues.lbs.add(cached::key(&id));
     }
     more.then_some(Duration::ZERO)
 }

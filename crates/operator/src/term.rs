@@ -32,11 +32,11 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harvester_lb_controller_kit::Key;
     use harvester_lb_controller_kit::events::Events;
     use harvester_lb_controller_kit::lease::Leadership;
     use harvester_lb_controller_kit::writer::Writer;
     use harvester_lb_ipam::{Ledger, Settings};
+    use harvester_lb_object::Key;
     use harvester_lb_prober::{HealthCheck, Prober, Target};
     use kube::Client;
 

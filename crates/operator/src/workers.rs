@@ -5,11 +5,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
 use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};

@@ -28,7 +28,7 @@ pub const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
 pub const CONNECTIONS: usize = 16;
 /// Longest time that anything here may take.
-pub const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_mins(5);
 /// Environment of an operator as it is shipped; other tests have it say more.
 pub const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 

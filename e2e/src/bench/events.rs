@@ -213,7 +213,7 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
     );
 
     let before = Figures::read(world, NODE).await?;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let after = Figures::read(world, NODE).await?;
     let lists = |f: &Figures| {
         f.sum("harvester_lb_api_requests_total", |s| {

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
 use super::api::{By, CLUSTER_IP, FINALIZER, Kind, Server};

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt;
-use harvester_lb_controller_kit::Key;
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
 use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::{tell, workers};
 use serde_json::{Value, json};

@@ -15,7 +15,7 @@ use super::table::{self, Lane};
 use crate::bound;
 
 /// A binary that runs longer hangs: several times what the slowest takes on two busy cores.
-const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+const TIME_LIMIT: Duration = Duration::from_mins(30);
 /// Pause between two looks at a running binary.
 const LOOK: Duration = Duration::from_millis(50);
 /// The file that a binary with test clusters writes its account to (`harvester_lb_testkit::report`).

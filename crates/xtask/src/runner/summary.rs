@@ -221,7 +221,7 @@ pub(crate) struct Took {
 }
 
 /// What may take how long on two cores once all is built: checks, unit tests and models; and everything.
-const DUE: (Duration, Duration) = (Duration::from_secs(4 * 60), Duration::from_secs(15 * 60));
+const DUE: (Duration, Duration) = (Duration::from_mins(4), Duration::from_mins(15));
 
 impl Took {
     /// Seconds of each part beside what is due. CPU-bound binaries run alone, one after another, so that the rest is that of
