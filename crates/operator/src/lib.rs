@@ -26,6 +26,7 @@ pub mod refused_writes;
 pub mod release;
 pub mod spacing;
 pub mod start;
+pub mod tell;
 pub mod term;
 pub mod timings;
 pub mod undecodable;
