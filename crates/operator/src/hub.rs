@@ -31,7 +31,7 @@ use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::pace::Pacer;
-use crate::refused_writes::RefusedWrites;
+use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use crate::spacing::Spacing;
 use crate::timings::Timings;
 

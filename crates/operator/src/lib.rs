@@ -22,7 +22,6 @@ pub mod needs;
 pub mod pace;
 pub mod pools;
 pub mod reconcile;
-pub mod refused_writes;
 pub mod release;
 pub mod spacing;
 pub mod start;
