@@ -29,3 +29,4 @@ pub mod status;
 pub mod time;
 pub mod unsupported;
 pub mod validation;
+pub mod wording;

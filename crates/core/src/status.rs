@@ -4,6 +4,8 @@ use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
 use harvester_lb_api::meta::finalizers_without;
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 
+use crate::wording::says_the_same;
+
 /// Longest message of a condition, in bytes: enough to explain, no place to store things.
 const MESSAGE_LIMIT: usize = 1024;
 
@@ -153,14 +155,11 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
     } else {
         ConditionStatus::False
     };
-    condition::set(
-        conditions,
-        READY,
-        verdict,
-        readiness.reason,
-        limited(&readiness.message),
-        now,
-    );
+    let message = limited(&readiness.message);
+    let stored = condition::find(conditions, READY).and_then(|it| it.message.clone());
+    let stored = stored.filter(|stored| says_the_same(stored, message));
+    let message = stored.as_deref().unwrap_or(message);
+    condition::set(conditions, READY, verdict, readiness.reason, message, now);
     let first_checks = Extra {
         type_: FIRST_HEALTH_CHECKS,
         message: readiness

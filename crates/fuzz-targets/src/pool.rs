@@ -17,7 +17,6 @@ pub fn run(data: &[u8]) -> bool {
     let mut calm = Calm::default();
     let name = PoolName::from("fuzzed");
     calm.lead.set_pool(&key(&name), &pool);
-    calm.lead.pools_changed();
     let projection = pools::project(&calm.lead.ledger, &name, 1_000).unwrap();
     assert!(0 <= projection.available && projection.available <= projection.total);
     let conditions = pools::conditions(

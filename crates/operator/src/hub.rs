@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::pace::Pacer;
 use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use crate::spacing::Spacing;
+use crate::tell::Telling;
 use crate::timings::Timings;
 
 /// The stores, one for each kind that is watched. Clones share them.
@@ -86,6 +87,8 @@ pub struct Queues {
     pub guests: Queue<Key>,
     /// Whether there may be more of the past than is to be remembered.
     pub history: Queue<()>,
+    /// Whether those who wait have to be told something else.
+    pub tell: Queue<()>,
     /// Objects with finalizers of old.
     pub legacy: Queue<(Kind, Key)>,
 }
@@ -96,6 +99,7 @@ impl Queues {
         self.lbs.close();
         self.guests.close();
         self.history.close();
+        self.tell.close();
         self.legacy.close();
         self.pools.close();
     }
@@ -115,6 +119,8 @@ pub struct Hub {
     pub pacer: Pacer,
     /// How fast records of the past are deleted (POOL-5).
     pub forgetting: Forgetting,
+    /// How fast those who wait are told something else.
+    pub telling: Telling,
     /// When an EndpointSlice may be written again for changed verdicts.
     pub spacing: Spacing,
     /// Writes, and reads that must be live.
@@ -155,6 +161,7 @@ impl Hub {
             pool_failures: Failures::new(timings.backoff()),
             pacer: Pacer::new(timings.pool_pace),
             forgetting: Forgetting::default(),
+            telling: Telling::default(),
             spacing: Spacing::default(),
             writer,
             refused_writes: RefusedWrites::default(),
@@ -219,6 +226,7 @@ impl Hub {
         let lead = guard.as_mut()?;
         let answer = work(lead);
         let wakes = lead.ledger.take_wakes();
+        let has_suspects = lead.ledger.has_suspects();
         // Before the lock is given up: what is told of a pool last must be what it has come to.
         let pools: Vec<(PoolName, Duration)> = lead
             .take_dirty()
@@ -231,6 +239,9 @@ impl Hub {
         drop(guard);
         for id in wakes {
             self.queues.lbs.add(cached::key(&id));
+        }
+        if has_suspects {
+            self.queues.tell.add(());
         }
         for (pool, delay) in pools {
             self.queues.pools.add_after(pool, delay);
@@ -284,12 +295,7 @@ impl Hub {
     /// a pool is answered at once, whatever the pace of its status.
     pub fn tell_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
         self.lead(|lead| match self.stores.pools.get(key) {
-            Some(pool) => {
-                lead.set_pool(key, &pool);
-                if spec_changed {
-                    lead.pools_changed();
-                }
-            }
+            Some(pool) => lead.set_pool(key, &pool),
             None => lead.remove_pool(&key.name),
         })?;
         if spec_changed {

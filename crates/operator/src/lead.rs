@@ -49,12 +49,8 @@ pub struct Lead {
     pub removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the endpoints that are served follow the world (BE-6).
     pub followers: BTreeSet<Key>,
-    /// Names of the pools.
-    pools: BTreeSet<PoolName>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Pools that overlap an older one, and that one (IPA-4).
-    crossing: BTreeMap<PoolName, PoolName>,
     /// What only the map of a pool says, and what is to become a record of it. Until it has, the status of that pool is not
     /// written: the map is the only proof (IPA-1, RUN-1).
     unimported: BTreeMap<IpAddr, RecordSpec>,
@@ -73,20 +69,16 @@ impl Lead {
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
-            pools: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            crossing: BTreeMap::new(),
             unimported: BTreeMap::new(),
             unreleased: BTreeSet::new(),
         }
     }
 
-    /// A pool was made or changed. If its ranges may have, [`Lead::pools_changed`] is to follow, once for any number of
-    /// pools.
+    /// A pool was made or changed.
     pub fn set_pool(&mut self, key: &Key, pool: &Pool) {
         let name = PoolName::from(&*key.name);
         self.ledger.set_pool(pool_spec(&name, pool, clock::now()));
-        self.pools.insert(name.clone());
         self.dirty.insert(name);
     }
 
@@ -168,21 +160,6 @@ impl Lead {
     /// A pool is gone.
     pub fn remove_pool(&mut self, name: &str) {
         self.ledger.remove_pool(name);
-        self.pools.remove(name);
-        self.pools_changed();
-    }
-
-    /// A change of one pool can begin or end an overlap with any other (IPA-4).
-    pub fn pools_changed(&mut self) {
-        let overlaps = |name: &PoolName| Some((name.clone(), self.ledger.overlaps(name)?));
-        let crossing: BTreeMap<PoolName, PoolName> =
-            self.pools.iter().filter_map(overlaps).collect();
-        for (name, older) in self.crossing.iter().chain(&crossing) {
-            if self.crossing.get(name) != crossing.get(name) {
-                self.dirty.extend([name.clone(), older.clone()]);
-            }
-        }
-        self.crossing = crossing;
     }
 
     /// A record as the API server holds it.
@@ -197,7 +174,6 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
-        self.dirty.extend(self.ledger.pools_of(addr).cloned());
         true
     }
 
@@ -226,12 +202,15 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
-        self.dirty.extend(self.ledger.pools_of(addr).cloned());
     }
 
     /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing
     /// free.
     pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
+        // An edit of one pool begins and ends the overlap of others (IPA-4).
+        self.dirty.append(&mut self.ledger.take_crossed());
+        // Claims, Services and unreadable records count too (ALC-11).
+        self.dirty.extend(self.ledger.take_recounted());
         let dirty = std::mem::take(&mut self.dirty).into_iter();
         dirty
             .map(|pool| {

@@ -25,6 +25,7 @@ pub mod reconcile;
 pub mod release;
 pub mod spacing;
 pub mod start;
+pub mod tell;
 pub mod term;
 pub mod timings;
 pub mod undecodable;

@@ -202,7 +202,6 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             });
         }
     }
-    lead.pools_changed();
     for (key, allocation) in hub.stores.allocations.all() {
         if let Allocation::Unreadable { why, .. } = &*allocation {
             warn!(record = %key, why, "a record cannot be read; its address is given to nobody");

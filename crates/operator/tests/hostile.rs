@@ -326,7 +326,6 @@ fn input_mutated_pools() {
         }
         let name = PoolName::from(&*key.name);
         world.lead.set_pool(key, &pool);
-        world.lead.pools_changed();
         let dirty = world.lead.take_dirty();
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
         let ledger = &world.lead.ledger;

@@ -128,15 +128,28 @@ pub fn seen<K>(
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
+    seen_within(api, count, LIMIT, wanted)
+}
+
+/// As [`seen`], with a limit of its own.
+pub fn seen_within<K>(
+    api: Api<K>,
+    count: usize,
+    limit: Duration,
+    wanted: impl Fn(&K) -> bool + Send + 'static,
+) -> JoinHandle<anyhow::Result<Instant>>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
     tokio::spawn(async move {
         let stream = watcher(api, watcher::Config::default());
         pin_mut!(stream);
         let mut there = std::collections::HashSet::new();
-        let deadline = tokio::time::Instant::now() + LIMIT;
+        let deadline = tokio::time::Instant::now() + limit;
         loop {
             let event = tokio::time::timeout_at(deadline, stream.next())
                 .await
-                .with_context(|| format!("{} of {count} after {LIMIT:?}", there.len()))?;
+                .with_context(|| format!("{} of {count} after {limit:?}", there.len()))?;
             if let Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) =
                 event
                 && wanted(&object)

@@ -494,3 +494,16 @@ fn be_8_each_new_message_is_an_event_and_the_same_is_none() {
     let left_out = |many| condition(BACKENDS_LEFT_OUT, "True", BACKENDS_LEFT_OUT, many);
     assert_eq!(notices(Some(&[left_out("1")]), &[left_out("2")]), []);
 }
+
+#[test]
+fn sel_7_the_text_of_an_earlier_version_is_no_reason_to_write() {
+    let waits = |message: &str| Report::only(Readiness::not("NoMatchedPool", message));
+    let before = "pool a: none of its 2 scopes matches; and 3 more";
+    let stored = apply(&lb(&json!(null)), &waits(before), T1);
+    let told = |message| apply(&stored, &waits(message), T2);
+    assert_eq!(
+        told("pool a: none of its scopes matches; and others"),
+        stored
+    );
+    assert_ne!(told("pool a: has no scope; and others"), stored);
+}

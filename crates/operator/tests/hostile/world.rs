@@ -85,7 +85,6 @@ impl World {
         ] {
             lead.set_pool(&Key::new("", name), &pool(name, subnet));
         }
-        lead.pools_changed();
         lead.observe(bound(HELD, "calm", CALM, "holds", UID));
         lead.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
         let request = |name, uid, pool| spec::request(&calm_lb(name, uid, pool));

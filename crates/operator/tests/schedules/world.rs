@@ -11,7 +11,7 @@ use futures::FutureExt;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
 use harvester_load_balancer::reconcile::Next;
-use harvester_load_balancer::workers;
+use harvester_load_balancer::{tell, workers};
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
@@ -49,6 +49,7 @@ enum Step {
     TakeLb,
     TakePool,
     TakeHistory,
+    Tell,
     Progress(usize, usize),
     User,
     Announce(Key),
@@ -337,6 +338,9 @@ impl World {
                     if queues.history.depth() > 0 && !forgets {
                         steps.push((style.take, Step::TakeHistory));
                     }
+                    if queues.tell.depth() > 0 {
+                        steps.push((style.take, Step::Tell));
+                    }
                 }
                 _ => {}
             }
@@ -426,6 +430,18 @@ impl World {
                     self.start(Work::History).await?;
                 }
             }
+            Step::Tell => {
+                let hub = &self.processes[0].hub;
+                if hub.queues.tell.next().now_or_never().flatten().is_some() {
+                    say!(self, "[0] tells those who wait");
+                    match tell::pass(hub) {
+                        Some(Duration::ZERO) => hub.queues.tell.add(()),
+                        Some(delay) => hub.queues.tell.add_after((), delay),
+                        None => {}
+                    }
+                    hub.queues.tell.done(&());
+                }
+            }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
             Step::User => {
                 if let Some(act) = self.acts.next() {
@@ -509,6 +525,10 @@ impl World {
             if queues.history.next().now_or_never().flatten().is_some() {
                 queues.history.add(());
                 queues.history.done(&());
+            }
+            if queues.tell.next().now_or_never().flatten().is_some() {
+                queues.tell.add(());
+                queues.tell.done(&());
             }
         }
     }
