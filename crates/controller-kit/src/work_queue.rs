@@ -82,14 +82,14 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.next().await
     }
 
-    /// The worker is done with the key; if it was added meanwhile, it is due again. Answers when it is due otherwise.
-    pub fn done(&self, key: &K, outcome: &Result<Requeue, WriteError>) -> Option<Duration> {
-        let delay = self.delay(key, outcome);
-        if let Some(delay) = delay {
-            self.queue.add_after(key.clone(), delay);
+    /// The worker is done with the key. If it was added meanwhile it is due again, else when the outcome says so.
+    pub fn done(&self, key: &K, outcome: &Result<Requeue, WriteError>) {
+        match self.delay(key, outcome) {
+            Some(Duration::ZERO) => self.queue.add(key.clone()),
+            Some(delay) => self.queue.add_after(key.clone(), delay),
+            None => {}
         }
         self.queue.done(key);
-        delay
     }
 
     /// Forgets the failures of a key: it is gone.
@@ -241,11 +241,17 @@ mod tests {
             error(WriteError::NotFound),
             Err(WriteError::Fenced),
         ] {
-            assert!(after_many(&outcome) <= POLICY.unavailable.cap, "{outcome:?}");
+            assert!(
+                after_many(&outcome) <= POLICY.unavailable.cap,
+                "{outcome:?}"
+            );
         }
         // What is the object's own fault waits longer (section 9).
         for outcome in [error(WriteError::Refused), Ok(Requeue::Backoff)] {
-            assert!(after_many(&outcome) >= POLICY.refused.cap / 2, "{outcome:?}");
+            assert!(
+                after_many(&outcome) >= POLICY.refused.cap / 2,
+                "{outcome:?}"
+            );
         }
     }
 

@@ -5,21 +5,20 @@
 //! made by then are deleted, whenever they are seen (GC-2). The mark outlives the operator: at the next start, marked load
 //! balancers of a cluster without nodes are deleted too. No finalizer is put on a virtual machine.
 
-use harvester_lb_api::{LoadBalancer, WorkloadType, keys, meta};
+use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::store::Change;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::guest_cluster::{self, CleanupAction, Removal};
 use harvester_lb_core::cached::{Lb, Vm};
+use harvester_lb_core::guest_cluster::{self, CleanupAction, Removal};
 use harvester_lb_core::time;
 use harvester_lb_ipam::Micros;
 use harvester_lb_object::Key;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use tracing::{info, warn};
 
 use crate::clock;
 use crate::hub::Hub;
-use crate::reconcile::Next;
 
 /// A virtual machine was made, altered or deleted.
 pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
@@ -101,7 +100,7 @@ fn queue(hub: &Hub, cluster: Key) {
 
 /// Brings a guest cluster's load balancers to their end, or marks them for it. One that cannot be deleted does not
 /// keep the others.
-pub async fn reconcile(hub: &Hub, cluster: &Key) -> Result<Next, WriteError> {
+pub async fn reconcile(hub: &Hub, cluster: &Key) -> Result<Requeue, WriteError> {
     let vms = hub.stores.vms.in_namespace(&cluster.namespace);
     let nodes: Vec<&Vm> = vms
         .iter()
@@ -122,7 +121,11 @@ pub async fn reconcile(hub: &Hub, cluster: &Key) -> Result<Next, WriteError> {
             continue;
         }
         let created = time::created(&lb.metadata);
-        let outcome = match guest_cluster::cleanup_action(removal, created, guest_cluster::is_marked(&lb.metadata)) {
+        let outcome = match guest_cluster::cleanup_action(
+            removal,
+            created,
+            guest_cluster::is_marked(&lb.metadata),
+        ) {
             CleanupAction::Mark => mark(hub, &key, lb).await.map(drop),
             CleanupAction::Delete => delete(hub, &key, lb).await,
             CleanupAction::Keep => Ok(()),
@@ -134,8 +137,8 @@ pub async fn reconcile(hub: &Hub, cluster: &Key) -> Result<Next, WriteError> {
     }
     match failed {
         Some(WriteError::Fenced) => Err(WriteError::Fenced),
-        Some(_) => Ok(Next::Backoff),
-        None => Ok(Next::Event),
+        Some(_) => Ok(Requeue::Backoff),
+        None => Ok(Requeue::AwaitChange),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod needs;
 pub mod pace;
 pub mod pools;
+pub mod queues;
 pub mod reconcile;
 pub mod release;
 pub mod spacing;
