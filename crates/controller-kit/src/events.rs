@@ -38,13 +38,29 @@ pub enum Severity {
     Warning,
 }
 
-struct Note {
-    regarding: ObjectReference,
-    severity: Severity,
-    reason: String,
-    action: String,
-    text: String,
+/// An Event that waits to be written.
+pub struct Note {
+    /// The object that it is about.
+    pub regarding: ObjectReference,
+    /// Whether it speaks of trouble.
+    pub severity: Severity,
+    /// Why, in a word that programs compare.
+    pub reason: String,
+    /// What was done.
+    pub action: String,
+    /// What there is to say, for people.
+    pub text: String,
     fence: Option<Arc<dyn Fence>>,
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note")
+            .field("regarding", &self.regarding)
+            .field("reason", &self.reason)
+            .field("text", &self.text)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Where controllers leave their Events.
@@ -68,34 +84,24 @@ impl Events {
         controller: &'static str,
         instance: String,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (sender, mut receiver) = mpsc::channel::<Note>(QUEUE);
+        let (events, notes) = Self::queue();
+        (events, notes.write(client, controller, instance))
+    }
+
+    /// The queue, and its end where Events come out.
+    pub fn queue() -> (Self, Notes) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let task = {
-            let dropped = Arc::clone(&dropped);
-            async move {
-                while let Some(note) = receiver.recv().await {
-                    if note.fence.as_ref().is_some_and(|fence| !fence.is_open()) {
-                        dropped.fetch_add(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    let event = event(note, controller, &instance, Timestamp::now());
-                    let namespace = event.metadata.namespace.clone().unwrap_or_default();
-                    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-                    if let Err(error) =
-                        bounded(api.create(&kube::api::PostParams::default(), &event)).await
-                    {
-                        dropped.fetch_add(1, Ordering::Relaxed);
-                        debug!(%error, "an Event was not written");
-                    }
-                }
-            }
+        let notes = Notes {
+            receiver,
+            dropped: Arc::clone(&dropped),
         };
         let events = Self {
             sender,
             dropped,
             fence: None,
         };
-        (events, task)
+        (events, notes)
     }
 
     /// The same queue, for what is written only while this fence is open.
@@ -132,6 +138,56 @@ impl Events {
     /// Events that were not written.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// The end of the queue where Events come out. Those whose fence has closed meanwhile do not.
+pub struct Notes {
+    receiver: mpsc::Receiver<Note>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").finish_non_exhaustive()
+    }
+}
+
+impl Notes {
+    /// The next Event, if one waits.
+    pub fn try_next(&mut self) -> Option<Note> {
+        loop {
+            let note = self.receiver.try_recv().ok()?;
+            if self.is_due(&note) {
+                return Some(note);
+            }
+        }
+    }
+
+    /// Writes one after another until the last [`Events`] is gone.
+    async fn write(mut self, client: Client, controller: &'static str, instance: String) {
+        while let Some(note) = self.receiver.recv().await {
+            if !self.is_due(&note) {
+                continue;
+            }
+            let event = event(note, controller, &instance, Timestamp::now());
+            let namespace = event.metadata.namespace.clone().unwrap_or_default();
+            let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+            if let Err(error) = bounded(api.create(&kube::api::PostParams::default(), &event)).await
+            {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                debug!(%error, "an Event was not written");
+            }
+        }
+    }
+
+    /// Whether it may be written; one that may not is counted as dropped.
+    fn is_due(&self, note: &Note) -> bool {
+        let due = note.fence.as_ref().is_none_or(|fence| fence.is_open());
+        if !due {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        due
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
-use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::events::{Events, Notes};
 use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
@@ -164,14 +164,15 @@ pub(crate) struct Process {
     watches: [Watch; 8],
     /// What is to be looked up, after a list.
     pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
+    /// Events that nobody has seen yet.
+    pub(crate) notes: Notes,
     planted: Option<Planted>,
 }
 
 impl Process {
     pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
         let gate = Gate::open();
-        // Events are not looked at here; without their task they are dropped.
-        let (events, _) = Events::new(shared.client.clone(), "model", String::new());
+        let (events, notes) = Events::queue();
         let hub = Hub::new(
             Stores::default(),
             Writer::new(shared.client.clone(), Arc::clone(&gate) as _),
@@ -188,6 +189,7 @@ impl Process {
             tasks: Vec::new(),
             watches: Default::default(),
             in_doubt: Vec::new(),
+            notes,
             planted,
         }
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt;
+use harvester_lb_controller_kit::events::Note;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
@@ -71,6 +72,7 @@ enum Step {
 pub(crate) struct Figures {
     pub(crate) steps: usize,
     pub(crate) requests: u64,
+    pub(crate) events: u64,
     pub(crate) crashes: u64,
     pub(crate) lost: u64,
     pub(crate) late: u64,
@@ -82,6 +84,7 @@ impl Figures {
     pub(crate) fn add(&mut self, more: &Self) {
         self.steps += more.steps;
         self.requests += more.requests;
+        self.events += more.events;
         self.crashes += more.crashes;
         self.lost += more.lost;
         self.late += more.late;
@@ -111,6 +114,8 @@ pub(crate) struct World {
     planted: Option<Planted>,
     tasks: u64,
     pub(crate) figures: Figures,
+    /// The last Event that the operator has made.
+    last_event: Option<Note>,
     trace: Option<Vec<String>>,
 }
 
@@ -151,6 +156,7 @@ pub(crate) async fn play(
         planted,
         tasks: 0,
         figures: Figures::default(),
+        last_event: None,
         trace: traced.then(Vec::new),
     };
     world.server.service_finalizers = plan.style.service_finalizers;
@@ -202,6 +208,7 @@ impl World {
     async fn writes_nothing(&mut self, what: &str, look: bool) -> Result<(), Failure> {
         say!(self, "--- {what} ---");
         let (revision, before) = (self.server.revision, self.server.copy());
+        let events = self.figures.events;
         if look {
             let hub = &self.processes[0].hub;
             for key in self.server.all(Kind::Lb).keys() {
@@ -212,6 +219,10 @@ impl World {
             }
         }
         self.rest().await?;
+        if self.figures.events > events {
+            let text = format!("{what} makes an Event: {:?}", self.last_event);
+            return Err(Failure::new("REC-5", text));
+        }
         if self.server.revision == revision {
             return Ok(());
         }
@@ -277,7 +288,20 @@ impl World {
             .unwrap();
         self.figures.steps += 1;
         self.perform(step).await?;
+        self.read_events();
         Ok(true)
+    }
+
+    /// Takes out the Events that the step has brought.
+    fn read_events(&mut self) {
+        for (at, process) in self.processes.iter_mut().enumerate() {
+            while let Some(note) = process.notes.try_next() {
+                say!(self, "  [{at}] EVENT {}: {}", note.reason, note.text);
+                self.wire.event(&note);
+                self.figures.events += 1;
+                self.last_event = Some(note);
+            }
+        }
     }
 
     /// What kube-vip, the garbage collector and others have to do in the world as it is.
