@@ -355,7 +355,7 @@ mod tests {
         ];
         assert_eq!(judge(&graph(good)), Faults::new());
         let bad: &[(&str, &[&str], &[&str])] = &[
-            (KIT, &[API], &[]),
+            (KIT, &[IPAM], &[]),
             (PROBER, &[], &[IPAM]),
             (IPAM, &["tokio"], &[]),
             ("harvester-load-balancer", &[TESTKIT], &[]),
@@ -363,7 +363,7 @@ mod tests {
         ];
         let faults = judge(&graph(bad)).join("\n");
         for wanted in [
-            "harvester-lb-controller-kit must not depend on harvester-lb-api",
+            "harvester-lb-controller-kit must not depend on harvester-lb-ipam",
             "tests of harvester-lb-prober must not depend on harvester-lb-ipam",
             "harvester-lb-ipam must not depend on tokio",
             "harvester-lb-ipam must not be built with tokio",
