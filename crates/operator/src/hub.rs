@@ -153,7 +153,7 @@ impl Hub {
             queues: Queues::default(),
             lb_failures: Failures::new(timings.backoff()),
             pool_failures: Failures::new(timings.backoff()),
-            pacer: Pacer::new(timings.pool_pace),
+            pacer: Pacer::new(timings.pool_pace, timings.pool_pace_limit),
             forgetting: Forgetting::default(),
             spacing: Spacing::default(),
             writer,

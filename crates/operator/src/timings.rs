@@ -37,6 +37,9 @@ pub struct Timings {
     pub rare_refused: Duration,
     /// Shortest time between two writes of a pool's status (POOL-3). 1 s: the contract's.
     pub pool_pace: Duration,
+    /// Longest pause after a write of a pool's status (POOL-3). 60 s: one that took so long for another reason than its
+    /// size, such as an API server that stood still, must not leave the status behind for minutes.
+    pub pool_pace_limit: Duration,
     /// Longest time of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which one that is silent is given up, no
     /// change is later than 45 s when nobody says that a line is dead.
     pub watch: Duration,
@@ -57,6 +60,7 @@ impl Default for Timings {
             retry_away_cap: Duration::from_secs(5),
             rare_refused: Duration::from_secs(10),
             pool_pace: Duration::from_secs(1),
+            pool_pace_limit: Duration::from_secs(60),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
         }
@@ -118,6 +122,7 @@ impl Timings {
             "retry-away-cap" => &mut self.retry_away_cap,
             "rare-refused" => &mut self.rare_refused,
             "pool-pace" => &mut self.pool_pace,
+            "pool-pace-limit" => &mut self.pool_pace_limit,
             "watch" => &mut self.watch,
             "drain-limit" => &mut self.drain_limit,
             _ => return None,
@@ -156,7 +161,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,pool-pace-limit,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -169,6 +174,7 @@ mod tests {
             retry_away_cap: one,
             rare_refused: one,
             pool_pace: one,
+            pool_pace_limit: one,
             watch: one,
             drain_limit: one,
         };
