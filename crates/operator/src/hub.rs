@@ -207,10 +207,13 @@ impl Hub {
     }
 
     /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of
-    /// a store falls between.
+    /// a store falls between. Not in a term that is over, or about to be, while it has still begun.
     pub fn begin_lead(&self, begin: impl FnOnce() -> Lead) {
         let mut lead = self.lead.lock();
-        *lead = Some(begin());
+        // The queues are closed before the knowledge is dropped, so one of the two sees the other.
+        if !self.queues.lbs.is_closed() {
+            *lead = Some(begin());
+        }
     }
 
     /// Works on the leader's knowledge, then queues what that has made due. `None` if this process does not lead.

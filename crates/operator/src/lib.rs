@@ -12,6 +12,8 @@ pub mod backends;
 pub mod build;
 pub mod children;
 pub mod export;
+#[cfg(test)]
+mod fake;
 pub mod guests;
 pub mod handlers;
 pub mod history;
@@ -19,6 +21,7 @@ pub mod hub;
 pub mod judge;
 pub mod kept;
 pub mod lead;
+pub mod leading;
 pub mod legacy;
 pub mod metrics;
 pub mod needs;

@@ -23,6 +23,9 @@ pub struct Timings {
     /// Longest time to bring the pools' maps up to date at the end (POOL-3). 8 s: well below the 30 s that a pod is given to
     /// end.
     pub flush_limit: Duration,
+    /// Longest wait at the end for Events that are not written yet. 2 s: a thousand are written in that, and the conditions
+    /// say the same.
+    pub events_limit: Duration,
     /// First delay after a failure, whatever its cause (section 9). 1 s: a refusal is seldom over in less, and people
     /// notice more.
     pub retry: Duration,
@@ -55,6 +58,7 @@ impl Default for Timings {
             move_limit: Duration::from_secs(8),
             preflight_pause: Duration::from_secs(5),
             flush_limit: Duration::from_secs(8),
+            events_limit: Duration::from_secs(2),
             retry: Duration::from_secs(1),
             retry_cap: Duration::from_secs(60),
             retry_away_cap: Duration::from_secs(5),
@@ -117,6 +121,7 @@ impl Timings {
             "move-limit" => &mut self.move_limit,
             "preflight-pause" => &mut self.preflight_pause,
             "flush-limit" => &mut self.flush_limit,
+            "events-limit" => &mut self.events_limit,
             "retry" => &mut self.retry,
             "retry-cap" => &mut self.retry_cap,
             "retry-away-cap" => &mut self.retry_away_cap,
@@ -161,7 +166,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,pool-pace-limit,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,pool-pace-limit,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -169,6 +174,7 @@ mod tests {
             move_limit: one,
             preflight_pause: one,
             flush_limit: one,
+            events_limit: one,
             retry: one,
             retry_cap: one,
             retry_away_cap: one,
