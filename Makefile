@@ -32,9 +32,11 @@ demo-shell: ## The same, and then a shell in it
 # Unit and property tests, the fuzz targets with their seeds, the test bed's own,
 # end-to-end tests on a real control plane, and examples in the documentation.
 # All are run even if one fails; one that cannot run fails. The crds are checked
-# before, because the end-to-end tests apply them.
+# before, because the end-to-end tests apply them. What was done until then
+# counts as the checks.
+BEGAN := $(shell date +%s)
 test: check plane tools ## Everything that can be tested, the checks first; FILTER=alc_8 for some of the tests
-	@$(CARGO) run --quiet --locked --package xtask -- test $(FILTER)
+	@$(CARGO) run --quiet --locked --package xtask -- test --checks $$(($$(date +%s) - $(BEGAN))) $(FILTER)
 
 # It goes on where it ended, part by part and seed by seed; crates/xtask/src/soak
 # has the parts.
@@ -98,7 +100,7 @@ build: ## The operator, as it is shipped: target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
 
 # The operator as it is shipped, which is why it is built on its own, and what measures it, optimised too. ROWS="name name"
-# measures some only: size ledger prober cluster machines events scale api-cpu. What was found is in target/bench.md and
+# measures some only: size ledger ledger-scale prober cluster machines events scale large api-cpu. What was found is in target/bench.md and
 # target/bench.json as well.
 bench: build plane tools ## Figures of the operator beside what the API server and the kernel can do: half an hour
 	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --example load --example ledger

@@ -11,6 +11,7 @@ pub mod ippool;
 pub mod keys;
 pub mod kubevirt;
 pub mod loadbalancer;
+pub mod meta;
 pub mod projection;
 
 pub use condition::{Condition, ConditionStatus};

@@ -91,7 +91,7 @@ mod tests {
 
     const BACKOFF: Backoff = Backoff {
         base: Duration::from_secs(1),
-        cap: Duration::from_secs(60),
+        cap: Duration::from_mins(1),
     };
 
     #[test]

@@ -20,7 +20,6 @@ use kube::{Api, Client};
 use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
-use crate::text::truncated;
 use crate::writer::{Fence, bounded};
 
 /// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
@@ -40,13 +39,29 @@ pub enum Severity {
     Warning,
 }
 
-struct Note {
-    regarding: ObjectReference,
-    severity: Severity,
-    reason: String,
-    action: String,
-    text: String,
+/// An Event that waits to be written.
+pub struct Note {
+    /// The object that it is about.
+    pub regarding: ObjectReference,
+    /// Whether it speaks of trouble.
+    pub severity: Severity,
+    /// Why, in a word that programs compare.
+    pub reason: String,
+    /// What was done.
+    pub action: String,
+    /// What there is to say, for people.
+    pub text: String,
     fence: Option<Arc<dyn Fence>>,
+}
+
+impl fmt::Debug for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Note")
+            .field("regarding", &self.regarding)
+            .field("reason", &self.reason)
+            .field("text", &self.text)
+            .finish_non_exhaustive()
+    }
 }
 
 enum Item {
@@ -76,42 +91,24 @@ impl Events {
         controller: &'static str,
         instance: String,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (sender, mut receiver) = mpsc::channel::<Item>(QUEUE);
+        let (events, notes) = Self::queue();
+        (events, notes.write(client, controller, instance))
+    }
+
+    /// The queue, and its end where Events come out.
+    pub fn queue() -> (Self, Notes) {
+        let (sender, receiver) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let task = {
-            let dropped = Arc::clone(&dropped);
-            async move {
-                while let Some(item) = receiver.recv().await {
-                    let note = match item {
-                        Item::Note(note) => *note,
-                        Item::Mark(done) => {
-                            // Whoever asked may not wait any more.
-                            let _ = done.send(());
-                            continue;
-                        }
-                    };
-                    if note.fence.as_ref().is_some_and(|fence| !fence.is_open()) {
-                        dropped.fetch_add(1, Ordering::Relaxed);
-                        continue;
-                    }
-                    let event = event(note, controller, &instance, Timestamp::now());
-                    let namespace = event.metadata.namespace.clone().unwrap_or_default();
-                    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
-                    if let Err(error) =
-                        bounded(api.create(&kube::api::PostParams::default(), &event)).await
-                    {
-                        dropped.fetch_add(1, Ordering::Relaxed);
-                        debug!(%error, "an Event was not written");
-                    }
-                }
-            }
+        let notes = Notes {
+            receiver,
+            dropped: Arc::clone(&dropped),
         };
         let events = Self {
             sender,
             dropped,
             fence: None,
         };
-        (events, task)
+        (events, notes)
     }
 
     /// The same queue, for what is written only while this fence is open.
@@ -149,7 +146,7 @@ impl Events {
     pub async fn written(&self) {
         let (done, all) = oneshot::channel();
         if self.sender.send(Item::Mark(done)).await.is_ok() {
-            // An error: the task has ended, and nothing is to be written any more.
+            // An error: nobody writes any more.
             let _ = all.await;
         }
     }
@@ -160,13 +157,74 @@ impl Events {
     }
 }
 
+/// The end of the queue where Events come out. Those whose fence has closed meanwhile do not.
+pub struct Notes {
+    receiver: mpsc::Receiver<Item>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl fmt::Debug for Notes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notes").finish_non_exhaustive()
+    }
+}
+
+impl Notes {
+    /// The next Event, if one waits.
+    pub fn try_next(&mut self) -> Option<Note> {
+        loop {
+            let item = self.receiver.try_recv().ok()?;
+            if let Some(note) = self.due(item) {
+                return Some(note);
+            }
+        }
+    }
+
+    /// Writes one after another until the last [`Events`] is gone.
+    async fn write(mut self, client: Client, controller: &'static str, instance: String) {
+        while let Some(item) = self.receiver.recv().await {
+            let Some(note) = self.due(item) else {
+                continue;
+            };
+            let event = event(note, controller, &instance, Timestamp::now());
+            let namespace = event.metadata.namespace.clone().unwrap_or_default();
+            let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+            if let Err(error) = bounded(api.create(&kube::api::PostParams::default(), &event)).await
+            {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                debug!(%error, "an Event was not written");
+            }
+        }
+    }
+
+    /// What is to be written now. What may not be any more is counted as dropped, and whoever waits for this place in the
+    /// queue is told.
+    fn due(&self, item: Item) -> Option<Note> {
+        match item {
+            Item::Note(note) if note.fence.as_ref().is_none_or(|fence| fence.is_open()) => {
+                Some(*note)
+            }
+            Item::Note(_) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Item::Mark(done) => {
+                // Whoever asked may not wait any more.
+                let _ = done.send(());
+                None
+            }
+        }
+    }
+}
+
 fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event {
     let suffix = format!(".{:x}", now.as_nanosecond());
     let object = note.regarding.name.as_deref().unwrap_or(controller);
     // A cut name may end in a character that a name must not end in; the suffix follows, so it need not be looked at.
     let name = format!(
         "{}{suffix}",
-        truncated(object, NAME_LIMIT - suffix.len()).trim_end_matches(['.', '-'])
+        object[..object.floor_char_boundary(NAME_LIMIT - suffix.len())]
+            .trim_end_matches(['.', '-'])
     );
     Event {
         metadata: ObjectMeta {
@@ -187,9 +245,9 @@ fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event 
         }),
         reason: Some(note.reason),
         action: Some(note.action),
-        note: Some(truncated(&note.text, NOTE_LIMIT).to_owned()),
+        note: Some(note.text[..note.text.floor_char_boundary(NOTE_LIMIT)].to_owned()),
         reporting_controller: Some(controller.to_owned()),
-        reporting_instance: Some(truncated(instance, 128).to_owned()),
+        reporting_instance: Some(instance[..instance.floor_char_boundary(128)].to_owned()),
         regarding: Some(note.regarding),
         ..Event::default()
     }

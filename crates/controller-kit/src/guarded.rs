@@ -8,17 +8,13 @@
 
 use std::borrow::Cow;
 
+use harvester_lb_api::meta::Decoded;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::core::error_boundary::InvalidObject;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
-
-use crate::text::truncated;
-
-/// An object of a kind, or what is left of one that could not be decoded.
-pub type Decoded<K> = Result<K, InvalidObject>;
 
 /// Longest name of a field, and longest account of what is wrong with it, in bytes. Keys of maps are a part of the name and
 /// the decoder repeats the value; both can be of any length.
@@ -101,8 +97,8 @@ fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let problem = problem
         .rsplit_once(" at line ")
         .map_or(&*problem, |(problem, _)| problem);
-    let problem = truncated(problem, PROBLEM_LIMIT);
-    match truncated(&field, FIELD_LIMIT) {
+    let problem = &problem[..problem.floor_char_boundary(PROBLEM_LIMIT)];
+    match &field[..field.floor_char_boundary(FIELD_LIMIT)] {
         // Of the object itself: a field is missing.
         "." => problem.to_owned(),
         field => format!("{field}: {problem}"),

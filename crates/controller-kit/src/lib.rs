@@ -3,14 +3,13 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`key`] | namespace and name, resource versions, and what proves that they have run backwards |
+//! | [`stamp`] | which copy of an object, and what proves that resource versions have run backwards |
 //! | [`guarded`] | objects of lists and watches, decoded each on its own |
 //! | [`store`] | the newest known copy of each object of a kind |
 //! | [`watch`] | the task that keeps a store true |
 //! | [`queue`] | which objects are due, one worker at a time for each |
 //! | [`backoff`] | how long to wait after a failure |
 //! | [`throttle`] | at most so many in a time |
-//! | [`merge`] | the difference between two objects as a merge patch |
 //! | [`writer`] | writes fenced by the Lease, requests bounded in time, told apart by what went wrong |
 //! | [`lease`] | who leads |
 //! | [`events`] | Kubernetes Events, never in the way of work |
@@ -18,23 +17,20 @@
 //! | [`preflight`] | kinds and rights that a program needs |
 //! | [`admin`] | `/healthz`, `/readyz`, `/metrics` |
 //! | [`telemetry`] | the log |
-//! | [`text`] | texts that have to fit |
 
 pub mod admin;
 pub mod backoff;
 pub mod client;
 pub mod events;
 pub mod guarded;
-pub mod key;
 pub mod lease;
-pub mod merge;
 pub mod preflight;
 pub mod queue;
+pub mod stamp;
 pub mod store;
 pub mod telemetry;
-pub mod text;
 pub mod throttle;
 pub mod watch;
 pub mod writer;
 
-pub use key::{Key, Restored, Stamp, Version};
+pub use stamp::{Restored, Stamp};

@@ -224,14 +224,14 @@ mod tests {
     async fn a_delay_is_shortened_never_lengthened() {
         let queue = Queue::default();
         queue.add_after("a", Duration::from_secs(10));
-        queue.add_after("a", Duration::from_secs(60));
+        queue.add_after("a", Duration::from_mins(1));
         tokio::time::advance(Duration::from_secs(9)).await;
         assert_eq!(next(&queue).await, None);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(next(&queue).await, Some("a"));
         queue.done(&"a");
 
-        queue.add_after("a", Duration::from_secs(60));
+        queue.add_after("a", Duration::from_mins(1));
         queue.add_after("a", Duration::from_secs(1));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(next(&queue).await, Some("a"));

@@ -10,9 +10,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use harvester_lb_object::{Key, Version};
 use parking_lot::RwLock;
 
-use crate::key::{Key, Stamp, Version};
+use crate::stamp::Stamp;
 
 /// So many objects of a list that are older than they were known to be are told of; one would do (RUN-3).
 const OLDER: usize = 8;

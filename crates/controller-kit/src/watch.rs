@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt, pin_mut, stream};
+use harvester_lb_api::meta::{self, Decoded};
+use harvester_lb_object::{Key, Version};
 use kube::api::ListParams;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
@@ -19,11 +21,9 @@ use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
 use crate::guarded::Guarded;
-use crate::key::{Key, Restored, Stamp, Version};
+use crate::stamp::{Restored, Stamp};
 use crate::store::{Change, Store};
 use crate::writer::bounded;
-
-pub use crate::guarded::Decoded;
 
 /// The watches of a process end at times of their own, so that they do not all come back at once: each is kept for a second
 /// less than the one before, over so many of them.
@@ -183,8 +183,8 @@ where
             apply(object, store, convert, handler);
         }
         Event::Delete(object) => {
-            let key = Key::of(object.meta());
-            if let Some(change) = store.deleted(&key, Version::of(object.meta())) {
+            let key = meta::key(object.meta());
+            if let Some(change) = store.deleted(&key, meta::version(object.meta())) {
                 handler(&key, change);
             }
         }
@@ -248,7 +248,7 @@ fn apply<K, V>(
 ) where
     K: Resource<DynamicType = ()>,
 {
-    let key = Key::of(object.meta());
+    let key = meta::key(object.meta());
     let stamp = Stamp::of(object.meta());
     let change = match convert(object.0) {
         Some(value) => store.watched(&key, stamp, value),

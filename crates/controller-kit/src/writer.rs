@@ -20,9 +20,9 @@ use kube::core::request;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::{guarded, merge};
+use crate::guarded;
 
 /// Longest time that one request may take: well above what a struggling API server needs, well below a
 /// Lease's life times a few.
@@ -153,7 +153,7 @@ impl Writer {
     where
         K: Resource + DeserializeOwned,
     {
-        merge::at_version(&mut patch, version);
+        at_version(&mut patch, version);
         let patch = Patch::Merge(&patch);
         let request = to(api).patch(name, &PatchParams::default(), &patch);
         read(&self.write(request).await?)
@@ -236,11 +236,24 @@ pub async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Resul
     }
 }
 
+/// Sets `metadata.resourceVersion` in a merge patch, so that the API server refuses it for any other copy.
+fn at_version(patch: &mut Value, version: &str) {
+    if !patch.is_object() {
+        *patch = Value::Object(Map::new());
+    }
+    let metadata = &mut patch["metadata"];
+    if !metadata.is_object() {
+        *metadata = Value::Object(Map::new());
+    }
+    metadata["resourceVersion"] = Value::String(version.to_owned());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::core::Status;
+    use serde_json::json;
 
     fn api_error(code: u16, reason: &str) -> kube::Error {
         kube::Error::Api(Status::failure("m", reason).with_code(code).boxed())
@@ -284,5 +297,19 @@ mod tests {
     async fn no_request_waits_for_ever() {
         let outcome = bounded(std::future::pending::<kube::Result<()>>()).await;
         assert!(matches!(outcome, Err(WriteError::Unavailable(_))));
+    }
+
+    #[test]
+    fn ipa_5_a_patch_carries_its_version() {
+        let mut patch = json!({"status": {"address": "10.0.0.2"}});
+        at_version(&mut patch, "17");
+        assert_eq!(
+            patch,
+            json!({"status": {"address": "10.0.0.2"}, "metadata": {"resourceVersion": "17"}})
+        );
+        let mut patch = json!({"metadata": {"labels": {"a": "b"}}});
+        at_version(&mut patch, "18");
+        assert_eq!(patch["metadata"]["labels"]["a"], "b");
+        assert_eq!(patch["metadata"]["resourceVersion"], "18");
     }
 }

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
-use harvester_lb_controller_kit::Key;
+use harvester_lb_api::meta::Decoded;
 use harvester_lb_controller_kit::guarded::decode;
-use harvester_lb_controller_kit::watch::Decoded;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolRanges, PoolSpec, RangeSpec, Record, RecordSpec,
     Request, Requirement, Settings, Version, Workload,
 };
+use harvester_lb_object::Key;
 use harvester_load_balancer::lead::Lead;
 use serde::de::DeserializeOwned;
 

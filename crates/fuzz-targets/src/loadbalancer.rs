@@ -1,13 +1,15 @@
 //! A LoadBalancer as a watch brings it: what is asked of the ledger, what is built, and what its status says.
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_controller_kit::Key;
-use harvester_load_balancer::backends::Found;
-use harvester_load_balancer::judge::{self, Facts};
-use harvester_load_balancer::objects::Lb;
-use harvester_load_balancer::spec::{self, Source};
-use harvester_load_balancer::status::{self, Field, Readiness, Report};
-use harvester_load_balancer::{build, undecodable, writes};
+use harvester_lb_api::meta;
+use harvester_lb_core::backends::Found;
+use harvester_lb_core::cached::Lb;
+use harvester_lb_core::desired;
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::spec::{self, Source};
+use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_load_balancer::undecodable;
 
 use crate::common::{Calm, address, object};
 
@@ -19,13 +21,13 @@ pub fn run(data: &[u8]) -> bool {
     let lb = match Lb::from_watch(decoded) {
         Lb::Valid(lb) => lb,
         Lb::Invalid(meta, error) => {
-            let key = Key::of(&meta);
+            let key = meta::key(&meta);
             let limit = 600 + key.to_string().len();
             assert!(undecodable::message("LoadBalancer", &key, &error).len() < limit);
             return true;
         }
     };
-    let key = Key::of(&lb.metadata);
+    let key = meta::key(&lb.metadata);
     if (&*key.namespace, &*key.name) == ("calm", "holds") {
         // The bystander itself; nobody else has its name.
         return true;
@@ -46,17 +48,17 @@ pub fn run(data: &[u8]) -> bool {
             }
             if let Some(vm) = &checked.vm {
                 let found = Found::default();
-                let service = build::service(&lb, None, &vm.ports, "10.200.0.3");
-                let again = build::service(&lb, Some(&service), &vm.ports, "10.200.0.3");
+                let service = desired::service(&lb, None, &vm.ports, "10.200.0.3");
+                let again = desired::service(&lb, Some(&service), &vm.ports, "10.200.0.3");
                 assert_eq!(service, again);
-                let slice = build::endpoint_slice(&lb, None, &vm.ports, &[]);
+                let slice = desired::endpoint_slice(&lb, None, &vm.ports, &[]);
                 assert_eq!(slice.endpoints.len(), 1);
-                report.readiness = judge::readiness(&Facts {
+                report.readiness = readiness::readiness(&Facts {
                     key: &key,
                     vm,
                     found: &found,
                     wanted: "10.200.0.3",
-                    external: judge::external_ip(&service).as_deref(),
+                    external: readiness::external_ip(&service).as_deref(),
                     healthy: 0,
                     probed: 0,
                     before: status::conditions(&lb),
@@ -66,7 +68,7 @@ pub fn run(data: &[u8]) -> bool {
     }
     let after = status::apply(&lb, &report, "2026-06-01T00:00:00Z");
     let again = status::apply(&after, &report, "2026-06-02T00:00:00Z");
-    assert_eq!(writes::difference(&after, &again), None, "never at rest");
+    assert_eq!(difference(&after, &again), None, "never at rest");
     calm.check();
     true
 }

@@ -1,9 +1,10 @@
 //! An IPPool as a watch brings it, in the ledger and in its own status.
 
 use harvester_lb_api::IPPool;
+use harvester_lb_core::cached::Pool;
+use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
-use harvester_load_balancer::objects::Pool;
-use harvester_load_balancer::{lead, pools};
+use harvester_load_balancer::pools;
 
 use crate::common::{Calm, HELD, NOW, address, key, object, request};
 
@@ -16,7 +17,6 @@ pub fn run(data: &[u8]) -> bool {
     let mut calm = Calm::default();
     let name = PoolName::from("fuzzed");
     calm.lead.set_pool(&key(&name), &pool);
-    calm.lead.pools_changed();
     let projection = pools::project(&calm.lead.ledger, &name, 1_000).unwrap();
     assert!(0 <= projection.available && projection.available <= projection.total);
     let conditions = pools::conditions(
@@ -26,7 +26,7 @@ pub fn run(data: &[u8]) -> bool {
         &projection,
         "2026-06-01T00:00:00Z",
     );
-    let spec = lead::pool_spec(&name, &pool);
+    let spec = pool_spec(&name, &pool, NOW);
     let ready = conditions.iter().find(|c| c.type_ == "Ready").unwrap();
     assert_eq!(ready.status == "True", spec.ranges.is_ok());
     for wish in pool

@@ -1,8 +1,8 @@
 //! An IPAllocation as a watch brings it: it is read in full or blocks its name, and when it is gone so is all of it.
 
 use harvester_lb_api::IPAllocation;
+use harvester_lb_core::cached::{Allocation, allocation_spec};
 use harvester_lb_ipam::{Decision, Phase, Request, Workload, addr};
-use harvester_load_balancer::objects::{Allocation, allocation_spec};
 
 use crate::common::{Calm, HELD, NOW, object, pool, range, request};
 

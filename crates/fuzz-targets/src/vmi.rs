@@ -1,9 +1,9 @@
 //! A VirtualMachineInstance as a watch brings it, and what becomes of it as a backend.
 
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
-use harvester_lb_controller_kit::Key;
-use harvester_load_balancer::backends::{Found, Selector};
-use harvester_load_balancer::objects::Vmi;
+use harvester_lb_core::backends::{Found, Selector};
+use harvester_lb_core::cached::Vmi;
+use harvester_lb_object::Key;
 
 use crate::common::object;
 

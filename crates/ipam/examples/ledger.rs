@@ -2,6 +2,10 @@
 //!
 //! `cargo run --release -p harvester-lb-ipam --example ledger -- [records] [rounds]`
 //!
+//! `ledger scale edit|wake|project SIZE 0|1` makes a world of that size and then does nothing or its work, and says how many
+//! operations that were. The difference in instructions between the two, as valgrind counts them, is what the work costs: by
+//! operation it must not grow with the size (`make bench ROWS=ledger-scale`).
+//!
 //! The last line of the output is JSON. Each operation is timed one by one kind, over many load balancers, with the ledger
 //! at its full size; what is asked is made before the clock starts.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
@@ -9,6 +13,9 @@
     clippy::disallowed_methods,
     reason = "the crate is pure; this program is outside of it and measures time"
 )]
+
+#[path = "ledger/scale.rs"]
+mod scale;
 
 use std::error::Error;
 use std::process::Command;
@@ -38,7 +45,16 @@ const KINDS: [&str; 7] = [
 const LENGTHS: [usize; 2] = [24, 40];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut args = std::env::args().skip(1);
+    let mut args = std::env::args().skip(1).peekable();
+    if args.next_if_eq("scale").is_some() {
+        let args: [String; 3] = args
+            .collect::<Vec<_>>()
+            .try_into()
+            .map_err(|_| "write it as scale KIND SIZE 0|1")?;
+        let [kind, size, work] = args;
+        println!("{}", scale::run(&kind, size.parse()?, work == "1")?);
+        return Ok(());
+    }
     let mut number = |default| args.next().map_or(Ok(default), |arg| arg.parse::<usize>());
     let (records, rounds) = (number(65_000)?.max(TIMED), number(7)?.max(1));
 

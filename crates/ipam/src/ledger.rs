@@ -16,7 +16,9 @@
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
 //! | `pools` | pools, their counts, the next free address |
+//! | `near` | which pools an address concerns |
 //! | `queue`, `wake` | who waits, and whom a change wakes |
+//! | `tell` | whose explanation a change of a pool has made untrue |
 //! | `release` | what may be released or deleted |
 //! | `view` | what the pool's status and the metrics show |
 //!
@@ -30,21 +32,23 @@ mod decision;
 mod holds;
 mod keep;
 mod lost;
+mod near;
 mod pools;
 mod queue;
 mod records;
 mod release;
+mod tell;
 mod view;
 mod wake;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::addr;
 use crate::interval::IntervalSet;
-use crate::select::Requirement;
+use crate::select::{Explanation, Requirement, Workload};
 use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Version};
 
 pub use decision::{
@@ -54,7 +58,7 @@ pub use decision::{
 pub use view::{Counts, PoolView};
 
 use holds::{Claim, Holds};
-use pools::{Pools, Spec};
+use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
 use records::{Records, Slot};
 
@@ -67,6 +71,8 @@ pub struct Ledger {
     holds: Holds,
     /// Every taken address, of all pools.
     taken: IntervalSet,
+    /// Those of them that are only proposed to somebody: a reservation says so and nothing else.
+    proposed: FxHashSet<IpAddr>,
     /// Those that no pool matches.
     unmatched: Queue,
     /// Where each waiting id stands: the place of its pool (none: unmatched) and its age.
@@ -74,14 +80,20 @@ pub struct Ledger {
     /// Those that wait for the record of an address to be repaired or deleted; in no queue, as they
     /// would take up the place of others that can be served.
     stuck: FxHashMap<OwnerId, IpAddr>,
-    /// What section 5 answered since the pools changed last.
+    /// Those that wait and name no pool.
+    choosing: BTreeSet<Age>,
+    /// What section 5 answered since the selectors changed last.
     selected: [FxHashMap<Requirement, Option<u32>>; 2],
-    /// Pools changed, and the waiting were not selected anew yet.
+    /// What was said of that answer.
+    explained: [FxHashMap<Requirement, Explanation>; 2],
+    /// Selectors changed, and those that name no pool were not selected anew yet.
     unsettled: bool,
-    /// Queues whose first may be served now.
+    /// Pools of which somebody in the queue may be served now.
     freed: BTreeSet<u32>,
-    /// Queues in which everybody must be looked at.
-    changed: BTreeSet<Option<u32>>,
+    /// Pools of which somebody has come to hold an address, or ceased to.
+    recounted: BTreeSet<u32>,
+    /// Those that wait and whose explanation a change of a pool may have made untrue.
+    suspects: BTreeSet<Age>,
     /// Ids to be woken although they do not wait.
     poked: BTreeSet<OwnerId>,
     /// The latest `bound_at` given out.
@@ -134,11 +146,23 @@ impl Ledger {
     }
 
     fn replace_spec(&mut self, at: u32, spec: Option<Spec>) {
-        self.pools[at].replace_spec(at, spec, &self.records, &self.taken);
-        self.pools.follow_spec(at);
-        self.selected = Default::default();
-        self.unsettled = true;
-        self.changed.insert(Some(at));
+        // The selector of one that cannot be decoded is not known, and that is said to whoever it might serve.
+        let selects = |spec: &Spec| (spec.selector.clone(), spec.withheld.clone());
+        let reselects = self.pools[at].spec.as_ref().map(selects) != spec.as_ref().map(selects);
+        let says = |pool: &Pool| (pool.refusal(Workload::Vm), pool.full(Workload::Vm));
+        let before = says(&self.pools[at]);
+        self.pools
+            .replace_spec(at, spec, &self.records, &self.taken, &self.proposed);
+        if reselects {
+            self.selected = Default::default();
+            self.explained = Default::default();
+            self.unsettled = true;
+        }
+        if says(&self.pools[at]) != before {
+            self.suspects.extend(self.pools[at].queue.ages().cloned());
+        }
+        self.suspects.extend(self.pools[at].queue.take_behind());
+        self.freed.insert(at);
     }
 
     /// Takes a record as it is stored: from the watch, or from the answer to our own write. False
@@ -219,11 +243,7 @@ impl Ledger {
 
     /// Brings every pool in line after the record of an address changed.
     fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
-        if old.is_some_and(Slot::is_bound) != bound {
-            self.pools
-                .for_each_near(addr, |_, pool| pool.mark_bound(addr, bound));
-        }
-        self.set_taken(addr, bound || self.holds.contains(addr));
+        self.set_taken(addr, bound);
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }
@@ -349,26 +369,48 @@ impl Ledger {
 
     /// Brings the set of taken addresses and every pool's counts in line at one address.
     fn sync_taken(&mut self, addr: IpAddr) {
-        self.set_taken(
-            addr,
-            self.records.is_bound(addr) || self.holds.contains(addr),
-        );
+        self.set_taken(addr, self.records.is_bound(addr));
     }
 
-    fn set_taken(&mut self, addr: IpAddr, taken: bool) {
-        let changed = if taken {
-            self.taken.insert(addr)
+    fn set_taken(&mut self, addr: IpAddr, bound: bool) {
+        let taken = bound || self.holds.contains(addr);
+        let proposed = !bound && self.holds.is_proposed(addr);
+        let (was_taken, was_proposed);
+        if taken {
+            was_taken = !self.taken.insert(addr);
         } else {
-            self.taken.remove(addr)
-        };
-        if changed {
-            let freed = &mut self.freed;
-            self.pools.for_each_near(addr, |at, pool| {
-                if pool.mark_taken(addr, taken) && !taken {
-                    freed.insert(at);
-                }
-            });
+            was_taken = self.taken.remove(addr);
         }
+        if proposed {
+            was_proposed = !self.proposed.insert(addr);
+        } else {
+            was_proposed = self.proposed.remove(&addr);
+        }
+        if (was_taken, was_proposed) == (taken, proposed) {
+            return;
+        }
+        let is_recounted = (was_taken && !was_proposed) != (taken && !proposed);
+        let (freed, suspects, recounted) =
+            (&mut self.freed, &mut self.suspects, &mut self.recounted);
+        self.pools.for_each_near(addr, |at, pool| {
+            let Some(segment) = pool.segment_of(addr) else {
+                return;
+            };
+            if was_proposed != proposed {
+                pool.mark_proposed(proposed);
+            }
+            if was_taken != taken {
+                pool.mark_taken(segment, taken);
+            }
+            if !taken {
+                freed.insert(at);
+            } else if !was_taken {
+                suspects.extend(pool.queue.take_behind());
+            }
+            if is_recounted {
+                recounted.insert(at);
+            }
+        });
     }
 
     /// The record of an address.

@@ -12,6 +12,7 @@ use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use crate::addr;
 
 pub use pool::PoolRanges;
+pub(crate) use pool::Segment;
 
 /// A range as written in a pool. An empty text counts as an absent one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

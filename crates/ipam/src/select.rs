@@ -189,10 +189,7 @@ pub enum Verdict {
     /// It is the one, but all its addresses are taken.
     Full,
     /// It is the one, and what is free belongs to load balancers that wait longer.
-    OthersFirst {
-        /// How many wait longer.
-        waiting: usize,
-    },
+    OthersFirst,
     /// It is the one, but its ranges are refused.
     RangesInvalid {
         /// The reason.
@@ -264,12 +261,7 @@ impl fmt::Display for Verdict {
         match self {
             Self::Serves => f.write_str("serves this load balancer"),
             Self::Full => f.write_str("all addresses are taken"),
-            Self::OthersFirst { waiting } => {
-                write!(
-                    f,
-                    "{waiting} older load balancers wait for its free addresses"
-                )
-            }
+            Self::OthersFirst => f.write_str("older load balancers wait for its free addresses"),
             Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
             Self::Undecodable { error } => write!(f, "cannot be decoded: {error}"),
             Self::Unsupported { annotation } => write!(
@@ -307,7 +299,7 @@ impl fmt::Display for Verdict {
             }
             Self::NoScope => f.write_str("has no scope"),
             Self::NoTupleMatches { tuples: 1 } => f.write_str("its scope does not match"),
-            Self::NoTupleMatches { tuples } => write!(f, "none of its {tuples} scopes matches"),
+            Self::NoTupleMatches { .. } => f.write_str("none of its scopes matches"),
         }
     }
 }
@@ -379,7 +371,8 @@ fn judge(
     }
 }
 
-/// The verdicts on all pools that were looked at, with a text that stays short.
+/// The verdicts on all pools that were looked at, with a text that stays short and counts nothing, so that it changes
+/// only with what it tells of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// The most telling ones, those that came nearest first.
@@ -414,7 +407,7 @@ impl fmt::Display for Explanation {
         }
         match self.more + self.pools.len().saturating_sub(Self::SHOWN) {
             0 => Ok(()),
-            more => write!(f, "; and {more} more"),
+            _ => f.write_str("; and others"),
         }
     }
 }

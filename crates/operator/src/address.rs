@@ -7,18 +7,19 @@ use std::net::IpAddr;
 
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_core::cached::Allocation;
+use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::{
     Decision, Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
+use harvester_lb_object::{Key, Version};
 use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::kept::Kept;
-use crate::objects::Allocation;
-use crate::{objects, spec, time};
 
 /// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
 /// one more address that is taken; a process that meets more than this is better off behind the others.
@@ -54,7 +55,7 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
     stay_off(hub, request)?;
     let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
-        let now = time::now();
+        let now = clock::now();
         let Some(decision) = hub.lead(|lead| lead.ledger.decide(request, now)) else {
             return Err(WriteError::Fenced);
         };
@@ -83,7 +84,7 @@ pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteErro
     stay_off(hub, request)?;
     let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
-        let now = time::now();
+        let now = clock::now();
         let Some(kept) = hub.lead(|lead| lead.ledger.keep(request, now)) else {
             return Err(WriteError::Fenced);
         };
@@ -224,7 +225,7 @@ async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
 pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
-    let key = objects::key(&owner.id);
+    let key = cached::key(&owner.id);
     let living = hub.refresh::<LoadBalancer>(&key).await?;
     if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
         return Ok(());
@@ -268,7 +269,7 @@ pub async fn write(
                     name: Some(key.name.to_string()),
                     ..ObjectMeta::default()
                 },
-                spec: objects::allocation_spec(spec),
+                spec: cached::allocation_spec(spec),
             };
             hub.create(&key, &object).await
         }
@@ -316,7 +317,7 @@ fn record_key(address: IpAddr) -> Key {
 
 /// All fields of a record, those that are not set as `null`, so that a merge leaves nothing of the record before.
 fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
-    let spec = objects::allocation_spec(spec);
+    let spec = cached::allocation_spec(spec);
     json!({ "spec": {
         "address": spec.address,
         "pool": spec.pool,

@@ -15,6 +15,7 @@ use harvester_lb_controller_kit::preflight;
 use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::writer::Writer;
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_prober::{Edges, Prober, Settings};
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -27,9 +28,8 @@ use tracing::{debug, error, info, warn};
 use crate::args::Args;
 use crate::hub::{Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
-use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::term::Present;
-use crate::{handlers, leading, needs, refusal};
+use crate::{handlers, leading, needs};
 
 /// Objects that `/readyz` names; the metrics count them all.
 const REMARKS: usize = 20;
@@ -328,14 +328,14 @@ fn spawn_watches(
         "Service",
         services,
         None,
-        objects::service,
+        cached::service,
         handlers::service_changed
     );
     watch!(
         "EndpointSlice",
         slices,
         Some(&ours),
-        objects::slice,
+        cached::slice,
         handlers::slice_changed
     );
     watch!(
@@ -352,7 +352,7 @@ fn spawn_watches(
         |d| Some(Vm::from_watch(d)),
         handlers::vm_changed
     );
-    watch!("Node", nodes, None, refusal::node, handlers::node_changed);
+    watch!("Node", nodes, None, cached::node, handlers::node_changed);
 }
 
 async fn signals(stop: CancellationToken) {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
 use harvester_lb_controller_kit::lease;
+use harvester_lb_core::backend_addresses::{Cidr, Denied};
 
-use crate::refusal::{Cidr, Denied};
-use crate::time::parse_duration;
+use crate::duration;
 use crate::timings::Timings;
 
 /// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
@@ -41,13 +41,13 @@ pub struct Args {
     #[arg(long, env = "BACKEND_DENY_CIDR")]
     pub backend_deny_cidr: Vec<Denied>,
     /// How long the leader's Lease stands without renewal, in whole seconds.
-    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = parse_duration)]
+    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
     pub lease_duration: Duration,
     /// For how long the leader works on after its last renewal.
-    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = parse_duration)]
+    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration::parse)]
     pub lease_renew_deadline: Duration,
     /// Time between two tries to get or renew the Lease.
-    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = parse_duration)]
+    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration::parse)]
     pub lease_retry_period: Duration,
     /// Uid of this pod, by which it takes over from a dead predecessor in the same pod at once.
     #[arg(long, env = "POD_UID")]

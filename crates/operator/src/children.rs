@@ -6,8 +6,15 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use harvester_lb_api::{LoadBalancer, keys};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::backends::{self, Backend, Found};
+use harvester_lb_core::cached;
+use harvester_lb_core::cached::State;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::spec::VmSpec;
+use harvester_lb_core::status::{self, Readiness};
+use harvester_lb_object::Key;
 use harvester_lb_prober::{GroupId, HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -16,14 +23,8 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::backends::{self, Backend, Found, State};
-use crate::build::{self, Ownership};
 use crate::hub::Hub;
-use crate::objects;
 use crate::release;
-use crate::spec::VmSpec;
-use crate::status::{self, Readiness};
-use crate::writes::difference;
 
 /// Where verdicts on backends come from.
 #[derive(Clone, Copy, Debug)]
@@ -69,21 +70,21 @@ pub async fn ensure(
     let service = hub.stores.services.get(key);
     match service
         .as_ref()
-        .map(|s| build::ownership(&s.metadata, &key.name))
+        .map(|s| desired::ownership(&s.metadata, &key.name))
     {
         Some(Ownership::Foreign) => return conflict(hub, key, "Service").await,
         Some(Ownership::Shared) => return Err(shared(key)),
         Some(Ownership::Ours) | None => {}
     }
     let slice = hub.stores.slices.get(key);
-    let known = build::known_readiness(slice.as_deref());
+    let known = desired::known_readiness(slice.as_deref());
     let mut backends = with_readiness(hub, key, vm.check.into(), found, &known);
-    let mut wanted = build::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
+    let mut wanted = desired::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
     if let Some(present) = slice.as_deref()
         && vm.check.is_some()
     {
         let told = as_told(&backends, &known);
-        let as_before = build::endpoint_slice(lb, Some(present), &vm.ports, &told);
+        let as_before = desired::endpoint_slice(lb, Some(present), &vm.ports, &told);
         if verdicts_wait(hub, key, present, &wanted, &as_before) {
             (backends, wanted) = (told, as_before);
         }
@@ -101,7 +102,7 @@ pub async fn ensure(
             info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
         }
     }
-    let wanted = build::service(lb, service.as_deref(), &vm.ports, ip);
+    let wanted = desired::service(lb, service.as_deref(), &vm.ports, ip);
     match ensure_service(hub, key, service.as_deref(), wanted).await? {
         Some(service) => Ok(Children::Present {
             service,
@@ -229,7 +230,7 @@ pub async fn follow(
         return Ok(());
     }
     let mut found = Found::default();
-    for endpoint in build::backends(&present) {
+    for endpoint in desired::backends(&present) {
         let vmi = hub
             .stores
             .vmis
@@ -237,10 +238,10 @@ pub async fn follow(
         found.stay(endpoint, vmi.as_deref());
     }
     found.judge(|address| hub.standing(address));
-    let known = build::known_readiness(Some(&present));
+    let known = desired::known_readiness(Some(&present));
     let backends = with_readiness(hub, key, check, &found, &known);
-    let mut wanted = build::with_backends(lb, &present, &backends);
-    let as_before = build::with_backends(lb, &present, &as_told(&backends, &known));
+    let mut wanted = desired::with_backends(lb, &present, &backends);
+    let as_before = desired::with_backends(lb, &present, &as_told(&backends, &known));
     if verdicts_wait(hub, key, &present, &wanted, &as_before) {
         wanted = as_before;
     }
@@ -290,10 +291,10 @@ async fn ensure_slice(
 /// watch sees only what has our label.
 async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteError> {
     if let Some(found) = hub.refresh::<EndpointSlice>(key).await? {
-        if build::ownership(&found.metadata, &key.name) != Ownership::Ours {
+        if desired::ownership(&found.metadata, &key.name) != Ownership::Ours {
             return Ok(false);
         }
-        if !objects::is_labelled(&found.metadata) {
+        if !cached::is_labelled(&found.metadata) {
             let label = json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
             hub.patch::<EndpointSlice>(key, &found.metadata, label)
                 .await?;
@@ -326,7 +327,7 @@ async fn ensure_service(
         Err(error) if error.is_stale() => {
             let now = hub.stores.services.get(key);
             let foreign = now.is_some_and(|service| {
-                build::ownership(&service.metadata, &key.name) == Ownership::Foreign
+                desired::ownership(&service.metadata, &key.name) == Ownership::Foreign
             });
             if foreign { Ok(None) } else { Err(error) }
         }

@@ -5,11 +5,14 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{IPAllocation, IPPool, crd, projection};
+use harvester_lb_api::{IPAllocation, IPPool, crd, meta, projection};
+use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::writer::bounded;
-use harvester_lb_controller_kit::{Key, client};
+use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::time;
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client, Resource};
@@ -17,10 +20,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::lead::Lead;
 use crate::metrics::Metrics;
-use crate::objects::{self, Allocation, Pool};
-use crate::{pools, time};
+use crate::pools;
 
 /// Said above the definitions: applied to the wrong cluster they would cut off stored objects.
 const CRD_HEADER: &str = "\
@@ -96,8 +99,8 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
         }
     }
     for (key, service) in &read.services {
-        let shown = objects::shown_addresses(service);
-        lead.ledger.set_shown(&objects::id(key), &shown);
+        let shown = cached::shown_addresses(service);
+        lead.ledger.set_shown(&cached::id(key), &shown);
     }
     for (key, pool) in &read.pools {
         let name = &*key.name;
@@ -149,7 +152,7 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
     let client = &clients.write;
     let mut read = Read::default();
     for decoded in list::<IPPool>(client).await? {
-        let key = Key::of(decoded.meta());
+        let key = meta::key(decoded.meta());
         read.pools.push((key, Pool::from_watch(decoded.0)));
     }
     for decoded in list::<IPAllocation>(client).await? {
@@ -157,11 +160,11 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
         read.records.push((name, Allocation::from_watch(decoded.0)));
     }
     for decoded in list::<Service>(client).await? {
-        let key = Key::of(decoded.meta());
+        let key = meta::key(decoded.meta());
         read.services
             .extend(decoded.0.ok().map(|service| (key, service)));
     }
-    let (exports, mut lacking) = plan(&read, time::now());
+    let (exports, mut lacking) = plan(&read, clock::now());
     let pools: Api<Guarded<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;

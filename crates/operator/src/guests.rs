@@ -5,19 +5,20 @@
 //! made by then are deleted, whenever they are seen (GC-2). The mark outlives the operator: at the next start, marked load
 //! balancers of a cluster without nodes are deleted too. No finalizer is put on a virtual machine.
 
-use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
-use harvester_lb_controller_kit::Key;
+use harvester_lb_api::{LoadBalancer, WorkloadType, keys, meta};
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{Lb, Vm};
+use harvester_lb_core::time;
 use harvester_lb_ipam::Micros;
+use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::hub::Hub;
-use crate::objects::{self, Lb, Vm};
 use crate::reconcile::Next;
-use crate::time;
 
 /// A virtual machine was made, altered or deleted.
 pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
@@ -29,7 +30,7 @@ pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
         }
         Change::Deleted { old, certain } => {
             if let Some(cluster) = removed_cluster(key, old) {
-                let at = old.deleted_at.or_else(|| certain.then(time::now));
+                let at = old.deleted_at.or_else(|| certain.then(clock::now));
                 // Absent from a list, it has gone some time after the last mark that it called for.
                 let at = at.or_else(|| last_marked(hub, &cluster));
                 hub.lead(|lead| {
@@ -100,8 +101,8 @@ fn queue(hub: &Hub, cluster: Key) {
 /// Whether this very object is marked (GC-2). A mark without a uid is of a version that wrote none; one with another uid has
 /// come along with a copy, as from a backup.
 fn is_marked(meta: &ObjectMeta) -> bool {
-    let uid = objects::annotation(meta, keys::ANNOTATION_GUEST_REMOVED_UID);
-    objects::annotation(meta, keys::ANNOTATION_GUEST_REMOVED) == Some("true")
+    let uid = meta::annotation(meta, keys::ANNOTATION_GUEST_REMOVED_UID);
+    meta::annotation(meta, keys::ANNOTATION_GUEST_REMOVED) == Some("true")
         && uid.is_none_or(|uid| Some(uid) == meta.uid.as_deref())
 }
 

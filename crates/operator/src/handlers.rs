@@ -7,9 +7,12 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use harvester_lb_api::{LoadBalancer, WorkloadType};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::store::Change;
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::unsupported::Unsupported;
+use harvester_lb_core::{backends, desired};
 use harvester_lb_ipam::{PoolName, addr};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
@@ -18,9 +21,6 @@ use crate::guests;
 use crate::hub::Hub;
 use crate::lead::Departed;
 use crate::legacy::Kind;
-use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
-use crate::unsupported::Unsupported;
-use crate::{backends, build};
 
 impl Hub {
     /// Whether there is a leader's knowledge, without which nothing is queued.
@@ -44,7 +44,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
                 unsupported,
                 Some(Unsupported::Annotation(..) | Unsupported::Lease(_))
             );
-            lead.ledger.withdraw(&objects::id(key));
+            lead.ledger.withdraw(&cached::id(key));
             lead.moving.remove(key);
             lead.followers.remove(key);
             lead.departed
@@ -101,7 +101,7 @@ pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
     }
     let holders = hub.lead(|lead| lead.ledger.holders(&key.name));
     for holder in holders.into_iter().flatten() {
-        hub.queues.lbs.add(objects::key(&holder));
+        hub.queues.lbs.add(cached::key(&holder));
     }
 }
 
@@ -120,14 +120,14 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
             lead.observe_allocation(&key.name, new);
             for allocation in [Some(new), old.as_ref()].into_iter().flatten() {
                 if let Allocation::Valid { record, .. } = &**allocation {
-                    owners.push(objects::key(&record.spec.owner.id));
+                    owners.push(cached::key(&record.spec.owner.id));
                 }
             }
         }
         Change::Deleted { old, .. } => {
             let version = match &**old {
                 Allocation::Valid { record, .. } => {
-                    owners.push(objects::key(&record.spec.owner.id));
+                    owners.push(cached::key(&record.spec.owner.id));
                     record.version
                 }
                 Allocation::Unreadable { version, .. } => harvester_lb_ipam::Version(version.0),
@@ -204,7 +204,7 @@ pub fn slice_changed(hub: &Hub, key: &Key, _: &Change<EndpointSlice>) {
 /// Queues a load balancer that exists, or that has left something behind.
 fn queue_if_known(hub: &Hub, key: &Key) {
     let known = hub.lead(|lead| {
-        lead.departed.contains_key(key) || !lead.ledger.records_of(&objects::id(key)).is_empty()
+        lead.departed.contains_key(key) || !lead.ledger.records_of(&cached::id(key)).is_empty()
     });
     if let Some(left_behind) = known
         && (left_behind || hub.stores.lbs.get(key).is_some())
@@ -275,7 +275,7 @@ fn followers(hub: &Hub, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
     let mut all = all.unwrap_or_default();
     all.retain(|lb| {
         hub.stores.slices.get(lb).is_some_and(|slice| {
-            build::backends(&slice)
+            desired::backends(&slice)
                 .iter()
                 .any(|served| vmis.iter().flatten().any(|vmi| vmi.uid == served.uid))
         })

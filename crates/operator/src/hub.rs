@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
+use harvester_lb_core::backend_addresses::{Addresses, Cidr, ServiceAddresses, Standing};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::status::Notice;
 use harvester_lb_ipam::{PoolName, addr};
+use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::{ObjectReference, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -27,12 +30,10 @@ use crate::history::Forgetting;
 use crate::lead::Lead;
 use crate::legacy::Kind;
 use crate::metrics::Metrics;
-use crate::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use crate::pace::Pacer;
-use crate::refusal::{Addresses, Cidr, ServiceAddresses, Standing};
 use crate::refused_writes::RefusedWrites;
 use crate::spacing::Spacing;
-use crate::status::Notice;
+use crate::tell::Telling;
 use crate::timings::Timings;
 
 /// The stores, one for each kind that is watched. Clones share them.
@@ -86,6 +87,8 @@ pub struct Queues {
     pub guests: Queue<Key>,
     /// Whether there may be more of the past than is to be remembered.
     pub history: Queue<()>,
+    /// Whether those who wait have to be told something else.
+    pub tell: Queue<()>,
     /// Objects with finalizers of old.
     pub legacy: Queue<(Kind, Key)>,
 }
@@ -96,6 +99,7 @@ impl Queues {
         self.lbs.close();
         self.guests.close();
         self.history.close();
+        self.tell.close();
         self.legacy.close();
         self.pools.close();
     }
@@ -115,6 +119,8 @@ pub struct Hub {
     pub pacer: Pacer,
     /// How fast records of the past are deleted (POOL-5).
     pub forgetting: Forgetting,
+    /// How fast those who wait are told something else.
+    pub telling: Telling,
     /// When an EndpointSlice may be written again for changed verdicts.
     pub spacing: Spacing,
     /// Writes, and reads that must be live.
@@ -155,6 +161,7 @@ impl Hub {
             pool_failures: Failures::new(timings.backoff()),
             pacer: Pacer::new(timings.pool_pace, timings.pool_pace_limit),
             forgetting: Forgetting::default(),
+            telling: Telling::default(),
             spacing: Spacing::default(),
             writer,
             refused_writes: RefusedWrites::default(),
@@ -222,6 +229,7 @@ impl Hub {
         let lead = guard.as_mut()?;
         let answer = work(lead);
         let wakes = lead.ledger.take_wakes();
+        let has_suspects = lead.ledger.has_suspects();
         // Before the lock is given up: what is told of a pool last must be what it has come to.
         let pools: Vec<(PoolName, Duration)> = lead
             .take_dirty()
@@ -233,7 +241,10 @@ impl Hub {
             .collect();
         drop(guard);
         for id in wakes {
-            self.queues.lbs.add(objects::key(&id));
+            self.queues.lbs.add(cached::key(&id));
+        }
+        if has_suspects {
+            self.queues.tell.add(());
         }
         for (pool, delay) in pools {
             self.queues.pools.add_after(pool, delay);
@@ -272,9 +283,9 @@ impl Hub {
             let service = self.stores.services.get(key);
             let shown = service
                 .as_deref()
-                .map(objects::shown_addresses)
+                .map(cached::shown_addresses)
                 .unwrap_or_default();
-            lead.ledger.set_shown(&objects::id(key), &shown);
+            lead.ledger.set_shown(&cached::id(key), &shown);
             lead.unsupported.set_service(key, service.as_deref())
         });
         for lb in concerned.into_iter().flatten() {
@@ -287,12 +298,7 @@ impl Hub {
     /// a pool is answered at once, whatever the pace of its status.
     pub fn tell_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
         self.lead(|lead| match self.stores.pools.get(key) {
-            Some(pool) => {
-                lead.set_pool(key, &pool);
-                if spec_changed {
-                    lead.pools_changed();
-                }
-            }
+            Some(pool) => lead.set_pool(key, &pool),
             None => lead.remove_pool(&key.name),
         })?;
         if spec_changed {

@@ -7,9 +7,11 @@
 use std::fmt::Debug;
 
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, Stamp, Version};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,7 +23,6 @@ use tracing::debug;
 
 use crate::handlers;
 use crate::hub::Hub;
-use crate::objects::{self, Allocation, Lb, Pool};
 
 /// A kind of which the newest copy is kept.
 pub trait Kept:
@@ -255,7 +256,7 @@ impl Kept for Service {
     /// What it shows must be known before the next decision.
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
         let stamp = Stamp::of(&object.metadata);
-        let object = objects::service(Ok(object.clone()))?;
+        let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(hub).written(key, stamp, object)?;
         handlers::service_is_known(hub, key);
         Some(change)
@@ -281,11 +282,11 @@ impl Kept for EndpointSlice {
 
     /// One without our label is not kept, since its end would not be seen.
     fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
-        if !objects::is_labelled(&object.metadata) {
+        if !cached::is_labelled(&object.metadata) {
             return None;
         }
         let stamp = Stamp::of(&object.metadata);
-        let object = objects::slice(Ok(object.clone()))?;
+        let object = cached::slice(Ok(object.clone()))?;
         Self::store(hub).written(key, stamp, object)
     }
 

@@ -6,16 +6,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 
-use harvester_lb_controller_kit::Key;
+use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::unsupported;
 use harvester_lb_ipam::{
-    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolName, PoolRanges, PoolSpec, Record,
-    RecordSpec, Request, Selector, Tuple, Withheld,
+    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
 };
+use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
-use crate::objects::{self, Allocation, Pool};
-use crate::{time, unsupported};
+use crate::clock;
 
 /// How many removed guest clusters are remembered, the last ones. No watch lags behind by so many.
 const REMOVED_CLUSTERS: usize = 1024;
@@ -48,12 +49,8 @@ pub struct Lead {
     pub removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the endpoints that are served follow the world (BE-6).
     pub followers: BTreeSet<Key>,
-    /// Names of the pools.
-    pools: BTreeSet<PoolName>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Pools that overlap an older one, and that one (IPA-4).
-    crossing: BTreeMap<PoolName, PoolName>,
     /// What only the map of a pool says, and what is to become a record of it. Until it has, the status of that pool is not
     /// written: the map is the only proof (IPA-1, RUN-1).
     unimported: BTreeMap<IpAddr, RecordSpec>,
@@ -72,20 +69,16 @@ impl Lead {
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
-            pools: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            crossing: BTreeMap::new(),
             unimported: BTreeMap::new(),
             unreleased: BTreeSet::new(),
         }
     }
 
-    /// A pool was made or changed. If its ranges may have, [`Lead::pools_changed`] is to follow, once for any number of
-    /// pools.
+    /// A pool was made or changed.
     pub fn set_pool(&mut self, key: &Key, pool: &Pool) {
         let name = PoolName::from(&*key.name);
-        self.ledger.set_pool(pool_spec(&name, pool));
-        self.pools.insert(name.clone());
+        self.ledger.set_pool(pool_spec(&name, pool, clock::now()));
         self.dirty.insert(name);
     }
 
@@ -161,27 +154,12 @@ impl Lead {
     }
 
     fn departed_id(&self, id: &OwnerId) -> bool {
-        self.departed.contains_key(&objects::key(id))
+        self.departed.contains_key(&cached::key(id))
     }
 
     /// A pool is gone.
     pub fn remove_pool(&mut self, name: &str) {
         self.ledger.remove_pool(name);
-        self.pools.remove(name);
-        self.pools_changed();
-    }
-
-    /// A change of one pool can begin or end an overlap with any other (IPA-4).
-    pub fn pools_changed(&mut self) {
-        let overlaps = |name: &PoolName| Some((name.clone(), self.ledger.overlaps(name)?));
-        let crossing: BTreeMap<PoolName, PoolName> =
-            self.pools.iter().filter_map(overlaps).collect();
-        for (name, older) in self.crossing.iter().chain(&crossing) {
-            if self.crossing.get(name) != crossing.get(name) {
-                self.dirty.extend([name.clone(), older.clone()]);
-            }
-        }
-        self.crossing = crossing;
     }
 
     /// A record as the API server holds it.
@@ -196,7 +174,6 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
-        self.dirty.extend(self.ledger.pools_of(addr).cloned());
         true
     }
 
@@ -225,12 +202,15 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
-        self.dirty.extend(self.ledger.pools_of(addr).cloned());
     }
 
     /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing
     /// free.
     pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
+        // An edit of one pool begins and ends the overlap of others (IPA-4).
+        self.dirty.append(&mut self.ledger.take_crossed());
+        // Claims, Services and unreadable records count too (ALC-11).
+        self.dirty.extend(self.ledger.take_recounted());
         let dirty = std::mem::take(&mut self.dirty).into_iter();
         dirty
             .map(|pool| {
@@ -238,67 +218,6 @@ impl Lead {
                 (pool, settled)
             })
             .collect()
-    }
-}
-
-/// What the ledger needs to know of a pool.
-pub fn pool_spec(name: &PoolName, pool: &Pool) -> PoolSpec {
-    let ranges = pool.spec.as_ref().map(ranges_of).unwrap_or_default();
-    let selector = pool.spec.as_ref().ok().and_then(|s| s.selector.as_ref());
-    // A status of our own is behind the records; one of somebody else's tells what no record does.
-    let as_of = if pool.is_our_projection() {
-        Micros::MIN
-    } else {
-        time::now()
-    };
-    let last_allocated = pool
-        .counters
-        .as_ref()
-        .and_then(|(_, _, last)| harvester_lb_ipam::addr::parse(last))
-        .map(|addr| (addr, as_of));
-    PoolSpec {
-        name: name.clone(),
-        created: time::created(&pool.meta),
-        // Of a pool that cannot be decoded none are known.
-        ranges: PoolRanges::parse(&ranges),
-        selector: selector.map(selector_of).unwrap_or_default(),
-        withheld: match &pool.spec {
-            Err(error) => Some(Withheld::Undecodable(error.clone())),
-            Ok(_) => unsupported::of_pool(&pool.meta).map(Withheld::Unsupported),
-        },
-        last_allocated,
-    }
-}
-
-/// The ranges of a pool as they are written.
-pub fn ranges_of(spec: &harvester_lb_api::IPPoolSpec) -> Vec<harvester_lb_ipam::RangeSpec> {
-    let ranges = spec.ranges.iter();
-    ranges
-        .map(|r| harvester_lb_ipam::RangeSpec {
-            subnet: r.subnet.clone(),
-            start: r.range_start.clone(),
-            end: r.range_end.clone(),
-            gateway: r.gateway.clone(),
-        })
-        .collect()
-}
-
-/// The selector of a pool.
-pub fn selector_of(selector: &harvester_lb_api::Selector) -> Selector {
-    Selector {
-        // The schema admits 0 to 2,147,483,647; what got around it counts as the nearest.
-        priority: u32::try_from(selector.priority.unwrap_or(0).max(0)).unwrap_or(u32::MAX),
-        network: selector.network.clone().unwrap_or_default(),
-        scope: selector
-            .scope
-            .iter()
-            .flatten()
-            .map(|t| Tuple {
-                project: t.project.clone().unwrap_or_default(),
-                namespace: t.namespace.clone().unwrap_or_default(),
-                guest_cluster: t.guest_cluster.clone().unwrap_or_default(),
-            })
-            .collect(),
     }
 }
 

@@ -1,16 +1,16 @@
 //! Finalizers that the Go operator left on virtual machines (FIN-1). Nobody would ever take them off after a swap, and
 //! no such machine could be deleted.
 
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{Vm, Vmi};
+use harvester_lb_object::Key;
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
-use crate::objects::{Vm, Vmi};
 use crate::reconcile::Next;
 
 /// A kind that may carry such a finalizer.

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     const PACE: Duration = Duration::from_secs(1);
-    const PACE_LIMIT: Duration = Duration::from_secs(60);
+    const PACE_LIMIT: Duration = Duration::from_mins(1);
     const MS: Duration = Duration::from_millis(1);
 
     async fn pass(time: Duration) {

@@ -3,24 +3,27 @@
 //! The maps are a projection of the records, written late and coalesced (POOL-3). Allocation never waits for them.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
+use harvester_lb_api::meta::{self, annotation};
 use harvester_lb_api::{Condition, IPPool, LoadBalancer, keys, projection};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Lb, Pool};
+use harvester_lb_core::pool_spec::ranges_of;
+use harvester_lb_core::status::{UNSUPPORTED_ANNOTATION, notices};
+use harvester_lb_core::{time, unsupported};
 use harvester_lb_ipam::manual_release::{self, Verdict};
-use harvester_lb_ipam::{Ledger, PoolName};
+use harvester_lb_ipam::{Ledger, OwnerId, PoolName, PoolRanges};
+use harvester_lb_object::Key;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
-use crate::lead;
-use crate::objects::{self, Lb, Pool, annotation};
 use crate::reconcile::Next;
-use crate::status::{UNSUPPORTED_ANNOTATION, notices};
-use crate::{address, start, time, undecodable, unsupported};
+use crate::{address, clock, start, undecodable};
 
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
 /// 1.5 MiB; the rest of the object needs room too, and 1 MiB is what the contract promises.
@@ -52,48 +55,80 @@ pub struct Projection {
     pub truncated: usize,
 }
 
-/// The projection of a pool's records, in at most `limit` bytes of maps: what is held goes before what is remembered,
-/// and what was released last before what was released earlier.
+/// What the counters and maps of a pool follow from. It is taken under the leader's lock; what takes longer is done without.
+#[derive(Debug)]
+pub struct Snapshot {
+    total: i64,
+    available: i64,
+    last_allocated: Option<IpAddr>,
+    allocated: Vec<(IpAddr, OwnerId)>,
+    /// Released last first.
+    history: Vec<(IpAddr, OwnerId)>,
+}
+
+impl Snapshot {
+    /// The pool as the ledger has it; none if there is no such pool.
+    pub fn of(ledger: &Ledger, pool: &str) -> Option<Self> {
+        let view = ledger.projection(pool)?;
+        let mut allocated = Vec::with_capacity(view.allocated_len);
+        allocated.extend(view.allocated().map(|(address, id)| (address, id.clone())));
+        let history = view.remembered();
+        Some(Self {
+            total: view.total,
+            available: view.available,
+            last_allocated: view.last_allocated,
+            allocated,
+            history: history.map(|(address, id)| (address, id.clone())).collect(),
+        })
+    }
+
+    /// The status in at most `limit` bytes of maps: what is held goes before what is remembered, and what was released last
+    /// before what was released earlier.
+    pub fn project(&self, limit: usize) -> Projection {
+        let mut projection = Projection {
+            total: self.total,
+            available: self.available,
+            last_allocated: self
+                .last_allocated
+                .map(|address| address.to_string())
+                .unwrap_or_default(),
+            ..Projection::default()
+        };
+        let mut room = limit;
+        // Quotes, colon and comma of a JSON entry.
+        let mut fits = |address: &str, id: &str| {
+            let size = address.len() + id.len() + 6;
+            let fits = size <= room;
+            if fits {
+                room -= size;
+            }
+            fits
+        };
+        for (address, id) in &self.allocated {
+            let address = address.to_string();
+            if fits(&address, id.as_str()) {
+                projection.allocated.insert(address, id.to_string());
+            } else {
+                projection.truncated += 1;
+            }
+        }
+        if projection.truncated > 0 {
+            return projection;
+        }
+        for (address, id) in &self.history {
+            let address = address.to_string();
+            if !fits(&address, id.as_str()) {
+                break;
+            }
+            projection.history.insert(address, id.to_string());
+        }
+        projection
+    }
+}
+
+/// The projection of a pool's records, in at most `limit` bytes of maps.
 pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> {
-    let view = ledger.projection(pool)?;
-    let mut projection = Projection {
-        total: view.total,
-        available: view.available,
-        last_allocated: view
-            .last_allocated
-            .map(|a| a.to_string())
-            .unwrap_or_default(),
-        ..Projection::default()
-    };
-    let mut room = limit;
-    // Quotes, colon and comma of a JSON entry.
-    let mut fits = |address: &str, id: &str| {
-        let size = address.len() + id.len() + 6;
-        let fits = size <= room;
-        if fits {
-            room -= size;
-        }
-        fits
-    };
-    for (address, id) in view.allocated() {
-        let address = address.to_string();
-        if fits(&address, id.as_str()) {
-            projection.allocated.insert(address, id.to_string());
-        } else {
-            projection.truncated += 1;
-        }
-    }
-    if projection.truncated > 0 {
-        return Some(projection);
-    }
-    for (address, id) in view.remembered() {
-        let address = address.to_string();
-        if !fits(&address, id.as_str()) {
-            break;
-        }
-        projection.history.insert(address, id.to_string());
-    }
-    Some(projection)
+    Some(Snapshot::of(ledger, pool)?.project(limit))
 }
 
 /// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
@@ -128,19 +163,14 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
         release_by_hand(hub, name, asked).await?;
     }
     hub.pacer.deciding(name);
-    let Some((projection, conditions)) = hub
-        .lead(|lead| {
-            let projection = project(&lead.ledger, name, MAPS_LIMIT)?;
-            let conditions = conditions(
-                &lead.ledger,
-                name,
-                &pool,
-                &projection,
-                &time::rfc3339(time::now()),
-            );
-            Some((projection, conditions))
-        })
-        .flatten()
+    let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
+    let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
+        return Ok(Next::Event);
+    };
+    let now = time::rfc3339(clock::now());
+    // What has changed meanwhile makes the status due again.
+    let Some(conditions) =
+        hub.lead(|lead| conditions(&lead.ledger, name, &pool, &projection, &now))
     else {
         return Ok(Next::Event);
     };
@@ -178,7 +208,7 @@ pub fn conditions(
 ) -> Vec<Condition> {
     let mut all = pool.conditions.clone();
     let refusal = match (
-        lead::pool_spec(&name.into(), pool).ranges,
+        PoolRanges::parse(&pool.spec.as_ref().map(ranges_of).unwrap_or_default()),
         unsupported::of_pool(&pool.meta),
     ) {
         (Err(error), _) => Some((INVALID_RANGES, format!("IPPool {name}: {error}"))),
@@ -283,7 +313,7 @@ pub fn patch(
             "path": annotation_path(keys::ANNOTATION_MANUALLY_RELEASE_IP),
         }));
     }
-    if let Some(kept) = objects::without_legacy(&pool.meta, &keys::LEGACY_FINALIZERS) {
+    if let Some(kept) = meta::finalizers_without(&pool.meta, &keys::LEGACY_FINALIZERS) {
         patch.push(json!({"op": "add", "path": "/metadata/finalizers", "value": kept}));
     }
     patch
@@ -302,7 +332,7 @@ fn annotation_path(key: &str) -> String {
 async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // Whether the load balancer lives is asked of the API server, not of a store that may lag.
     let judged = || {
-        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, time::now()))
+        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, clock::now()))
             .ok_or(WriteError::Fenced)
     };
     match judged()? {
@@ -311,7 +341,7 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
             warn!(%pool, value, %refusal, "not released by hand");
         }
         Verdict::Release(record) => {
-            let key = objects::key(&record.spec.owner.id);
+            let key = cached::key(&record.spec.owner.id);
             if hub.lead(|lead| lead.unsupported.shares_record(&record)) != Some(false) {
                 warn!(%pool, value, "not released by hand: other load balancers share the address");
                 return Ok(());

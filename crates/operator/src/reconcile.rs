@@ -6,24 +6,24 @@
 
 use std::time::Duration;
 
-use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys};
-use harvester_lb_controller_kit::Key;
+use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::backends::Found;
+use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::spec::{self, Checked, Source, VmSpec};
+use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 use tracing::{debug, info};
 
 use crate::address::{self, Acquired};
-use crate::backends::Found;
 use crate::children::{self, Checking, Children};
 use crate::hub::Hub;
-use crate::judge::{self, Facts};
-use crate::objects::{self, Lb};
-use crate::spec::{self, Checked, Source, VmSpec};
-use crate::status::{self, Field, Readiness, Report};
-use crate::unsupported::Unsupported;
 use crate::writes::{drop_finalizers, write_status};
 use crate::{release, undecodable};
 
@@ -57,7 +57,7 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     hub.lead(|lead| lead.followers.remove(key));
     match &*lb {
         Lb::Invalid(meta, error) => {
-            hub.lead(|lead| lead.ledger.dequeue(&objects::id(key)));
+            hub.lead(|lead| lead.ledger.dequeue(&cached::id(key)));
             let followed = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
                 children::follow(hub, key, meta, Checking::AsItIs).await
             } else {
@@ -162,7 +162,7 @@ async fn leave_alone(
     lb: &LoadBalancer,
     unsupported: &Unsupported,
 ) -> Result<Next, WriteError> {
-    hub.lead(|lead| lead.ledger.set_aside(&objects::id(key)));
+    hub.lead(|lead| lead.ledger.set_aside(&cached::id(key)));
     let followed = follow(hub, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
@@ -189,7 +189,7 @@ async fn keep_ipv6(
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
     let report = Report {
-        extras: judge::extras(
+        extras: readiness::extras(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
             address.out_of_pool,
@@ -239,7 +239,7 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
     let further = match lb.spec.address_source() {
         Ipam::Pool => address::keep(hub, &request).await?,
         Ipam::Dhcp => {
-            let id = objects::id(key);
+            let id = cached::id(key);
             let mut left = hub
                 .lead(|lead| {
                     lead.ledger.withdraw(&id);
@@ -256,7 +256,7 @@ async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(),
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
 fn dhcp(hub: &Hub, key: &Key) -> Address {
-    let id = objects::id(key);
+    let id = cached::id(key);
     let surplus = hub
         .lead(|lead| {
             lead.ledger.withdraw(&id);
@@ -288,8 +288,8 @@ async fn wait(
     hub.prober.remove_group(&key.to_string());
     release::take_down(hub, key).await?;
     let is_vm = checked.vm.is_some();
-    let mut extras = judge::extras(lost.as_ref(), None, false, &Found::default());
-    extras.push(judge::port_mismatch(checked.vm.as_ref()));
+    let mut extras = readiness::extras(lost.as_ref(), None, false, &Found::default());
+    extras.push(readiness::port_mismatch(checked.vm.as_ref()));
     let report = Report {
         readiness,
         allocated: Field::Set(None),
@@ -319,13 +319,13 @@ async fn serve_cluster(
         .and_then(|s| s.address.as_deref())
         .unwrap_or_default();
     let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
-    let mut extras = judge::extras(
+    let mut extras = readiness::extras(
         address.lost.as_ref(),
         Some(&address.load_balancer_ip),
         address.out_of_pool,
         &Found::default(),
     );
-    extras.push(judge::port_mismatch(None));
+    extras.push(readiness::port_mismatch(None));
     let report = Report {
         readiness: Readiness::ready(),
         address: if from_pool && present.is_empty() {
@@ -368,11 +368,11 @@ async fn serve_vm(
     let lb = if committed == address.allocated.ip.as_ref() {
         lb.clone()
     } else {
-        let waiting = judge::waiting_for_external_ip(key, &address.load_balancer_ip);
+        let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
         let report = Report {
             allocated: Field::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
-            extras: vec![judge::port_mismatch(Some(vm))],
+            extras: vec![readiness::port_mismatch(Some(vm))],
             ..Report::only(waiting)
         };
         write_status(hub, key, lb, &report).await?
@@ -393,14 +393,14 @@ async fn serve_vm(
             healthy,
             probed,
         }) => {
-            let external = judge::external_ip(&service);
+            let external = readiness::external_ip(&service);
             let stuck = move_is_stuck(hub, key, &service, &address);
             if stuck == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
                 release::delete_service(hub, key).await?;
                 hub.lead(|lead| lead.moving.remove(key));
             }
-            let readiness = judge::readiness(&Facts {
+            let readiness = readiness::readiness(&Facts {
                 key,
                 vm,
                 found: &found,
@@ -418,13 +418,13 @@ async fn serve_vm(
             (readiness, Field::Set(external), next)
         }
     };
-    let mut extras = judge::extras(
+    let mut extras = readiness::extras(
         address.lost.as_ref(),
         Some(&address.load_balancer_ip),
         address.out_of_pool,
         &found,
     );
-    extras.push(judge::port_mismatch(Some(vm)));
+    extras.push(readiness::port_mismatch(Some(vm)));
     let report = Report {
         readiness,
         allocated: Field::Set(Some(address.allocated)),
@@ -457,14 +457,14 @@ fn find_backends(hub: &Hub, key: &Key, vm: &VmSpec) -> Found {
 /// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
 /// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
 fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> Option<Duration> {
-    let external = judge::external_ip(service).and_then(|ip| addr::parse(&ip));
+    let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
     let is_to_leave = address
         .surplus
         .iter()
         .any(|r| external == Some(r.spec.addr));
     // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
-        || objects::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+        || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
     hub.lead(|lead| {
         // First announced late, when its record had been released already, an address may be another's by now.

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 /// What is still owed is tried again each minute or sooner. What has not been refused again in this time is owed no more.
-const LASTS: Duration = Duration::from_secs(180);
+const LASTS: Duration = Duration::from_mins(3);
 /// Most objects that are remembered; with more of them it is no single object's matter.
 const MOST: usize = 10_000;
 

@@ -4,22 +4,24 @@
 //! An address is given back last: after its owner is known to be gone, and after no Service shows it.
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::{Blocked, Phase, Record};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tracing::{debug, info};
 
-use crate::build::{self, Ownership};
+use crate::address;
+use crate::clock;
 use crate::hub::Hub;
 use crate::reconcile::Next;
-use crate::{address, objects, spec, time};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
 pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
-    let id = objects::id(key);
+    let id = cached::id(key);
     let Some((departed, bound)) = hub.lead(|lead| {
         let bound: Vec<Record> = lead
             .ledger
@@ -104,7 +106,7 @@ pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
 
 /// Whether an object of a load balancer's name is ours and not on its way out yet.
 fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
-    meta.deletion_timestamp.is_none() && build::ownership(meta, &key.name) == Ownership::Ours
+    meta.deletion_timestamp.is_none() && desired::ownership(meta, &key.name) == Ownership::Ours
 }
 
 /// Releases further records of a load balancer that lives, as [`surplus`] does.
@@ -149,7 +151,7 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
         if record.spec.phase != Phase::Bound {
             continue;
         }
-        let now = time::now();
+        let now = clock::now();
         let verdict = hub.lead(|lead| {
             (!lead.unsupported.shares_record(&record)).then(|| {
                 lead.ledger

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use harvester_lb_prober::GATHER;
 use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;

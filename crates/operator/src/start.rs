@@ -6,20 +6,21 @@ use std::net::IpAddr;
 
 use futures::{StreamExt, stream};
 use harvester_lb_api::{Ipam, LoadBalancer};
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Allocation, Lb};
+use harvester_lb_core::status::{self, Notice};
+use harvester_lb_core::{spec, time, unsupported};
 use harvester_lb_ipam::{
     Evidence, Ledger, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Settings, addr, import,
 };
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
 use crate::lead::{Departed, Lead};
 use crate::legacy::Kind;
-use crate::objects::{self, Allocation, Lb};
-use crate::status::{self, Notice};
-use crate::{address, guests, spec, time, unsupported};
+use crate::{address, clock, guests};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
 const IMPORTS_AT_A_TIME: usize = 16;
@@ -42,7 +43,7 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
         warn!(?skipped, "an entry of a pool's status was not taken over");
     }
     for loser in &plan.losers {
-        let key = objects::key(&loser.owner.id);
+        let key = cached::key(&loser.owner.id);
         let unsupported = |lb: &Lb| {
             let of_lb = |lead: &mut Lead| lead.unsupported.of_lb(&lead.ledger, &key, lb.meta());
             hub.lead(of_lb).flatten().is_some()
@@ -78,7 +79,7 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
     let claimed: HashSet<Key> = plan
         .claims
         .iter()
-        .map(|c| objects::key(&c.owner.id))
+        .map(|c| cached::key(&c.owner.id))
         .collect();
     queue_everything(hub, &claimed);
     info!(
@@ -113,7 +114,7 @@ async fn release_the_dead(hub: &Hub) -> Result<BTreeSet<IpAddr>, WriteError> {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
-        let owner = objects::key(&record.spec.owner.id);
+        let owner = cached::key(&record.spec.owner.id);
         if record.spec.phase != Phase::Bound
             || !named.contains(&record.spec.addr)
             || hub.stores.lbs.get(&owner).is_some()
@@ -139,13 +140,13 @@ async fn release_if_dead(hub: &Hub, owner: &Key, record: &Record) -> Result<(), 
         return Ok(());
     }
     let service = hub.refresh::<Service>(owner).await?;
-    if service.is_some_and(|s| objects::shown_addresses(&s).contains(&record.spec.addr)) {
+    if service.is_some_and(|s| cached::shown_addresses(&s).contains(&record.spec.addr)) {
         return Ok(());
     }
     info!(address = %record.spec.addr, %owner, "its owner is gone and a living load balancer names the address");
     let released = RecordSpec {
         phase: Phase::Released,
-        released_at: Some(time::now()),
+        released_at: Some(clock::now()),
         ..record.spec.clone()
     };
     address::write(hub, &released, Some(record.version)).await?;
@@ -165,7 +166,7 @@ fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
     for (_, pool) in hub.stores.pools.all() {
         for (address, id) in pool.foreign_maps.iter().flat_map(|maps| &maps.allocated) {
             let lives = OwnerId::parse(id)
-                .is_some_and(|id| hub.stores.lbs.get(&objects::key(&id)).is_some());
+                .is_some_and(|id| hub.stores.lbs.get(&cached::key(&id)).is_some());
             named.extend(addr::parse(address).filter(|_| lives));
         }
     }
@@ -201,7 +202,6 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             });
         }
     }
-    lead.pools_changed();
     for (key, allocation) in hub.stores.allocations.all() {
         if let Allocation::Unreadable { why, .. } = &*allocation {
             warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
@@ -209,9 +209,9 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
         lead.observe_allocation(&key.name, &allocation);
     }
     for (key, service) in hub.stores.services.all() {
-        let shown = objects::shown_addresses(&service);
+        let shown = cached::shown_addresses(&service);
         if !shown.is_empty() {
-            lead.ledger.set_shown(&objects::id(&key), &shown);
+            lead.ledger.set_shown(&cached::id(&key), &shown);
         }
     }
     lead.unsupported = all_unsupported(hub);
@@ -223,7 +223,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
-        let key = objects::key(&record.spec.owner.id);
+        let key = cached::key(&record.spec.owner.id);
         if record.spec.phase == Phase::Bound && !alive.contains(&key) {
             let uid = record.spec.owner.uid.to_string();
             lead.departed.insert(
@@ -237,7 +237,7 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             );
         }
     }
-    let plan = import::plan(&lead.ledger, &maps, &living, time::now());
+    let plan = import::plan(&lead.ledger, &maps, &living, clock::now());
     for claim in &plan.claims {
         lead.ledger
             .claim(claim.addr, claim.owner.clone(), claim.evidence.clone());
@@ -277,7 +277,7 @@ fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
     let Evidence::Trusted(pool) = &claim.evidence else {
         return None;
     };
-    let lb = hub.stores.lbs.get(&objects::key(&claim.owner.id))?;
+    let lb = hub.stores.lbs.get(&cached::key(&claim.owner.id))?;
     Some(RecordSpec {
         addr: claim.addr,
         pool: pool.clone(),
@@ -307,14 +307,14 @@ async fn import_one(hub: &Hub, spec: RecordSpec) -> Result<(), WriteError> {
     let known = hub.lead(|lead| lead.ledger.record(addr).is_some());
     if known == Some(false) {
         let lives = |owner: &Owner| {
-            let lb = hub.stores.lbs.get(&objects::key(&owner.id));
+            let lb = hub.stores.lbs.get(&cached::key(&owner.id));
             lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
         };
         // Tried again, it may come when its owner has gone.
         let spec = match spec.phase {
             Phase::Bound if !lives(&spec.owner) => RecordSpec {
                 phase: Phase::Released,
-                released_at: Some(time::now()),
+                released_at: Some(clock::now()),
                 ..spec
             },
             _ => spec,
@@ -339,7 +339,7 @@ fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
         let needs_pool = lb.spec.address_source() == Ipam::Pool
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
-        let id = objects::id(key);
+        let id = cached::id(key);
         let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
         let holds = claimed.contains(key)
             || hub

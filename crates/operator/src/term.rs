@@ -32,8 +32,8 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use harvester_lb_controller_kit::Key;
     use harvester_lb_ipam::{Ledger, Settings};
+    use harvester_lb_object::Key;
     use harvester_lb_prober::{HealthCheck, Target};
 
     use crate::fake;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use harvester_lb_controller_kit::backoff::Backoff;
 
-use crate::time::parse_duration;
+use crate::duration;
 
 /// All times that a test may shorten. Each is above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,11 @@ impl Default for Timings {
             flush_limit: Duration::from_secs(8),
             events_limit: Duration::from_secs(2),
             retry: Duration::from_secs(1),
-            retry_cap: Duration::from_secs(60),
+            retry_cap: Duration::from_mins(1),
             retry_away_cap: Duration::from_secs(5),
             rare_refused: Duration::from_secs(10),
             pool_pace: Duration::from_secs(1),
-            pool_pace_limit: Duration::from_secs(60),
+            pool_pace_limit: Duration::from_mins(1),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
         }
@@ -107,7 +107,7 @@ impl Timings {
             let field = timings
                 .field(name)
                 .ok_or_else(|| format!("there is no timing {name:?}"))?;
-            *field = parse_duration(value)?;
+            *field = duration::parse(value)?;
             if field.is_zero() {
                 return Err(format!("the timing {name} must be above zero"));
             }

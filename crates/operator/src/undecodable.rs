@@ -4,19 +4,20 @@
 //! written by a patch that touches nothing else, and what it had before keeps working.
 
 use harvester_lb_api::condition::{self, READY};
-use harvester_lb_api::{Condition, ConditionStatus, keys};
-use harvester_lb_controller_kit::Key;
+use harvester_lb_api::{Condition, ConditionStatus, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::status::{INVALID_OBJECT, Notice};
+use harvester_lb_core::time;
+use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
 use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
 use tracing::warn;
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::kept::version;
-use crate::status::{INVALID_OBJECT, Notice};
-use crate::{objects, time};
 
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
 /// and why, and is short.
@@ -42,7 +43,7 @@ pub async fn tell<K: CustomResourceExt>(
     }
     let kind = &resource.kind;
     let message = message(kind, key, error);
-    let Some((patch, news)) = patch(&present.data, meta, &message, &time::rfc3339(time::now()))
+    let Some((patch, news)) = patch(&present.data, meta, &message, &time::rfc3339(clock::now()))
     else {
         return Ok(());
     };
@@ -91,7 +92,7 @@ fn patch(data: &Value, meta: &ObjectMeta, message: &str, now: &str) -> Option<(V
     if after != before {
         patch["status"] = json!({ "conditions": after });
     }
-    if let Some(kept) = objects::without_legacy(meta, &keys::LEGACY_FINALIZERS) {
+    if let Some(kept) = meta::finalizers_without(meta, &keys::LEGACY_FINALIZERS) {
         patch["metadata"] = json!({ "finalizers": kept });
     }
     let reason = |all: &[Condition]| condition::find(all, READY).and_then(|c| c.reason.clone());

@@ -5,11 +5,11 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harvester_lb_controller_kit::Key;
 use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::queue::Queue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
 use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use crate::hub::Hub;
 use crate::reconcile::Next;
 use crate::timings::Timings;
-use crate::{guests, history, legacy, pools, reconcile};
+use crate::{guests, history, legacy, pools, reconcile, tell};
 
 /// Workers for pools; a write of a large map takes its time.
 const POOL_WORKERS: usize = 2;
@@ -61,6 +61,16 @@ pub fn spawn(hub: &Arc<Hub>, workers: usize, set: &mut JoinSet<()>) {
             async move { timed(hub, "GuestCluster", guests::reconcile(hub, &cluster)).await }
         })
         .await;
+    });
+    let tell_hub = Arc::clone(hub);
+    set.spawn(async move {
+        let queue = &tell_hub.queues.tell;
+        while let Some(()) = queue.next().await {
+            if let Some(delay) = tell::pass(&tell_hub) {
+                queue.add_after((), delay);
+            }
+            queue.done(&());
+        }
     });
     let history_hub = Arc::clone(hub);
     set.spawn(async move {

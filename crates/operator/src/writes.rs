@@ -1,23 +1,17 @@
 //! Writes of load balancers: the difference and nothing else.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_controller_kit::{Key, merge};
-use serde::Serialize;
-use serde_json::Value;
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::status::{self, Report};
+use harvester_lb_core::{cached, time};
+use harvester_lb_object::Key;
 use tracing::info;
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::reconcile::Next;
-use crate::status::{self, Report};
-use crate::{objects, time};
-
-/// The merge patch from one object to another.
-pub fn difference<T: Serialize>(from: &T, to: &T) -> Option<Value> {
-    let value = |of: &T| serde_json::to_value(of).unwrap_or(Value::Null);
-    merge::diff(&value(from), &value(to))
-}
 
 /// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
 pub async fn write_status(
@@ -26,7 +20,7 @@ pub async fn write_status(
     lb: &LoadBalancer,
     report: &Report,
 ) -> Result<LoadBalancer, WriteError> {
-    let wanted = status::apply(lb, report, &time::rfc3339(time::now()));
+    let wanted = status::apply(lb, report, &time::rfc3339(clock::now()));
     let Some(patch) = difference(lb, &wanted) else {
         return Ok(wanted);
     };
@@ -55,7 +49,7 @@ pub async fn write_status(
 /// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
 pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
     hub.lead(|lead| {
-        let id = objects::id(key);
+        let id = cached::id(key);
         if lead
             .unsupported
             .of_lb(&lead.ledger, key, &lb.metadata)
@@ -67,7 +61,7 @@ pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<
         }
     });
     let mut wanted = lb.clone();
-    if let Some(kept) = objects::without_legacy(&lb.metadata, &keys::LEGACY_FINALIZERS) {
+    if let Some(kept) = meta::finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
     }
     if let Some(patch) = difference(lb, &wanted) {

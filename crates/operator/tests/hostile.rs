@@ -15,18 +15,21 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
-use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_api::meta::Decoded;
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::guarded::decode;
-use harvester_lb_controller_kit::watch::Decoded;
-use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_core::backends::{Backend, Found, MAX_BACKENDS};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::spec::{self, VmSpec};
+use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_lb_core::{backend_addresses, desired};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
-use harvester_load_balancer::backends::{Backend, Found, MAX_BACKENDS};
-use harvester_load_balancer::judge::{self, Facts};
-use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_load_balancer::spec::{self, VmSpec};
-use harvester_load_balancer::status::{self, Field, Readiness, Report};
-use harvester_load_balancer::{build, lead, pools, refusal, undecodable, writes};
+use harvester_lb_object::{Key, Version};
+use harvester_load_balancer::{pools, undecodable};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
@@ -166,8 +169,8 @@ fn build_all(
     service: Option<&Service>,
     slice: Option<&EndpointSlice>,
 ) -> Report {
-    let key = &Key::of(&lb.metadata);
-    let known = build::known_readiness(slice);
+    let key = &meta::key(&lb.metadata);
+    let known = desired::known_readiness(slice);
     let backends: Vec<(Backend, bool)> = found
         .backends
         .iter()
@@ -178,21 +181,21 @@ fn build_all(
             )
         })
         .collect();
-    let wanted = build::endpoint_slice(lb, slice, &vm.ports, &backends);
+    let wanted = desired::endpoint_slice(lb, slice, &vm.ports, &backends);
     let ready = backends.iter().filter(|(_, ready)| *ready).count();
     assert_eq!(
         wanted.endpoints.len(),
         backends.len() + usize::from(ready == 0)
     );
-    assert_eq!(build::real_endpoints(&wanted).count(), backends.len());
+    assert_eq!(desired::real_endpoints(&wanted).count(), backends.len());
     assert!(wanted.endpoints.len() <= MAX_BACKENDS + 1);
-    let again = build::endpoint_slice(lb, Some(&wanted), &vm.ports, &backends);
-    assert_eq!(writes::difference(&wanted, &again), None, "never at rest");
-    let wanted = build::service(lb, service, &vm.ports, HELD);
-    let again = build::service(lb, Some(&wanted), &vm.ports, HELD);
-    assert_eq!(writes::difference(&wanted, &again), None, "never at rest");
-    let external = service.and_then(judge::external_ip);
-    let readiness = judge::readiness(&Facts {
+    let again = desired::endpoint_slice(lb, Some(&wanted), &vm.ports, &backends);
+    assert_eq!(difference(&wanted, &again), None, "never at rest");
+    let wanted = desired::service(lb, service, &vm.ports, HELD);
+    let again = desired::service(lb, Some(&wanted), &vm.ports, HELD);
+    assert_eq!(difference(&wanted, &again), None, "never at rest");
+    let external = service.and_then(readiness::external_ip);
+    let readiness = readiness::readiness(&Facts {
         key,
         vm,
         found,
@@ -211,7 +214,7 @@ fn build_all(
         allocated: Field::Keep,
         address: Field::Set(external),
         backend_servers: Field::Set(Some(servers)),
-        extras: judge::extras(None, Some(HELD), true, found),
+        extras: readiness::extras(None, Some(HELD), true, found),
     }
 }
 
@@ -229,7 +232,7 @@ fn is_told(lb: &LoadBalancer, report: &Report) {
     assert!(ready.message.as_deref().unwrap_or_default().len() <= 1_024);
     assert_eq!(ready.reason.as_deref(), Some(report.readiness.reason));
     let again = status::apply(&after, report, "2026-06-02T00:00:00Z");
-    assert_eq!(writes::difference(&after, &again), None, "never at rest");
+    assert_eq!(difference(&after, &again), None, "never at rest");
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
     status::notices(before, conditions);
 }
@@ -323,7 +326,6 @@ fn input_mutated_pools() {
         }
         let name = PoolName::from(&*key.name);
         world.lead.set_pool(key, &pool);
-        world.lead.pools_changed();
         let dirty = world.lead.take_dirty();
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
         let ledger = &world.lead.ledger;
@@ -333,14 +335,14 @@ fn input_mutated_pools() {
             assert!(projection.available <= projection.total);
             let all = pools::conditions(ledger, &name, &pool, &projection, NOW);
             let said = all.iter().find(|c| c.type_ == "Ready").unwrap();
-            let sound = lead::pool_spec(&name, &pool).ranges.is_ok();
+            let sound = pool_spec(&name, &pool, Micros(0)).ranges.is_ok();
             assert_eq!(said.status == "True", sound);
             assert!(
                 all.iter().all(|c| c.type_ != "Ready"
                     || c.message.as_deref().unwrap_or_default().len() < 1_024)
             );
         }
-        let wish = objects::annotation(
+        let wish = meta::annotation(
             &pool.meta,
             harvester_lb_api::keys::ANNOTATION_MANUALLY_RELEASE_IP,
         );
@@ -386,7 +388,7 @@ fn input_mutated_records() {
         let version = match &allocation {
             Allocation::Valid { record, .. } => {
                 assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
-                objects::allocation_spec(&record.spec);
+                cached::allocation_spec(&record.spec);
                 record.version
             }
             Allocation::Reserved => {
@@ -466,17 +468,17 @@ fn input_mutated_services() {
     let vm = spec::check(&lb).unwrap().vm.unwrap();
     let name = |number: usize| format!("web{}", number % 10);
     flood(Kind::Service, name, |world, key, _, decoded| {
-        let Some(present) = objects::service(decoded) else {
+        let Some(present) = cached::service(decoded) else {
             return;
         };
-        refusal::ServiceAddresses::of(&present);
-        let shown = objects::shown_addresses(&present);
+        backend_addresses::ServiceAddresses::of(&present);
+        let shown = cached::shown_addresses(&present);
         world.lead.ledger.set_shown(&id(LOUD, &key.name), &shown);
         world.lead.ledger.take_wakes();
-        build::ownership(&present.metadata, "web");
+        desired::ownership(&present.metadata, "web");
         let report = build_all(&lb, &vm, &Found::default(), Some(&present), None);
         is_told(&lb, &report);
-        assert!(Version::of(&present.metadata) >= Version(0));
+        assert!(meta::version(&present.metadata) >= Version(0));
     });
 }
 
@@ -488,16 +490,16 @@ fn input_mutated_slices() {
     assert_ne!(&*key.namespace, CALM);
     let name = |number: usize| format!("web{}", number % 10);
     flood(Kind::EndpointSlice, name, |_, _, _, decoded| {
-        let Some(present) = objects::slice(decoded) else {
+        let Some(present) = cached::slice(decoded) else {
             return;
         };
         let mut found = Found::default();
         found.look_at(&vm.selector, &key, &machine);
         let report = build_all(&lb, &vm, &found, None, Some(&present));
         is_told(&lb, &report);
-        let named = build::backends(&present);
+        let named = desired::backends(&present);
         let as_it_is: Vec<_> = named.into_iter().map(|b| (b, true)).collect();
-        let as_it_is = build::with_backends(&lb.metadata, &present, &as_it_is);
+        let as_it_is = desired::with_backends(&lb.metadata, &present, &as_it_is);
         assert!(as_it_is.endpoints.len() <= present.endpoints.len() + 1);
     });
 }

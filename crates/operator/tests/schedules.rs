@@ -7,7 +7,8 @@
 //!
 //! They are the same in each run. `HLB_SEED=n` plays one schedule and prints what happened in it. `HLB_SCHEDULES=n` sets their
 //! number and begins at the seed given, else where chance has it. `HLB_SURVEY=1` goes on after a failure and counts failures
-//! by rule.
+//! by rule. `HLB_TRACE=file` writes a digest of what the operator sends, of all schedules and of each; with `HLB_SEED=n` alone
+//! each request and Event of that schedule.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,6 +29,8 @@ mod plan;
 mod player;
 #[path = "schedules/process.rs"]
 mod process;
+#[path = "schedules/sent.rs"]
+mod sent;
 #[path = "schedules/wire.rs"]
 mod wire;
 #[path = "schedules/world.rs"]

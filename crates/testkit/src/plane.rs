@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 6] = [
     "kubectl",
 ];
 /// Longest start of one program. Far above the usual 1 to 4 s, for machines that are busy.
-pub(crate) const START: Duration = Duration::from_secs(120);
+pub(crate) const START: Duration = Duration::from_mins(2);
 const SERVICE_RANGE: &str = "10.53.0.0/16";
 const PORT: u16 = 6443;
 

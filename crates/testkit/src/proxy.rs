@@ -77,7 +77,7 @@ static PORTS: AtomicU16 = AtomicU16::new(7_400);
 /// Longest time to connect to the API server.
 const CONNECT: Duration = Duration::from_secs(10);
 /// Longest silence of the API server. Above what any client here asks a watch to last for.
-const SILENCE: Duration = Duration::from_secs(600);
+const SILENCE: Duration = Duration::from_mins(10);
 
 /// A proxy in front of a bed's API server. Dropping it ends it: connections are cut, held requests are not done.
 pub struct Proxy {

@@ -1,5 +1,5 @@
-//! `cargo run -p xtask -- test [FILTER]`: builds every test binary of the workspace once and runs them, those that wait
-//! beside those that compute. `cargo test` runs the same tests, one binary after another.
+//! `cargo run -p xtask -- test [FILTER]`: builds every test binary of the workspace once and runs them: those that compute
+//! one after another, then those that wait, several side by side. `cargo test` runs the same tests, one binary after another.
 //!
 //! Nothing is left out in silence: a test that was listed and did not run, an ignored test and an integration test
 //! without tests are failures. The last line is `N passed, N failed`.
@@ -33,7 +33,7 @@ pub(crate) use summary::duration;
 use events::{Outcome, TestResult};
 use job::{Finished, Job};
 use schedule::{Limits, Waiting};
-use summary::Report;
+use summary::{Report, Took};
 use table::{Lane, Seconds};
 
 /// A unit test is named while the tests run only if it takes longer than this, in seconds; all are in `times.tsv`.
@@ -46,6 +46,8 @@ struct Options {
     filter: Option<String>,
     /// How many test clusters may run at a time; without it the machine's memory decides.
     clusters: Option<usize>,
+    /// How long the checks took that were made before.
+    checks: Option<Duration>,
 }
 
 impl Options {
@@ -57,9 +59,13 @@ impl Options {
                 let number = arguments.next().and_then(|n| n.parse().ok());
                 let number = number.filter(|n| *n > 0);
                 options.clusters = Some(number.context("--clusters takes a number above 0")?);
+            } else if argument == "--checks" {
+                let seconds = arguments.next().and_then(|n| n.parse().ok());
+                let seconds = seconds.context("--checks takes seconds")?;
+                options.checks = Some(Duration::from_secs(seconds));
             } else if argument.starts_with('-') || options.filter.is_some() {
                 bail!(
-                    "unexpected argument {argument:?}; usage: xtask test [--clusters N] [FILTER]"
+                    "unexpected argument {argument:?}; usage: xtask test [--clusters N] [--checks SECONDS] [FILTER]"
                 );
             } else {
                 options.filter = Some(argument.clone());
@@ -97,7 +103,8 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     let began = Instant::now();
     println!("building the tests");
     let built = build(root)?;
-    println!("built in {}", duration(began.elapsed()));
+    let build = began.elapsed();
+    println!("built in {}", duration(build));
 
     let began = Instant::now();
     let mut jobs = Vec::new();
@@ -127,7 +134,12 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     let times = folder.join("times.tsv");
     std::fs::write(&times, summary::times(&reports))
         .with_context(|| times.display().to_string())?;
-    print!("{}", summary::render(&reports, began.elapsed()));
+    let took = Took {
+        checks: options.checks,
+        build,
+        tests: began.elapsed(),
+    };
+    print!("{}", summary::render(&reports, took));
     Ok(reports.iter().map(Report::failed).sum())
 }
 
@@ -233,9 +245,12 @@ mod tests {
             (all.clusters, all.filter.as_deref()),
             (Some(2), Some("alc_8"))
         );
+        let checks = parse(&["--checks", "52"]).unwrap().checks;
+        assert_eq!(checks, Some(Duration::from_secs(52)));
         for wrong in [
             &["--clusters"][..],
             &["--clusters", "0"],
+            &["--checks", "long"],
             &["a", "b"],
             &["--fast"],
         ] {

@@ -329,7 +329,7 @@ mod tests {
     fn arguments_are_parts_and_a_time() {
         assert_eq!(parse(&[]).unwrap(), Options::default());
         let options = parse(&["--for", "20m", "crash", "--new", "model"]).unwrap();
-        assert_eq!(options.within, Some(Duration::from_secs(1_200)));
+        assert_eq!(options.within, Some(Duration::from_mins(20)));
         assert!(options.anew);
         let wanted: Vec<&str> = PARTS
             .iter()
@@ -351,7 +351,7 @@ mod tests {
     #[test]
     fn times_have_a_unit() {
         assert_eq!(time("90s"), Some(Duration::from_secs(90)));
-        assert_eq!(time("2h"), Some(Duration::from_secs(7_200)));
+        assert_eq!(time("2h"), Some(Duration::from_hours(2)));
         for wrong in ["", "1", "h", "1d", "-1m", "18446744073709551615h"] {
             assert_eq!(time(wrong), None, "{wrong}");
         }

@@ -28,7 +28,7 @@ pub const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
 pub const CONNECTIONS: usize = 16;
 /// Longest time that anything here may take.
-pub const LIMIT: Duration = Duration::from_secs(300);
+pub const LIMIT: Duration = Duration::from_mins(5);
 /// Environment of an operator as it is shipped; other tests have it say more.
 pub const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 
@@ -128,15 +128,28 @@ pub fn seen<K>(
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
+    seen_within(api, count, LIMIT, wanted)
+}
+
+/// As [`seen`], with a limit of its own.
+pub fn seen_within<K>(
+    api: Api<K>,
+    count: usize,
+    limit: Duration,
+    wanted: impl Fn(&K) -> bool + Send + 'static,
+) -> JoinHandle<anyhow::Result<Instant>>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
+{
     tokio::spawn(async move {
         let stream = watcher(api, watcher::Config::default());
         pin_mut!(stream);
         let mut there = std::collections::HashSet::new();
-        let deadline = tokio::time::Instant::now() + LIMIT;
+        let deadline = tokio::time::Instant::now() + limit;
         loop {
             let event = tokio::time::timeout_at(deadline, stream.next())
                 .await
-                .with_context(|| format!("{} of {count} after {LIMIT:?}", there.len()))?;
+                .with_context(|| format!("{} of {count} after {limit:?}", there.len()))?;
             if let Some(Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object))) =
                 event
                 && wanted(&object)

@@ -28,6 +28,8 @@ const WAITING: usize = 8;
 /// Load balancers made before their pool, of which half can be served.
 const EARLY: usize = 20;
 const MANY: usize = 500;
+/// Load balancers that wait and are told of a change of their pool.
+const TOLD: usize = 200;
 const PROBED: usize = 50;
 const BEHIND_EACH: usize = 100;
 /// Creation times are in seconds: what is made so much later is younger.
@@ -43,6 +45,7 @@ pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> 
     let operator = operator(world, NODE).await?;
     freed(world, report).await?;
     before_their_pool(world, report).await?;
+    told(world, report).await?;
     unimportant(world, report).await?;
     dead_listener(world, report).await?;
     end(&operator).await
@@ -144,6 +147,38 @@ async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::R
     clean(world).await
 }
 
+/// Load balancers wait for a pool that does not exist; it appears and has an address for one of them.
+async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+    let driver = clients(world).await?;
+    let of_reason = |count: usize, reason: &'static str| {
+        count_until(&world.client(), count, move |lb| {
+            ready(lb).is_some_and(|(_, why, _)| why == reason)
+        })
+    };
+    let missing = of_reason(TOLD, "PoolNotFound");
+    spread(&driver, TOLD, |client, number| async move {
+        create_lb(&client, &cluster_lb(&format!("waiter-{number}"))?)
+            .await
+            .map(|_| ())
+    })
+    .await?;
+    missing.await??;
+    at_rest(world, NODE).await?;
+    let told = of_reason(TOLD - 1, "NoAvailableIP");
+    let started = Instant::now();
+    pool(world, "bench", "10.60.0.0/30").await?;
+    let took = told.await??.duration_since(started);
+    report.row(
+        Row::one(
+            "200 wait for a pool that appears and has one address, to the last one told",
+            "s",
+            took.as_secs_f64(),
+        )
+        .at_most(2.0),
+    );
+    clean(world).await
+}
+
 /// A machine is annotated that 500 load balancers select; then, with 500 of cluster type besides, nothing happens at all.
 async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     pool(world, "bench", "10.60.0.0/16").await?;
@@ -178,7 +213,7 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
     );
 
     let before = Figures::read(world, NODE).await?;
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let after = Figures::read(world, NODE).await?;
     let lists = |f: &Figures| {
         f.sum("harvester_lb_api_requests_total", |s| {

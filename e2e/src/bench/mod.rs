@@ -8,6 +8,7 @@ pub mod cluster;
 pub mod driver;
 pub mod events;
 pub mod facts;
+pub mod large;
 pub mod machine;
 pub mod pool_status;
 pub mod programs;
@@ -26,7 +27,16 @@ use report::{Report, say};
 
 /// The names, in order.
 const NAMES: &[&str] = &[
-    "size", "ledger", "prober", "cluster", "machines", "events", "scale", "api-cpu",
+    "size",
+    "ledger",
+    "ledger-scale",
+    "prober",
+    "cluster",
+    "machines",
+    "events",
+    "scale",
+    "large",
+    "api-cpu",
 ];
 
 /// Measures the rows of these names, or all. Whether all could be measured; what they say is not judged here.
@@ -55,6 +65,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
     match name {
         "size" => return programs::size(report),
         "ledger" => return programs::ledger(report),
+        "ledger-scale" => return programs::ledger_scale(report),
         "prober" => return programs::prober(report),
         _ => {}
     }
@@ -73,6 +84,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "machines" => machine::run(&world, report).await,
         "events" => events::run(&world, report).await,
         "scale" => scale::run(&world, report).await,
+        "large" => large::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }
 }

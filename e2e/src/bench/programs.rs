@@ -98,6 +98,58 @@ pub fn ledger(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// What must not grow with what it does not concern, and with how much of that at most.
+const SCALES: [(&str, usize, &str); 3] = [
+    ("edit", 1_000, "one of 1,000 pools is edited"),
+    (
+        "wake",
+        10_000,
+        "10,000 wait and a large pool appears, for each served",
+    ),
+    (
+        "project",
+        60_000,
+        "projection of a pool with 60,000 records, for each",
+    ),
+];
+
+/// Rows: instructions of an operation of the ledger, against those at a tenth of the size.
+pub fn ledger_scale(report: &mut Report) -> anyhow::Result<()> {
+    for (kind, size, what) in SCALES {
+        let (large, small) = (instructions(kind, size)?, instructions(kind, size / 10)?);
+        report.row(
+            Row::one(&format!("ledger: {what}"), "instructions", large)
+                .limits(vec![small])
+                .at_most_times(1.3)
+                .note("limit: the same at a tenth of the size"),
+        );
+    }
+    Ok(())
+}
+
+/// Instructions of an operation in a world of a size: of the whole program, less those that make the world.
+fn instructions(kind: &str, size: usize) -> anyhow::Result<f64> {
+    let count = |work: &str| -> anyhow::Result<(f64, f64)> {
+        let output = Command::new("valgrind")
+            .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+            .arg(beside("examples/ledger")?)
+            .args(["scale", kind, &size.to_string(), work])
+            .stdin(Stdio::null())
+            .output()
+            .context("valgrind, which counts instructions, cannot be run")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "scale {kind} has failed: {said}");
+        let collected = said
+            .lines()
+            .find_map(|line| line.split("Collected : ").nth(1));
+        let collected = collected.with_context(|| format!("valgrind says {said}"))?;
+        let operations = String::from_utf8_lossy(&output.stdout);
+        Ok((collected.trim().parse()?, operations.trim().parse()?))
+    };
+    let ((all, operations), (without, _)) = (count("1")?, count("0")?);
+    Ok((all - without) / operations)
+}
+
 /// Rows: the prober alone.
 pub fn prober(report: &mut Report) -> anyhow::Result<()> {
     let (mut turns, mut bare) = (Vec::new(), Vec::new());

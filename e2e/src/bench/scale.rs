@@ -1,14 +1,18 @@
-//! 10,000 load balancers: memory, start, failover.
+//! 10,000 load balancers: memory, start, failover, deletion.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harvester_lb_api::Phase;
 use harvester_lb_testkit::{Process, eventually};
+use kube::ResourceExt;
+use kube::api::ListParams;
 use tokio::task::JoinHandle;
 
+use super::cluster::pool_says;
 use super::driver::{
-    AS_SHIPPED, LIMIT, at_rest, clients, cluster_lb, count_until, create_lb, operator, pool, seen,
-    spread,
+    AS_SHIPPED, LIMIT, NAMESPACE, at_rest, clients, cluster_lb, count_until, create_lb, delete_lb,
+    operator, pool, seen, spread,
 };
 use super::report::{Report, Row};
 use crate::figures::Figures;
@@ -18,7 +22,7 @@ const COUNT: usize = 10_000;
 const NODE: &str = "node1";
 const OTHER: &str = "node2";
 /// The pod that the operator on the first node says it is in.
-const POD: (&str, &str) = ("POD_UID", "bench");
+pub const POD: (&str, &str) = ("POD_UID", "bench");
 
 /// The rows.
 pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
@@ -91,7 +95,40 @@ pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> 
         )
         .at_most(17.0),
     );
+    at_rest(world, OTHER).await?;
+    deleted_at_once(world, COUNT + 2, report).await?;
     kill(&standby).await
+}
+
+/// All are deleted at once: most of what they leave behind is more history than is kept, and its deletion must not delay
+/// the pool's status (POOL-5).
+async fn deleted_at_once(
+    world: &Arc<World>,
+    count: usize,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let released = seen(world.records(), count, |record| {
+        record.spec.phase == Phase::Released
+    });
+    let free = pool_says(world, 0);
+    let lbs = world.lbs(NAMESPACE);
+    let listed = lbs.list_metadata(&ListParams::default()).await?;
+    let names: Vec<String> = listed.iter().map(ResourceExt::name_any).collect();
+    let names = Arc::new(names);
+    spread(&clients(world).await?, count, move |client, number| {
+        let name = names.get(number).cloned().unwrap_or_default();
+        async move { delete_lb(&client, &name).await }
+    })
+    .await?;
+    let (released, free) = (released.await??, free.await??);
+    let took = free.saturating_duration_since(released).as_secs_f64();
+    let row = Row::one(
+        "10,000 LBs deleted at once, last release to the pool's status right",
+        "s",
+        took,
+    );
+    report.row(row.at_most(10.0));
+    Ok(())
 }
 
 /// Nobody leads: makes a load balancer that the next leader has to write a record for, and waits for that.
@@ -106,14 +143,15 @@ async fn next_write(
     }))
 }
 
-async fn kill(operator: &Process) -> anyhow::Result<()> {
+/// Kills an operator and waits for its end.
+pub async fn kill(operator: &Process) -> anyhow::Result<()> {
     operator.kill9()?;
     operator.wait(LIMIT).await?;
     Ok(())
 }
 
 /// Waits until every load balancer was looked at once.
-async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
+pub async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
     let count = f64::from(u32::try_from(count)?);
     eventually(&format!("{node} has looked at all"), LIMIT, || async {
         let figures = Figures::read(world, node).await?;
@@ -125,7 +163,8 @@ async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()
     .await
 }
 
-fn mib(process: &Process) -> anyhow::Result<f64> {
+/// Resident memory of a process.
+pub fn mib(process: &Process) -> anyhow::Result<f64> {
     // Memory that a burst has left behind is given back soon after.
     std::thread::sleep(Duration::from_secs(1));
     Ok(f64::from(u32::try_from(process.rss_kib()?)?) / 1024.0)

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::rounds::pool;
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_mins(1);
 
 /// Requests on behalf of load balancers: without pools' status, which is paced, and the Lease.
 fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {

@@ -11,12 +11,12 @@ use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::world::allocated;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::go;
-use crate::stage::{cluster, holds, set, start, stop};
+use crate::stage::{cluster, forge, holds, set, start, stop};
 
 /// What the Lease says of its holder.
 pub async fn holder(world: &World) -> anyhow::Result<String> {
@@ -63,15 +63,50 @@ pub async fn pool_3_the_maps_are_written_before_the_lease_is_given_up(
 
 /// Runs `harvester-load-balancer export`.
 async fn export(world: &World) -> anyhow::Result<()> {
+    ensure!(exports(world, &[]).await?, "export has failed");
+    Ok(())
+}
+
+/// Runs `harvester-load-balancer export` with flags. Answers whether it ends well.
+async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
     let kubeconfig = world.bed.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let env = [("KUBECONFIG", kubeconfig)];
+    let args = [&["export"][..], flags].concat();
     let export = world
         .bed
-        .spawn("node1", world.binary(), &["export"], &env, "export")?;
-    let status = export.wait(Duration::from_secs(30)).await?;
-    ensure!(status.success(), "{status}: {}", export.tail());
-    Ok(())
+        .spawn("node1", world.binary(), &args, &env, "export")?;
+    Ok(export.wait(Duration::from_secs(30)).await?.success())
+}
+
+pub async fn pool_5_export_writes_what_it_can(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "lacking";
+    set(&world, ns).await?;
+    go::pool(&world, ns, "10.73.0.0/29", json!(null)).await?;
+    let operator = start(&world).await?;
+    cluster(&world, ns, "lb").await?;
+    let ip = world.lb_address(ns, "lb").await?;
+    stop(&operator).await?;
+    // It is the record of another address by what it says.
+    forge(&world, "10.73.0.6", ns, "Bound", (ns, "x", "x")).await?;
+    let other = json!({"spec": {"address": "10.73.0.5"}});
+    world.merge(&world.records(), "10.73.0.6", other).await?;
+    let behind = json!({"status": {"total": 9, "available": 9, "allocated": null}});
+    for flags in [&[][..], &["--allow-incomplete"]] {
+        world.merge(&world.pools(), ns, behind.clone()).await?;
+        let ends_well = exports(&world, flags).await?;
+        ensure!(ends_well != flags.is_empty(), "{flags:?}: {ends_well}");
+        let status = world.pools().get(ns).await?.status.context("no status")?;
+        // Five addresses, of which one is held and one blocked.
+        ensure!((status.total, status.available) == (5, 3), "{status:?}");
+        let held = BTreeMap::from([(ip.clone(), format!("{ns}/lb"))]);
+        ensure!(status.allocated == Some(held), "{status:?}");
+    }
+    let records = world.records();
+    records
+        .delete("10.73.0.6", &DeleteParams::default())
+        .await?;
+    export(&world).await
 }
 
 async fn addresses(world: &World, ns: &str) -> anyhow::Result<BTreeMap<String, String>> {

@@ -24,7 +24,10 @@ mod rules;
 mod stage;
 mod swap;
 
-use back::{ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up};
+use back::{
+    ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up,
+    pool_5_export_writes_what_it_can,
+};
 use follow::be_6_endpoints_follow_after_a_restart;
 use leaders::{
     ipa_5_a_leader_that_was_paused_breaks_nothing,
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         ipa_1_holders_come_before_those_that_wait,
         ops_2_swap_back_and_forth,
         pool_3_the_maps_are_written_before_the_lease_is_given_up,
+        pool_5_export_writes_what_it_can,
         ipa_3_owners_that_go_while_nobody_looks,
         ipa_3_a_restored_backup,
         ipa_3_a_service_that_shows_the_address_blocks,

@@ -12,7 +12,8 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::allocated;
+use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -309,6 +310,13 @@ pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> an
     for name in ["b", "c"] {
         world.lb_reason(ns, name, "NoAvailableIP").await?;
     }
+    // What is blocked is not available (ALC-11).
+    eventually("nothing is available", SOON, || async {
+        let status = world.pools().get(ns).await?.status;
+        let counted = status.map(|s| (s.total, s.available, s.allocated.unwrap_or_default().len()));
+        Ok((counted == Some((3, 0, 1))).then_some(()))
+    })
+    .await?;
     for ip in ["10.72.0.12", "10.72.0.10"] {
         world.records().delete(ip, &DeleteParams::default()).await?;
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harvester_lb_api::meta;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -11,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{Leadership, Observed, Settings, Step, decide};
-use crate::key::{Key, Restored, Stamp};
+use crate::stamp::{Restored, Stamp};
 use crate::writer::{WriteError, bounded};
 
 /// Why the candidate's loop ended.
@@ -234,7 +235,7 @@ impl Candidate {
         let now = Instant::now();
         if let Some(lease) = &lease {
             let is = Stamp::of(&lease.metadata);
-            let key = Key::of(&lease.metadata);
+            let key = meta::key(&lease.metadata);
             match Restored::proven("Lease", &key, self.known, is) {
                 None => self.known = is,
                 restored => self.restored = restored,

@@ -1,15 +1,17 @@
 //! Which pool a load balancer is served from, and the words for why it is not.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use super::Ledger;
 use super::decision::{Request, Withheld};
-use super::queue::{Age, Waiter, older};
 use crate::select::{self, Explanation, PoolVerdict, Verdict};
 
 /// How many answers of section 5 are kept between two changes of pools. Tenants choose what is
 /// asked, so there must be a limit; those that wait seldom ask for more than a few dozen things.
 const SELECTIONS: usize = 4096;
+/// The same of explanations, each of which is some hundred bytes.
+const EXPLANATIONS: usize = 512;
 
 /// Longest text of a requirement, in bytes, whose answer is kept (OPS-6). Annotations may hold 256 KiB; with this limit all
 /// kept answers together take some 10 MB at most. Names of a network, project, namespace and cluster that exist are shorter.
@@ -45,31 +47,52 @@ impl Ledger {
     }
 
     /// Which pools were looked at for a load balancer and why each does or does not serve it.
-    pub(super) fn explain_to(&self, request: &Request) -> Explanation {
-        let mut verdicts = match &request.pool {
-            Some(name) => vec![PoolVerdict {
-                pool: name.clone(),
-                verdict: Verdict::Serves,
-            }],
-            None => select::explain(
-                self.pools.selectors(),
-                &request
-                    .requirement
-                    .clone()
-                    .or_namespace(request.owner.id.namespace()),
-                request.workload,
-            ),
+    pub(super) fn explain_to(&mut self, request: &Request) -> Explanation {
+        let mut explanation = match &request.pool {
+            Some(name) => {
+                let verdict = Verdict::Serves;
+                let pool = name.clone();
+                Explanation::new(vec![PoolVerdict { pool, verdict }], 1)
+            }
+            None => self.explain_choice(request),
         };
-        for verdict in &mut verdicts {
-            if verdict.verdict == Verdict::Serves {
-                verdict.verdict = self.serves(&verdict.pool, request);
-            } else if let Some(unknown) = self.undecodable(&verdict.pool) {
-                // Its selector is not known: it might be the one.
+        for verdict in explanation
+            .pools
+            .iter_mut()
+            .filter(|it| it.verdict == Verdict::Serves)
+        {
+            verdict.verdict = self.serves(&verdict.pool, request);
+        }
+        explanation.pools.sort_by(nearest_first);
+        explanation
+    }
+
+    /// The same as far as it follows from the selectors alone.
+    fn explain_choice(&mut self, request: &Request) -> Explanation {
+        let namespace = request.owner.id.namespace();
+        let requirement = request.requirement.clone().or_namespace(namespace);
+        if let Some(known) = self.explained[request.workload as usize].get(&requirement) {
+            return known.clone();
+        }
+        let mut verdicts = select::explain(self.pools.selectors(), &requirement, request.workload);
+        let unchosen = |it: &&mut PoolVerdict| it.verdict != Verdict::Serves;
+        for verdict in verdicts.iter_mut().filter(unchosen) {
+            // Its selector is not known: it might be the one.
+            if let Some(unknown) = self.undecodable(&verdict.pool) {
                 verdict.verdict = unknown;
             }
         }
-        verdicts.sort_by(|a, b| (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool)));
-        Explanation::new(verdicts, Explanation::SHOWN)
+        verdicts.sort_by(nearest_first);
+        let explanation = Explanation::new(verdicts, Explanation::SHOWN);
+        if requirement.text_len() > CACHED_TEXT {
+            return explanation;
+        }
+        let answers = &mut self.explained[request.workload as usize];
+        if answers.len() >= EXPLANATIONS {
+            answers.clear();
+        }
+        answers.insert(requirement, explanation.clone());
+        explanation
     }
 
     /// The verdict on a pool that cannot be decoded.
@@ -84,38 +107,22 @@ impl Ledger {
 
     /// Whether the chosen pool has an address for a load balancer that has none.
     fn serves(&self, name: &str, request: &Request) -> Verdict {
-        let pool = self.pools.by_name(name);
-        let Some((pool, spec)) = pool.and_then(|pool| Some((pool, pool.spec.as_ref()?))) else {
+        let Some(pool) = self.pools.by_name(name) else {
             return Verdict::Missing;
         };
-        match &spec.withheld {
-            Some(Withheld::Undecodable(error)) => {
-                let error = error.clone();
-                return Verdict::Undecodable { error };
-            }
-            Some(Withheld::Unsupported(annotation)) => {
-                return Verdict::Unsupported { annotation };
-            }
-            None => {}
-        }
-        if let Err(error) = &spec.ranges {
-            return Verdict::RangesInvalid {
-                error: error.to_string(),
-            };
-        }
-        if !pool.suits(request.workload) {
-            return Verdict::OtherFamily;
-        }
-        let free = pool.free_to(request.workload);
-        let competes = |other: &Waiter| pool.free_to(other.request.workload) > 0;
-        let waiting = older(&pool.queue, &Age::of(request), free, competes);
-        match free {
-            0 if pool.free() > 0 => Verdict::FullOfFamily,
-            0 => Verdict::Full,
-            free if free > waiting as u128 => Verdict::Serves,
-            _ => Verdict::OthersFirst {
-                waiting: pool.queue.range(..Age::of(request)).count(),
-            },
+        if let Some(refusal) = pool.refusal(request.workload) {
+            refusal
+        } else if pool.free_to(request.workload) == 0 {
+            pool.full(request.workload)
+        } else if pool.room(request).is_any() {
+            Verdict::Serves
+        } else {
+            Verdict::OthersFirst
         }
     }
+}
+
+/// The order in which verdicts are told.
+pub(super) fn nearest_first(a: &PoolVerdict, b: &PoolVerdict) -> Ordering {
+    (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool))
 }

@@ -108,7 +108,7 @@ impl Ledger {
             }
             Err(Refusal::Wait { reason, lost }) => {
                 let explanation = self.explain_to(request);
-                self.enrol(request.clone(), Some(reason));
+                self.enrol(request.clone(), Some(&explanation));
                 Decision::Wait {
                     reason,
                     explanation,
@@ -224,20 +224,17 @@ impl Ledger {
         if pool.ranges().is_none() {
             return Err(Refusal::new(self.queue_reason(Some(at))));
         }
-        if !pool.suits(request.workload) {
+        let reason = self.queue_reason(Some(at));
+        if reason == WaitReason::NoAvailableIp && !pool.suits(request.workload) {
             return Err(Refusal::new(WaitReason::AddressFamilyMismatch));
         }
         let name = pool.name.clone();
         let id = &request.owner.id;
         let mut lost = None;
-        let served = pool.is_turn_of(request);
-        let reason = match self.queue_reason(Some(at)) {
-            WaitReason::PoolUnsupported => WaitReason::PoolUnsupported,
-            _ => WaitReason::NoAvailableIp,
-        };
+        let room = pool.room(request);
         let refuse = |lost| Err(Refusal::Wait { reason, lost });
         // What is taken, if only by a Service of its own, is none of the free ones.
-        let allowed = |addr| served || self.taken.contains(addr);
+        let allowed = |addr| room.has(addr) || self.taken.contains(addr);
 
         if let Some(addr) = self.status_to_consider(request) {
             lost = self.lost_to(request, addr, &name);
@@ -245,10 +242,14 @@ impl Ledger {
                 if self.holds.is_blocked(addr) {
                     return Err(Refusal::Unreadable { addr, pool: name });
                 }
-                if !allowed(addr) {
+                if allowed(addr) {
+                    return Ok(Find::new(addr, name, Why::Recorded, lost));
+                }
+                // Whoever waits longer gets all that is free of its family; it need not wait for that if it can have
+                // one of the other.
+                if !room.is_any() {
                     return refuse(None);
                 }
-                return Ok(Find::new(addr, name, Why::Recorded, lost));
             }
         }
 
@@ -264,11 +265,11 @@ impl Ledger {
                 });
             }
         }
-        if !served {
+        if !room.is_any() {
             return refuse(lost);
         }
         let why = if moving { Why::Moved } else { Why::Fresh };
-        match pool.next_free(&self.taken, request.workload) {
+        match pool.next_free(&self.taken, room) {
             Some(addr) => Ok(Find {
                 addr,
                 pool: name,

@@ -34,6 +34,11 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Whether there is a reservation and nothing else.
+    fn is_proposed(&self) -> bool {
+        self.reservation.is_some() && self.claim.is_none() && self.blocked.is_none()
+    }
+
     fn is_empty(&self) -> bool {
         self.reservation.is_none() && self.claim.is_none() && self.blocked.is_none()
     }
@@ -64,6 +69,11 @@ impl Holds {
     /// Whether anything holds the address.
     pub(crate) fn contains(&self, addr: IpAddr) -> bool {
         self.by_addr.contains_key(&addr) || self.shown_at.contains_key(&addr)
+    }
+
+    /// Whether the address is only proposed to somebody.
+    pub(crate) fn is_proposed(&self, addr: IpAddr) -> bool {
+        self.by_addr.get(&addr).is_some_and(Hold::is_proposed) && !self.shown_at.contains_key(&addr)
     }
 
     /// What holds the address, Services apart.

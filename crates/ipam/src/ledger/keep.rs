@@ -91,7 +91,7 @@ impl Ledger {
         }
         let (at, addr) = (target?, named?);
         let pool = &self.pools[at];
-        (usable(at, addr) && free(addr) && pool.is_turn_of(request))
+        (usable(at, addr) && free(addr) && pool.room(request).has(addr))
             .then(|| Find::new(addr, pool.name.clone(), Why::Recorded, None))
     }
 }

@@ -1,18 +1,23 @@
 //! The pools as the ledger keeps them: what the spec says, and counts that follow every change, so
 //! that no question about a pool needs a walk over its addresses.
 
+mod overlap;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
+use rustc_hash::FxHashSet;
+
 use super::decision::{Request, Withheld};
-use super::queue::{Age, Queue, Waiter, older};
+use super::near::Near;
+use super::queue::{Age, Queue, Room};
 use super::records::{Records, Slot};
 use crate::addr;
 use crate::interval::IntervalSet;
-use crate::range::{PoolRanges, RangeError};
-use crate::select::{Selector, Workload};
-use crate::types::{Micros, Phase, PoolName};
+use crate::range::{PoolRanges, RangeError, Segment};
+use crate::select::{Selector, Verdict, Workload};
+use crate::types::{Micros, PoolName};
 
 /// What a pool object says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,18 +45,23 @@ pub(crate) struct Pool {
     pub(crate) outside: BTreeSet<IpAddr>,
     /// Bound records that name this pool.
     pub(crate) named_bound: usize,
-    /// Addresses it can hand out that are Bound, whichever pool their records name.
-    bound: u128,
-    /// Addresses it can hand out that are taken in any way.
+    /// Addresses it can hand out that are taken in any way, whichever pool the records name.
     taken: u128,
+    /// Those of them that are only proposed to somebody.
+    proposed: u128,
     /// Addresses of IPv4 that it can hand out, and those of them that are taken in any way (BE-7).
     size_v4: u128,
     taken_v4: u128,
-    /// The same for each segment of the ranges.
+    /// Taken in each segment of the ranges.
     taken_in: Vec<u128>,
     /// Segments with something free.
     open: BTreeSet<usize>,
+    /// IPA-4: the oldest of the older pools whose ranges meet its own.
+    older: Option<Seniority>,
 }
+
+/// Of two pools whose ranges meet the older is the one that is smaller in this.
+type Seniority = (Micros, PoolName);
 
 impl Pool {
     fn new(name: PoolName) -> Self {
@@ -64,12 +74,13 @@ impl Pool {
             history: BTreeSet::new(),
             outside: BTreeSet::new(),
             named_bound: 0,
-            bound: 0,
             taken: 0,
+            proposed: 0,
             size_v4: 0,
             taken_v4: 0,
             taken_in: Vec::new(),
             open: BTreeSet::new(),
+            older: None,
         }
     }
 
@@ -104,21 +115,10 @@ impl Pool {
         self.spec.as_ref()?.withheld.as_ref()
     }
 
-    /// How many of the free addresses may be given to those of this type who wait (IPA-9, BE-7).
-    pub(crate) fn grantable_to(&self, workload: Workload) -> u128 {
-        if self.withheld().is_some() {
-            0
-        } else {
-            self.free_to(workload)
-        }
-    }
-
-    /// ALC-3 and fairness: whether something is free that no older load balancer waits for. Who cannot have what is free is
-    /// in nobody's way (BE-7).
-    pub(crate) fn is_turn_of(&self, request: &Request) -> bool {
-        let grantable = self.grantable_to(request.workload);
-        let competes = |other: &Waiter| self.free_to(other.request.workload) > 0;
-        grantable > older(&self.queue, &Age::of(request), grantable, competes) as u128
+    /// Of which families an address may be given to a load balancer that has none: something is free, may be handed out
+    /// (IPA-9), and no older one waits for it that could have it (ALC-5, BE-7).
+    pub(crate) fn room(&self, request: &Request) -> Room {
+        self.queue.room(&Age::of(request), request.workload)
     }
 
     /// How many addresses that a load balancer of this type can have are not taken in any way (BE-7).
@@ -135,11 +135,67 @@ impl Pool {
         workload == Workload::Cluster || self.size_v4 > 0 || self.size() == 0
     }
 
-    /// POOL-1: `total` minus what is Bound, by whatever pool (IPA-4); never negative.
+    /// Why it serves nobody of this type, however much is free; none if it would.
+    pub(crate) fn refusal(&self, workload: Workload) -> Option<Verdict> {
+        let Some(spec) = &self.spec else {
+            return Some(Verdict::Missing);
+        };
+        match (&spec.withheld, &spec.ranges) {
+            (Some(Withheld::Undecodable(error)), _) => Some(Verdict::Undecodable {
+                error: error.clone(),
+            }),
+            (Some(Withheld::Unsupported(annotation)), _) => {
+                Some(Verdict::Unsupported { annotation })
+            }
+            (None, Err(error)) => Some(Verdict::RangesInvalid {
+                error: error.to_string(),
+            }),
+            (None, Ok(_)) => (!self.suits(workload)).then_some(Verdict::OtherFamily),
+        }
+    }
+
+    /// What those of this type are told while nothing is free that they could have. It does not depend on what is free of
+    /// the other family, which comes and goes.
+    pub(crate) fn full(&self, workload: Workload) -> Verdict {
+        if workload == Workload::Vm && self.size_v4 < self.size() {
+            Verdict::FullOfFamily
+        } else {
+            Verdict::Full
+        }
+    }
+
+    /// Tells those who wait how much may be given out (IPA-9).
+    fn tell_queue(&mut self) {
+        let v4 = self.free_to(Workload::Vm);
+        let v6 = self.free().saturating_sub(v4);
+        if self.withheld().is_some() {
+            self.queue.set_free(0, 0);
+        } else {
+            self.queue.set_free(v4, v6);
+        }
+    }
+
+    /// ALC-11: how many addresses nobody holds, blocks or excludes, in whatever pool (IPA-4). What is only proposed is not
+    /// held yet: it is not among those allocated either.
     pub(crate) fn available(&self) -> i64 {
         let total = self.ranges().map_or(0, PoolRanges::total);
-        let bound = i64::try_from(self.bound).unwrap_or(i64::MAX);
-        total.saturating_sub(bound).max(0)
+        let held = i64::try_from(self.taken.saturating_sub(self.proposed)).unwrap_or(i64::MAX);
+        total.saturating_sub(held).max(0)
+    }
+
+    /// IPA-4: the oldest of the older pools whose ranges meet its own.
+    pub(crate) fn older(&self) -> Option<&PoolName> {
+        self.older.as_ref().map(|(_, name)| name)
+    }
+
+    /// None while there is no such pool.
+    fn seniority(&self) -> Option<Seniority> {
+        Some((self.spec.as_ref()?.created, self.name.clone()))
+    }
+
+    /// What its ranges cover; nothing if there are none, or they are refused.
+    fn cover(&self) -> &[Segment] {
+        self.ranges().map_or(&[][..], PoolRanges::cover)
     }
 
     /// Whether nothing is held and nothing about to be, or nothing is free.
@@ -147,49 +203,43 @@ impl Pool {
         self.available() == 0 || (self.taken == 0 && self.named_bound == 0)
     }
 
-    /// Follows an address becoming taken or free; true when it is one of this pool's.
-    pub(crate) fn mark_taken(&mut self, addr: IpAddr, taken: bool) -> bool {
-        let Some(ranges) = self
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.ranges.as_ref().ok())
-        else {
-            return false;
+    /// The place, in written order, of the segment that the address can be handed out from.
+    pub(crate) fn segment_of(&self, addr: IpAddr) -> Option<usize> {
+        self.ranges()?.segment_of(addr)
+    }
+
+    /// Follows an address of a segment becoming taken or free.
+    pub(crate) fn mark_taken(&mut self, at: usize, taken: bool) {
+        let Some(segment) = self.ranges().and_then(|ranges| ranges.segments().get(at)) else {
+            return;
         };
-        let Some(at) = ranges.segment_of(addr) else {
-            return false;
+        let size = addr::span(segment.start, segment.end);
+        let is_v4 = segment.start.is_ipv4();
+        let Some(count) = self.taken_in.get_mut(at) else {
+            return;
         };
-        let segment = ranges.segments()[at];
-        let count = &mut self.taken_in[at];
-        if addr.is_ipv4() {
-            self.taken_v4 = if taken {
-                self.taken_v4 + 1
-            } else {
-                self.taken_v4 - 1
-            };
-        }
         if taken {
             *count += 1;
             self.taken += 1;
-            if *count == addr::span(segment.start, segment.end) {
+            self.taken_v4 += u128::from(is_v4);
+            if *count == size {
                 self.open.remove(&at);
             }
         } else {
             *count -= 1;
             self.taken -= 1;
+            self.taken_v4 -= u128::from(is_v4);
             self.open.insert(at);
         }
-        true
+        self.tell_queue();
     }
 
-    /// Follows an address becoming Bound or not.
-    pub(crate) fn mark_bound(&mut self, addr: IpAddr, bound: bool) {
-        if self.usable(addr) {
-            if bound {
-                self.bound += 1;
-            } else {
-                self.bound -= 1;
-            }
+    /// Follows an address of its own becoming proposed to somebody and no more, or ceasing to be.
+    pub(crate) fn mark_proposed(&mut self, proposed: bool) {
+        if proposed {
+            self.proposed += 1;
+        } else {
+            self.proposed -= 1;
         }
     }
 
@@ -213,13 +263,12 @@ impl Pool {
         }
     }
 
-    /// ALC-3: the next free address that a load balancer of this type can have (BE-7), in time by the logarithm of what is
-    /// stored.
-    pub(crate) fn next_free(&self, taken: &IntervalSet, workload: Workload) -> Option<IpAddr> {
+    /// ALC-3: the next free address of the families that there is room for, in time by the logarithm of what is stored.
+    pub(crate) fn next_free(&self, taken: &IntervalSet, room: Room) -> Option<IpAddr> {
         let ranges = self.ranges()?;
         let (at, from) = ranges.search_start(self.last)?;
         let segments = ranges.segments();
-        let fits = |at: usize| workload == Workload::Cluster || segments[at].start.is_ipv4();
+        let fits = |at: usize| room.has(segments[at].start);
         let first_in = |at: usize, from: IpAddr| {
             taken
                 .first_absent_from(from)
@@ -250,21 +299,10 @@ impl Pool {
         }
     }
 
-    /// Takes a new spec (or none) and counts anew.
-    pub(crate) fn replace_spec(
-        &mut self,
-        own: u32,
-        spec: Option<Spec>,
-        records: &Records,
-        taken: &IntervalSet,
-    ) {
-        let members: Vec<IpAddr> = self.members(records, own).map(|slot| slot.addr).collect();
-        self.spec = spec;
-        let outside = members
-            .into_iter()
-            .filter(|addr| !self.usable(*addr))
-            .collect();
-        self.outside = outside;
+    /// Counts anew what follows from the ranges.
+    fn count(&mut self, members: Vec<IpAddr>, taken: &IntervalSet, proposed: &FxHashSet<IpAddr>) {
+        let outside = members.into_iter().filter(|addr| !self.usable(*addr));
+        self.outside = outside.collect();
         let segments = self.ranges().map_or(&[][..], PoolRanges::segments);
         let counts: Vec<u128> = segments
             .iter()
@@ -277,25 +315,18 @@ impl Pool {
             .filter(|(_, (segment, count))| addr::span(segment.start, segment.end) > **count)
             .map(|(at, _)| at)
             .collect();
-        let bound = segments
-            .iter()
-            .flat_map(|segment| records.within(segment.start, segment.end))
-            .filter(|slot| slot.phase == Phase::Bound)
-            .count();
-        let of_v4 = |at: &usize| segments[*at].start.is_ipv4();
-        let all_v4 = || (0..segments.len()).filter(of_v4);
-        let (size_v4, taken_v4) = (
-            all_v4()
-                .map(|at| addr::span(segments[at].start, segments[at].end))
-                .sum(),
-            all_v4().map(|at| counts[at]).sum(),
-        );
-        self.size_v4 = size_v4;
-        self.taken_v4 = taken_v4;
-        self.bound = bound as u128;
+        let of_v4 = segments.iter().zip(&counts);
+        let of_v4 = of_v4.filter(|(segment, _)| segment.start.is_ipv4());
+        let (size_v4, taken_v4) = of_v4.fold((0, 0), |(size, taken), (segment, count)| {
+            (size + addr::span(segment.start, segment.end), taken + count)
+        });
+        self.open = open;
+        (self.size_v4, self.taken_v4) = (size_v4, taken_v4);
         self.taken = counts.iter().sum();
         self.taken_in = counts;
-        self.open = open;
+        let proposed = proposed.iter().filter(|addr| self.usable(**addr)).count();
+        self.proposed = proposed as u128;
+        self.tell_queue();
     }
 
     /// Whether nothing needs the name any more.
@@ -335,14 +366,12 @@ pub(crate) struct Pools {
     places: Vec<Pool>,
     unused: Vec<u32>,
     by_name: BTreeMap<PoolName, u32>,
-    existing: Vec<Existing>,
-}
-
-/// A pool that exists. Each change of an address looks through all of these, so they lie together.
-#[derive(Debug)]
-struct Existing {
-    at: u32,
-    bounds: Option<(IpAddr, IpAddr)>,
+    /// Places of those that exist.
+    existing: BTreeSet<u32>,
+    /// Where their ranges lie.
+    near: Near,
+    /// Pools that overlap another than before, and these others (IPA-4).
+    crossed: BTreeSet<PoolName>,
 }
 
 impl Pools {
@@ -383,37 +412,53 @@ impl Pools {
         }
     }
 
-    /// Notes whether the pool at a place exists, and where its ranges lie.
-    pub(crate) fn follow_spec(&mut self, at: u32) {
-        self.existing.retain(|other| other.at != at);
-        let pool = &self[at];
-        if pool.spec.is_some() {
-            let bounds = pool.ranges().and_then(PoolRanges::bounds);
-            self.existing.push(Existing { at, bounds });
+    /// Takes a new spec of a pool, or none. Of the others only those are looked at whose ranges meet its own.
+    pub(crate) fn replace_spec(
+        &mut self,
+        at: u32,
+        spec: Option<Spec>,
+        records: &Records,
+        taken: &IntervalSet,
+        proposed: &FxHashSet<IpAddr>,
+    ) {
+        let is_moved = match (&self[at].spec, &spec) {
+            (Some(old), Some(new)) => (old.created, &old.ranges) != (new.created, &new.ranges),
+            (old, new) => old.is_some() || new.is_some(),
+        };
+        if !is_moved {
+            self[at].spec = spec;
+            // It may be withheld now, or no more.
+            self[at].tell_queue();
+            return;
         }
+        let members = self[at].members(records, at);
+        let members = members.map(|slot| slot.addr).collect();
+        self.cross_out(at);
+        if spec.is_some() {
+            self.existing.insert(at);
+        } else {
+            self.existing.remove(&at);
+        }
+        self[at].spec = spec;
+        self[at].count(members, taken, proposed);
+        self.cross_in(at);
     }
 
     /// Places of the pools that exist.
     pub(crate) fn existing(&self) -> impl Iterator<Item = u32> {
-        self.existing.iter().map(|pool| pool.at)
+        self.existing.iter().copied()
     }
 
-    /// Runs for each pool between whose lowest and highest address this one lies.
+    /// Runs for each pool with a range that holds the address.
     pub(crate) fn for_each_near(&mut self, addr: IpAddr, mut each: impl FnMut(u32, &mut Pool)) {
-        for Existing { at, bounds } in &self.existing {
-            if bounds.is_some_and(|(first, last)| first <= addr && addr <= last) {
-                each(*at, &mut self.places[*at as usize]);
-            }
+        for at in self.near.at(addr) {
+            each(at, &mut self.places[at as usize]);
         }
     }
 
-    /// Places of the pools between whose lowest and highest address this one lies.
+    /// Places of the pools with a range that holds the address.
     pub(crate) fn near(&self, addr: IpAddr) -> impl Iterator<Item = u32> {
-        let near = move |pool: &&Existing| {
-            pool.bounds
-                .is_some_and(|(first, last)| first <= addr && addr <= last)
-        };
-        self.existing.iter().filter(near).map(|pool| pool.at)
+        self.near.at(addr)
     }
 
     /// All pools, those that are only named included.

@@ -115,6 +115,11 @@ impl World {
         }
     }
 
+    /// Who was told what is true no longer.
+    fn misinformed(&mut self) -> Vec<String> {
+        names(self.ledger.take_misinformed(99, 99))
+    }
+
     pub(super) fn release(&mut self, addr: IpAddr, uid: &str) {
         self.now += 1;
         let record = self

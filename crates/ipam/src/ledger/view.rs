@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::pools::{Pool, Spec};
+use super::pools::Pool;
 use super::records::Slot;
 use crate::types::{Micros, OwnerId, PoolName, Record};
 
@@ -14,7 +14,7 @@ use crate::types::{Micros, OwnerId, PoolName, Record};
 pub struct PoolView<'a> {
     /// How many addresses can be handed out (RNG-8, RNG-10); 0 while the ranges are refused.
     pub total: i64,
-    /// `total` less the pool's addresses that are Bound, by whatever pool (IPA-4).
+    /// How many of them nobody holds, blocks or excludes, in whatever pool (ALC-11, IPA-4).
     pub available: i64,
     /// The address taken last.
     pub last_allocated: Option<IpAddr>,
@@ -113,22 +113,21 @@ impl Ledger {
     /// IPA-4: an older pool (by creation, then name) whose ranges overlap those of this one; of
     /// several the oldest.
     pub fn overlaps(&self, name: &str) -> Option<PoolName> {
-        let own = self.pools.by_name(name)?;
-        let spec = own.spec.as_ref()?;
-        let ranges = spec.ranges.as_ref().ok()?;
-        let age = |pool: &Pool, spec: &Spec| (spec.created, pool.name.clone());
-        let own_age = age(own, spec);
-        self.pools
-            .existing()
-            .filter_map(|at| {
-                let pool = &self.pools[at];
-                let other = pool.spec.as_ref()?;
-                let older = age(pool, other);
-                let meets = older < own_age && ranges.meets(other.ranges.as_ref().ok()?);
-                meets.then_some(older)
-            })
-            .min()
-            .map(|(_, name)| name)
+        self.pools.by_name(name)?.older().cloned()
+    }
+
+    /// Pools of which somebody has come to hold an address or ceased to, since the last call: their counters have changed
+    /// (ALC-11).
+    pub fn take_recounted(&mut self) -> Vec<PoolName> {
+        let recounted = std::mem::take(&mut self.recounted).into_iter();
+        let pools = recounted.map(|at| &self.pools[at]);
+        let existing = pools.filter(|pool| pool.spec.is_some());
+        existing.map(|pool| pool.name.clone()).collect()
+    }
+
+    /// Pools that overlap another pool than before, and these others, since the last call (IPA-4).
+    pub fn take_crossed(&mut self) -> BTreeSet<PoolName> {
+        self.pools.take_crossed()
     }
 
     /// IPA-7: the addresses Bound in this pool that it could not hand out any more: outside its

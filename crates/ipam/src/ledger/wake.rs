@@ -1,17 +1,13 @@
-//! Who waits where, and whom a change wakes.
-//!
-//! The rule: a free address of a pool goes to a load balancer only if more addresses are free than
-//! older ones wait for that pool. So of those that wait the first so many may be served as
-//! addresses are free, and just these are woken.
+//! Who waits where, and whom a change wakes (SEL-7, ALC-5): of each queue those that can be served (see `queue`), and who was touched.
 
 use std::mem;
 
 use rustc_hash::FxHashSet;
 
-use super::Ledger;
 use super::decision::{Request, WaitReason, Withheld};
 use super::queue::{Age, Queue, Waiter};
-use crate::select::Workload;
+use super::{Ledger, tell};
+use crate::select::Explanation;
 use crate::types::OwnerId;
 
 impl Ledger {
@@ -31,50 +27,16 @@ impl Ledger {
             self.poked.insert(id.clone());
             return;
         }
-        let place = self.enrol(request, None);
-        self.changed.insert(place);
+        self.enrol(request, None);
     }
 
-    /// The load balancers to decide about now: those that a change touched, then those that can be
-    /// served or must be given another reason to wait, oldest first. Each is named once; it is
-    /// named again only after it asked.
+    /// The load balancers to decide about now: those that a change touched, then those that can be served, oldest first.
+    /// Each is named once; it is named again only after it asked.
     pub fn take_wakes(&mut self) -> Vec<OwnerId> {
         self.settle();
-        let changed = mem::take(&mut self.changed);
-        let mut places: Vec<Option<u32>> =
-            mem::take(&mut self.freed).into_iter().map(Some).collect();
-        places.extend(&changed);
         let mut woken: Vec<Age> = Vec::new();
-        for place in places {
-            let pool = place.map(|at| &self.pools[at]);
-            let free = pool.map_or(0, |pool| pool.grantable_to(Workload::Cluster));
-            // BE-7: who cannot have what is free is in nobody's way.
-            let v4_free = pool.is_some_and(|pool| pool.grantable_to(Workload::Vm) > 0);
-            let reason = self.queue_reason(place);
-            let vm_reason = match pool {
-                Some(pool) if reason == WaitReason::NoAvailableIp && !pool.suits(Workload::Vm) => {
-                    WaitReason::AddressFamilyMismatch
-                }
-                _ => reason,
-            };
-            let all = changed.contains(&place);
-            let limit = usize::try_from(free).unwrap_or(usize::MAX);
-            let mut rank = 0;
-            for (age, waiter) in self.queue_mut(place) {
-                if !all && rank >= limit {
-                    break;
-                }
-                let (can, reason) = match waiter.request.workload {
-                    Workload::Vm => (v4_free, vm_reason),
-                    Workload::Cluster => (true, reason),
-                };
-                let served = can && rank < limit;
-                if !waiter.woken && (served || waiter.told != Some(reason)) {
-                    waiter.woken = true;
-                    woken.push(age.clone());
-                }
-                rank += usize::from(can);
-            }
+        for at in mem::take(&mut self.freed) {
+            woken.extend(self.pools[at].queue.take_due());
         }
         woken.sort_unstable();
         let mut wakes: Vec<OwnerId> = mem::take(&mut self.poked).into_iter().collect();
@@ -104,15 +66,23 @@ impl Ledger {
         }
     }
 
-    fn queue_mut(&mut self, place: Option<u32>) -> &mut Queue {
+    pub(super) fn queue(&self, place: Option<u32>) -> &Queue {
+        match place {
+            Some(at) => &self.pools[at].queue,
+            None => &self.unmatched,
+        }
+    }
+
+    pub(super) fn queue_mut(&mut self, place: Option<u32>) -> &mut Queue {
         match place {
             Some(at) => &mut self.pools[at].queue,
             None => &mut self.unmatched,
         }
     }
 
-    /// Puts a load balancer into the queue it belongs to, and out of any other.
-    pub(super) fn enrol(&mut self, request: Request, told: Option<WaitReason>) -> Option<u32> {
+    /// Puts a load balancer into the queue it belongs to, and out of any other. `told`: what it is told; nothing if it was
+    /// not asked for.
+    pub(super) fn enrol(&mut self, request: Request, told: Option<&Explanation>) {
         let place = self.target(&request);
         let age = Age::of(&request);
         let stays = self
@@ -124,17 +94,26 @@ impl Ledger {
         }
         // Leaving may have given up the place of a pool that is missing.
         let place = self.target(&request);
-        self.waiting
-            .insert(request.owner.id.clone(), (place, age.clone()));
-        self.queue_mut(place).insert(
-            age,
-            Waiter {
-                request,
-                told,
-                woken: false,
-            },
-        );
-        place
+        let id = request.owner.id.clone();
+        self.waiting.insert(id, (place, age.clone()));
+        if told.is_some() {
+            self.suspects.remove(&age);
+        } else {
+            self.suspects.insert(age.clone());
+        }
+        if request.pool.is_none() {
+            self.choosing.insert(age.clone());
+        } else {
+            self.choosing.remove(&age);
+        }
+        let waiter = Waiter {
+            request,
+            told: told.map(tell::digest),
+            is_behind: told.is_some_and(tell::is_behind),
+            named: false,
+        };
+        self.queue_mut(place).insert(&age, waiter);
+        self.freed.extend(place);
     }
 
     /// Takes an id out of the queue. Somebody behind it may be served now.
@@ -143,42 +122,41 @@ impl Ledger {
             return;
         };
         self.queue_mut(place).remove(&age);
+        self.choosing.remove(&age);
+        self.suspects.remove(&age);
         if let Some(at) = place {
             self.freed.insert(at);
             self.pools.tidy(at);
         }
     }
 
-    /// After pools changed: those that wait for a selected pool are selected anew, before anybody
-    /// is served, so that the older are counted in the right queue (SEL-7).
+    /// After selectors changed: those that name no pool are selected anew, before anybody is served, so that the older are
+    /// counted in the right queue (SEL-7).
     pub(super) fn settle(&mut self) {
         if !mem::take(&mut self.unsettled) {
             return;
         }
-        let mut moves = Vec::new();
-        for (place, age) in self.waiting.values().cloned().collect::<Vec<_>>() {
-            let waiter = self.queue_mut(place).get(&age);
-            let Some(request) = waiter
-                .map(|it| it.request.clone())
-                .filter(|it| it.pool.is_none())
-            else {
+        let choosing = mem::take(&mut self.choosing);
+        for age in &choosing {
+            let from = self.waiting.get(&age.id).and_then(|(place, _)| *place);
+            let Some(request) = self.queue(from).get(age).map(|it| it.request.clone()) else {
                 continue;
             };
-            let target = self.target(&request);
-            if target != place {
-                moves.push((place, target, age));
+            let to = self.target(&request);
+            if to == from {
+                continue;
             }
-        }
-        for (from, to, age) in moves {
-            if let Some(waiter) = self.queue_mut(from).remove(&age) {
+            if let Some(waiter) = self.queue_mut(from).remove(age) {
                 self.waiting.insert(age.id.clone(), (to, age.clone()));
                 self.queue_mut(to).insert(age, waiter);
-                self.changed.insert(to);
+                self.freed.extend(to);
             }
             if let Some(at) = from {
                 self.freed.insert(at);
                 self.pools.tidy(at);
             }
         }
+        self.suspects.extend(choosing.iter().cloned());
+        self.choosing = choosing;
     }
 }

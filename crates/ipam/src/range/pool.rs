@@ -166,8 +166,13 @@ impl PoolRanges {
     }
 
     /// The lowest and the highest address of all ranges.
-    pub(crate) fn bounds(&self) -> Option<(IpAddr, IpAddr)> {
+    fn bounds(&self) -> Option<(IpAddr, IpAddr)> {
         Some((self.cover.first()?.start, self.cover.last()?.end))
+    }
+
+    /// What the ranges cover, gateways included, by ascending address and without overlap.
+    pub(crate) fn cover(&self) -> &[Segment] {
+        &self.cover
     }
 
     /// RNG-9: positions of the ranges with nothing to hand out, for the admission warning.

@@ -26,7 +26,7 @@ fn record(address: &str, pool: &str, owner: &str, phase: &str) -> (String, Alloc
 
 fn unreadable(name: &str) -> (String, Allocation) {
     let why = "spec.phase: unknown variant".to_owned();
-    let version = harvester_lb_controller_kit::Version(9);
+    let version = harvester_lb_object::Version(9);
     (name.to_owned(), Allocation::Unreadable { version, why })
 }
 

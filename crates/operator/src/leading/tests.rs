@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use harvester_lb_api::{IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::lease::Settings;
-use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_core::cached::{Allocation, Lb};
+use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
 use http::Method;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,9 +18,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::fake::{self, Asked, failure};
-use crate::objects::{Allocation, Lb};
-use crate::status::Notice;
 use crate::timings::Timings;
+use harvester_lb_core::status::Notice;
 
 /// Longest time for anything here; nothing waits for it.
 const LIMIT: Duration = Duration::from_secs(20);

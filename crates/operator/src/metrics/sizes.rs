@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use harvester_lb_api::condition::{self, READY};
+use harvester_lb_core::cached::Lb;
+use harvester_lb_core::desired;
 use parking_lot::Mutex;
 use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 
-use crate::build;
 use crate::hub::Hub;
-use crate::objects::Lb;
 use crate::term::Present;
 
 /// Sizes, read when they are asked for.
@@ -191,9 +191,10 @@ impl Sizes {
             };
             let labels = match (ready, lb) {
                 (Some(c), _) => (c.status.clone(), c.reason.clone().unwrap_or_default()),
-                (None, Lb::Invalid(..)) => {
-                    ("False".to_owned(), crate::status::INVALID_OBJECT.to_owned())
-                }
+                (None, Lb::Invalid(..)) => (
+                    "False".to_owned(),
+                    harvester_lb_core::status::INVALID_OBJECT.to_owned(),
+                ),
                 (None, Lb::Valid(_)) => ("Unknown".to_owned(), String::new()),
             };
             *by_reason.entry(labels).or_default() += 1;
@@ -212,7 +213,7 @@ impl Sizes {
                 continue;
             }
             let (mut ready, mut not_ready) = (0, 0);
-            for endpoint in build::real_endpoints(&slice) {
+            for endpoint in desired::real_endpoints(&slice) {
                 let up = endpoint
                     .conditions
                     .as_ref()

@@ -1,4 +1,5 @@
 use super::*;
+use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Settings};
 
 const T1: &str = "2026-01-01T00:00:00Z";
@@ -23,7 +24,7 @@ fn example() -> Pool {
 fn ledger(pools: &[(&str, &Pool)]) -> Ledger {
     let mut ledger = Ledger::new(Settings::default());
     for (name, pool) in pools {
-        ledger.set_pool(lead::pool_spec(&(*name).into(), pool));
+        ledger.set_pool(pool_spec(&(*name).into(), pool, clock::now()));
     }
     ledger
 }
@@ -95,7 +96,7 @@ fn pool_5_the_status_does_not_wait_until_the_history_that_is_too_much_is_deleted
         history_per_pool: 2,
         ..Settings::default()
     });
-    ledger.set_pool(lead::pool_spec(&"p".into(), &example()));
+    ledger.set_pool(pool_spec(&"p".into(), &example(), clock::now()));
     let released = [(2, 20), (3, 40), (4, 30), (5, 10)];
     for (octet, at) in released {
         let addr = format!("172.20.1.{octet}");

@@ -2,15 +2,15 @@
 //! the operator answers them.
 
 use harvester_lb_api::{IPPool, LoadBalancer};
-use harvester_lb_controller_kit::Key;
+use harvester_lb_core::cached::{self, Pool};
+use harvester_lb_core::spec;
 use harvester_lb_hostile::Targets;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
     Version,
 };
+use harvester_lb_object::Key;
 use harvester_load_balancer::lead::Lead;
-use harvester_load_balancer::objects::{self, Pool};
-use harvester_load_balancer::spec;
 use serde_json::{Value, json};
 
 /// Where the bystanders live.
@@ -85,7 +85,6 @@ impl World {
         ] {
             lead.set_pool(&Key::new("", name), &pool(name, subnet));
         }
-        lead.pools_changed();
         lead.observe(bound(HELD, "calm", CALM, "holds", UID));
         lead.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
         let request = |name, uid, pool| spec::request(&calm_lb(name, uid, pool));
@@ -204,5 +203,5 @@ pub(crate) fn bound(address: &str, pool: &str, namespace: &str, name: &str, uid:
 
 /// The id of an object in the ledger.
 pub(crate) fn id(namespace: &str, name: &str) -> harvester_lb_ipam::OwnerId {
-    objects::id(&Key::new(namespace, name))
+    cached::id(&Key::new(namespace, name))
 }

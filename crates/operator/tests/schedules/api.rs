@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 

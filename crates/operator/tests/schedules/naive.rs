@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use serde_json::Value;
 
 use super::api::{Kind, Server};
@@ -25,18 +25,31 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
         .unwrap_or_default()
 }
 
-/// The last octets that a pool can hand out; nothing if its ranges are broken.
+/// The part that all addresses of its family begin with, and the last octet, as a number that is written in decimal; nothing
+/// if it is no address. All of IPv6 have digits alone there.
+fn split(address: &str) -> Option<(&str, u8)> {
+    let prefix = ["10.0.0.", "fd00::"]
+        .into_iter()
+        .find(|prefix| address.starts_with(prefix))?;
+    Some((prefix, address.strip_prefix(prefix)?.parse().ok()?))
+}
+
+/// The addresses that a pool can hand out; nothing if its ranges are broken.
 fn usable(pool: &Value) -> Option<BTreeSet<String>> {
-    let octet = |text: &str| text.strip_prefix("10.0.0.")?.parse::<u8>().ok();
     let mut all = BTreeSet::new();
     for range in pool["spec"]["ranges"].as_array()? {
-        let first = octet(text(range, "/rangeStart"))?;
-        let last = octet(text(range, "/rangeEnd"))?;
-        let gateway = octet(text(range, "/gateway"))?;
+        let (prefix, first) = split(text(range, "/rangeStart"))?;
+        let (_, last) = split(text(range, "/rangeEnd"))?;
+        let (_, gateway) = split(text(range, "/gateway"))?;
         let addresses = (first..=last).filter(|a| *a != gateway);
-        all.extend(addresses.map(|a| format!("10.0.0.{a}")));
+        all.extend(addresses.map(|a| format!("{prefix}{a}")));
     }
     Some(all)
+}
+
+/// BE-7: whether a load balancer can have this address.
+fn suits(lb: &Value, address: &str) -> bool {
+    lb["spec"]["workloadType"] != "vm" || !address.contains(':')
 }
 
 /// Section 5. Pools and load balancers of this model know no network.
@@ -308,6 +321,14 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
             outside == told,
             "{key} holds {address} of {of}; outside of it: {outside}, told: {told}"
         );
+        if !suits(lb, address) {
+            must!(
+                "BE-7",
+                reason == "AddressFamilyMismatch" && ready["status"] == "False",
+                "{key} has {address} from another life, and says {ready}"
+            );
+            return follows(server, key);
+        }
         return children(server, key, lb, address, ready);
     }
     must!("ALC-1", held.is_empty(), "{key} holds {held:?}");
@@ -321,6 +342,9 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
             "UnsupportedAnnotation"
         }
         (Some(_), Some(None)) => "PoolInvalid",
+        (Some(_), Some(Some(all))) if !all.is_empty() && !all.iter().any(|a| suits(lb, a)) => {
+            "AddressFamilyMismatch"
+        }
         (Some(pool), Some(Some(addresses))) => {
             // What a Service shows is taken too, as of one whose record was released by hand.
             let shown = server.all(Kind::Service).values();
@@ -334,7 +358,8 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
                 .chain(shown)
                 .chain(named)
                 .collect();
-            let free = addresses.iter().find(|a| !taken.contains(a.as_str()));
+            let mut free = addresses.iter().filter(|a| !taken.contains(a.as_str()));
+            let free = free.find(|a| suits(lb, a));
             must!(
                 "ALC-5",
                 free.is_none(),
@@ -352,6 +377,33 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
         "section 9",
         ready["status"] == "False",
         "{key} waits and is ready"
+    );
+    let pools: Vec<&str> = server.all(Kind::Pool).keys().map(|k| &*k.name).collect();
+    let all = present.and_then(|pool| usable(pool)).unwrap_or_default();
+    let says = match expected {
+        "NoMatchedPool" if pools.is_empty() => vec!["there are no pools".to_owned()],
+        "NoMatchedPool" => pools.iter().map(|name| format!("pool {name}: ")).collect(),
+        reason => {
+            let name = pool.as_deref().unwrap_or_default();
+            vec![match reason {
+                "PoolNotFound" => format!("pool {name}: does not exist"),
+                "PoolInvalid" => format!("pool {name}: its ranges are invalid"),
+                "UnsupportedAnnotation" => {
+                    format!("pool {name}: this version does not support its annotation")
+                }
+                "AddressFamilyMismatch" => format!("pool {name}: has IPv6 addresses alone"),
+                _ if all.iter().any(|a| !suits(lb, a)) => {
+                    format!("pool {name}: all IPv4 addresses are taken")
+                }
+                _ => format!("pool {name}: all addresses are taken"),
+            }]
+        }
+    };
+    let message = text(ready, "/message");
+    must!(
+        "SEL-7",
+        says.iter().all(|part| message.contains(part)),
+        "{key} waits and is to be told {says:?}, and is told {message:?}"
     );
     must!(
         "ALC-5",
@@ -658,9 +710,19 @@ pub(crate) fn pool_is_as_it_should(
     let addresses = usable(pool);
     let none = BTreeSet::new();
     let all = addresses.as_ref().unwrap_or(&none);
-    let taken = bound(server)
-        .filter(|(address, ..)| all.contains(*address))
-        .count();
+    // What a Service of ours shows is somebody's too, as of one whose record was released by hand (ALC-11).
+    let services = server.all(Kind::Service).iter();
+    let shown = services.filter(|(key, service)| is_ours(service, key));
+    let shown = shown.flat_map(|(_, service)| {
+        ["/spec/loadBalancerIP", "/status/loadBalancer/ingress/0/ip"]
+            .map(|pointer| text(service, pointer))
+    });
+    let taken: BTreeSet<&str> = bound(server)
+        .map(|(address, ..)| address)
+        .chain(shown)
+        .filter(|address| all.contains(*address))
+        .collect();
+    let taken = taken.len();
     must!(
         "POOL-1",
         status["total"] == all.len(),
@@ -745,18 +807,21 @@ pub(crate) fn pool_is_as_it_should(
 
 /// Whether ranges of two pools overlap; gateways do not matter.
 fn meet(a: &Value, b: &Value) -> bool {
-    let ends = |pool: &Value| {
-        let octet = |text: &str| {
-            text.strip_prefix("10.0.0.")
-                .and_then(|t| t.parse::<u8>().ok())
-        };
-        let range = &pool["spec"]["ranges"][0];
-        Some((
-            octet(text(range, "/rangeStart"))?,
-            octet(text(range, "/rangeEnd"))?,
-        ))
+    let spans = |pool: &Value| -> Option<Vec<(String, u8, u8)>> {
+        let ranges = pool["spec"]["ranges"].as_array()?.iter();
+        ranges
+            .map(|range| {
+                let (prefix, first) = split(text(range, "/rangeStart"))?;
+                let (_, last) = split(text(range, "/rangeEnd"))?;
+                Some((prefix.to_owned(), first, last))
+            })
+            .collect()
     };
-    matches!((ends(a), ends(b)), (Some((a1, a2)), Some((b1, b2))) if a1 <= b2 && b1 <= a2)
+    let (a, b) = (spans(a).unwrap_or_default(), spans(b).unwrap_or_default());
+    let meets = |(p, a1, a2): &(String, u8, u8), (q, b1, b2): &(String, u8, u8)| {
+        p == q && a1 <= b2 && b1 <= a2
+    };
+    a.iter().any(|a| b.iter().any(|b| meets(a, b)))
 }
 
 /// REL-3: nothing of ours is left of load balancers that are gone, and no record of pools that are.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use serde_json::Value;
 
 use super::api::{By, Event, Kind, Server};

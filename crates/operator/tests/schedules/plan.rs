@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::Key;
+use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
 use super::api::{By, CLUSTER_IP, FINALIZER, Kind, Server};
@@ -43,14 +43,19 @@ pub(crate) struct LbSpec {
     asks: bool,
 }
 
-/// Addresses of a pool: last octets of 10.0.0.0/24, and a gateway among or before them.
+/// Addresses of a pool: last octets of 10.0.0.0/24 or of fd00::/64, and a gateway among or before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ranges {
     first: u8,
     last: u8,
     gateway: u8,
     broken: bool,
+    /// Prefixes of the ranges, in written order.
+    of: &'static [&'static str],
 }
+
+const V4: &str = "10.0.0.";
+const V6: &str = "fd00::";
 
 /// Whom a pool is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +195,7 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
         last,
         gateway: 1,
         broken: false,
+        of: &[V4],
     };
     let pool = |first, last| Act::CreatePool(0, ranges(first, last), 0, 0);
     let smooth = Style {
@@ -377,26 +383,37 @@ impl Ranges {
         let first = base + rng.u8(..3);
         let last = first + rng.u8(..4);
         let gateway = if rng.u8(..6) == 0 { first } else { 1 };
+        let kind = rng.u8(..20);
         Self {
             first,
             last,
             gateway,
-            broken: rng.u8(..20) == 0,
+            broken: kind == 0,
+            // BE-7: most have one family, as most pools do.
+            of: match kind {
+                1 => &[V6],
+                2..4 => &[V4, V6],
+                4 => &[V6, V4],
+                _ => &[V4],
+            },
         }
     }
 
     fn json(self) -> Value {
-        let start = if self.broken {
-            "x".to_owned()
-        } else {
-            format!("10.0.0.{}", self.first)
-        };
-        json!([{
-            "subnet": "10.0.0.0/24",
-            "rangeStart": start,
-            "rangeEnd": format!("10.0.0.{}", self.last),
-            "gateway": format!("10.0.0.{}", self.gateway),
-        }])
+        let ranges = self.of.iter().map(|prefix| {
+            let start = if self.broken {
+                "x".to_owned()
+            } else {
+                format!("{prefix}{}", self.first)
+            };
+            json!({
+                "subnet": if *prefix == V4 { "10.0.0.0/24" } else { "fd00::/64" },
+                "rangeStart": start,
+                "rangeEnd": format!("{prefix}{}", self.last),
+                "gateway": format!("{prefix}{}", self.gateway),
+            })
+        });
+        ranges.collect()
     }
 }
 

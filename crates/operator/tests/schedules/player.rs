@@ -1,7 +1,9 @@
 //! Plays many schedules on all cores, and makes the one that fails small enough to be understood.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::oracle::Failure;
 use super::plan::{self, Plan};
 use super::process::{Planted, Shared};
+use super::sent::Sent;
 use super::wire::Wire;
 use super::world::{self, Figures};
 
@@ -103,19 +106,28 @@ pub(crate) fn play_all(first: u64, number: u64) {
     let failed: Mutex<Option<(u64, Failure)>> = Mutex::new(None);
     let survey = std::env::var_os("HLB_SURVEY").is_some();
     let surveyed: Mutex<BTreeMap<&str, Counted>> = Mutex::default();
+    let trace = trace_file();
+    let sent: Mutex<BTreeMap<u64, Sent>> = Mutex::default();
     let total = Mutex::new(Figures::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 let player = Player::new();
+                if trace.is_some() {
+                    player.wire.record(false);
+                }
                 let mut sum = Figures::default();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed - first >= number || failed.lock().unwrap().is_some() {
                         break;
                     }
-                    match player.play(&Plan::draw(seed), seed, false).0 {
+                    let outcome = player.play(&Plan::draw(seed), seed, false).0;
+                    if let Some(what) = player.wire.sent() {
+                        sent.lock().unwrap().insert(seed, what);
+                    }
+                    match outcome {
                         Ok(figures) => sum.add(&figures),
                         Err(failure) => {
                             if survey {
@@ -140,6 +152,9 @@ pub(crate) fn play_all(first: u64, number: u64) {
         "{number} schedules in {:.1} s on {threads} threads: {total:?}",
         started.elapsed().as_secs_f64()
     );
+    if let Some(file) = trace {
+        write_digests(&file, &sent.into_inner().unwrap());
+    }
     let surveyed = surveyed.into_inner().unwrap();
     for (rule, counted) in &surveyed {
         eprintln!("{rule}: {}", counted.number);
@@ -185,11 +200,36 @@ pub(crate) fn play_found(orders: u64) {
     }
 }
 
+/// Where `HLB_TRACE` wants to have what is sent; a relative path begins at the root of the repository.
+fn trace_file() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    std::env::var_os("HLB_TRACE").map(|file| root.join(file))
+}
+
+/// One line for all schedules, and below it one for each: where they differ shows which one to play alone.
+fn write_digests(file: &Path, sent: &BTreeMap<u64, Sent>) {
+    let mut sum = Sent::default();
+    let mut lines = String::new();
+    for (seed, what) in sent {
+        sum.add(*seed, what);
+        writeln!(lines, "{seed} {what}").unwrap();
+    }
+    let of = (sent.keys().next(), sent.keys().next_back());
+    let (first, last) = (of.0.unwrap_or(&0), of.1.unwrap_or(&0));
+    let first = format!("schedules {first} to {last} send {sum}");
+    eprintln!("{first}");
+    std::fs::write(file, format!("{first}\n{lines}")).unwrap();
+}
+
 /// Plays one schedule and prints it.
 pub(crate) fn show(seed: u64) {
     let player = Player::new();
     let plan = Plan::draw(seed);
+    player.wire.record(true);
     let (outcome, trace) = player.play(&plan, seed, true);
+    if let (Some(file), Some(sent)) = (trace_file(), player.wire.sent()) {
+        std::fs::write(file, sent.lines().join("\n")).unwrap();
+    }
     eprintln!("{}\n{plan:#?}", trace.join("\n"));
     match outcome {
         Ok(figures) => eprintln!("seed {seed}: as it should be, {figures:?}"),

@@ -8,22 +8,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
+use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
-use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::events::{Events, Notes};
 use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
-use harvester_lb_controller_kit::watch::{self, Decoded};
+use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::writer::{Fence, WriteError, Writer};
-use harvester_lb_controller_kit::{Key, Version};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
 use harvester_load_balancer::hub::{Hub, Stores};
 use harvester_load_balancer::metrics::Metrics;
-use harvester_load_balancer::objects::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::timings::Timings;
-use harvester_load_balancer::{handlers, history, pools, reconcile, refusal, start};
+use harvester_load_balancer::{handlers, history, pools, reconcile, start};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::Event;
@@ -163,14 +164,15 @@ pub(crate) struct Process {
     watches: [Watch; 8],
     /// What is to be looked up, after a list.
     pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
+    /// Events that nobody has seen yet.
+    pub(crate) notes: Notes,
     planted: Option<Planted>,
 }
 
 impl Process {
     pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
         let gate = Gate::open();
-        // Events are not looked at here; without their task they are dropped.
-        let (events, _) = Events::new(shared.client.clone(), "model", String::new());
+        let (events, notes) = Events::queue();
         let hub = Hub::new(
             Stores::default(),
             Writer::new(shared.client.clone(), Arc::clone(&gate) as _),
@@ -187,6 +189,7 @@ impl Process {
             tasks: Vec::new(),
             watches: Default::default(),
             in_doubt: Vec::new(),
+            notes,
             planted,
         }
     }
@@ -314,18 +317,14 @@ impl Process {
                     }
                 },
             ),
-            Kind::Service => {
-                feed::<Service, _>(item, &stores.services, objects::service, |k, c| {
-                    if hears {
-                        handlers::service_changed(hub, k, &c);
-                    }
-                })
-            }
-            Kind::Slice => {
-                feed::<EndpointSlice, _>(item, &stores.slices, objects::slice, |k, c| {
-                    handlers::slice_changed(hub, k, &c);
-                })
-            }
+            Kind::Service => feed::<Service, _>(item, &stores.services, cached::service, |k, c| {
+                if hears {
+                    handlers::service_changed(hub, k, &c);
+                }
+            }),
+            Kind::Slice => feed::<EndpointSlice, _>(item, &stores.slices, cached::slice, |k, c| {
+                handlers::slice_changed(hub, k, &c);
+            }),
             Kind::Vmi => feed(
                 item,
                 &stores.vmis,
@@ -342,7 +341,7 @@ impl Process {
                 |d: Decoded<VirtualMachine>| Some(Vm::from_watch(d)),
                 |k, c| handlers::vm_changed(hub, k, &c),
             ),
-            Kind::Node => feed::<Node, _>(item, &stores.nodes, refusal::node, |k, c| {
+            Kind::Node => feed::<Node, _>(item, &stores.nodes, cached::node, |k, c| {
                 if hears {
                     handlers::node_changed(hub, k, &c);
                 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use harvester_lb_controller_kit::events::Note;
 use http::{Request, Response};
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -13,6 +14,7 @@ use tokio::sync::oneshot;
 use tower::BoxError;
 
 use super::api::{Answer, Call};
+use super::sent::Sent;
 
 type Answered = Result<Response<Body>, BoxError>;
 
@@ -47,6 +49,8 @@ impl Open {
 struct Inner {
     sender: u64,
     open: Vec<Open>,
+    /// What has come by, if somebody wants to know.
+    sent: Option<Sent>,
 }
 
 /// All requests under way.
@@ -76,9 +80,31 @@ impl Wire {
         Some(inner.open.remove(at))
     }
 
+    /// Takes note of what comes by from now on, of each line if they are wanted.
+    pub(crate) fn record(&self, lines: bool) {
+        self.0.lock().sent = Some(Sent::new(lines));
+    }
+
+    /// What has come by since [`Self::clear`].
+    pub(crate) fn sent(&self) -> Option<Sent> {
+        self.0.lock().sent.clone()
+    }
+
+    /// An Event, which is sent another way.
+    pub(crate) fn event(&self, note: &Note) {
+        if let Some(sent) = &mut self.0.lock().sent {
+            sent.event(note);
+        }
+    }
+
     /// Forgets everything.
     pub(crate) fn clear(&self) {
-        *self.0.lock() = Inner::default();
+        let mut inner = self.0.lock();
+        let sent = inner.sent.as_ref().map(Sent::cleared);
+        *inner = Inner {
+            sent,
+            ..Inner::default()
+        };
     }
 }
 
@@ -99,6 +125,10 @@ impl tower::Service<Request<Body>> for Wire {
         let call = Call::parse(head.method.as_str(), head.uri.path(), content_type, &body);
         let (answer, answered) = oneshot::channel();
         let mut inner = self.0.lock();
+        if let Some(sent) = &mut inner.sent {
+            let path = head.uri.path_and_query().map_or("", |path| path.as_str());
+            sent.request(head.method.as_str(), path, &body);
+        }
         let task = inner.sender;
         inner.open.push(Open { task, call, answer });
         Box::pin(async move {

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures::FutureExt;
-use harvester_lb_controller_kit::Key;
+use harvester_lb_controller_kit::events::Note;
 use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
 use harvester_load_balancer::reconcile::Next;
-use harvester_load_balancer::workers;
+use harvester_load_balancer::{tell, workers};
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
@@ -49,6 +50,7 @@ enum Step {
     TakeLb,
     TakePool,
     TakeHistory,
+    Tell,
     Progress(usize, usize),
     User,
     Announce(Key),
@@ -69,6 +71,7 @@ enum Step {
 pub(crate) struct Figures {
     pub(crate) steps: usize,
     pub(crate) requests: u64,
+    pub(crate) events: u64,
     pub(crate) crashes: u64,
     pub(crate) lost: u64,
     pub(crate) late: u64,
@@ -80,6 +83,7 @@ impl Figures {
     pub(crate) fn add(&mut self, more: &Self) {
         self.steps += more.steps;
         self.requests += more.requests;
+        self.events += more.events;
         self.crashes += more.crashes;
         self.lost += more.lost;
         self.late += more.late;
@@ -109,6 +113,8 @@ pub(crate) struct World {
     planted: Option<Planted>,
     tasks: u64,
     pub(crate) figures: Figures,
+    /// The last Event that the operator has made.
+    last_event: Option<Note>,
     trace: Option<Vec<String>>,
 }
 
@@ -149,6 +155,7 @@ pub(crate) async fn play(
         planted,
         tasks: 0,
         figures: Figures::default(),
+        last_event: None,
         trace: traced.then(Vec::new),
     };
     world.server.service_finalizers = plan.style.service_finalizers;
@@ -200,6 +207,7 @@ impl World {
     async fn writes_nothing(&mut self, what: &str, look: bool) -> Result<(), Failure> {
         say!(self, "--- {what} ---");
         let (revision, before) = (self.server.revision, self.server.copy());
+        let events = self.figures.events;
         if look {
             let hub = &self.processes[0].hub;
             for key in self.server.all(Kind::Lb).keys() {
@@ -210,6 +218,10 @@ impl World {
             }
         }
         self.rest().await?;
+        if self.figures.events > events {
+            let text = format!("{what} makes an Event: {:?}", self.last_event);
+            return Err(Failure::new("REC-5", text));
+        }
         if self.server.revision == revision {
             return Ok(());
         }
@@ -275,7 +287,20 @@ impl World {
             .unwrap();
         self.figures.steps += 1;
         self.perform(step).await?;
+        self.read_events();
         Ok(true)
+    }
+
+    /// Takes out the Events that the step has brought.
+    fn read_events(&mut self) {
+        for (at, process) in self.processes.iter_mut().enumerate() {
+            while let Some(note) = process.notes.try_next() {
+                say!(self, "  [{at}] EVENT {}: {}", note.reason, note.text);
+                self.wire.event(&note);
+                self.figures.events += 1;
+                self.last_event = Some(note);
+            }
+        }
     }
 
     /// What kube-vip, the garbage collector and others have to do in the world as it is.
@@ -336,6 +361,9 @@ impl World {
                     }
                     if queues.history.depth() > 0 && !forgets {
                         steps.push((style.take, Step::TakeHistory));
+                    }
+                    if queues.tell.depth() > 0 {
+                        steps.push((style.take, Step::Tell));
                     }
                 }
                 _ => {}
@@ -426,6 +454,18 @@ impl World {
                     self.start(Work::History).await?;
                 }
             }
+            Step::Tell => {
+                let hub = &self.processes[0].hub;
+                if hub.queues.tell.next().now_or_never().flatten().is_some() {
+                    say!(self, "[0] tells those who wait");
+                    match tell::pass(hub) {
+                        Some(Duration::ZERO) => hub.queues.tell.add(()),
+                        Some(delay) => hub.queues.tell.add_after((), delay),
+                        None => {}
+                    }
+                    hub.queues.tell.done(&());
+                }
+            }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
             Step::User => {
                 if let Some(act) = self.acts.next() {
@@ -509,6 +549,10 @@ impl World {
             if queues.history.next().now_or_never().flatten().is_some() {
                 queues.history.add(());
                 queues.history.done(&());
+            }
+            if queues.tell.next().now_or_never().flatten().is_some() {
+                queues.tell.add(());
+                queues.tell.done(&());
             }
         }
     }

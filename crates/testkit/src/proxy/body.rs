@@ -20,7 +20,7 @@ use super::shared::{Shared, Watching};
 /// What was sent last is to be on the line before it is cut: else the client would not see it.
 const FLUSH: Duration = Duration::from_millis(20);
 /// Longest wait for a list.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest event of a watch, in bytes: above the largest object that etcd takes, three times.
 const EVENT: usize = 8 << 20;
 /// The beginning of an event, for a watch that is cut in the middle of one while there is none.

@@ -10,7 +10,7 @@ use super::fault::Refusal;
 use super::request::Seen;
 
 /// Longest wait for a request to arrive, and for one that was let go to be done.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where on its way a request is caught.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

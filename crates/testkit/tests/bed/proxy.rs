@@ -244,7 +244,7 @@ pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
     );
     // A long one ends with its rule.
     drop(last);
-    let long = proxy.rule(gets, Share::all(), Fault::Delay(Duration::from_secs(600)));
+    let long = proxy.rule(gets, Share::all(), Fault::Delay(Duration::from_mins(10)));
     let asking = api.clone();
     let mut asked = tokio::spawn(async move { asking.get("nothing").await });
     ensure!(timeout(2 * A_WHILE, &mut asked).await.is_err());

@@ -15,7 +15,7 @@ use super::table::{self, Lane};
 use crate::bound;
 
 /// A binary that runs longer hangs: several times what the slowest takes on two busy cores.
-const TIME_LIMIT: Duration = Duration::from_secs(30 * 60);
+const TIME_LIMIT: Duration = Duration::from_mins(30);
 /// Pause between two looks at a running binary.
 const LOOK: Duration = Duration::from_millis(50);
 /// The file that a binary with test clusters writes its account to (`harvester_lb_testkit::report`).
@@ -169,15 +169,7 @@ impl Job {
         let log = create(&self.log)?;
         let written = create(&self.account)?;
         let mut read = File::open(&self.account)?;
-        // What computes gives way: those that wait measure how soon something happens.
-        let mut command = if self.lane == Lane::CpuBound {
-            let mut command = bound::command(Path::new("nice"));
-            command.args(["-n", "10"]).arg(&self.program);
-            command
-        } else {
-            bound::command(&self.program)
-        };
-        let mut child = command
+        let mut child = bound::command(&self.program)
             .args(&self.arguments)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
             .current_dir(&self.folder)

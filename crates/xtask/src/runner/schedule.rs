@@ -22,8 +22,9 @@ pub(crate) struct Waiting {
 
 /// The binary that starts now beside those that run, or `None` until one of them has ended.
 ///
-/// The longest comes first, so that no long one is left over when all others are done. Clusters come before what is
-/// CPU-bound, because they are what the whole takes so long for; the exclusive come last.
+/// What is CPU-bound comes first and has the machine for itself: it takes a minute then, ten beside test clusters, and
+/// whoever has broken something plain hears of it before the first cluster has started. The exclusive come last. In each
+/// lane the longest comes first, so that no long one is left over when all others are done.
 pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Option<usize> {
     let busy = |lane| running.iter().filter(|l| **l == lane).count();
     if busy(Lane::Exclusive) > 0 {
@@ -37,11 +38,11 @@ pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Opt
             .map(|w| w.id)
     };
     let room = |lane| match lane {
-        Lane::CpuBound => busy(lane) == 0,
-        Lane::WaitBound => busy(lane) < limits.clusters,
+        Lane::CpuBound => running.is_empty(),
+        Lane::WaitBound => busy(Lane::CpuBound) == 0 && busy(lane) < limits.clusters,
         Lane::Exclusive => running.is_empty() && waiting.iter().all(|w| w.lane == Lane::Exclusive),
     };
-    [Lane::WaitBound, Lane::CpuBound, Lane::Exclusive]
+    [Lane::CpuBound, Lane::WaitBound, Lane::Exclusive]
         .into_iter()
         .filter(|lane| room(*lane))
         .find_map(longest)
@@ -88,15 +89,15 @@ mod tests {
     }
 
     #[test]
-    fn waiting_binaries_run_beside_a_computing_one() {
+    fn computing_binaries_come_first_and_alone_waiting_ones_side_by_side() {
         let all = [
+            (Lane::WaitBound, 100),
             (Lane::CpuBound, 10),
             (Lane::CpuBound, 20),
-            (Lane::WaitBound, 100),
             (Lane::WaitBound, 30),
             (Lane::WaitBound, 50),
         ];
-        assert_eq!(play(&all, TWO), [20, 0, 0, 50, 0]);
+        assert_eq!(play(&all, TWO), [30, 20, 0, 80, 30]);
     }
 
     #[test]
@@ -107,7 +108,7 @@ mod tests {
             (Lane::WaitBound, 8),
             (Lane::Exclusive, 20),
         ];
-        assert_eq!(play(&all, TWO), [28, 0, 0, 8]);
+        assert_eq!(play(&all, TWO), [33, 0, 5, 13]);
     }
 
     #[test]

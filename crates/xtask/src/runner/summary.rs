@@ -209,23 +209,57 @@ pub(crate) fn times(reports: &[Report]) -> String {
     text
 }
 
-/// The end of a run: the slowest tests, what failed, and the plain line with the numbers as the last.
-pub(crate) fn render(reports: &[Report], took: Duration) -> String {
+/// How long each part of a run took.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Took {
+    /// The checks before, if there were any.
+    pub(crate) checks: Option<Duration>,
+    /// The build of what was not built yet.
+    pub(crate) build: Duration,
+    /// All tests.
+    pub(crate) tests: Duration,
+}
+
+/// What may take how long on two cores once all is built: checks, unit tests and models; and everything.
+const DUE: (Duration, Duration) = (Duration::from_mins(4), Duration::from_mins(15));
+
+impl Took {
+    /// Seconds of each part beside what is due. CPU-bound binaries run alone, one after another, so that the rest is that of
+    /// the test clusters.
+    fn render(&self, reports: &[Report]) -> String {
+        let computing = reports.iter().filter(|r| r.lane == Lane::CpuBound);
+        let computing = Duration::from_secs_f64(computing.map(Report::seconds).sum());
+        let clusters = self.tests.saturating_sub(computing);
+        let first = self.checks.unwrap_or_default() + computing;
+        let all = self.checks.unwrap_or_default() + self.build + self.tests;
+        let (due_first, due_all) = (duration(DUE.0), duration(DUE.1));
+        let rows = [
+            ("checks", self.checks, String::new()),
+            ("unit tests and models", Some(computing), String::new()),
+            (
+                "both",
+                self.checks.map(|_| first),
+                format!("of {due_first}"),
+            ),
+            ("build", Some(self.build), String::new()),
+            ("tests with a test cluster", Some(clusters), String::new()),
+            ("all", Some(all), format!("of {due_all}")),
+        ];
+        let rows = rows.into_iter().filter_map(|(what, took, due)| {
+            let took = duration(took?);
+            Some(format!("{took:>14}  {what} {due}").trim_end().to_owned() + "\n")
+        });
+        rows.collect()
+    }
+}
+
+/// The end of a run: the slowest tests, the parts' times, what failed, and the plain line with the numbers as the last.
+pub(crate) fn render(reports: &[Report], took: Took) -> String {
     let mut text = format!("\nThe {SLOWEST} slowest tests; target/tests/times.tsv has all:\n");
     for (seconds, binary, test) in by_time(reports).into_iter().take(SLOWEST) {
         let _ = writeln!(text, "{seconds:>8.1} s  {binary}: {test}");
     }
-    let of = |lane| {
-        let seconds = reports.iter().filter(|r| r.lane == lane);
-        duration(Duration::from_secs_f64(seconds.map(Report::seconds).sum()))
-    };
-    let _ = writeln!(
-        text,
-        "\n{} in all; unit tests and models {} one after another, test clusters {} side by side",
-        duration(took),
-        of(Lane::CpuBound),
-        of(Lane::WaitBound),
-    );
+    let _ = write!(text, "\n{}", took.render(reports));
     let details: String = reports.iter().map(Report::details).collect();
     if !details.is_empty() {
         let _ = write!(text, "\nFailures:\n\n{details}");
@@ -274,15 +308,52 @@ mod tests {
         ];
         let all = [report(tests, &[], Exit::Code(0))];
         assert_eq!(all[0].line(), "   done    75.0 s  e2e/crash: 2 passed");
-        let text = render(&all, Duration::from_secs(80));
+        let took = Took {
+            tests: Duration::from_secs(80),
+            ..Took::default()
+        };
+        let text = render(&all, took);
         assert!(
             text.contains("    70.0 s  e2e/crash: b\n     1.0 s  e2e/crash: a\n"),
             "{text}"
         );
-        assert!(text.contains("1 min 20 s in all"), "{text}");
+        assert!(text.contains("1 min 20 s  all of 15 min 00 s"), "{text}");
         assert!(!text.contains("Failures"), "{text}");
         assert!(text.ends_with("\n2 passed, 0 failed\n"), "{text}");
         assert_eq!(times(&all), "70.000\te2e/crash\tb\n1.000\te2e/crash\ta\n");
+    }
+
+    #[test]
+    fn parts_of_a_run_have_times_of_their_own() {
+        let of = |lane| Report {
+            lane,
+            ..report(Vec::new(), &[], Exit::Code(0))
+        };
+        let all = [of(Lane::CpuBound), of(Lane::WaitBound), of(Lane::WaitBound)];
+        let took = Took {
+            checks: Some(Duration::from_secs(50)),
+            build: Duration::from_secs(5),
+            tests: Duration::from_secs(200),
+        };
+        // The clusters ran side by side.
+        let text = took.render(&all);
+        let rows = text.lines().map(str::trim).collect::<Vec<_>>();
+        assert_eq!(
+            rows,
+            [
+                "50.0 s  checks",
+                "1 min 15 s  unit tests and models",
+                "2 min 05 s  both of 4 min 00 s",
+                "5.0 s  build",
+                "2 min 05 s  tests with a test cluster",
+                "4 min 15 s  all of 15 min 00 s",
+            ]
+        );
+        let without_checks = Took {
+            checks: None,
+            ..took
+        };
+        assert!(!without_checks.render(&all).contains("both"));
     }
 
     #[test]
@@ -293,7 +364,7 @@ mod tests {
         ];
         let all = [report(tests, &[], Exit::Code(101))];
         assert!(all[0].line().contains("FAILED"));
-        let text = render(&all, Duration::ZERO);
+        let text = render(&all, Took::default());
         for part in [
             "---- e2e/crash: b\nHLB_SEED=7: two holders\n",
             "repeat: cargo test --test crash -- --exact b\n",

@@ -11,9 +11,9 @@ use super::binaries::{TargetKind, TestBinary};
 /// Which binaries may run side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Uses all cores: one at a time.
+    /// Uses all cores: one at a time, before all others.
     CpuBound,
-    /// Starts a test cluster and waits for it most of the time: several at a time, beside one that is CPU-bound.
+    /// Starts a test cluster and waits for it most of the time: several at a time.
     WaitBound,
     /// Measures something that a neighbour would spoil: nothing beside it, after all others.
     Exclusive,

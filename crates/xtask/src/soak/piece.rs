@@ -6,7 +6,7 @@ use super::parts::Unit;
 use super::state::Progress;
 
 /// How long a piece should take: long beside the start of a test cluster, short enough to be lost.
-const PIECE: Duration = Duration::from_secs(5 * 60);
+const PIECE: Duration = Duration::from_mins(5);
 
 /// So many units from a seed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

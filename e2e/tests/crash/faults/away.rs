@@ -12,7 +12,7 @@ use super::course::Course;
 /// For how long.
 fn away(how: Away) -> Duration {
     match how {
-        _ if soaks() => Duration::from_secs(300),
+        _ if soaks() => Duration::from_mins(5),
         Away::Refused => Duration::from_secs(6),
         // Longer than a request may take: each is given up once.
         Away::Silent => Duration::from_secs(18),

@@ -199,7 +199,8 @@ fn alc_5_missing_invalid_and_full_pools() {
     world
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "x", "")]));
-    assert_eq!(names(world.ledger.take_wakes()), ["a", "b"]);
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
+    assert_eq!(world.misinformed(), ["a", "b"]);
     let (reason, text, ..) = waits(world.decide(&lb("a")));
     assert_eq!(reason, WaitReason::PoolInvalid);
     assert!(text.contains("rangeStart"), "{text}");
@@ -208,14 +209,17 @@ fn alc_5_missing_invalid_and_full_pools() {
     world
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
-    assert_eq!(names(world.ledger.take_wakes()), ["a", "b"]);
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(world.misinformed(), ["b"]);
     let (reason, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
     assert_eq!(reason, WaitReason::NoAvailableIp);
     assert_eq!(
         text,
-        "pool p: 1 older load balancers wait for its free addresses"
+        "pool p: older load balancers wait for its free addresses"
     );
+    assert_eq!(world.misinformed(), [""; 0]);
     assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.2")));
+    assert_eq!(world.misinformed(), ["b"], "nothing is free any more");
     let (_, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
     assert_eq!(text, "pool p: all addresses are taken");
     assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
@@ -223,7 +227,8 @@ fn alc_5_missing_invalid_and_full_pools() {
     assert_eq!(names(world.ledger.take_wakes()), ["b"]);
     assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
     world.ledger.remove_pool("p");
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0], "woken already");
+    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
+    assert_eq!(world.misinformed(), [""; 0], "it is about to ask");
 }
 
 #[test]

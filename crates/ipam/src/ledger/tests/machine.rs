@@ -11,36 +11,59 @@ const POOLS: [&str; 2] = ["p", "q"];
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CREATED: [i64; 6] = [3, 1, 2, 2, 5, 4];
 
-/// Shapes of a pool; they overlap, and one is invalid.
+/// Shapes of a pool; they overlap, some have addresses of IPv6, one cannot be decoded, one asks for what is not
+/// supported, and one is invalid.
 fn shape(number: usize) -> PoolSpec {
     let ranges = match number {
-        0 => vec![range("10.0.0.0/29", "", "")],
+        0 | 7 => vec![range("10.0.0.0/29", "", "")],
         1 => vec![range("10.0.0.0/29", "10.0.0.4", "10.0.0.6")],
         2 => vec![range("10.0.0.8/30", "", ""), range("10.0.0.0/30", "", "")],
         3 => vec![
             range("10.0.0.8/29", "10.0.0.9", "10.0.0.11"),
             range("10.0.0.0/29", "10.0.0.2", "10.0.0.3"),
         ],
+        4 => vec![range("10.0.0.0/30", "", ""), range("fd10::/126", "", "")],
+        5 => vec![
+            range("fd10::/126", "", ""),
+            range("10.0.0.0/29", "10.0.0.2", "10.0.0.3"),
+        ],
+        6 => vec![range("fd10::/126", "", "")],
+        8 => vec![],
         _ => vec![range("10.0.0.0/29", "x", "")],
     };
     let scope = match number {
-        0 | 4 => Tuple::new("*", "*", "*"),
-        _ => Tuple::new("", "ns", ""),
+        0 | 5 | 9 => vec![Tuple::new("*", "*", "*")],
+        8 => vec![],
+        _ => vec![Tuple::new("", "ns", "")],
     };
     let selector = Selector {
-        scope: vec![scope],
+        scope,
         ..Selector::default()
+    };
+    let withheld = match number {
+        7 => Some(Withheld::Unsupported("exclude")),
+        8 => Some(Withheld::Undecodable("no list".to_owned())),
+        _ => None,
     };
     PoolSpec {
         selector,
+        withheld,
+        // Of pools that overlap sometimes one is the older and sometimes the other.
+        created: Micros(i64::try_from(number % 3).unwrap()),
         ..pool("", &ranges)
     }
 }
 
-const SHAPES: usize = 5;
+const SHAPES: usize = 10;
+
+/// How many addresses there are; the last few are of IPv6.
+const ADDRESSES: u8 = 16;
 
 fn at(last: u8) -> IpAddr {
-    [10, 0, 0, last].into()
+    match last.checked_sub(12) {
+        None => [10, 0, 0, last].into(),
+        Some(last) => [0xfd10, 0, 0, 0, 0, 0, 0, last.into()].into(),
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -135,7 +158,7 @@ impl Model {
         let mut all = Vec::new();
         for (index, range) in ranges.ranges().iter().enumerate() {
             all.extend(
-                (0..16)
+                (0..ADDRESSES)
                     .map(at)
                     .filter(|a| range.contains(*a))
                     .map(|a| (index, a)),
@@ -180,12 +203,51 @@ impl Model {
         reserved.chain(claims).chain(shown).cloned().collect()
     }
 
-    fn free(&self, name: &str) -> usize {
+    /// Whether somebody has the address already, and is not only to get it.
+    fn is_held(&self, addr: IpAddr) -> bool {
+        self.is_bound(addr)
+            || self.claims.iter().any(|claim| claim.0 == addr)
+            || self.shown.iter().any(|shown| shown.1 == addr)
+    }
+
+    /// The oldest of the older pools that overlap one.
+    fn older(&self, name: &str) -> Option<PoolName> {
+        let own = self.pool(name)?;
+        let seniority = |pool: &PoolSpec| (pool.created, pool.name.clone());
+        let older = self.pools.iter().filter(|other| {
+            let ranges = [&own.ranges, &other.ranges].map(|ranges| ranges.as_ref().ok());
+            let [Some(ours), Some(theirs)] = ranges else {
+                return false;
+            };
+            seniority(other) < seniority(own) && ours.meets(theirs)
+        });
+        older.map(seniority).min().map(|(_, name)| name)
+    }
+
+    /// ALC-5, BE-7, IPA-9: whether a free address of the family of this one may be given: more of them are free than
+    /// older ones wait that could have one.
+    fn has_room(&self, name: &str, request: &Request, addr: IpAddr) -> bool {
         let listed = self.listed(name);
-        listed
+        let free = listed
             .iter()
-            .filter(|(_, addr)| self.holders(*addr).is_empty())
-            .count()
+            .filter(|(_, other)| other.is_ipv4() == addr.is_ipv4())
+            .filter(|(_, other)| self.holders(*other).is_empty())
+            .count();
+        let queue = self.queue(name);
+        let older = queue
+            .iter()
+            .filter(|w| w.owner.id != request.owner.id && Self::key(w) < Self::key(request))
+            .filter(|w| w.takes(addr))
+            .count();
+        let hands_out = self.pool(name).is_some_and(|pool| pool.withheld.is_none());
+        hands_out && request.takes(addr) && free > older
+    }
+
+    /// Whether it may be given anything.
+    fn is_due(&self, name: &str, request: &Request) -> bool {
+        let listed = self.listed(name);
+        let mut listed = listed.iter();
+        listed.any(|(_, addr)| self.has_room(name, request, *addr))
     }
 
     fn target(&self, request: &Request) -> Option<PoolName> {
@@ -204,6 +266,11 @@ impl Model {
                 pool: None,
                 addr: at(last),
             }),
+            workload: if lb.is_multiple_of(2) {
+                Workload::Vm
+            } else {
+                Workload::Cluster
+            },
             ..lb_uid(NAMES[lb], &format!("{}-{}", NAMES[lb], self.uid[lb]))
         }
     }
@@ -340,24 +407,34 @@ impl Model {
         let target = self.target(request).ok_or(WaitReason::NoMatchedPool)?;
         let pool = self.pool(&target).ok_or(WaitReason::PoolNotFound)?;
         let ranges = pool.ranges.as_ref().map_err(|_| WaitReason::PoolInvalid)?;
-        let older = self
-            .queue(&target)
-            .iter()
-            .filter(|w| w.owner.id != *id && Self::key(w) < Self::key(request))
-            .count();
-        let served = self.free(&target) > older;
+        let listed = self.listed(&target);
+        let none = match pool.withheld {
+            Some(Withheld::Unsupported(_)) => WaitReason::PoolUnsupported,
+            _ => WaitReason::NoAvailableIp,
+        };
+        let is_mismatch =
+            !listed.is_empty() && !listed.iter().any(|(_, addr)| request.takes(*addr));
+        if is_mismatch && none == WaitReason::NoAvailableIp {
+            return Err(WaitReason::AddressFamilyMismatch);
+        }
+        let served = self.is_due(&target, request);
+        let has_room = |addr: IpAddr| self.has_room(&target, request, addr);
         let mine = |addr: IpAddr| self.holders(addr).iter().all(|holder| holder == id);
-        let allowed = |addr: IpAddr| served || !self.holders(addr).is_empty();
+        let allowed = |addr: IpAddr| {
+            request.takes(addr) && (has_room(addr) || !self.holders(addr).is_empty())
+        };
         if let Some(addr) = status
             && !bound.iter().any(|r| r.spec.addr == addr)
             && mine(addr)
+            && request.takes(addr)
             && self.usable(&target, addr)
         {
-            return if allowed(addr) {
-                Ok((addr, target, Why::Recorded, None))
-            } else {
-                Err(WaitReason::NoAvailableIp)
-            };
+            if allowed(addr) {
+                return Ok((addr, target, Why::Recorded, None));
+            }
+            if !served {
+                return Err(none);
+            }
         }
         let mut history: Vec<IpAddr> = self
             .records
@@ -372,9 +449,8 @@ impl Model {
             return Ok((*addr, target, Why::Sticky, None));
         }
         if !served {
-            return Err(WaitReason::NoAvailableIp);
+            return Err(none);
         }
-        let listed = self.listed(&target);
         let last = self.last.iter().find(|l| l.0 == target).map(|l| l.1);
         let place = last.and_then(|last| {
             Some((
@@ -391,11 +467,11 @@ impl Model {
         let turn = listed.iter().cycle().skip(start).take(listed.len());
         let free = turn
             .map(|(_, addr)| *addr)
-            .find(|addr| self.holders(*addr).is_empty());
+            .find(|addr| self.holders(*addr).is_empty() && has_room(*addr));
         let moved = bound.iter().any(|r| r.spec.owner == request.owner);
         let why = if moved { Why::Moved } else { Why::Fresh };
-        free.map(|addr| (addr, target, why, None))
-            .ok_or(WaitReason::NoAvailableIp)
+        let free = free.ok_or(none)?;
+        Ok((free, target, why, None))
     }
 
     fn store(&mut self, spec: RecordSpec) {

@@ -26,10 +26,45 @@ fn ipa_1_claims_and_shown_addresses_count_as_taken() {
         ("172.20.1.2".into(), Why::Recorded, None)
     );
     assert_eq!(taken(world.decide(&lb("b"))).0, "172.20.1.3");
-    assert_eq!(world.ledger.projection("p").unwrap().available, 4);
     assert_eq!(world.ledger.take_wakes(), []);
     world.ledger.forget(ip("172.20.1.5"), Version(50));
     assert_eq!(names(world.ledger.take_wakes()), ["y"]);
+}
+
+#[test]
+fn alc_11_available_is_what_nobody_holds_or_blocks() {
+    let mut world = World::new(&[
+        pool("p", &[range("172.20.1.0/29", "", "")]),
+        pool("q", &[range("172.20.1.0/30", "", "")]),
+    ]);
+    let is = |world: &World, available: i64| {
+        assert_eq!(world.ledger.projection("p").unwrap().available, available);
+    };
+    is(&world, 5);
+    // What is only proposed is not among those allocated yet.
+    let Decision::Take { spec, .. } = world.decide(&lb("a")) else {
+        panic!("nothing is free")
+    };
+    is(&world, 5);
+    let (first, record) = (spec.addr, world.store(spec));
+    is(&world, 4);
+    // The other pool's, of which this one has the address too (IPA-4).
+    world.bind("172.20.1.2", "q", "b", "b");
+    is(&world, if first == ip("172.20.1.2") { 4 } else { 3 });
+    world.ledger.block_name("172.20.1.5", Version(50));
+    is(&world, 2 + i64::from(first == ip("172.20.1.2")));
+    let shown = [ip("172.20.1.6")];
+    world.ledger.set_shown(&OwnerId::new("ns", "s"), &shown);
+    is(&world, 1 + i64::from(first == ip("172.20.1.2")));
+    // Its record is gone, and it lives: it holds the address as before.
+    world.ledger.forget(first, Version(record.version.0 + 60));
+    is(&world, 1 + i64::from(first == ip("172.20.1.2")));
+    world.ledger.withdraw(&OwnerId::new("ns", "a"));
+    world.ledger.forget(ip("172.20.1.5"), Version(50));
+    world.ledger.set_shown(&OwnerId::new("ns", "s"), &[]);
+    world.ledger.remove_pool("q");
+    world.delete("b");
+    is(&world, 5);
 }
 
 #[test]

@@ -23,8 +23,47 @@ fn sel_7_waiting_are_selected_anew_before_anybody_is_served() {
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
     // A newcomer comes before the wakes are handled.
     waits(world.decide(&lb("c")));
-    assert_eq!(names(world.ledger.take_wakes()), ["a", "b"]);
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(world.misinformed(), ["b"]);
     assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.2")));
+}
+
+#[test]
+fn sel_7_a_change_of_a_pool_names_those_whose_explanation_it_alters_and_no_other() {
+    let for_team = |name: &str, project: &str| PoolSpec {
+        selector: Selector {
+            scope: vec![Tuple::new(project, "*", "*")],
+            ..Selector::default()
+        },
+        ..pool(name, &[range("172.20.1.0/30", "x", "")])
+    };
+    let mut world = World::new(&[for_team("p", "p1")]);
+    let of_team = |name: &str, project: &str| Request {
+        requirement: Requirement::new("", project, "", ""),
+        ..lb(name)
+    };
+    waits(world.decide(&of_team("a", "p1")));
+    waits(world.decide(&of_team("b", "p2")));
+    waits(world.decide(&in_pool(lb("c"), "q")));
+    assert!(!world.ledger.has_suspects());
+    // Its ranges are still refused, for another reason: that concerns those that it is for.
+    world.ledger.set_pool(PoolSpec {
+        ranges: PoolRanges::parse(&[range("172.20.1.0/30", "y", "")]),
+        ..for_team("p", "p1")
+    });
+    assert_eq!(world.misinformed(), ["a"]);
+    waits(world.decide(&of_team("a", "p1")));
+    // A pool that is named by one, and is looked at by those that name none.
+    world.ledger.set_pool(for_team("q", "p3"));
+    assert_eq!(world.misinformed(), ["a", "b", "c"]);
+    waits(world.decide(&of_team("a", "p1")));
+    // In pieces, oldest first, each once.
+    world.ledger.remove_pool("q");
+    let mut named = Vec::new();
+    while world.ledger.has_suspects() {
+        named.extend(names(world.ledger.take_misinformed(1, 1)));
+    }
+    assert_eq!(named, ["a"], "the others have not asked since");
 }
 
 #[test]
@@ -74,6 +113,50 @@ fn alc_5_nobody_waits_behind_one_that_does_not_ask() {
     world.delete("holder");
     assert_eq!(names(world.ledger.take_wakes()), ["b"]);
     assert_eq!(world.ask(&lb("b")), Some(ip("172.20.1.2")));
+}
+
+/// What the finder of a free address may not do: give one of IPv4 to a newer one that could have IPv6.
+#[test]
+fn be_7_the_ipv4_address_that_an_older_one_waits_for_is_left_to_it() {
+    let ranges = [range("10.0.0.0/30", "", ""), range("fd10:5::/125", "", "")];
+    let mut world = World::new(&[pool("p", &ranges)]);
+    assert_eq!(world.ask(&guest("x")), Some(ip("10.0.0.2")));
+    waits(world.decide(&lb("a")));
+    world.delete("x");
+    // Newer ones of cluster type ask before it does: one that had nothing, one that had the address before, and one whose
+    // status names it.
+    assert_eq!(world.ask(&guest("b")), Some(ip("fd10:5::2")));
+    let again = Request {
+        owner: Owner::new("ns", "x", "x-2"),
+        ..guest("x")
+    };
+    assert_eq!(world.ask(&again), Some(ip("fd10:5::3")));
+    let named = with_status(guest("c"), "p", "10.0.0.2");
+    assert_eq!(world.ask(&named), Some(ip("fd10:5::4")));
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
+}
+
+/// The other way round: who cannot have what is free is in nobody's way, and who can comes by age.
+#[test]
+fn be_7_an_older_one_of_cluster_type_comes_first_in_both_families() {
+    let ranges = [range("10.0.0.0/30", "", ""), range("fd10:5::/126", "", "")];
+    let mut world = World::new(&[pool("p", &ranges)]);
+    for name in ["x", "y", "z"] {
+        assert!(world.ask(&guest(name)).is_some());
+    }
+    for request in [guest("a"), lb("b"), guest("c")] {
+        waits(world.decide(&request));
+    }
+    world.delete("x");
+    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
+    waits(world.decide(&lb("b")));
+    world.delete("y");
+    // What `a` leaves is for the others, to each what it can have.
+    assert_eq!(names(world.ledger.take_wakes()), Vec::<String>::new());
+    assert_eq!(world.ask(&guest("a")), Some(ip("10.0.0.2")));
+    assert_eq!(names(world.ledger.take_wakes()), ["c"]);
+    assert_eq!(world.ask(&guest("c")), Some(ip("fd10:5::2")));
 }
 
 #[test]

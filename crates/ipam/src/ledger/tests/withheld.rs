@@ -55,9 +55,10 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
     let view = world.ledger.projection("p").unwrap();
     assert_eq!((view.total, view.available), (3, 2));
     assert!(world.ledger.take_wakes().is_empty());
-    // Without the annotation those that wait are served, oldest first.
+    // Without the annotation those that wait are served, oldest first, and the others are told that it is full.
     world.ledger.set_pool(plain());
-    assert_eq!(world.ledger.take_wakes().len(), 4);
+    assert_eq!(names(world.ledger.take_wakes()), ["forged", "gone"]);
+    assert_eq!(world.misinformed(), ["named", "new"]);
     assert_eq!(world.ask(&lb_uid("gone", "gone-2")), Some(ip("10.0.0.11")));
 }
 

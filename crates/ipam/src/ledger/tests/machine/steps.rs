@@ -32,7 +32,7 @@ impl ReferenceStateMachine for Model {
     fn transitions(_: &Self) -> BoxedStrategy<Step> {
         let lb = 0..NAMES.len();
         let pool = 0..POOLS.len();
-        let addr = 0u8..13;
+        let addr = 0..ADDRESSES;
         prop_oneof![
             3 => (pool.clone(), 0..SHAPES).prop_map(|(p, s)| Step::SetPool(p, s)),
             1 => pool.clone().prop_map(Step::RemovePool),

@@ -3,11 +3,44 @@
 use proptest_state_machine::{StateMachineTest, prop_state_machine};
 
 use super::*;
+use crate::select::Verdict;
 
 /// The ledger, and who was woken and has not asked since.
 struct Subject {
     ledger: Ledger,
     woken: BTreeSet<OwnerId>,
+    /// What each pool overlaps, as far as was told.
+    overlaps: [Option<PoolName>; 2],
+}
+
+/// Nobody who waits was told what is not true, but those who are about to ask.
+fn all_are_told(ledger: &mut Ledger) {
+    assert!(!ledger.has_suspects());
+    let waiting: Vec<_> = ledger.waiting.values().cloned().collect();
+    for (place, age) in waiting {
+        let waiter = ledger.queue(place).get(&age).unwrap();
+        let (request, told, named) = (waiter.request.clone(), waiter.told, waiter.named);
+        let explanation = ledger.explain_to(&request);
+        // What older ones can have by now was taken when it asked.
+        let left = explanation.pools.first().map(|pool| &pool.verdict);
+        let taken = |name: &str| {
+            let pool = ledger.pools.by_name(name).unwrap();
+            pool.full(request.workload)
+        };
+        let mut full = explanation.clone();
+        for pool in &mut full.pools {
+            if pool.verdict == Verdict::OthersFirst {
+                pool.verdict = taken(&pool.pool);
+            }
+        }
+        full.pools
+            .sort_by(super::super::super::choose::nearest_first);
+        let is_told = [&explanation, &full].map(|it| Some(super::super::super::tell::digest(it)));
+        assert!(
+            named || is_told.contains(&told),
+            "{age:?} was told something else than {left:?}"
+        );
+    }
 }
 
 fn addrs(records: &[Record]) -> Vec<IpAddr> {
@@ -39,6 +72,7 @@ impl StateMachineTest for Subject {
         Self {
             ledger: Ledger::new(Settings::default()),
             woken: BTreeSet::new(),
+            overlaps: [None, None],
         }
     }
 
@@ -73,6 +107,15 @@ impl StateMachineTest for Subject {
             Effect::Shows(id, addrs) => ledger.set_shown(&id, &addrs),
         }
         subject.woken.extend(subject.ledger.take_wakes());
+        let misinformed = subject.ledger.take_misinformed(usize::MAX, usize::MAX);
+        subject.woken.extend(misinformed);
+        all_are_told(&mut subject.ledger);
+        let crossed = subject.ledger.take_crossed();
+        for (name, known) in POOLS.iter().zip(&mut subject.overlaps) {
+            if crossed.contains(*name) {
+                *known = subject.ledger.overlaps(name);
+            }
+        }
         subject
     }
 
@@ -93,14 +136,16 @@ impl StateMachineTest for Subject {
             (model.reserved.len(), model.claims.len())
         );
         assert_eq!(counts.waiting, model.waiting.len());
-        for last in 0..16 {
+        for last in 0..ADDRESSES {
             assert_eq!(
                 ledger.taken.contains(at(last)),
                 !model.holders(at(last)).is_empty()
             );
             assert_eq!(ledger.record(at(last)).as_ref(), model.record(at(last)));
         }
-        for name in POOLS {
+        for (name, overlaps) in POOLS.into_iter().zip(&subject.overlaps) {
+            assert_eq!(ledger.overlaps(name), model.older(name));
+            assert_eq!(*overlaps, model.older(name), "not told of {name}");
             let named = |phase: Phase| -> Vec<(IpAddr, OwnerId)> {
                 let own = |r: &&Record| *r.spec.pool == *name && r.spec.phase == phase;
                 let mut records: Vec<_> = model
@@ -119,7 +164,7 @@ impl StateMachineTest for Subject {
             let listed = model.listed(name);
             let used = listed
                 .iter()
-                .filter(|(_, addr)| model.is_bound(*addr))
+                .filter(|(_, addr)| model.is_held(*addr))
                 .count();
             assert_eq!(usize::try_from(view.total).unwrap(), listed.len());
             assert_eq!(
@@ -142,7 +187,8 @@ impl StateMachineTest for Subject {
             assert_eq!(addrs(&ledger.out_of_pool(name)), strays);
             // Nobody who could be served is left asleep.
             assert_eq!(view.waiting, model.queue(name).len());
-            for request in model.queue(name).into_iter().take(model.free(name)) {
+            let queue = model.queue(name).into_iter();
+            for request in queue.filter(|request| model.is_due(name, request)) {
                 assert!(
                     subject.woken.contains(&request.owner.id),
                     "{:?} sleeps",

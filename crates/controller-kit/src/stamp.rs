@@ -1,0 +1,72 @@
+//! Which copy of which object of a name, and what proves that resource versions have run backwards.
+
+use std::hash::BuildHasher;
+
+use harvester_lb_api::meta;
+use harvester_lb_object::{Key, Version};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use rustc_hash::FxBuildHasher;
+
+/// Which copy of which object of a name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamp {
+    /// Its resource version.
+    pub version: Version,
+    /// Its uid, as a hash, for there are many of them; 0 if it is not known.
+    uid: u64,
+}
+
+impl Stamp {
+    /// The stamp of an object by its metadata.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        Self {
+            version: meta::version(meta),
+            uid: meta
+                .uid
+                .as_deref()
+                .map_or(0, |uid| FxBuildHasher.hash_one(uid).max(1)),
+        }
+    }
+
+    /// Whether this is an older copy of the same object, by all that is known of the two. An object that is made anew
+    /// under the name of another has a newer version than that has ever had; so time has run backwards (RUN-3).
+    pub fn is_before(self, other: Self) -> bool {
+        let same = self.uid == other.uid || self.uid == 0 || other.uid == 0;
+        same && self.version < other.version && self.version != Version::default()
+    }
+}
+
+impl From<Version> for Stamp {
+    fn from(version: Version) -> Self {
+        Self { version, uid: 0 }
+    }
+}
+
+/// The API server holds an older copy of an object than it has held before: what it stores has been restored from a backup
+/// (RUN-3). Nothing that was learned before holds any more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process ends, to start afresh from what is there now"
+)]
+pub struct Restored {
+    /// The kind of the object.
+    pub kind: String,
+    /// Its name.
+    pub key: Key,
+    /// The version that it had.
+    pub was: Version,
+    /// The version that it has.
+    pub now: Version,
+}
+
+impl Restored {
+    /// Whether a live read of an object proves it, which had this stamp before.
+    pub fn proven(kind: &str, key: &Key, was: Stamp, now: Stamp) -> Option<Self> {
+        now.is_before(was).then(|| Self {
+            kind: kind.to_owned(),
+            key: key.clone(),
+            was: was.version,
+            now: now.version,
+        })
+    }
+}

@@ -1,0 +1,17 @@
+//! The copies that the stores keep: what is used of each object, and nothing else.
+
+mod foreign;
+mod ip_allocation;
+mod ip_pool;
+mod load_balancer;
+mod trim;
+mod virtual_machine;
+
+pub use foreign::{ingress, is_labelled, is_lb, node, service, shown_addresses, slice};
+pub use ip_allocation::{Allocation, allocation_spec, id, key, record};
+pub use ip_pool::{Maps, Pool};
+pub use load_balancer::Lb;
+pub use virtual_machine::{State, Vm, Vmi, backend_address};
+
+#[cfg(test)]
+mod tests;
