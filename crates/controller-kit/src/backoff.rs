@@ -36,28 +36,22 @@ impl Backoff {
 /// Failures in a row by key. Holds only keys that are failing.
 #[derive(Debug)]
 pub struct Failures<K> {
-    backoff: Backoff,
     /// By which back-off they are counted, and how many they are.
     counts: Mutex<HashMap<K, (Backoff, u32), FxBuildHasher>>,
 }
 
-impl<K: Eq + Hash> Failures<K> {
-    /// No failures yet.
-    pub fn new(backoff: Backoff) -> Self {
+impl<K> Default for Failures<K> {
+    fn default() -> Self {
         Self {
-            backoff,
             counts: Mutex::default(),
         }
     }
+}
 
-    /// Notes a failure of the key and says how long to wait.
-    pub fn failed(&self, key: K) -> Duration {
-        self.failed_with(key, self.backoff)
-    }
-
-    /// As [`Failures::failed`], for a failure whose cause has a back-off of its own. Another cause is counted anew: what
-    /// was long in the way of one says nothing of the other.
-    pub fn failed_with(&self, key: K, backoff: Backoff) -> Duration {
+impl<K: Eq + Hash> Failures<K> {
+    /// Notes a failure of the key and says how long to wait, by the back-off of its cause. Another cause is counted anew:
+    /// what was long in the way of one says nothing of the other.
+    pub fn failed(&self, key: K, backoff: Backoff) -> Duration {
         let mut counts = self.counts.lock();
         let (counted, count) = counts.entry(key).or_insert((backoff, 0));
         *count = if *counted == backoff {
@@ -120,29 +114,29 @@ mod tests {
             cap: Duration::from_secs(5),
             ..BACKOFF
         };
-        let failures = Failures::new(BACKOFF);
+        let failures = Failures::default();
         for _ in 0..20 {
-            assert!(failures.failed_with("a", short) <= short.cap);
+            assert!(failures.failed("a", short) <= short.cap);
         }
         assert!(
-            failures.failed("a") <= BACKOFF.base,
+            failures.failed("a", BACKOFF) <= BACKOFF.base,
             "the first of its kind"
         );
         for _ in 0..20 {
-            failures.failed("a");
+            failures.failed("a", BACKOFF);
         }
-        assert!(failures.failed("a") >= BACKOFF.cap / 2);
+        assert!(failures.failed("a", BACKOFF) >= BACKOFF.cap / 2);
     }
 
     #[test]
     fn success_forgets() {
-        let failures = Failures::new(BACKOFF);
+        let failures = Failures::default();
         for _ in 0..5 {
-            failures.failed("a");
+            failures.failed("a", BACKOFF);
         }
         assert_eq!(failures.len(), 1);
         failures.forget(&"a");
         assert!(failures.is_empty());
-        assert!(failures.failed("a") <= Duration::from_secs(1));
+        assert!(failures.failed("a", BACKOFF) <= Duration::from_secs(1));
     }
 }

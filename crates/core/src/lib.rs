@@ -11,6 +11,7 @@
 //! | [`readiness`] | what a load balancer of VM type is worth |
 //! | [`status`] | the status of a load balancer |
 //! | [`pool_spec`] | from what a user wrote into a pool to what the ledger needs |
+//! | [`guest_cluster`] | what happens to the load balancers of a guest cluster that is removed |
 //! | [`unsupported`] | what only a later version can do |
 //! | [`merge_patch`] | the difference between two objects |
 //! | [`time`] | times in text |
@@ -19,6 +20,7 @@ pub mod backend_addresses;
 pub mod backends;
 pub mod cached;
 pub mod desired;
+pub mod guest_cluster;
 pub mod merge_patch;
 pub mod pool_spec;
 pub mod readiness;

@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::guests;
 use crate::hub::Hub;
 use crate::lead::Departed;
-use crate::legacy::Kind;
+use crate::queues::{LegacyKind, LegacyObject};
 
 impl Hub {
     /// Whether there is a leader's knowledge, without which nothing is queued.
@@ -55,7 +55,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
     if let Change::Deleted { .. } = change {
         // Also while nobody leads: the health checks go on until another does (RUN-5).
         hub.prober.remove_group(&key.to_string());
-        hub.lb_failures.forget(key);
+        hub.queues.lbs.forget(key);
     }
     let Some(concerned) = concerned else {
         return;
@@ -92,7 +92,7 @@ pub fn pool_changed(hub: &Hub, key: &Key, change: &Change<Pool>) {
     }
     if let Change::Deleted { .. } = change {
         let name = PoolName::from(&*key.name);
-        hub.pool_failures.forget(&name);
+        hub.queues.pools.forget(&name);
         hub.pacer.forget(&name);
     }
     // A condition AddressOutOfPool of a load balancer comes and goes with the pool's ranges (IPA-7).
@@ -225,7 +225,10 @@ pub fn vmi_changed(hub: &Hub, key: &Key, change: &Change<Vmi>) {
         return;
     }
     if new.is_some_and(|new| new.finalizers_to_keep.is_some()) {
-        hub.queues.legacy.add((Kind::Vmi, key.clone()));
+        hub.queues.legacy.add(LegacyObject {
+            kind: LegacyKind::Vmi,
+            key: key.clone(),
+        });
     }
     if old != new {
         queue_selecting(hub, key, &[old, new]);
@@ -295,7 +298,10 @@ pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
         && new.finalizers_to_keep.is_some()
         && hub.leads()
     {
-        hub.queues.legacy.add((Kind::Vm, key.clone()));
+        hub.queues.legacy.add(LegacyObject {
+            kind: LegacyKind::Vm,
+            key: key.clone(),
+        });
     }
     guests::vm_changed(hub, key, change);
 }

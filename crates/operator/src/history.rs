@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -13,7 +14,6 @@ use tracing::warn;
 
 use crate::address;
 use crate::hub::Hub;
-use crate::reconcile::Next;
 
 /// Records that one pass deletes at most, one after the other.
 const BATCH: u32 = 16;
@@ -67,7 +67,7 @@ impl Forgetting {
 }
 
 /// Deletes some of the records that are too much.
-pub async fn reconcile(hub: &Hub) -> Result<Next, WriteError> {
+pub async fn reconcile(hub: &Hub) -> Result<Requeue, WriteError> {
     let refused = hub.forgetting.refused(Instant::now());
     let limit = BATCH as usize + refused.len();
     let mut excess = hub
@@ -76,13 +76,13 @@ pub async fn reconcile(hub: &Hub) -> Result<Next, WriteError> {
     excess.retain(|record| !refused.contains_key(&record.spec.addr));
     if excess.is_empty() {
         let again = refused.into_values().min();
-        return Ok(again.map_or(Next::Event, |at| {
-            Next::After(at.saturating_duration_since(Instant::now()))
+        return Ok(again.map_or(Requeue::AwaitChange, |at| {
+            Requeue::After(at.saturating_duration_since(Instant::now()))
         }));
     }
     for record in &excess {
         if let Err(wait) = hub.forgetting.turn(Instant::now()) {
-            return Ok(Next::After(wait));
+            return Ok(Requeue::After(wait));
         }
         match address::remove(hub, record).await {
             Err(WriteError::Refused(why)) => {
@@ -97,5 +97,5 @@ pub async fn reconcile(hub: &Hub) -> Result<Next, WriteError> {
         }
     }
     // There may be more.
-    Ok(Next::After(Duration::ZERO))
+    Ok(Requeue::After(Duration::ZERO))
 }

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
-use harvester_lb_controller_kit::backoff::Failures;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
-use harvester_lb_controller_kit::queue::Queue;
+use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::backend_addresses::{Addresses, Cidr, ServiceAddresses, Standing};
@@ -28,10 +27,9 @@ use parking_lot::Mutex;
 
 use crate::history::Forgetting;
 use crate::lead::Lead;
-use crate::legacy::Kind;
 use crate::metrics::Metrics;
 use crate::pace::Pacer;
-use crate::refused_writes::RefusedWrites;
+use crate::queues::{Queues, Singleton};
 use crate::spacing::Spacing;
 use crate::tell::Telling;
 use crate::timings::Timings;
@@ -76,45 +74,12 @@ impl Stores {
     }
 }
 
-/// Work that is due, by kind of work.
-#[derive(Default)]
-pub struct Queues {
-    /// Load balancers, living or gone.
-    pub lbs: Queue<Key>,
-    /// Pools.
-    pub pools: Queue<PoolName>,
-    /// Guest clusters: namespace and name.
-    pub guests: Queue<Key>,
-    /// Whether there may be more of the past than is to be remembered.
-    pub history: Queue<()>,
-    /// Whether those who wait have to be told something else.
-    pub tell: Queue<()>,
-    /// Objects with finalizers of old.
-    pub legacy: Queue<(Kind, Key)>,
-}
-
-impl Queues {
-    /// Ends all of them: whoever waits for work goes home.
-    pub fn close(&self) {
-        self.lbs.close();
-        self.guests.close();
-        self.history.close();
-        self.tell.close();
-        self.legacy.close();
-        self.pools.close();
-    }
-}
-
 /// What the parts of the operator share in one term.
 pub struct Hub {
     /// What is known.
     pub stores: Stores,
     /// What is due.
     pub queues: Queues,
-    /// How often in a row it went wrong.
-    pub lb_failures: Failures<Key>,
-    /// How often in a row it went wrong.
-    pub pool_failures: Failures<PoolName>,
     /// When a pool's status may be written again (POOL-3).
     pub pacer: Pacer,
     /// How fast records of the past are deleted (POOL-5).
@@ -156,9 +121,7 @@ impl Hub {
     ) -> Self {
         Self {
             stores,
-            queues: Queues::default(),
-            lb_failures: Failures::new(timings.backoff()),
-            pool_failures: Failures::new(timings.backoff()),
+            queues: Queues::new(&timings),
             pacer: Pacer::new(timings.pool_pace, timings.pool_pace_limit),
             forgetting: Forgetting::default(),
             telling: Telling::default(),
@@ -244,7 +207,7 @@ impl Hub {
             self.queues.lbs.add(cached::key(&id));
         }
         if has_suspects {
-            self.queues.tell.add(());
+            self.queues.tell.add(Singleton);
         }
         for (pool, delay) in pools {
             self.queues.pools.add_after(pool, delay);

@@ -2,6 +2,7 @@
 //! no such machine could be deleted.
 
 use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{Vm, Vmi};
 use harvester_lb_object::Key;
@@ -11,26 +12,18 @@ use serde_json::json;
 use tracing::info;
 
 use crate::hub::Hub;
-use crate::reconcile::Next;
-
-/// A kind that may carry such a finalizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
-    /// VirtualMachine.
-    Vm,
-    /// VirtualMachineInstance.
-    Vmi,
-}
+use crate::queues::{LegacyKind, LegacyObject};
 
 /// Takes the finalizers of old off one object.
-pub async fn reconcile(hub: &Hub, kind: Kind, key: &Key) -> Result<Next, WriteError> {
+pub async fn reconcile(hub: &Hub, object: &LegacyObject) -> Result<Requeue, WriteError> {
+    let LegacyObject { kind, key } = object;
     let namespace = &key.namespace;
     match kind {
-        Kind::Vm => {
+        LegacyKind::Vm => {
             let keep = |vm: &Vm| vm.finalizers_to_keep.clone();
             strip(hub, &hub.vm_api(namespace), &hub.stores.vms, key, keep).await
         }
-        Kind::Vmi => {
+        LegacyKind::Vmi => {
             let keep = |vmi: &Vmi| vmi.finalizers_to_keep.clone();
             strip(hub, &hub.vmi_api(namespace), &hub.stores.vmis, key, keep).await
         }
@@ -43,15 +36,15 @@ async fn strip<K, V>(
     store: &Store<V>,
     key: &Key,
     keep: impl Fn(&V) -> Option<Vec<String>>,
-) -> Result<Next, WriteError>
+) -> Result<Requeue, WriteError>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
     let Some(entry) = store.entry(key) else {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     let Some(keep) = keep(&entry.value) else {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     let patch = json!({"metadata": {"finalizers": keep}});
     let written = hub
@@ -66,10 +59,10 @@ where
     match written {
         Ok(_) => {
             info!(object = %key, "finalizers of the Go operator are taken off");
-            Ok(Next::Event)
+            Ok(Requeue::AwaitChange)
         }
         // The newer copy is on its way through the watch and queues the object again.
-        Err(error) if error.is_stale() => Ok(Next::Event),
+        Err(error) if error.is_stale() => Ok(Requeue::AwaitChange),
         Err(other) => Err(other),
     }
 }

@@ -8,7 +8,9 @@ mod sizes;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harvester_lb_controller_kit::cached_client::ConflictObserver;
 use harvester_lb_controller_kit::client::RequestObserver;
+use harvester_lb_controller_kit::work_queue::ReconcileObserver;
 use harvester_lb_prober::{Observer, ProbeResult};
 use prometheus::core::Collector;
 use prometheus::{
@@ -168,6 +170,23 @@ impl Metrics {
     ) -> prometheus::Result<()> {
         self.registry
             .register(Box::new(Sizes::new(present, backend_limit)?))
+    }
+}
+
+impl ReconcileObserver for Metrics {
+    fn reconciled(&self, kind: &'static str, took: Duration, failed: bool) {
+        self.reconcile_duration
+            .with_label_values(&[kind])
+            .observe(took.as_secs_f64());
+        if failed {
+            self.reconcile_errors.with_label_values(&[kind]).inc();
+        }
+    }
+}
+
+impl ConflictObserver for Metrics {
+    fn conflict(&self, kind: &str) {
+        self.write_conflicts.with_label_values(&[kind]).inc();
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
 use harvester_lb_api::meta::{self, annotation};
 use harvester_lb_api::{Condition, IPPool, LoadBalancer, keys, projection};
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb, Pool};
 use harvester_lb_core::pool_spec::ranges_of;
@@ -22,7 +23,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::hub::Hub;
-use crate::reconcile::Next;
+use crate::queues::Singleton;
 use crate::{address, clock, start, undecodable};
 
 /// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
@@ -133,28 +134,28 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
 
 /// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
 /// too much of the past is forgotten elsewhere (POOL-5).
-pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
+pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
     match hub.pacer.due_in(name) {
         Duration::ZERO => bring_up_to_date(hub, name).await,
-        delay => Ok(Next::After(delay)),
+        delay => Ok(Requeue::After(delay)),
     }
 }
 
-async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError> {
+async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
     // Until all that its map says has become records, its status is not written (RUN-1).
     start::import_pool(hub, name).await?;
-    hub.queues.history.add(());
+    hub.queues.history.add(Singleton);
     let key = Key::new("", name);
     let Some(entry) = hub.stores.pools.entry(&key) else {
         hub.pacer.forget(name);
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     let pool = entry.value;
     if let Err(error) = &pool.spec {
         hub.pacer.deciding(name);
         // Its maps are not known, so its status must not be written.
         undecodable::tell::<IPPool>(hub, &key, &pool.meta, error).await?;
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
@@ -165,19 +166,19 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
     hub.pacer.deciding(name);
     let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
     let Some(conditions) =
         hub.lead(|lead| conditions(&lead.ledger, name, &pool, &projection, &now))
     else {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     let digest = projection::digest(Some(&projection.allocated), Some(&projection.history));
     let patch = patch(&pool, &projection, &conditions, &digest, asked.is_some());
     if patch.len() == 1 {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     }
     let started = Instant::now();
     let written = hub.patch_json::<IPPool>(&key, Value::Array(patch)).await;
@@ -191,9 +192,9 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Next, WriteError
             for notice in notices(Some(&pool.conditions), &conditions) {
                 hub.notify_pool(&pool.meta, &notice);
             }
-            Ok(Next::Event)
+            Ok(Requeue::AwaitChange)
         }
-        Err(error) if error.is_stale() => Ok(Next::After(hub.pacer.changed(name, false))),
+        Err(error) if error.is_stale() => Ok(Requeue::After(hub.pacer.changed(name, false))),
         Err(other) => Err(other),
     }
 }

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::Found;
 use harvester_lb_core::cached::{self, Lb};
@@ -27,19 +28,6 @@ use crate::hub::Hub;
 use crate::writes::{drop_finalizers, write_status};
 use crate::{release, undecodable};
 
-/// When to look again, if no event comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Nothing is waited for.
-    Event,
-    /// Something is waited for.
-    Recheck,
-    /// Something is given so much time.
-    After(Duration),
-    /// Something went wrong that may go away by itself.
-    Backoff,
-}
-
 /// An address for a load balancer, whatever its source.
 struct Address {
     allocated: AllocatedAddress,
@@ -50,7 +38,7 @@ struct Address {
 }
 
 /// Reconciles the load balancer of that name, or what one of that name has left behind.
-pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
+pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
     let Some(lb) = hub.stores.lbs.get(key) else {
         return release::departed(hub, key).await;
     };
@@ -65,7 +53,7 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
             };
             undecodable::tell::<LoadBalancer>(hub, key, meta, error).await?;
             followed?;
-            Ok(Next::Event)
+            Ok(Requeue::AwaitChange)
         }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {
             let followed = if is_held_up(&lb.metadata) {
@@ -81,7 +69,7 @@ pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     }
 }
 
-async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
+async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
     let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
     if let Some(unsupported) = unsupported.flatten() {
         return leave_alone(hub, key, lb, &unsupported).await;
@@ -95,7 +83,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
             write_status(hub, key, lb, &report).await?;
-            return kept.and(followed).map(|()| Next::Event);
+            return kept.and(followed).map(|()| Requeue::AwaitChange);
         }
     };
     let address = match &checked.source {
@@ -107,7 +95,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                 let report = Report::only(Readiness::not(status::API_ERROR, message));
                 write_status(hub, key, lb, &report).await?;
                 followed?;
-                return Ok(Next::Backoff);
+                return Ok(Requeue::Backoff);
             }
             Err(other) => return Err(follow_after(hub, key, lb, other).await),
             Ok(Acquired::Granted {
@@ -142,7 +130,7 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next
                     let followed = follow(hub, key, lb).await;
                     write_status(hub, key, lb, &Report::only(readiness)).await?;
                     followed?;
-                    return Ok(Next::Recheck);
+                    return Ok(Requeue::Resync);
                 }
                 return wait(hub, key, lb, &checked, readiness, lost, surplus).await;
             }
@@ -161,13 +149,13 @@ async fn leave_alone(
     key: &Key,
     lb: &LoadBalancer,
     unsupported: &Unsupported,
-) -> Result<Next, WriteError> {
+) -> Result<Requeue, WriteError> {
     hub.lead(|lead| lead.ledger.set_aside(&cached::id(key)));
     let followed = follow(hub, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
     write_status(hub, key, lb, &report).await?;
-    followed.map(|()| Next::Event)
+    followed.map(|()| Requeue::AwaitChange)
 }
 
 fn is_ipv6(address: &str) -> bool {
@@ -181,7 +169,7 @@ async fn keep_ipv6(
     key: &Key,
     lb: &LoadBalancer,
     address: Address,
-) -> Result<Next, WriteError> {
+) -> Result<Requeue, WriteError> {
     let followed = follow(hub, key, lb).await;
     let message = format!(
         "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
@@ -204,7 +192,7 @@ async fn keep_ipv6(
     write_status(hub, key, lb, &report).await?;
     release::surplus_of_living(hub, key, address.surplus).await?;
     followed?;
-    Ok(Next::Event)
+    Ok(Requeue::AwaitChange)
 }
 
 /// Lets the endpoints that are served follow the world (BE-6).
@@ -284,7 +272,7 @@ async fn wait(
     readiness: Readiness,
     lost: Option<Lost>,
     surplus: Vec<Record>,
-) -> Result<Next, WriteError> {
+) -> Result<Requeue, WriteError> {
     hub.prober.remove_group(&key.to_string());
     release::take_down(hub, key).await?;
     let is_vm = checked.vm.is_some();
@@ -300,7 +288,7 @@ async fn wait(
     };
     write_status(hub, key, lb, &report).await?;
     release::surplus_of_living(hub, key, surplus).await?;
-    Ok(Next::Recheck)
+    Ok(Requeue::Resync)
 }
 
 /// Cluster type: the address and nothing else (REC-1).
@@ -309,7 +297,7 @@ async fn serve_cluster(
     key: &Key,
     lb: &LoadBalancer,
     address: Address,
-) -> Result<Next, WriteError> {
+) -> Result<Requeue, WriteError> {
     // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
     hub.prober.remove_group(&key.to_string());
     release::take_down(hub, key).await?;
@@ -339,7 +327,7 @@ async fn serve_cluster(
     };
     write_status(hub, key, lb, &report).await?;
     release::surplus_of_living(hub, key, address.surplus).await?;
-    Ok(Next::Event)
+    Ok(Requeue::AwaitChange)
 }
 
 /// VM type: the address, an EndpointSlice, a Service, and the probes.
@@ -349,7 +337,7 @@ async fn serve_vm(
     lb: &LoadBalancer,
     vm: &VmSpec,
     address: Address,
-) -> Result<Next, WriteError> {
+) -> Result<Requeue, WriteError> {
     let found = find_backends(hub, key, vm);
     let servers: Vec<String> = found
         .backends
@@ -384,10 +372,10 @@ async fn serve_vm(
         Err(WriteError::Refused(message)) => {
             let message = format!("Service or EndpointSlice {key}: {message}");
             let readiness = Readiness::not(status::API_ERROR, message);
-            (readiness, Field::Keep, Next::Backoff)
+            (readiness, Field::Keep, Requeue::Backoff)
         }
         Err(other) => return Err(other),
-        Ok(Children::Failed(readiness)) => (readiness, Field::Set(None), Next::Backoff),
+        Ok(Children::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
         Ok(Children::Present {
             service,
             healthy,
@@ -411,9 +399,9 @@ async fn serve_vm(
                 before: status::conditions(&lb),
             });
             let next = match stuck {
-                Some(left) => Next::After(left),
-                None if readiness.is_ready() => Next::Event,
-                None => Next::Recheck,
+                Some(left) => Requeue::After(left),
+                None if readiness.is_ready() => Requeue::AwaitChange,
+                None => Requeue::Resync,
             };
             (readiness, Field::Set(external), next)
         }

@@ -4,6 +4,7 @@
 //! An address is given back last: after its owner is known to be gone, and after no Service shows it.
 
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::{cached, spec};
@@ -17,10 +18,9 @@ use tracing::{debug, info};
 use crate::address;
 use crate::clock;
 use crate::hub::Hub;
-use crate::reconcile::Next;
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
-pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
+pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
     let id = cached::id(key);
     let Some((departed, bound)) = hub.lead(|lead| {
         let bound: Vec<Record> = lead
@@ -31,7 +31,7 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
             .collect();
         (lead.departed.get(key).cloned(), bound)
     }) else {
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     };
     if departed.as_ref().is_some_and(|d| d.unsupported) {
         // What it has left is for a version that knows what it asked for (IPA-9). The garbage collector takes its Service.
@@ -42,12 +42,12 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
                 lead.departed.remove(key);
             }
         });
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     }
     if departed.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
         hub.lead(|lead| lead.ledger.withdraw(&id));
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     }
     let certain = departed
         .as_ref()
@@ -55,7 +55,7 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     if !certain && hub.refresh::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
         // puts it back into the store, and a living load balancer is reconciled as such.
-        return Ok(Next::Recheck);
+        return Ok(Requeue::Resync);
     }
 
     hub.lead(|lead| lead.ledger.withdraw(&id));
@@ -76,9 +76,9 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Next, WriteError> {
     let all = surplus(hub, key, bound).await?;
     if all {
         hub.lead(|lead| lead.departed.remove(key));
-        return Ok(Next::Event);
+        return Ok(Requeue::AwaitChange);
     }
-    Ok(Next::Recheck)
+    Ok(Requeue::Resync)
 }
 
 /// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the

@@ -19,7 +19,7 @@ use tracing::{info, warn};
 
 use crate::hub::Hub;
 use crate::lead::{Departed, Lead};
-use crate::legacy::Kind;
+use crate::queues::{LegacyKind, LegacyObject};
 use crate::{address, clock, guests};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
@@ -366,12 +366,18 @@ fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
     }
     for (key, vmi) in hub.stores.vmis.all() {
         if vmi.finalizers_to_keep.is_some() {
-            hub.queues.legacy.add((Kind::Vmi, key));
+            hub.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vmi,
+                key,
+            });
         }
     }
     for (key, vm) in hub.stores.vms.all() {
         if vm.finalizers_to_keep.is_some() {
-            hub.queues.legacy.add((Kind::Vm, key.clone()));
+            hub.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vm,
+                key: key.clone(),
+            });
         }
         guests::vm_seen(hub, &key, &vm);
     }

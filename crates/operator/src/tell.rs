@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_core::cached;
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -32,8 +33,13 @@ impl Default for Telling {
     }
 }
 
-/// Queues some of those who were told what is true no longer. Answers when to go on, if there may be more.
-pub fn pass(hub: &Hub) -> Option<Duration> {
+/// Queues some of those who were told what is true no longer.
+pub fn reconcile(hub: &Hub) -> Requeue {
+    pass(hub).map_or(Requeue::AwaitChange, Requeue::After)
+}
+
+/// Answers when to go on, if there may be more.
+fn pass(hub: &Hub) -> Option<Duration> {
     let mut throttle = hub.telling.0.lock();
     let now = Instant::now();
     let wait = throttle.due_in(now);

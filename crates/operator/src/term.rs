@@ -32,6 +32,8 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::queues::{LegacyKind, LegacyObject};
+    use harvester_lb_controller_kit::work_queue::Requeue;
     use harvester_lb_ipam::{Ledger, Settings};
     use harvester_lb_object::Key;
     use harvester_lb_prober::{HealthCheck, Target};
@@ -52,10 +54,13 @@ mod tests {
         old.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
         old.queues.lbs.add(key.clone());
         old.queues.legacy.add_after(
-            (crate::legacy::Kind::Vm, key.clone()),
+            LegacyObject {
+                kind: LegacyKind::Vm,
+                key: key.clone(),
+            },
             std::time::Duration::from_secs(5),
         );
-        old.lb_failures.failed(key.clone());
+        old.queues.lbs.done(&key, &Ok(Requeue::Backoff));
         old.spacing.mark(&key, tokio::time::Instant::now());
         let check = HealthCheck::new(Some(80), None, None, None, None);
         let target = Target::new("uid", [10, 0, 0, 1].into(), true);
@@ -71,7 +76,7 @@ mod tests {
         );
         assert!(!new.leads());
         assert_eq!(new.queues.lbs.depth(), 0);
-        assert!(new.lb_failures.is_empty());
+        assert!(new.queues.lbs.failing() == 0);
         assert!(
             new.spacing
                 .due_in(&key, tokio::time::Instant::now())

@@ -88,14 +88,6 @@ impl Timings {
         }
     }
 
-    /// Time until the next look at a load balancer that waits: at most [`Timings::recheck`], at least two thirds of it, by
-    /// `jitter` in 0.0 ..= 1.0, so that those that began to wait together do not come back together (RUN-4).
-    pub fn recheck_in(&self, jitter: f64) -> Duration {
-        self.recheck
-            .mul_f64((2.0 + jitter.clamp(0.0, 1.0)) / 3.0)
-            .min(self.recheck)
-    }
-
     /// Reads `recheck=2s,move-limit=500ms`: those named, the others by default. The names are those of the fields, with
     /// dashes. Fails on a name that is none, and on a time that is none or zero.
     pub fn parse(text: &str) -> Result<Self, String> {
@@ -138,19 +130,6 @@ impl Timings {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn run_4_a_recheck_comes_after_at_most_30_s() {
-        let timings = Timings::default();
-        for hundredth in 0..=100 {
-            let delay = timings.recheck_in(f64::from(hundredth) / 100.0);
-            assert!(
-                (Duration::from_secs(20)..=Duration::from_secs(30)).contains(&delay),
-                "{delay:?}"
-            );
-        }
-        assert!(timings.recheck_in(0.0) < timings.recheck_in(1.0));
-    }
 
     #[test]
     fn what_is_not_named_is_as_by_default() {

@@ -2,6 +2,7 @@
 
 use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::status::{self, Report};
@@ -11,7 +12,6 @@ use tracing::info;
 
 use crate::clock;
 use crate::hub::Hub;
-use crate::reconcile::Next;
 
 /// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
 pub async fn write_status(
@@ -47,7 +47,11 @@ pub async fn write_status(
 }
 
 /// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
-pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Next, WriteError> {
+pub async fn drop_finalizers(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<Requeue, WriteError> {
     hub.lead(|lead| {
         let id = cached::id(key);
         if lead
@@ -71,5 +75,5 @@ pub async fn drop_finalizers(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<
             Err(other) => return Err(other),
         }
     }
-    Ok(Next::Event)
+    Ok(Requeue::AwaitChange)
 }

@@ -4,25 +4,21 @@
 //! - one timer task, which starts the probes that are due (`engine/run.rs`);
 //! - one task per connect in flight, at most [`Settings::max_in_flight`] of them.
 //!
-//! Shared: one state behind a mutex, held for map and tree operations only, never across an await,
-//! a spawn, an abort or a call of the observer. Queues: none. The due probes wait in the timetable
+//! What they share is in `engine/shared.rs`: one state behind a mutex, held for map and tree operations only, never across an
+//! await, a spawn, an abort or a call of the observer. Queues: none. The due probes wait in the timetable
 //! (bounded by the targets), the edges in a set (bounded by the groups), and two [`Notify`] with
 //! one permit each wake the timer task and the consumer of the edges.
 
 mod run;
+mod shared;
 
-use std::{net::IpAddr, sync::Arc, time::Duration};
-
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
-use tokio::{sync::Notify, task::AbortHandle, time::Instant};
+use std::{net::IpAddr, sync::Arc};
 
 use crate::{
     Connector, GroupId, HealthCheck, Observer, Settings, Snapshot, Target, TargetView,
-    TcpConnector,
-    registry::{self, Registry},
-    slots::Slots,
+    TcpConnector, registry,
 };
+use shared::Shared;
 
 /// A running prober. Clones share it; when the last one is dropped, it shuts down.
 ///
@@ -44,59 +40,6 @@ struct Owner {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    /// The zero of the times in the registry.
-    origin: Instant,
-    observer: Arc<dyn Observer>,
-    state: Mutex<State>,
-    /// Wakes the timer task: an earlier deadline, room in flight again, or the end.
-    timer: Notify,
-    /// Wakes the consumer of the edges: a group became dirty, or the end.
-    dirty: Notify,
-}
-
-struct State {
-    registry: Registry,
-    /// How to stop a probe in flight, by ticket number; at most one per target.
-    flights: FxHashMap<u64, AbortHandle>,
-    /// Connects whose socket may be open; also those that were stopped but still run.
-    slots: Slots,
-    /// What the timer task waits for.
-    pause: Pause,
-    closed: bool,
-}
-
-/// What the timer task waits for between two passes.
-#[derive(Clone, Copy, Debug, Default)]
-enum Pause {
-    /// Nothing: it is in a pass, or woken already.
-    #[default]
-    No,
-    /// This deadline, the earliest when it looked; without one, for any.
-    Until(Option<Duration>),
-    /// The end of any probe in flight.
-    ForRoom,
-}
-
-impl State {
-    /// Whether the timer task has to be woken because its deadlines changed, or because there is
-    /// `room` in flight again. If so, it counts as woken.
-    fn wakes_timer(&mut self, room: bool) -> bool {
-        let wakes = match self.pause {
-            Pause::No => false,
-            Pause::Until(planned) => self
-                .registry
-                .next_deadline(self.slots.room())
-                .is_some_and(|next| planned.is_none_or(|planned| next < planned)),
-            Pause::ForRoom => room,
-        };
-        if wakes {
-            self.pause = Pause::No;
-        }
-        wakes
-    }
-}
-
 impl Prober {
     /// Starts a prober that makes real TCP connections.
     ///
@@ -115,19 +58,7 @@ impl Prober {
         observer: Arc<dyn Observer>,
         connector: C,
     ) -> (Self, Edges) {
-        let shared = Arc::new(Shared {
-            origin: Instant::now(),
-            observer,
-            state: Mutex::new(State {
-                registry: Registry::default(),
-                flights: FxHashMap::default(),
-                slots: Slots::new(settings.max_in_flight),
-                pause: Pause::No,
-                closed: false,
-            }),
-            timer: Notify::new(),
-            dirty: Notify::new(),
-        });
+        let shared = Arc::new(Shared::new(settings, observer));
         tokio::spawn(run::timer(Arc::clone(&shared), Arc::new(connector)));
         let edges = Edges {
             shared: Arc::clone(&shared),
@@ -264,69 +195,6 @@ impl Edges {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.shared.shutdown();
-    }
-}
-
-impl std::fmt::Debug for Shared {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared")
-            .field("origin", &self.origin)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Time since the origin.
-    fn now(&self) -> Duration {
-        self.origin.elapsed()
-    }
-
-    /// Waits until `deadline` or until `notify` has a permit; only for the latter without one.
-    async fn wait(&self, deadline: Option<Duration>, notify: &Notify) {
-        match deadline {
-            None => notify.notified().await,
-            Some(at) => tokio::select! {
-                () = tokio::time::sleep_until(self.origin + at) => {}
-                () = notify.notified() => {}
-            },
-        }
-    }
-
-    /// Changes the registry, unless the prober was shut down, and takes down the probes that
-    /// nobody waits for any more.
-    fn change(&self, change: impl FnOnce(&mut Registry, &mut Vec<u64>)) {
-        let mut cancelled = Vec::new();
-        let (flights, wake): (Vec<AbortHandle>, bool) = {
-            let mut state = self.state.lock();
-            if state.closed {
-                return;
-            }
-            change(&mut state.registry, &mut cancelled);
-            let flights = cancelled
-                .iter()
-                .filter_map(|number| state.flights.remove(number));
-            (flights.collect(), state.wakes_timer(false))
-        };
-        for flight in flights {
-            flight.abort();
-        }
-        if wake {
-            self.timer.notify_one();
-        }
-    }
-
-    fn shutdown(&self) {
-        let flights = {
-            let mut state = self.state.lock();
-            state.closed = true;
-            state.registry.clear();
-            std::mem::take(&mut state.flights)
-        };
-        for flight in flights.into_values() {
-            flight.abort();
-        }
-        self.timer.notify_one();
-        self.dirty.notify_one();
     }
 }
 

@@ -21,8 +21,6 @@ const HOPS: usize = 16;
 const TO_CUT: &[&str] = &[
     "crates/operator/src/hub.rs",
     "crates/operator/tests/schedules/oracle.rs",
-    "crates/prober/examples/load/main.rs",
-    "crates/prober/src/engine.rs",
     "e2e/src/audit.rs",
     "e2e/src/bench/replay.rs",
 ];

@@ -242,16 +242,17 @@ impl Sizes {
             (
                 "LoadBalancer",
                 hub.queues.lbs.depth(),
-                Some(hub.lb_failures.len()),
+                Some(hub.queues.lbs.failing()),
             ),
             (
                 "IPPool",
                 hub.queues.pools.depth(),
-                Some(hub.pool_failures.len()),
+                Some(hub.queues.pools.failing()),
             ),
             ("GuestCluster", hub.queues.guests.depth(), None),
             ("History", hub.queues.history.depth(), None),
             ("LegacyFinalizer", hub.queues.legacy.depth(), None),
+            ("WaitingMessage", hub.queues.tell.depth(), None),
         ] {
             to.queue_depth.with_label_values(&[kind]).set(size(depth));
             if let Some(failing) = failing {

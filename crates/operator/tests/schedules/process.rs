@@ -15,6 +15,7 @@ use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::watch;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::{Fence, WriteError, Writer};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_ipam::PoolName;
@@ -22,7 +23,6 @@ use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
 use harvester_load_balancer::hub::{Hub, Stores};
 use harvester_load_balancer::metrics::Metrics;
-use harvester_load_balancer::reconcile::Next;
 use harvester_load_balancer::timings::Timings;
 use harvester_load_balancer::{handlers, history, pools, reconcile, start};
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -86,7 +86,7 @@ pub(crate) enum Work {
     History,
 }
 
-type Outcome = Result<Next, WriteError>;
+type Outcome = Result<Requeue, WriteError>;
 
 /// Work under way, and how far it is.
 pub(crate) struct Task {
@@ -359,7 +359,9 @@ impl Process {
     pub(crate) fn begin(&mut self, number: u64, work: Work) {
         let hub = Arc::clone(&self.hub);
         let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
-            Work::Begin => Box::pin(async move { start::begin(&hub).await.map(|()| Next::Event) }),
+            Work::Begin => {
+                Box::pin(async move { start::begin(&hub).await.map(|()| Requeue::AwaitChange) })
+            }
             Work::Lb(key) => Box::pin(async move { reconcile::reconcile(&hub, &key).await }),
             Work::Pool(name) => Box::pin(async move { pools::reconcile(&hub, &name).await }),
             Work::History => Box::pin(async move { history::reconcile(&hub).await }),

@@ -9,10 +9,11 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures::FutureExt;
 use harvester_lb_controller_kit::events::Note;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
-use harvester_load_balancer::reconcile::Next;
-use harvester_load_balancer::{tell, workers};
+use harvester_load_balancer::queues::Singleton;
+use harvester_load_balancer::tell;
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
@@ -458,12 +459,8 @@ impl World {
                 let hub = &self.processes[0].hub;
                 if hub.queues.tell.next().now_or_never().flatten().is_some() {
                     say!(self, "[0] tells those who wait");
-                    match tell::pass(hub) {
-                        Some(Duration::ZERO) => hub.queues.tell.add(()),
-                        Some(delay) => hub.queues.tell.add_after((), delay),
-                        None => {}
-                    }
-                    hub.queues.tell.done(&());
+                    let outcome = Ok(tell::reconcile(hub));
+                    hub.queues.tell.done(&Singleton, &outcome);
                 }
             }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
@@ -538,21 +535,18 @@ impl World {
     fn expire(&self) {
         for process in &self.processes {
             let queues = &process.hub.queues;
+            let due = Ok(Requeue::After(Duration::ZERO));
             if let Some(Some(key)) = queues.lbs.next().now_or_never() {
-                queues.lbs.add(key.clone());
-                queues.lbs.done(&key);
+                queues.lbs.done(&key, &due);
             }
             if let Some(Some(name)) = queues.pools.next().now_or_never() {
-                queues.pools.add(name.clone());
-                queues.pools.done(&name);
+                queues.pools.done(&name, &due);
             }
             if queues.history.next().now_or_never().flatten().is_some() {
-                queues.history.add(());
-                queues.history.done(&());
+                queues.history.done(&Singleton, &due);
             }
             if queues.tell.next().now_or_never().flatten().is_some() {
-                queues.tell.add(());
-                queues.tell.done(&());
+                queues.tell.done(&Singleton, &due);
             }
         }
     }
@@ -595,7 +589,7 @@ impl World {
         &mut self,
         at: usize,
         work: Work,
-        outcome: &Result<Next, harvester_lb_controller_kit::writer::WriteError>,
+        outcome: &Result<Requeue, harvester_lb_controller_kit::writer::WriteError>,
     ) {
         say!(self, "[{at}] {work:?} is done: {outcome:?}");
         let process = &mut self.processes[at];
@@ -611,33 +605,13 @@ impl World {
                     Err(_) => State::Standby,
                 }
             }
-            Work::Lb(key) => {
-                let again = workers::lb_again(hub, &key, outcome);
-                // A recheck helps those who missed an event; here it must not be needed.
-                match again.filter(|_| !matches!(outcome, Ok(Next::Recheck))) {
-                    Some(Duration::ZERO) => hub.queues.lbs.add(key.clone()),
-                    Some(delay) => hub.queues.lbs.add_after(key.clone(), delay),
-                    None => {}
-                }
-                hub.queues.lbs.done(&key);
-            }
-            Work::Pool(name) => {
-                match workers::pool_again(hub, &name, outcome) {
-                    Some(Duration::ZERO) => hub.queues.pools.add(name.clone()),
-                    Some(delay) => hub.queues.pools.add_after(name.clone(), delay),
-                    None => {}
-                }
-                hub.queues.pools.done(&name);
-            }
-            Work::History => {
-                match outcome {
-                    Ok(Next::After(Duration::ZERO)) => hub.queues.history.add(()),
-                    Ok(Next::After(delay)) => hub.queues.history.add_after((), *delay),
-                    Ok(_) => {}
-                    Err(_) => hub.queues.history.add_after((), Duration::from_secs(5)),
-                }
-                hub.queues.history.done(&());
-            }
+            // A resync helps those who missed a change; here it must not be needed.
+            Work::Lb(key) => match outcome {
+                Ok(Requeue::Resync) => hub.queues.lbs.done(&key, &Ok(Requeue::AwaitChange)),
+                outcome => hub.queues.lbs.done(&key, outcome),
+            },
+            Work::Pool(name) => hub.queues.pools.done(&name, outcome),
+            Work::History => hub.queues.history.done(&Singleton, outcome),
         }
     }
 

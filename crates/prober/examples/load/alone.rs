@@ -12,7 +12,8 @@ use harvester_lb_prober::{
 };
 use nix::sys::resource::{Resource, getrlimit};
 
-use crate::{Load, TIMEOUT_SECONDS, usage};
+use crate::targets::{Load, TIMEOUT_SECONDS};
+use crate::usage;
 
 /// Targets in a group: the backends of one load balancer.
 const GROUP: u32 = 40;

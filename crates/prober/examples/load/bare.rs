@@ -11,7 +11,8 @@ use nix::errno::Errno;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use socket2::{Domain, Socket, Type};
 
-use crate::{Load, TIMEOUT_SECONDS, usage};
+use crate::targets::{Load, TIMEOUT_SECONDS};
+use crate::usage;
 
 /// Time between two batches of connects, that of the prober.
 const TICK: Duration = Duration::from_millis(10);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{task::AbortHandle, time::Instant};
 
-use super::{Pause, Shared, State};
+use super::shared::{Pause, Shared, State};
 use crate::{
     Connector, OwnFault, ProbeResult,
     registry::{Finished, Launch, Ticket},

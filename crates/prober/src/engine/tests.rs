@@ -1,7 +1,10 @@
 mod scenarios;
 mod sockets;
 
-use std::{collections::HashMap, future::pending, io, net::SocketAddr};
+use std::{collections::HashMap, future::pending, io, net::SocketAddr, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use super::*;
 use crate::{ConnectError, ProbeResult};

@@ -1,0 +1,104 @@
+//! Work that is due, by kind of work.
+
+use std::fmt;
+
+use harvester_lb_controller_kit::backoff::Backoff;
+use harvester_lb_controller_kit::work_queue::{RetryPolicy, WorkQueue};
+use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
+
+use crate::timings::Timings;
+
+/// The key of work of which there is one of its kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Singleton;
+
+impl fmt::Display for Singleton {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("all")
+    }
+}
+
+/// A kind that may carry a finalizer of the Go operator (FIN-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LegacyKind {
+    /// VirtualMachine.
+    Vm,
+    /// VirtualMachineInstance.
+    Vmi,
+}
+
+/// An object that carries a finalizer of the Go operator (FIN-1).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LegacyObject {
+    /// Its kind.
+    pub kind: LegacyKind,
+    /// Its namespace and name.
+    pub key: Key,
+}
+
+impl fmt::Display for LegacyObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.kind {
+            LegacyKind::Vm => "VirtualMachine",
+            LegacyKind::Vmi => "VirtualMachineInstance",
+        };
+        write!(f, "{kind} {}", self.key)
+    }
+}
+
+/// Work that is due, by kind of work.
+#[derive(Debug)]
+pub struct Queues {
+    /// Load balancers, living or gone.
+    pub lbs: WorkQueue<Key>,
+    /// Pools.
+    pub pools: WorkQueue<PoolName>,
+    /// Guest clusters: namespace and name.
+    pub guests: WorkQueue<Key>,
+    /// Whether there may be more of the past than is to be remembered.
+    pub history: WorkQueue<Singleton>,
+    /// Whether those who wait have to be told something else.
+    pub tell: WorkQueue<Singleton>,
+    /// Objects with finalizers of old.
+    pub legacy: WorkQueue<LegacyObject>,
+}
+
+impl Queues {
+    /// Nothing is due.
+    pub fn new(timings: &Timings) -> Self {
+        let policy = RetryPolicy {
+            resync: timings.recheck,
+            refused: timings.backoff(),
+            unavailable: timings.backoff_away(),
+        };
+        let fixed = |delay| Backoff {
+            base: delay,
+            cap: delay,
+        };
+        // There may be thousands of such objects, and what they lack comes late.
+        let rare = RetryPolicy {
+            refused: fixed(timings.rare_refused),
+            unavailable: fixed(timings.retry_away_cap),
+            ..policy
+        };
+        Self {
+            lbs: WorkQueue::new("LoadBalancer", policy),
+            pools: WorkQueue::new("IPPool", policy),
+            guests: WorkQueue::new("GuestCluster", rare),
+            history: WorkQueue::new("History", rare),
+            tell: WorkQueue::new("WaitingMessage", rare),
+            legacy: WorkQueue::new("LegacyFinalizer", rare),
+        }
+    }
+
+    /// Ends all of them: the workers that wait for work end.
+    pub fn close(&self) {
+        self.lbs.close();
+        self.guests.close();
+        self.history.close();
+        self.tell.close();
+        self.legacy.close();
+        self.pools.close();
+    }
+}
