@@ -137,7 +137,7 @@ async fn term(server: &Arc<Server>, hub: Hub, during: impl AsyncFnOnce(&Hub)) ->
     let stop = CancellationToken::new();
     let leadership = Arc::clone(&hub.leadership);
     candidate.acquire(leadership, &stop, || {}).await.unwrap();
-    let leads = lead(&hub, 1, &mut edges, &mut candidate, &stop);
+    let leads = Box::pin(lead(&hub, 1, &mut edges, &mut candidate, &stop));
     let during = async {
         server.arrived.notified().await;
         during(&hub).await;
