@@ -220,7 +220,7 @@ async fn run_5_who_may_have_lost_the_lease_to_another_does_not_go_on() {
     for meanwhile in [lease("other"), lease(""), Value::Null] {
         let server = Server::with(lease(""));
         // By its own clock all of this takes no time.
-        let mut candidate = candidate(&server, Duration::from_secs(3_600));
+        let mut candidate = candidate(&server, Duration::from_hours(1));
         let stop = CancellationToken::new();
         let term = Arc::new(Leadership::default());
         let won = candidate.acquire(Arc::clone(&term), &stop, || {}).await;
