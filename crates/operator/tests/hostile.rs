@@ -406,7 +406,7 @@ fn input_mutated_records() {
                 if let Some(addr) = addr.filter(|a| version.0 == 0 || is_news(*a)) {
                     assert!(!world.is_free(addr), "its name is not blocked");
                 }
-                version
+                *version
             }
         };
         if let Some(addr) = addr {
