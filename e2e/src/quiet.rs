@@ -26,8 +26,9 @@ use crate::world::{OURS, World};
 /// Two of the shortest times between two writes of a pool's status (200 ms of quiet, and [`crate::world::BRISK`]), and some:
 /// whatever else is due shows in the operator's figures.
 const STILL: Duration = Duration::from_millis(700);
-/// Longest that a pool's status may be behind: the longest pause after a slow write, and some.
-const PACE_LIMIT: Duration = Duration::from_secs(75);
+/// Longest that a pool's status may be behind: the longest pause after a slow write (10 s where changes do not end), and
+/// some.
+const PACE_LIMIT: Duration = Duration::from_secs(30);
 /// Longest wait for quiet.
 const LIMIT: Duration = Duration::from_secs(90);
 

@@ -27,7 +27,7 @@ const OPERATOR: &str = "HLB_OPERATOR";
 
 /// How long the operator of a test waits where no event can wake it: its `timings`, shorter than in a cluster. The recheck is
 /// as there, so that nobody is served by it who has missed an event; a test of it sets its own.
-pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms";
+pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms,pool-pace-limit=1s";
 
 /// Selects the Services and EndpointSlices that are the operator's.
 pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";

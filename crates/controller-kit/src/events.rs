@@ -2,7 +2,8 @@
 //!
 //! A controller hands an Event to a bounded queue and goes on; one task writes them. When the queue is full, the Event
 //! is dropped and counted: the object's condition says the same and is not dropped. So is one whose fence has closed by the
-//! time of its turn: the leader that left it does not lead any more.
+//! time of its turn: the leader that left it does not lead any more. Whoever gives its right up waits for what it has left
+//! ([`Events::written`]).
 //!
 //! kube-runtime's recorder is not used because it names an Event after the object without regard to the length of
 //! the name, and object names may use up all the 253 characters that a name may have.
@@ -16,7 +17,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::{Api, Client};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tracing::debug;
 
 use crate::writer::{Fence, bounded};
@@ -63,10 +64,16 @@ impl fmt::Debug for Note {
     }
 }
 
+enum Item {
+    Note(Box<Note>),
+    /// All before it is done.
+    Mark(oneshot::Sender<()>),
+}
+
 /// Where controllers leave their Events.
 #[derive(Clone)]
 pub struct Events {
-    sender: mpsc::Sender<Note>,
+    sender: mpsc::Sender<Item>,
     dropped: Arc<AtomicU64>,
     fence: Option<Arc<dyn Fence>>,
 }
@@ -130,8 +137,17 @@ impl Events {
             text: text.to_owned(),
             fence: self.fence.clone(),
         };
-        if self.sender.try_send(note).is_err() {
+        if self.sender.try_send(Item::Note(Box::new(note))).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Waits until all that was left before is written, or dropped. How long that may take is the caller's to bound.
+    pub async fn written(&self) {
+        let (done, all) = oneshot::channel();
+        if self.sender.send(Item::Mark(done)).await.is_ok() {
+            // An error: nobody writes any more.
+            let _ = all.await;
         }
     }
 
@@ -143,7 +159,7 @@ impl Events {
 
 /// The end of the queue where Events come out. Those whose fence has closed meanwhile do not.
 pub struct Notes {
-    receiver: mpsc::Receiver<Note>,
+    receiver: mpsc::Receiver<Item>,
     dropped: Arc<AtomicU64>,
 }
 
@@ -157,8 +173,8 @@ impl Notes {
     /// The next Event, if one waits.
     pub fn try_next(&mut self) -> Option<Note> {
         loop {
-            let note = self.receiver.try_recv().ok()?;
-            if self.is_due(&note) {
+            let item = self.receiver.try_recv().ok()?;
+            if let Some(note) = self.due(item) {
                 return Some(note);
             }
         }
@@ -166,10 +182,10 @@ impl Notes {
 
     /// Writes one after another until the last [`Events`] is gone.
     async fn write(mut self, client: Client, controller: &'static str, instance: String) {
-        while let Some(note) = self.receiver.recv().await {
-            if !self.is_due(&note) {
+        while let Some(item) = self.receiver.recv().await {
+            let Some(note) = self.due(item) else {
                 continue;
-            }
+            };
             let event = event(note, controller, &instance, Timestamp::now());
             let namespace = event.metadata.namespace.clone().unwrap_or_default();
             let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
@@ -181,13 +197,23 @@ impl Notes {
         }
     }
 
-    /// Whether it may be written; one that may not is counted as dropped.
-    fn is_due(&self, note: &Note) -> bool {
-        let due = note.fence.as_ref().is_none_or(|fence| fence.is_open());
-        if !due {
-            self.dropped.fetch_add(1, Ordering::Relaxed);
+    /// What is to be written now. What may not be any more is counted as dropped, and whoever waits for this place in the
+    /// queue is told.
+    fn due(&self, item: Item) -> Option<Note> {
+        match item {
+            Item::Note(note) if note.fence.as_ref().is_none_or(|fence| fence.is_open()) => {
+                Some(*note)
+            }
+            Item::Note(_) => {
+                self.dropped.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Item::Mark(done) => {
+                // Whoever asked may not wait any more.
+                let _ = done.send(());
+                None
+            }
         }
-        due
     }
 }
 
@@ -260,8 +286,8 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn run_5_what_is_left_of_a_term_that_is_over_is_not_written() {
+    /// A client, and how many requests it has sent.
+    fn client() -> (Client, Arc<AtomicU64>) {
         let sent = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&sent);
         let service = tower::service_fn(move |_: axum::http::Request<kube::client::Body>| {
@@ -269,7 +295,30 @@ mod tests {
             let answer = axum::http::Response::new(kube::client::Body::from(b"{}".to_vec()));
             std::future::ready(Ok::<_, std::io::Error>(answer))
         });
-        let (events, task) = Events::new(Client::new(service, "default"), "c", "i".to_owned());
+        (Client::new(service, "default"), sent)
+    }
+
+    #[tokio::test]
+    async fn whoever_ends_can_wait_for_what_was_left() {
+        let (client, sent) = client();
+        let (events, task) = Events::new(client, "c", "i".to_owned());
+        let task = tokio::spawn(task);
+        for _ in 0..QUEUE {
+            events.publish(ObjectReference::default(), Severity::Normal, "R", "A", "t");
+        }
+        events.written().await;
+        assert_eq!(sent.load(Ordering::Relaxed), QUEUE as u64);
+        assert_eq!(events.dropped(), 0);
+        // Where nobody writes any more, nobody waits.
+        task.abort();
+        assert!(task.await.is_err());
+        events.written().await;
+    }
+
+    #[tokio::test]
+    async fn run_5_what_is_left_of_a_term_that_is_over_is_not_written() {
+        let (client, sent) = client();
+        let (events, task) = Events::new(client, "c", "i".to_owned());
         let [over, present] = [true, false].map(|_| Arc::new(Gate(AtomicBool::new(true))));
         for gate in [&over, &present] {
             let of_term = events.under(Arc::clone(gate) as _);

@@ -132,11 +132,16 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         inner.ready.is_empty() && inner.working.is_empty()
     }
 
+    /// Whether the queue is closed.
+    pub fn is_closed(&self) -> bool {
+        self.inner.lock().closed
+    }
+
     /// Waits until the queue is closed.
     pub async fn closed(&self) {
         loop {
             let changed = self.ended.notified();
-            if self.inner.lock().closed {
+            if self.is_closed() {
                 return;
             }
             changed.await;

@@ -112,6 +112,11 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.close();
     }
 
+    /// Whether the queue is closed.
+    pub fn is_closed(&self) -> bool {
+        self.queue.is_closed()
+    }
+
     /// Waits until the queue is closed.
     pub async fn closed(&self) {
         self.queue.closed().await;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
@@ -29,7 +29,7 @@ use crate::args::Args;
 use crate::hub::{Hub, Stores};
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::term::Present;
-use crate::{handlers, needs, pools, start, workers};
+use crate::{handlers, leading, needs};
 
 /// Objects that `/readyz` names; the metrics count them all.
 const REMARKS: usize = 20;
@@ -203,90 +203,10 @@ async fn work(
         if candidate.acquire(term, stop, another).await?.is_none() {
             return Ok(());
         }
-        match lead(&hub, workers, &mut edges, candidate, stop).await? {
+        match leading::lead(&hub, workers, &mut edges, candidate, stop).await? {
             End::Stopped => return Ok(()),
             End::Lost => present.next_term(),
         }
-    }
-}
-
-/// Leads for one term. Nothing of it is under way any more when it ends.
-async fn lead(
-    hub: &Arc<Hub>,
-    workers: usize,
-    edges: &mut Edges,
-    candidate: &mut Candidate,
-    stop: &CancellationToken,
-) -> anyhow::Result<End> {
-    let mut at_work = JoinSet::new();
-    let work = async {
-        begin(hub).await;
-        workers::spawn(hub, workers, &mut at_work);
-        tokio::select! {
-            ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
-            () = workers::follow_verdicts(hub, edges) => anyhow!("the health checks of this process ended"),
-        }
-    };
-    let end = tokio::select! {
-        end = candidate.hold(stop) => end?,
-        error = work => return Err(error),
-    };
-    match end {
-        End::Stopped => finish(hub, candidate, &mut at_work).await,
-        End::Lost => drain(hub, &mut at_work).await?,
-    }
-    Ok(end)
-}
-
-/// Ends the work of a leader that gives the Lease up.
-async fn finish(hub: &Hub, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
-    info!("stopping");
-    hub.queues.close();
-    let finish = async {
-        while at_work.join_next().await.is_some() {}
-        pools::flush(hub).await;
-    };
-    // Renewal goes on meanwhile: the maps are written under a Lease that holds.
-    let never = CancellationToken::new();
-    tokio::select! {
-        done = tokio::time::timeout(hub.timings.flush_limit, finish) => {
-            if done.is_err() {
-                warn!("not everything could be written in time; the next leader does it");
-            }
-        }
-        _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
-    }
-}
-
-/// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
-async fn drain(hub: &Hub, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
-    hub.end_term();
-    let deadline = tokio::time::sleep(hub.timings.drain_limit);
-    tokio::pin!(deadline);
-    loop {
-        tokio::select! {
-            ended = at_work.join_next() => match ended {
-                None => break,
-                Some(Ok(())) => {}
-                Some(Err(error)) => bail!("a worker of this process ended: {error}"),
-            },
-            () = &mut deadline => {
-                warn!(requests = at_work.len(), "the API server does not answer, what is under way is cut off");
-                at_work.shutdown().await;
-                break;
-            }
-        }
-    }
-    info!("nothing of this leadership is under way any more; standing by");
-    Ok(())
-}
-
-async fn begin(hub: &Hub) {
-    let mut failures = 0;
-    while let Err(error) = start::begin(hub).await {
-        failures += 1;
-        warn!(%error, "what is there could not be taken over yet, trying again");
-        tokio::time::sleep(hub.timings.backoff_away().delay(failures, fastrand::f64())).await;
     }
 }
 

@@ -122,7 +122,7 @@ impl Hub {
         Self {
             stores,
             queues: Queues::new(&timings),
-            pacer: Pacer::new(timings.pool_pace),
+            pacer: Pacer::new(timings.pool_pace, timings.pool_pace_limit),
             forgetting: Forgetting::default(),
             telling: Telling::default(),
             spacing: Spacing::default(),
@@ -177,10 +177,13 @@ impl Hub {
     }
 
     /// Leadership begins: `begin` makes the leader's knowledge from the stores, under the lock, so that no change of
-    /// a store falls between.
+    /// a store falls between. Not in a term that is over, or about to be, while it has still begun.
     pub fn begin_lead(&self, begin: impl FnOnce() -> Lead) {
         let mut lead = self.lead.lock();
-        *lead = Some(begin());
+        // The queues are closed before the knowledge is dropped, so one of the two sees the other.
+        if !self.queues.lbs.is_closed() {
+            *lead = Some(begin());
+        }
     }
 
     /// Works on the leader's knowledge, then queues what that has made due. `None` if this process does not lead.

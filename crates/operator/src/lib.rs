@@ -10,12 +10,15 @@ pub mod children;
 pub mod clock;
 pub mod duration;
 pub mod export;
+#[cfg(test)]
+mod fake;
 pub mod guests;
 pub mod handlers;
 pub mod history;
 pub mod hub;
 pub mod kept;
 pub mod lead;
+pub mod leading;
 pub mod legacy;
 pub mod metrics;
 pub mod needs;

@@ -16,9 +16,6 @@ use tokio::time::Instant;
 /// A write is followed by a pause of so many times its own duration, so that large maps take at most a twentieth of
 /// the API server's time (POOL-3).
 const PACE_FACTOR: u32 = 20;
-/// Longest pause after a write: one that took so long for another reason than its size, such as an API server that
-/// stood still, must not leave the status behind for minutes.
-const PACE_LIMIT: Duration = Duration::from_mins(1);
 /// So long nothing must have changed. Within a burst changes are a few milliseconds apart, more when the API server stops
 /// to take breath; and nobody minds that a single change is told of so much later.
 const QUIET: Duration = Duration::from_millis(200);
@@ -58,14 +55,18 @@ impl Pace {
 pub struct Pacer {
     /// Shortest time between two writes of a pool's status (POOL-3).
     pace: Duration,
+    /// Longest pause after a write.
+    limit: Duration,
     pools: Mutex<HashMap<PoolName, Pace, FxBuildHasher>>,
 }
 
 impl Pacer {
-    /// Nothing is known of any pool; between two writes of one is at least this time.
-    pub fn new(pace: Duration) -> Self {
+    /// Nothing is known of any pool; between two writes of one is at least the time `pace`, and after each a pause of
+    /// `limit` at most.
+    pub fn new(pace: Duration, limit: Duration) -> Self {
         Self {
             pace,
+            limit,
             pools: Mutex::default(),
         }
     }
@@ -105,7 +106,7 @@ impl Pacer {
 
     /// A write has ended, which took so long.
     pub fn wrote(&self, pool: &PoolName, took: Duration) {
-        let pause = (took * PACE_FACTOR).max(self.pace).min(PACE_LIMIT);
+        let pause = (took * PACE_FACTOR).max(self.pace).min(self.limit);
         // A try that failed says nothing about the maps, and does not shorten the pause after one that did not.
         self.with(pool, |pace| {
             pace.next = pace.next.max(Some(Instant::now() + pause));
@@ -127,6 +128,7 @@ mod tests {
     use super::*;
 
     const PACE: Duration = Duration::from_secs(1);
+    const PACE_LIMIT: Duration = Duration::from_mins(1);
     const MS: Duration = Duration::from_millis(1);
 
     async fn pass(time: Duration) {
@@ -135,7 +137,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_single_change_is_told_of_after_a_moment() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         assert_eq!(
             pacer.due_in(&pool),
             Duration::ZERO,
@@ -153,7 +155,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_is_told_of_at_its_end() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         for _ in 0..50 {
             pacer.changed(&pool, false);
             pass(QUIET / 2).await;
@@ -165,7 +167,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_pool_that_is_empty_or_full_has_no_burst() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         pacer.changed(&pool, false);
         assert_eq!(pacer.changed(&pool, true), Duration::ZERO);
         assert_eq!(pacer.changed(&pool, false), QUIET, "it goes on after all");
@@ -177,7 +179,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_burst_without_an_end_is_told_of_in_between() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         let mut writes = 0;
         for _ in 0..2_500 {
             pacer.changed(&pool, false);
@@ -193,7 +195,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_what_changes_during_a_write_waits_for_the_pause_after_it() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         pacer.changed(&pool, false);
         pacer.deciding(&pool);
         pass(100 * MS).await;
@@ -214,7 +216,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pool_3_a_pause_has_an_end_and_whoever_asks_waits_for_none() {
-        let (pacer, pool) = (Pacer::new(PACE), PoolName::from("p"));
+        let (pacer, pool) = (Pacer::new(PACE, PACE_LIMIT), PoolName::from("p"));
         pacer.wrote(&pool, Duration::from_secs(15));
         assert_eq!(pacer.due_in(&pool), PACE_LIMIT);
         pacer.asked(&pool);

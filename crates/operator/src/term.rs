@@ -33,39 +33,18 @@ impl Present {
 mod tests {
     use super::*;
     use crate::queues::{LegacyKind, LegacyObject};
-    use harvester_lb_controller_kit::events::Events;
-    use harvester_lb_controller_kit::lease::Leadership;
     use harvester_lb_controller_kit::work_queue::Requeue;
-    use harvester_lb_controller_kit::writer::Writer;
     use harvester_lb_ipam::{Ledger, Settings};
     use harvester_lb_object::Key;
-    use harvester_lb_prober::{HealthCheck, Prober, Target};
-    use kube::Client;
+    use harvester_lb_prober::{HealthCheck, Target};
 
-    use crate::hub::Stores;
+    use crate::fake;
     use crate::lead::Lead;
-    use crate::metrics::Metrics;
+    use crate::timings::Timings;
 
     fn present() -> Present {
-        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
-            std::future::pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
-        });
-        let client = Client::new(nobody, "default");
-        let leadership = Arc::new(Leadership::default());
-        let (events, _) = Events::new(client.clone(), "test", String::new());
-        let (prober, _) = Prober::start(
-            harvester_lb_prober::Settings::for_file_limit(64),
-            Arc::new(()),
-        );
-        Present::new(Hub::new(
-            Stores::default(),
-            Writer::new(client, Arc::clone(&leadership) as _),
-            events,
-            prober,
-            Arc::new(Metrics::new().unwrap()),
-            leadership,
-            crate::timings::Timings::default(),
-        ))
+        let nobody = fake::client(|_| std::future::pending());
+        Present::new(fake::first(nobody, Timings::default()))
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,6 +23,9 @@ pub struct Timings {
     /// Longest time to bring the pools' maps up to date at the end (POOL-3). 8 s: well below the 30 s that a pod is given to
     /// end.
     pub flush_limit: Duration,
+    /// Longest wait at the end for Events that are not written yet. 2 s: a thousand are written in that, and the conditions
+    /// say the same.
+    pub events_limit: Duration,
     /// First delay after a failure, whatever its cause (section 9). 1 s: a refusal is seldom over in less, and people
     /// notice more.
     pub retry: Duration,
@@ -37,6 +40,9 @@ pub struct Timings {
     pub rare_refused: Duration,
     /// Shortest time between two writes of a pool's status (POOL-3). 1 s: the contract's.
     pub pool_pace: Duration,
+    /// Longest pause after a write of a pool's status (POOL-3). 60 s: one that took so long for another reason than its
+    /// size, such as an API server that stood still, must not leave the status behind for minutes.
+    pub pool_pace_limit: Duration,
     /// Longest time of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which one that is silent is given up, no
     /// change is later than 45 s when nobody says that a line is dead.
     pub watch: Duration,
@@ -52,11 +58,13 @@ impl Default for Timings {
             move_limit: Duration::from_secs(8),
             preflight_pause: Duration::from_secs(5),
             flush_limit: Duration::from_secs(8),
+            events_limit: Duration::from_secs(2),
             retry: Duration::from_secs(1),
             retry_cap: Duration::from_mins(1),
             retry_away_cap: Duration::from_secs(5),
             rare_refused: Duration::from_secs(10),
             pool_pace: Duration::from_secs(1),
+            pool_pace_limit: Duration::from_mins(1),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
         }
@@ -105,11 +113,13 @@ impl Timings {
             "move-limit" => &mut self.move_limit,
             "preflight-pause" => &mut self.preflight_pause,
             "flush-limit" => &mut self.flush_limit,
+            "events-limit" => &mut self.events_limit,
             "retry" => &mut self.retry,
             "retry-cap" => &mut self.retry_cap,
             "retry-away-cap" => &mut self.retry_away_cap,
             "rare-refused" => &mut self.rare_refused,
             "pool-pace" => &mut self.pool_pace,
+            "pool-pace-limit" => &mut self.pool_pace_limit,
             "watch" => &mut self.watch,
             "drain-limit" => &mut self.drain_limit,
             _ => return None,
@@ -135,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,pool-pace-limit,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -143,11 +153,13 @@ mod tests {
             move_limit: one,
             preflight_pause: one,
             flush_limit: one,
+            events_limit: one,
             retry: one,
             retry_cap: one,
             retry_away_cap: one,
             rare_refused: one,
             pool_pace: one,
+            pool_pace_limit: one,
             watch: one,
             drain_limit: one,
         };

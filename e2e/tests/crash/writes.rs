@@ -168,7 +168,10 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     let waiting = json!({"workloadType": "cluster", "ipPool": "missing"});
     world.lb(ns, "waiting", waiting).await?;
     let _announcer = Announcer::start(&world.client());
-    let timings = [("HLB_TIMINGS", "recheck=500ms,pool-pace=200ms")];
+    let timings = [(
+        "HLB_TIMINGS",
+        "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
+    )];
     let operator = world.start_operator_with("node1", &[], &timings);
     let _operator = operator.await?;
     world.lb_reason(ns, "ready", "Ready").await?;

@@ -237,7 +237,10 @@ async fn sel_5_several_global_pools(world: Arc<World>) -> anyhow::Result<()> {
 
 async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     wipe(&world).await?;
-    let env = [("HLB_TIMINGS", "recheck=500ms,pool-pace=200ms")];
+    let env = [(
+        "HLB_TIMINGS",
+        "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
+    )];
     let often = world.start_operator_with("node1", &[], &env).await?;
     let ns = "sel7";
     world.namespace(ns).await?;

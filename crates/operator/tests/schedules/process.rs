@@ -204,6 +204,7 @@ impl Process {
     /// Begins the next term, once nothing of the last is under way: with the stores that it has, and nothing else (RUN-5).
     pub(crate) fn stand_by(&mut self) {
         if self.state == State::Draining && self.tasks.is_empty() {
+            assert!(!self.hub.leads(), "RUN-5: knowledge of a term that is over");
             self.gate = Gate::open();
             let leadership = Arc::new(Leadership::default());
             let hub = self.hub.successor(Arc::clone(&self.gate) as _, leadership);
