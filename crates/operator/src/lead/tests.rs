@@ -157,6 +157,6 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
     assert_eq!(lead.ledger.counts().blocked, 0);
     lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
     assert_eq!(lead.ledger.counts().blocked, 1);
-    lead.forget("172.20.2.2", harvester_lb_ipam::Version(7));
+    lead.forget("172.20.2.2", harvester_lb_object::Version(7));
     assert_eq!(lead.ledger.counts().blocked, 0);
 }
