@@ -15,26 +15,25 @@ use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::client::version;
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
 
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
 /// and why, and is short.
 pub async fn tell<K: CustomResourceExt>(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     meta: &ObjectMeta,
     error: &str,
 ) -> Result<(), WriteError> {
     let resource = &K::api_resource();
-    let client = hub.writer.client();
+    let client = ctx.client.writer().client();
     let api: Api<DynamicObject> = if key.namespace.is_empty() {
         Api::all_with(client, resource)
     } else {
         Api::namespaced_with(client, &key.namespace, resource)
     };
-    let Some(present) = hub.writer.get(&api, &key.name).await? else {
+    let Some(present) = ctx.client.writer().get(&api, &key.name).await? else {
         return Ok(());
     };
     if present.metadata.resource_version != meta.resource_version {
@@ -48,9 +47,15 @@ pub async fn tell<K: CustomResourceExt>(
         return Ok(());
     };
     warn!(kind, object = %key, error, "it cannot be decoded");
-    match hub
-        .writer
-        .patch(&api, &key.name, version(meta), patch)
+    match ctx
+        .client
+        .writer()
+        .patch(
+            &api,
+            &key.name,
+            meta.resource_version.as_deref().unwrap_or_default(),
+            patch,
+        )
         .await
     {
         Ok(_) => {}
@@ -65,7 +70,7 @@ pub async fn tell<K: CustomResourceExt>(
             reason: INVALID_OBJECT.to_owned(),
             text: message,
         };
-        hub.notify(kind, meta, &notice);
+        ctx.notify(kind, meta, &notice);
     }
     Ok(())
 }
