@@ -1,4 +1,5 @@
 use harvester_lb_api::{IPAllocation, IPPool};
+use harvester_lb_fixtures::{record, with};
 use harvester_lb_ipam::{Ledger, PoolRanges, PoolSpec, Selector, Settings};
 use serde_json::{Value, json};
 
@@ -126,14 +127,12 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
     } else {
         "172.20.2.3"
     };
-    let object: IPAllocation = serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": "r", "resourceVersion": version.to_string()},
-        "spec": {
-            "address": "172.20.2.2", "pool": "p", "owner": {"namespace": "n", "name": "a", "uid": "u"},
-            "phase": phase, "boundAt": "2026-01-01T00:00:00.000001Z",
-        },
-    }))
-    .unwrap();
+    let metadata = json!({"name": name, "uid": "r", "resourceVersion": version.to_string()});
+    let object = with(
+        record("172.20.2.2", "p", phase, ("n", "a", "u")),
+        json!({"metadata": metadata}),
+    );
+    let object: IPAllocation = serde_json::from_value(object).unwrap();
     Allocation::decoded(&object)
 }
 
