@@ -160,9 +160,30 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteEr
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
-    if let Some(asked) = &asked {
-        release_by_hand(hub, name, asked).await?;
+    let released = match &asked {
+        Some(asked) => release_by_hand(hub, name, asked).await,
+        None => Ok(()),
+    };
+    // A record that the API server refuses to release delays itself alone: the wish stays, to be tried again, and the status
+    // is written all the same (RUN-1).
+    let refused = released.as_ref().is_err_and(WriteError::is_refusal);
+    if !refused {
+        released?;
+        return write_status(hub, name, &key, &pool, asked.is_some()).await;
     }
+    write_status(hub, name, &key, &pool, false).await?;
+    released.map(|()| Requeue::AwaitChange)
+}
+
+/// Writes a pool's status and what goes with it, if that differs from what is stored; `asked`: the wish of an administrator is
+/// dealt with.
+async fn write_status(
+    hub: &Hub,
+    name: &PoolName,
+    key: &Key,
+    pool: &Pool,
+    asked: bool,
+) -> Result<Requeue, WriteError> {
     hub.pacer.deciding(name);
     let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
@@ -170,18 +191,17 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteEr
     };
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
-    let Some(conditions) =
-        hub.lead(|lead| conditions(&lead.ledger, name, &pool, &projection, &now))
+    let Some(conditions) = hub.lead(|lead| conditions(&lead.ledger, name, pool, &projection, &now))
     else {
         return Ok(Requeue::AwaitChange);
     };
     let digest = projection::digest(Some(&projection.allocated), Some(&projection.history));
-    let patch = patch(&pool, &projection, &conditions, &digest, asked.is_some());
+    let patch = patch(pool, &projection, &conditions, &digest, asked);
     if patch.len() == 1 {
         return Ok(Requeue::AwaitChange);
     }
     let started = Instant::now();
-    let written = hub.patch_json::<IPPool>(&key, Value::Array(patch)).await;
+    let written = hub.patch_json::<IPPool>(key, Value::Array(patch)).await;
     // How long a write took that did not succeed says nothing about the maps.
     let took = written
         .as_ref()
