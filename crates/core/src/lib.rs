@@ -11,6 +11,7 @@
 //! | [`readiness`] | what a load balancer of VM type is worth |
 //! | [`status`] | the status of a load balancer |
 //! | [`pool_spec`] | from what a user wrote into a pool to what the ledger needs |
+//! | [`pool_status`] | the status of a pool |
 //! | [`guest_cluster`] | what happens to the load balancers of a guest cluster that is removed |
 //! | [`unsupported`] | what only a later version can do |
 //! | [`merge_patch`] | the difference between two objects |
@@ -23,6 +24,7 @@ pub mod desired;
 pub mod guest_cluster;
 pub mod merge_patch;
 pub mod pool_spec;
+pub mod pool_status;
 pub mod readiness;
 pub mod spec;
 pub mod status;

@@ -6,9 +6,9 @@ use harvester_lb_api::meta::Decoded;
 use harvester_lb_controller_kit::guarded::decode;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolRanges, PoolSpec, RangeSpec, Record, RecordSpec,
-    Request, Requirement, Settings, Version, Workload,
+    Request, Requirement, Settings, Workload,
 };
-use harvester_lb_object::Key;
+use harvester_lb_object::{Key, Version};
 use harvester_load_balancer::lead::Lead;
 use serde::de::DeserializeOwned;
 

@@ -8,8 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use arbitrary::{Result, Unstructured};
 use harvester_lb_ipam::{
     Decision, Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolRanges, PoolSpec, Record,
-    RecordSpec, Request, Settings, StatusAddress, Uid, Version, Why, addr,
+    RecordSpec, Request, Settings, StatusAddress, Uid, Why, addr,
 };
+use harvester_lb_object::Version;
 
 use crate::common::{pool, range, request};
 

@@ -3,8 +3,8 @@
 use harvester_lb_api::IPPool;
 use harvester_lb_core::cached::Pool;
 use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::pool_status;
 use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
-use harvester_load_balancer::pools;
 
 use crate::common::{Calm, HELD, NOW, address, key, object, request};
 
@@ -17,9 +17,9 @@ pub fn run(data: &[u8]) -> bool {
     let mut calm = Calm::default();
     let name = PoolName::from("fuzzed");
     calm.lead.set_pool(&key(&name), &pool);
-    let projection = pools::project(&calm.lead.ledger, &name, 1_000).unwrap();
+    let projection = pool_status::project(&calm.lead.ledger, &name, 1_000).unwrap();
     assert!(0 <= projection.available && projection.available <= projection.total);
-    let conditions = pools::conditions(
+    let conditions = pool_status::conditions(
         &calm.lead.ledger,
         &name,
         &pool,

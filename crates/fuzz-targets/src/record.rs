@@ -57,12 +57,12 @@ pub fn run(data: &[u8]) -> bool {
         }
         Allocation::Reserved => {
             assert_eq!(address, None, "{name}");
-            (harvester_lb_ipam::Version(0), None)
+            (harvester_lb_object::Version(0), None)
         }
         Allocation::Unreadable { version, why } => {
             assert!(!why.is_empty() && why.len() < 2_048 + name.len());
             assert!(address.is_none() || !takes(&mut calm));
-            (harvester_lb_ipam::Version(version.0), None)
+            (*version, None)
         }
     };
     calm.check();

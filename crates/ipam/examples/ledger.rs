@@ -24,8 +24,9 @@ use std::time::Instant;
 use harvester_lb_ipam::range::PoolRanges;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, PoolSpec, RangeSpec, Record, RecordSpec, Request, Requirement,
-    Selector, Settings, Tuple, Version, Workload,
+    Selector, Settings, Tuple, Workload,
 };
+use harvester_lb_object::Version;
 
 /// How many operations of a kind are timed in a round.
 const TIMED: usize = 5_000;

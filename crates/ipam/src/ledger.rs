@@ -44,12 +44,13 @@ mod wake;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use harvester_lb_object::Version;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::addr;
 use crate::interval::IntervalSet;
 use crate::select::{Explanation, Requirement, Workload};
-use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Version};
+use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
     Blocked, Decision, Evidence, Grant, Lost, PoolSpec, Request, Settings, StatusAddress,

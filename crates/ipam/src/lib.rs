@@ -30,4 +30,4 @@ pub use ledger::{
 };
 pub use range::{PoolRanges, Range, RangeError, RangeField, RangeProblem, RangeSpec};
 pub use select::{Explanation, PoolVerdict, Requirement, Selector, Tuple, Verdict, Workload};
-pub use types::{Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Uid, Version};
+pub use types::{Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Uid};

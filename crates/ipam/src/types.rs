@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use harvester_lb_object::Version;
+
 /// Microseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Micros(pub i64);
@@ -12,10 +14,6 @@ impl Micros {
     /// Earlier than every real time.
     pub const MIN: Self = Self(i64::MIN);
 }
-
-/// A `resourceVersion`: grows with every write of an object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version(pub u64);
 
 /// Name of a pool; shared, so that a record costs no copy of it.
 pub type PoolName = Arc<str>;

@@ -259,7 +259,7 @@ fn gives_up(decision: &Decision, named: IpAddr) -> bool {
 pub async fn write(
     hub: &Hub,
     spec: &RecordSpec,
-    over: Option<harvester_lb_ipam::Version>,
+    over: Option<harvester_lb_object::Version>,
 ) -> Result<bool, WriteError> {
     let key = record_key(spec.addr);
     let written = match over {
@@ -293,7 +293,7 @@ pub async fn write(
 async fn rewrite(
     hub: &Hub,
     spec: &RecordSpec,
-    version: harvester_lb_ipam::Version,
+    version: harvester_lb_object::Version,
 ) -> Result<(), WriteError> {
     if write(hub, spec, Some(version)).await? {
         return Ok(());

@@ -5,11 +5,12 @@ use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{IPAllocation, IPPool, crd, meta, projection};
+use harvester_lb_api::{IPAllocation, IPPool, crd, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::writer::bounded;
 use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::pool_status;
 use harvester_lb_core::time;
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
 use harvester_lb_object::Key;
@@ -23,7 +24,6 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::lead::Lead;
 use crate::metrics::Metrics;
-use crate::pools;
 
 /// Said above the definitions: applied to the wrong cluster they would cut off stored objects.
 const CRD_HEADER: &str = "\
@@ -66,8 +66,8 @@ pub struct Read {
 pub struct Export {
     /// Its name.
     pub pool: String,
-    /// The JSON patch.
-    pub patch: Vec<Value>,
+    /// The JSON patch, if there is anything to write.
+    pub patch: Option<Vec<Value>>,
     /// Addresses held.
     pub allocated: usize,
     /// Addresses remembered.
@@ -115,15 +115,14 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
             ));
             continue;
         }
-        let Some(projection) = pools::project(&lead.ledger, name, usize::MAX) else {
+        let Some(projection) = pool_status::project(&lead.ledger, name, usize::MAX) else {
             continue;
         };
         let conditions =
-            pools::conditions(&lead.ledger, name, pool, &projection, &time::rfc3339(now));
-        let digest = projection::digest(Some(&projection.allocated), Some(&projection.history));
+            pool_status::conditions(&lead.ledger, name, pool, &projection, &time::rfc3339(now));
         exports.push(Export {
             pool: name.to_owned(),
-            patch: pools::patch(pool, &projection, &conditions, &digest, false),
+            patch: pool_status::patch(pool, &projection, &conditions, false),
             allocated: projection.allocated.len(),
             history: projection.history.len(),
         });
@@ -168,9 +167,8 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
     let pools: Api<Guarded<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;
-        // The first operation is the version alone.
-        if export.patch.len() > 1 {
-            let patch: json_patch::Patch = serde_json::from_value(Value::Array(export.patch))?;
+        if let Some(patch) = export.patch {
+            let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch))?;
             let patch = Patch::<()>::Json(patch);
             if let Err(error) = bounded(pools.patch(&pool, &PatchParams::default(), &patch)).await {
                 lacking.push(format!(

@@ -123,7 +123,7 @@ pub fn allocation_changed(hub: &Hub, key: &Key, change: &Change<Allocation>) {
                     owners.push(cached::key(&record.spec.owner.id));
                     record.version
                 }
-                Allocation::Unreadable { version, .. } => harvester_lb_ipam::Version(version.0),
+                Allocation::Unreadable { version, .. } => *version,
                 Allocation::Reserved => return,
             };
             lead.forget(&key.name, version);

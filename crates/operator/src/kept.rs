@@ -234,7 +234,7 @@ impl Kept for IPAllocation {
 
     fn absent(hub: &Hub, key: &Key, known: Version) {
         let gone = Self::store(hub).forget(key, known);
-        hub.lead(|lead| lead.forget(&key.name, harvester_lb_ipam::Version(known.0)));
+        hub.lead(|lead| lead.forget(&key.name, known));
         if gone.is_some() {
             handlers::record_came_or_went(hub, key);
         }

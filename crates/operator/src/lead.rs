@@ -218,8 +218,7 @@ impl Lead {
                 self.observe(record.clone());
             }
             Allocation::Unreadable { version, .. } => {
-                let version = harvester_lb_ipam::Version(version.0);
-                self.ledger.block_name(name, version);
+                self.ledger.block_name(name, *version);
             }
             // IPA-8: it holds no address of a pool.
             Allocation::Reserved => {}
@@ -227,7 +226,7 @@ impl Lead {
     }
 
     /// A record that is gone.
-    pub fn forget(&mut self, name: &str, version: harvester_lb_ipam::Version) {
+    pub fn forget(&mut self, name: &str, version: harvester_lb_object::Version) {
         let Some(addr) = harvester_lb_ipam::addr::parse_record_name(name) else {
             return;
         };

@@ -22,6 +22,7 @@ use harvester_lb_core::backends::{Backend, Found, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::pool_status;
 use harvester_lb_core::readiness::{self, Facts};
 use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status::{self, Field, Readiness, Report};
@@ -29,7 +30,7 @@ use harvester_lb_core::{backend_addresses, desired};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
-use harvester_load_balancer::{pools, undecodable};
+use harvester_load_balancer::undecodable;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
@@ -330,10 +331,10 @@ fn input_mutated_pools() {
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
         let ledger = &world.lead.ledger;
         for limit in [1_000_000, 100] {
-            let projection = pools::project(ledger, &name, limit).unwrap();
+            let projection = pool_status::project(ledger, &name, limit).unwrap();
             assert!(projection.total >= 0 && projection.available >= 0);
             assert!(projection.available <= projection.total);
-            let all = pools::conditions(ledger, &name, &pool, &projection, NOW);
+            let all = pool_status::conditions(ledger, &name, &pool, &projection, NOW);
             let said = all.iter().find(|c| c.type_ == "Ready").unwrap();
             let sound = pool_spec(&name, &pool, Micros(0)).ranges.is_ok();
             assert_eq!(said.status == "True", sound);
@@ -405,7 +406,7 @@ fn input_mutated_records() {
                 if let Some(addr) = addr.filter(|a| version.0 == 0 || is_news(*a)) {
                     assert!(!world.is_free(addr), "its name is not blocked");
                 }
-                harvester_lb_ipam::Version(version.0)
+                *version
             }
         };
         if let Some(addr) = addr {

@@ -45,9 +45,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: IPAM,
-        ours: &[],
+        ours: &[OBJECT],
         tests: &[],
-        only: Some(&["ipnetwork", "rustc-hash", "thiserror"]),
+        only: Some(&[OBJECT, "ipnetwork", "rustc-hash", "thiserror"]),
         never: &[
             "kube",
             "k8s-openapi",

@@ -104,7 +104,7 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
                 ),
             },
         },
-        version: harvester_lb_ipam::Version(meta::version(&object.metadata).0),
+        version: meta::version(&object.metadata),
     })
 }
 

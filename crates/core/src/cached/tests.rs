@@ -172,7 +172,7 @@ fn section_6_5_records_round_trip() {
             unreachable!("{name} can be read")
         };
         assert_eq!(read.spec, spec, "{name}");
-        assert_eq!(read.version, harvester_lb_ipam::Version(42), "{name}");
+        assert_eq!(read.version, harvester_lb_object::Version(42), "{name}");
     }
 }
 

@@ -1,6 +1,7 @@
 use super::*;
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_ipam::{Micros, Owner, RecordSpec, Settings, Version};
+use harvester_lb_ipam::{Micros, Owner, RecordSpec, Settings};
+use harvester_lb_object::Version;
 use serde_json::{Value, json};
 
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {

@@ -6,8 +6,9 @@ use std::hint::black_box;
 use harvester_lb_ipam::range::PoolRanges;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, PoolSpec, RangeSpec, Record, Request, Requirement, Selector,
-    Settings, Tuple, Version, Workload,
+    Settings, Tuple, Workload,
 };
+use harvester_lb_object::Version;
 
 /// Edits of pools that are made.
 const EDITS: usize = 200;

@@ -3,7 +3,8 @@ use crate::ledger::Settings;
 use crate::ledger::{Decision, PoolSpec, Request, Why};
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Requirement, Selector, Tuple, Workload};
-use crate::types::{Record, Version};
+use crate::types::Record;
+use harvester_lb_object::Version;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -3,9 +3,11 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use harvester_lb_object::Version;
+
 use crate::range::{PoolRanges, RangeError};
 use crate::select::{Explanation, Requirement, Selector, Workload};
-use crate::types::{Micros, Owner, OwnerId, PoolName, Record, RecordSpec, Version};
+use crate::types::{Micros, Owner, OwnerId, PoolName, Record, RecordSpec};
 
 /// Limits of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

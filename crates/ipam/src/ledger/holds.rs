@@ -3,10 +3,11 @@
 
 use std::net::IpAddr;
 
+use harvester_lb_object::Version;
 use rustc_hash::FxHashMap;
 
 use super::decision::{Evidence, Why};
-use crate::types::{Micros, Owner, OwnerId, PoolName, Version};
+use crate::types::{Micros, Owner, OwnerId, PoolName};
 
 /// An address proposed to a load balancer whose record is not seen yet.
 #[derive(Clone, Debug)]

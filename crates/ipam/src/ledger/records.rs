@@ -9,9 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
+use harvester_lb_object::Version;
 use rustc_hash::{FxHashMap, FxHasher};
 
-use crate::types::{Micros, Owner, OwnerId, Phase, Version};
+use crate::types::{Micros, Owner, OwnerId, Phase};
 
 /// Ends a chain.
 const NONE: u32 = u32::MAX;

@@ -1,6 +1,7 @@
 use super::*;
 use crate::ledger::Settings;
-use crate::types::{Owner, RecordSpec, Version};
+use crate::types::{Owner, RecordSpec};
+use harvester_lb_object::Version;
 
 fn ledger() -> Ledger {
     let mut ledger = Ledger::new(Settings::default());

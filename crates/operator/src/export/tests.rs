@@ -34,7 +34,7 @@ fn unreadable(name: &str) -> (String, Allocation) {
 fn planned(read: &Read) -> (Vec<(String, Value)>, Vec<String>) {
     let (exports, lacking) = plan(read, Micros(0));
     let status = |export: Export| {
-        let mut patch = export.patch.into_iter();
+        let mut patch = export.patch.into_iter().flatten();
         let status = patch.find(|operation| operation["path"] == "/status");
         let status = status.map(|mut operation| operation["value"].take());
         (export.pool, status.unwrap_or_default())

@@ -158,7 +158,7 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
     assert_eq!(lead.ledger.counts().blocked, 0);
     lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
     assert_eq!(lead.ledger.counts().blocked, 1);
-    lead.forget("172.20.2.2", harvester_lb_ipam::Version(7));
+    lead.forget("172.20.2.2", harvester_lb_object::Version(7));
     assert_eq!(lead.ledger.counts().blocked, 0);
 }
 
@@ -201,7 +201,7 @@ fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
     woken(&mut lead, "released");
 
     let mut lead = waiting();
-    lead.forget("172.20.2.2", harvester_lb_ipam::Version(2));
+    lead.forget("172.20.2.2", harvester_lb_object::Version(2));
     woken(&mut lead, "deleted by hand");
 
     let mut lead = waiting();

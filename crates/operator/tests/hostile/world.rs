@@ -7,9 +7,9 @@ use harvester_lb_core::spec;
 use harvester_lb_hostile::Targets;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
-    Version,
 };
 use harvester_lb_object::Key;
+use harvester_lb_object::Version;
 use harvester_load_balancer::lead::Lead;
 use serde_json::{Value, json};
 
