@@ -14,7 +14,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, Stores};
+use crate::context::{Hub, Stores};
 use crate::metrics::Metrics;
 use crate::timings::Timings;
 
