@@ -8,11 +8,11 @@ use harvester_lb_object::Version;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::controllers::load_balancer::reconcile;
+use crate::controllers::takeover;
 use crate::fake::{self, Shelf};
-use crate::handlers;
-use crate::lead::Lead;
-use crate::reconcile::reconcile;
-use crate::start;
+use crate::index::handlers;
+use crate::index::leader_state::Lead;
 use crate::timings::Timings;
 
 const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/10.0.0.2";
@@ -109,7 +109,7 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
         assert_eq!(left, Some(0), "{annotation}");
     }
     let (hub, shelf) = with_record();
-    start::begin(&hub).await.unwrap();
+    takeover::begin(&hub).await.unwrap();
     let next = reconcile(&hub, &key("held")).await.unwrap();
     assert_eq!(
         (phase(&shelf), next),

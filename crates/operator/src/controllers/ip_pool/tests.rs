@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::fake::{self, Shelf};
-use crate::lead::Lead;
+use crate::index::leader_state::Lead;
 use crate::timings::Timings;
 
 #[tokio::test]
