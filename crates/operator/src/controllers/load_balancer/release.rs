@@ -151,7 +151,7 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             return Err(WriteError::Fenced);
         };
         match verdict {
-            // Whoever shares it ends, or leaves: that is an event.
+            // IPA-9: whoever shares it ends, or leaves: that is an event.
             None => {
                 debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
                 all = false;
