@@ -6,7 +6,7 @@ use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::cached::{self, Lb, Pool};
 use harvester_lb_core::pool_status::{self, MAPS_LIMIT, Snapshot};
 use harvester_lb_core::status::notices;
 use harvester_lb_core::time;
@@ -52,9 +52,30 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
-    if let Some(asked) = &asked {
-        release_by_hand(ctx, name, asked).await?;
+    let released = match &asked {
+        Some(asked) => release_by_hand(ctx, name, asked).await,
+        None => Ok(()),
+    };
+    // A record that the API server refuses to release delays itself alone: the wish stays, to be tried again, and the status
+    // is written all the same (RUN-1).
+    let refused = released.as_ref().is_err_and(WriteError::is_refusal);
+    if !refused {
+        released?;
+        return write_status(ctx, name, &key, &pool, asked.is_some()).await;
     }
+    write_status(ctx, name, &key, &pool, false).await?;
+    released.map(|()| Requeue::AwaitChange)
+}
+
+/// Writes a pool's status and what goes with it, if that differs from what is stored; `asked`: the wish of an administrator is
+/// dealt with.
+async fn write_status(
+    ctx: &Context,
+    name: &PoolName,
+    key: &Key,
+    pool: &Pool,
+    asked: bool,
+) -> Result<Requeue, WriteError> {
     ctx.index.pool_throttle.deciding(name);
     let snapshot = ctx
         .index
@@ -66,17 +87,17 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
     let Some(conditions) = ctx.index.with_leader(|leader| {
-        pool_status::conditions(&leader.ledger, name, &pool, &projection, &now)
+        pool_status::conditions(&leader.ledger, name, pool, &projection, &now)
     }) else {
         return Ok(Requeue::AwaitChange);
     };
-    let Some(patch) = pool_status::patch(&pool, &projection, &conditions, asked.is_some()) else {
+    let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
         return Ok(Requeue::AwaitChange);
     };
     let started = Instant::now();
     let written = ctx
         .client
-        .patch_json::<IPPool>(&key, Value::Array(patch))
+        .patch_json::<IPPool>(key, Value::Array(patch))
         .await;
     // How long a write took that did not succeed says nothing about the maps.
     let took = written
@@ -159,3 +180,6 @@ pub async fn flush(ctx: &Context) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

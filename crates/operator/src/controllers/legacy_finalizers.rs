@@ -67,8 +67,8 @@ where
         .writer()
         .patch(api, &key.name, &entry.stamp.version.to_string(), patch)
         .await;
-    let kind = K::kind(&());
-    ctx.client.note_refusal(&kind, key, written.as_ref().err());
+    ctx.client
+        .note_refusal(&K::kind(&()), key, written.as_ref().err());
     match written {
         Ok(_) => {
             info!(object = %key, "finalizers of the Go operator are taken off");

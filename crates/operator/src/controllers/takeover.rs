@@ -238,7 +238,6 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
                     uid,
                     had_service: true,
                     certain: false,
-                    unsupported: false,
                 },
             );
         }

@@ -3,7 +3,6 @@
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::{self, Lb};
-use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_core::{guest_cluster, time};
 use harvester_lb_object::Key;
 
@@ -16,23 +15,17 @@ impl Index {
         let concerned = self.with_leader(|leader| match change {
             // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
             Change::Applied { new, .. } => {
-                leader.departed.remove(key);
-                leader.unsupported.set_lb(key, Some(new))
+                leader.is_there(key);
+                let news = leader.unsupported.set_lb(key, Some(new));
+                leader.concerned(news)
             }
             Change::Deleted { old, certain } => {
-                let unsupported = leader.unsupported.of_lb(&leader.ledger, key, old.meta());
-                // Who had a part in a shared Service without asking for it leaves what the Service itself protects.
-                let asked = matches!(
-                    unsupported,
-                    Some(Unsupported::Annotation(..) | Unsupported::Lease(_))
-                );
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moving.remove(key);
                 leader.followers.remove(key);
-                leader
-                    .departed
-                    .insert(key.clone(), departed(old, *certain, asked));
-                leader.unsupported.set_lb(key, None)
+                leader.departed.insert(key.clone(), departed(old, *certain));
+                let news = leader.unsupported.set_lb(key, None);
+                leader.concerned(news)
             }
         });
         if let Change::Deleted { .. } = change {
@@ -78,7 +71,7 @@ impl Index {
     }
 }
 
-fn departed(old: &Lb, certain: bool, unsupported: bool) -> Departed {
+fn departed(old: &Lb, certain: bool) -> Departed {
     Departed {
         uid: old.uid().to_owned(),
         had_service: match old {
@@ -86,6 +79,5 @@ fn departed(old: &Lb, certain: bool, unsupported: bool) -> Departed {
             Lb::Invalid(..) => true,
         },
         certain,
-        unsupported,
     }
 }

@@ -37,7 +37,8 @@ impl Index {
                 .map(cached::shown_addresses)
                 .unwrap_or_default();
             leader.ledger.set_shown(&cached::id(key), &shown);
-            leader.unsupported.set_service(key, service.as_deref())
+            let news = leader.unsupported.set_service(key, service.as_deref());
+            leader.concerned(news)
         });
         self.queue_lbs(concerned.into_iter().flatten());
         reporters

@@ -33,17 +33,6 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     }) else {
         return Ok(Requeue::AwaitChange);
     };
-    if departed.as_ref().is_some_and(|d| d.unsupported) {
-        // What it has left is for a version that knows what it asked for (IPA-9). The garbage collector takes its Service.
-        ctx.prober.remove_group(&key.to_string());
-        ctx.index.with_leader(|leader| {
-            leader.ledger.withdraw(&id);
-            if bound.is_empty() {
-                leader.departed.remove(key);
-            }
-        });
-        return Ok(Requeue::AwaitChange);
-    }
     if departed.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
         ctx.index.with_leader(|leader| leader.ledger.withdraw(&id));
@@ -77,7 +66,7 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     }
     let all = surplus(ctx, key, bound).await?;
     if all {
-        ctx.index.with_leader(|leader| leader.departed.remove(key));
+        ctx.index.with_leader(|leader| leader.is_there(key));
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)
@@ -167,7 +156,7 @@ pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<b
             return Err(WriteError::Fenced);
         };
         match verdict {
-            // Whoever shares it ends, or leaves: that is an event.
+            // IPA-9: whoever shares it ends, or leaves: that is an event.
             None => {
                 debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
                 all = false;
@@ -189,3 +178,6 @@ pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<b
     }
     failed.map_or(Ok(all), Err)
 }
+
+#[cfg(test)]
+mod tests;

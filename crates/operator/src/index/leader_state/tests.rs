@@ -11,7 +11,7 @@ fn pool(value: Value) -> Pool {
 
 #[test]
 fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
-    let mut leader = lead();
+    let mut leader = leader_of_one_pool();
     let spec = |addr: &str, pool: &str| RecordSpec {
         addr: addr.parse().unwrap(),
         pool: pool.into(),
@@ -40,7 +40,7 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
 
 #[test]
 fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
-    let mut leader = lead();
+    let mut leader = leader_of_one_pool();
     let range = harvester_lb_ipam::RangeSpec {
         subnet: "172.20.2.2/32".to_owned(),
         start: None,
@@ -93,7 +93,7 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
 
 #[test]
 fn gc_2_the_removals_that_are_remembered_are_bounded() {
-    let mut leader = lead();
+    let mut leader = leader_of_one_pool();
     for n in 0..REMOVED_CLUSTERS + 5 {
         let at = Micros(i64::try_from(n).unwrap());
         leader.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
@@ -111,7 +111,7 @@ fn gc_2_the_removals_that_are_remembered_are_bounded() {
 }
 
 /// A leader that knows the pool `p` of 172.20.2.2 alone.
-fn lead() -> LeaderState {
+fn leader_of_one_pool() -> LeaderState {
     let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let object =
         json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
@@ -138,7 +138,7 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
 
 #[test]
 fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
-    let mut leader = lead();
+    let mut leader = leader_of_one_pool();
     for (version, phase) in [(1, "Bound"), (2, "Released")] {
         leader.observe_allocation("172.20.2.2", &allocation(version, phase, true));
         assert_eq!(leader.take_dirty(), [("p".into(), true)], "{phase}");
@@ -153,7 +153,7 @@ fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
 /// A live read may be overtaken by the watch.
 #[test]
 fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
-    let mut leader = lead();
+    let mut leader = leader_of_one_pool();
     leader.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
     let unreadable = allocation(5, "Bound", false);
     assert!(matches!(unreadable, Allocation::Unreadable { .. }));
@@ -163,4 +163,55 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
     assert_eq!(leader.ledger.counts().blocked, 1);
     leader.forget("172.20.2.2", harvester_lb_object::Version(7));
     assert_eq!(leader.ledger.counts().blocked, 0);
+}
+
+/// A dead owner's record of an address that a living load balancer names, which could not be released.
+#[test]
+fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
+    let (addr, gone): (IpAddr, Key) = ("172.20.2.2".parse().unwrap(), Key::new("n", "a"));
+    let request = Request {
+        owner: harvester_lb_ipam::Owner::new("ns", "b", "b-1"),
+        created: Micros(2),
+        pool: None,
+        requirement: harvester_lb_ipam::Requirement::default(),
+        workload: harvester_lb_ipam::Workload::Cluster,
+        status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
+    };
+    let waiting = || {
+        let mut leader = leader_of_one_pool();
+        leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+        let departed = Departed {
+            uid: "u".into(),
+            had_service: true,
+            certain: true,
+        };
+        leader.departed.insert(gone.clone(), departed);
+        leader.keep_unreleased(BTreeSet::from([addr]));
+        leader.ledger.take_wakes();
+        let holder = leader.waits_for_release(&request);
+        assert_eq!(holder, Some(cached::id(&gone)));
+        assert!(leader.ledger.take_wakes().is_empty());
+        leader
+    };
+    let woken = |leader: &mut LeaderState, what: &str| {
+        let wakes = leader.ledger.take_wakes();
+        assert!(wakes.contains(&request.owner.id), "{what}: {wakes:?}");
+        assert_eq!(leader.waits_for_release(&request), None, "{what}");
+    };
+
+    let mut leader = waiting();
+    leader.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
+    woken(&mut leader, "released");
+
+    let mut leader = waiting();
+    leader.forget("172.20.2.2", harvester_lb_object::Version(2));
+    woken(&mut leader, "deleted by hand");
+
+    let mut leader = waiting();
+    leader.is_there(&gone);
+    woken(&mut leader, "its owner is there after all");
+
+    let mut leader = waiting();
+    leader.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
+    assert!(leader.ledger.take_wakes().is_empty(), "it is as it was");
 }
