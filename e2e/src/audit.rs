@@ -29,7 +29,6 @@ pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
             nodes: nodes.list(&everything).await?.items,
             denied: Vec::new(),
         }),
-        ..Snapshot::default()
     })
 }
 

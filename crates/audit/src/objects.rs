@@ -54,7 +54,6 @@ pub(crate) struct Objects<'a> {
     /// Addresses that are somebody's: of IPAllocations that are held, and what Services ask for.
     pub(crate) taken: BTreeSet<IpAddr>,
     pub(crate) sharing: Sharing<'a>,
-    pub(crate) left: &'a BTreeSet<Key>,
 }
 
 impl<'a> Objects<'a> {
@@ -101,7 +100,6 @@ impl<'a> Objects<'a> {
             cluster: snapshot.cluster.as_ref(),
             taken,
             sharing,
-            left: &snapshot.left,
             lbs,
         };
         // What one names that is left alone is taken too, with a record or without.

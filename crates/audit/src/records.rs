@@ -35,10 +35,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         ..
     } = record;
     let lb = objects.lbs.get(owner);
-    let left_alone = match lb {
-        Some(lb) => objects.is_left_alone(lb),
-        None => objects.left.contains(owner),
-    };
+    let left_alone = lb.is_some_and(|lb| objects.is_left_alone(lb));
     if left_alone || objects.may_be_shared(address, owner) {
         return Ok(());
     }

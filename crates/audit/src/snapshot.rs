@@ -1,11 +1,9 @@
 //! What there is to be judged: copies of objects, as the API server holds them at one moment.
 
-use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
-use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
@@ -24,9 +22,6 @@ pub struct Snapshot {
     pub slices: Vec<EndpointSlice>,
     /// What backends are judged by. Without it they are not.
     pub cluster: Option<Cluster>,
-    /// LoadBalancers that are gone, and that asked in the end for what only a later version can do: what they have left stays
-    /// (IPA-9). Nothing that is stored tells of them.
-    pub left: BTreeSet<Key>,
 }
 
 /// What backends are judged by.

@@ -126,7 +126,6 @@ fn well() -> Snapshot {
             machines: vec![made(machine)],
             ..Cluster::default()
         }),
-        ..Snapshot::default()
     }
 }
 

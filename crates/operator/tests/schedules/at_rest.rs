@@ -1,16 +1,13 @@
 //! The world at rest is judged by the auditor, which knows as little of the operator's picture as the oracle does.
 
-use std::collections::BTreeSet;
-
 use harvester_lb_audit::{Cluster, Snapshot, audit};
-use harvester_lb_object::Key;
 use serde::de::DeserializeOwned;
 
 use super::api::{Kind, Server};
 use super::failure::{Failure, must};
 
-/// Judges the world at rest. `left` are load balancers that are gone and have left what a later process may release.
-pub(crate) fn judge(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure> {
+/// Judges the world at rest.
+pub(crate) fn judge(server: &Server) -> Result<(), Failure> {
     let snapshot = Snapshot {
         load_balancers: all(server, Kind::Lb),
         pools: all(server, Kind::Pool),
@@ -22,7 +19,6 @@ pub(crate) fn judge(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure
             nodes: all(server, Kind::Node),
             denied: Vec::new(),
         }),
-        left: left.clone(),
     };
     if let Some(finding) = audit(&snapshot).findings.into_iter().next() {
         return Err(Failure::new(finding.rule, finding.to_string()));
