@@ -5,8 +5,8 @@
 //! the operator, in random orders of events (`crates/operator/tests/schedules`), on a real API server (`e2e`), and in a
 //! cluster.
 //!
-//! "Quiet" means that the operator leads and has nothing to do, and that kube-vip has announced what it is asked for. At any
-//! other moment a finding may be work that is under way.
+//! "Quiet" means that the operator leads and has nothing to do, and that kube-vip, if it is at work, has announced what it is
+//! asked for. At any other moment a finding may be work that is under way.
 //!
 //! | module | owns |
 //! |---|---|

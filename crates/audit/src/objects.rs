@@ -49,6 +49,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) services: BTreeMap<Key, &'a Service>,
     pub(crate) slices: BTreeMap<Key, &'a EndpointSlice>,
     pub(crate) cluster: Option<&'a Cluster>,
+    pub(crate) announcing: bool,
     /// Addresses of Services and IPAllocations, which no backend may have (BE-8).
     pub(crate) reserved: BTreeSet<&'a str>,
     /// Addresses that are somebody's: of IPAllocations that are held, and what Services ask for.
@@ -98,6 +99,7 @@ impl<'a> Objects<'a> {
             services,
             slices,
             cluster: snapshot.cluster.as_ref(),
+            announcing: snapshot.announcing,
             taken,
             sharing,
             lbs,

@@ -61,11 +61,10 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     must!(
         "REL-4",
         lb,
-        lb.given == keys::DHCP_ADDRESS
-            || announced.is_empty()
+        !objects.announcing
             || announced == lb.given
-            || overridden,
-        "has {}, and {announced} is announced",
+            || (overridden || lb.given == keys::DHCP_ADDRESS) && !announced.is_empty(),
+        "has {}, and {announced:?} is announced",
         lb.given
     );
     let Some(slice) = slice else {

@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub slices: Vec<EndpointSlice>,
     /// What backends are judged by. Without it they are not.
     pub cluster: Option<Cluster>,
+    /// Whether kube-vip is at work: then what Services ask for is announced, and nothing else is.
+    pub announcing: bool,
 }
 
 /// What backends are judged by.

@@ -126,6 +126,7 @@ fn well() -> Snapshot {
             machines: vec![made(machine)],
             ..Cluster::default()
         }),
+        announcing: true,
     }
 }
 
@@ -311,7 +312,7 @@ fn wrongs_of_owned_objects_are_named() {
                 all.load_balancers[1].status.as_mut().unwrap().address = Some("10.0.0.9".into());
             },
             "REL-4",
-            "and 10.0.0.9 is announced",
+            "and \"10.0.0.9\" is announced",
         ),
         (
             |all| {
@@ -518,6 +519,7 @@ fn not_to_be_ready_can_be_right() {
     }
     is_right(&[
         ("not announced", |all| {
+            all.announcing = false;
             all.services[0].status = None;
             let lb = &mut all.load_balancers[1];
             lb.status.as_mut().unwrap().address = None;
