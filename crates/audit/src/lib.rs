@@ -10,18 +10,18 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`snapshot`] | what there is to be judged |
-//! | [`finding`] | what was found, and what to do about it |
-//! | [`meta`] | small things that are read of objects |
-//! | [`objects`] | the snapshot, sorted for look-ups |
-//! | [`ranges`] | the addresses of a pool |
-//! | [`selection`] | which pool serves whom |
-//! | [`later`] | what only a later version of the operator can do |
-//! | [`load_balancers`] | addresses, and why somebody has none |
-//! | [`owned_objects`] | Service and EndpointSlice |
-//! | [`backends`] | which virtual machines stand behind a load balancer |
-//! | [`pools`] | the status of pools |
-//! | [`records`] | IPAllocations, and what is left of what is gone |
+//! | `snapshot` | what there is to be judged |
+//! | `finding` | what was found, and what to do about it |
+//! | `meta` | small things that are read of objects |
+//! | `objects` | the snapshot, sorted for look-ups |
+//! | `ranges` | the addresses of a pool |
+//! | `selection` | which pool serves whom |
+//! | `later` | what only a later version of the operator can do |
+//! | `load_balancers` | addresses, and why somebody has none |
+//! | `owned_objects` | Service and EndpointSlice |
+//! | `backends` | which virtual machines stand behind a load balancer |
+//! | `pools` | the status of pools |
+//! | `records` | IPAllocations, and what is left of what is gone |
 
 mod backends;
 mod finding;
