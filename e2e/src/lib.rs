@@ -9,6 +9,7 @@ pub mod exported;
 pub mod figures;
 pub mod lives;
 pub mod quiet;
+pub mod read;
 pub mod requests;
 pub mod rights;
 pub mod runner;
@@ -16,6 +17,7 @@ pub mod scout;
 pub mod seeds;
 pub mod stage;
 pub mod supervised;
+pub mod waits;
 pub mod witness;
 pub mod world;
 

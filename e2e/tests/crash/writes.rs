@@ -10,7 +10,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, wipe};
-use harvester_lb_e2e::world::allocated;
+use harvester_lb_e2e::read::allocated;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
+use harvester_lb_e2e::read::{allocated, endpoints, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, quick_check, with};
 use harvester_lb_testkit::{Traffic, Vm, eventually};
