@@ -15,6 +15,7 @@
 //! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
+//! | `takeover` | what only the maps of pools say, and is to become records |
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | which pools an address concerns |
 //! | `queue`, `wake` | who waits, and whom a change wakes |
@@ -37,6 +38,7 @@ mod pools;
 mod queue;
 mod records;
 mod release;
+mod takeover;
 mod tell;
 mod view;
 mod wake;
@@ -62,6 +64,7 @@ use holds::{Claim, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
 use records::{Records, Slot};
+use takeover::Takeover;
 
 /// The picture. See the module.
 #[derive(Debug, Default)]
@@ -70,6 +73,7 @@ pub struct Ledger {
     pools: Pools,
     records: Records,
     holds: Holds,
+    takeover: Takeover,
     /// Every taken address, of all pools.
     taken: IntervalSet,
     /// Those of them that are only proposed to somebody: a reservation says so and nothing else.
@@ -292,6 +296,11 @@ impl Ledger {
         }
         self.sync_taken(addr);
         true
+    }
+
+    /// IPA-1: whether there is a record of an address that cannot be read.
+    pub(crate) fn is_unreadable(&self, addr: IpAddr) -> bool {
+        self.holds.is_blocked(addr)
     }
 
     fn unblock(&mut self, addr: IpAddr) {

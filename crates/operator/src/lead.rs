@@ -9,9 +9,7 @@ use std::net::IpAddr;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
-use harvester_lb_ipam::{
-    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
-};
+use harvester_lb_ipam::{Ledger, Micros, OwnerId, Phase, PoolName, Record, Request};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
@@ -51,9 +49,6 @@ pub struct Lead {
     pub followers: BTreeSet<Key>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// What only the map of a pool says, and what is to become a record of it. Until it has, the status of that pool is not
-    /// written: the map is the only proof (IPA-1, RUN-1).
-    unimported: BTreeMap<IpAddr, RecordSpec>,
     /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet
     /// (RUN-1).
     unreleased: BTreeSet<IpAddr>,
@@ -70,7 +65,6 @@ impl Lead {
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            unimported: BTreeMap::new(),
             unreleased: BTreeSet::new(),
         }
     }
@@ -94,42 +88,9 @@ impl Lead {
         }
     }
 
-    /// Records are to be made of this, which only the maps of pools say.
-    pub fn import(&mut self, records: impl IntoIterator<Item = RecordSpec>) {
-        let records = records.into_iter();
-        self.unimported
-            .extend(records.map(|spec| (spec.addr, spec)));
-    }
-
-    /// An address has a record by now, whoever made it.
+    /// An address has a record by now, whoever made it. The status of its pool may be written if that was the last.
     pub fn imported(&mut self, addr: IpAddr) {
-        if let Some(spec) = self.unimported.remove(&addr) {
-            self.dirty.insert(spec.pool);
-        }
-    }
-
-    /// Whether somebody else holds the address of whom only a map says so. It counts as taken again then: a holder that is
-    /// on its way out, or wants another address, has given up its claim and not the address (RUN-1).
-    pub fn keep_unimported(&mut self, addr: IpAddr, asks: &Owner) -> bool {
-        let held = self.unimported.get(&addr);
-        let Some(held) = held.filter(|it| it.phase == Phase::Bound && it.owner != *asks) else {
-            return false;
-        };
-        self.ledger.abandon(&asks.id, addr);
-        let evidence = Evidence::Trusted(held.pool.clone());
-        self.ledger.claim(addr, held.owner.clone(), evidence);
-        true
-    }
-
-    /// What is to become a record before the status of a pool may be written.
-    pub fn unimported(&self, pool: &str) -> Vec<RecordSpec> {
-        let of_pool = self.unimported.values().filter(|it| *it.pool == *pool);
-        of_pool.cloned().collect()
-    }
-
-    /// The pools whose status may not be written yet.
-    pub fn unimported_pools(&self) -> BTreeSet<PoolName> {
-        self.unimported.values().map(|it| it.pool.clone()).collect()
+        self.dirty.extend(self.ledger.imported(addr));
     }
 
     /// Records of owners that are gone could not be released, although living load balancers name their addresses.

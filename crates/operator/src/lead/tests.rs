@@ -1,6 +1,6 @@
 use super::*;
 use harvester_lb_api::{IPAllocation, IPPool};
-use harvester_lb_ipam::{Ledger, PoolRanges, PoolSpec, Selector, Settings};
+use harvester_lb_ipam::{Ledger, RecordSpec, Settings};
 use serde_json::{Value, json};
 
 fn pool(value: Value) -> Pool {
@@ -19,71 +19,21 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
         released_at: None,
     };
     let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
-    lead.import([of_p.clone(), of_q.clone()]);
-    assert_eq!(lead.unimported("p"), std::slice::from_ref(&of_p));
+    lead.ledger.import([of_p.clone(), of_q.clone()]);
+    assert_eq!(lead.ledger.unimported("p"), std::slice::from_ref(&of_p));
     assert_eq!(
-        lead.unimported_pools(),
+        lead.ledger.unimported_pools(),
         BTreeSet::from(["p".into(), "q".into()])
     );
     lead.imported(of_p.addr);
-    assert!(lead.unimported("p").is_empty());
+    assert!(lead.ledger.unimported("p").is_empty());
     let dirty: Vec<PoolName> = lead
         .take_dirty()
         .into_iter()
         .map(|(pool, _)| pool)
         .collect();
     assert_eq!(dirty, ["p".into()], "now its status may be written");
-    assert_eq!(lead.unimported("q"), [of_q]);
-}
-
-#[test]
-fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
-    let mut lead = lead();
-    let range = harvester_lb_ipam::RangeSpec {
-        subnet: "172.20.2.2/32".to_owned(),
-        start: None,
-        end: None,
-        gateway: None,
-    };
-    lead.ledger.set_pool(PoolSpec {
-        name: "p".into(),
-        created: Micros(0),
-        ranges: PoolRanges::parse(&[range]),
-        selector: Selector::default(),
-        withheld: None,
-        last_allocated: None,
-    });
-    let holder = harvester_lb_ipam::Owner::new("ns", "a", "a-1");
-    let asks = harvester_lb_ipam::Owner::new("ns", "b", "b-1");
-    let addr: IpAddr = "172.20.2.2".parse().unwrap();
-    let of_map = RecordSpec {
-        addr,
-        pool: "p".into(),
-        owner: holder.clone(),
-        phase: Phase::Bound,
-        bound_at: Micros(1),
-        released_at: None,
-    };
-    lead.import([of_map]);
-    // Its holder is on its way out, or wants an address of another pool: its claim is gone.
-    lead.ledger.withdraw(&holder.id);
-    assert!(!lead.keep_unimported(addr, &holder), "its own");
-    assert!(lead.keep_unimported(addr, &asks));
-    let request = Request {
-        owner: asks.clone(),
-        created: Micros(2),
-        pool: Some("p".into()),
-        requirement: harvester_lb_ipam::Requirement::default(),
-        workload: harvester_lb_ipam::Workload::Cluster,
-        status: None,
-    };
-    let waits = |lead: &mut Lead| {
-        let decision = lead.ledger.decide(&request, Micros(3));
-        matches!(decision, harvester_lb_ipam::Decision::Wait { .. })
-    };
-    assert!(waits(&mut lead), "its one address is taken");
-    lead.imported(addr);
-    assert!(!lead.keep_unimported(addr, &asks), "now its record says so");
+    assert_eq!(lead.ledger.unimported("q"), [of_q]);
 }
 
 #[test]
