@@ -9,7 +9,7 @@ use harvester_lb_ipam::{
     Request, Requirement, Settings, Workload,
 };
 use harvester_lb_object::{Key, Version};
-use harvester_load_balancer::lead::Lead;
+use harvester_load_balancer::index::leader_state::Lead;
 use serde::de::DeserializeOwned;
 
 /// The time of every decision.

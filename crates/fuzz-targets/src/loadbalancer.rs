@@ -9,7 +9,7 @@ use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::readiness::{self, Facts};
 use harvester_lb_core::spec::{self, Source};
 use harvester_lb_core::status::{self, Field, Readiness, Report};
-use harvester_load_balancer::undecodable;
+use harvester_load_balancer::controllers::invalid_object;
 
 use crate::common::{Calm, address, object};
 
@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) -> bool {
         Lb::Invalid(meta, error) => {
             let key = meta::key(&meta);
             let limit = 600 + key.to_string().len();
-            assert!(undecodable::message("LoadBalancer", &key, &error).len() < limit);
+            assert!(invalid_object::message("LoadBalancer", &key, &error).len() < limit);
             return true;
         }
     };

@@ -11,7 +11,6 @@ mod mutations;
 use std::path::{Path, PathBuf};
 
 use harvester_lb_fuzz_targets::{TARGETS, Target};
-
 use mutations::{Mutations, words};
 
 /// Inputs for each target: a second or two.

@@ -12,7 +12,7 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::hub::{Hub, Stores};
+use crate::context::{Hub, Stores};
 use crate::metrics::Metrics;
 use crate::timings::Timings;
 

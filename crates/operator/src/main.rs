@@ -4,16 +4,17 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use harvester_load_balancer::args::{Args, Command};
-use harvester_load_balancer::{app, export};
+use harvester_load_balancer::commands::{crd, export};
+use harvester_load_balancer::runtime;
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let outcome = match args.command {
-        Some(Command::Crd) => export::print_crds(),
+        Some(Command::Crd) => crd::print_crds(),
         Some(Command::Export { allow_incomplete }) => {
-            app::block_on(&args, export::run(allow_incomplete))
+            runtime::block_on(&args, export::run(allow_incomplete))
         }
-        None => app::block_on(&args, app::run(&args)),
+        None => runtime::block_on(&args, runtime::run(&args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,8 +3,6 @@
 //! Events are counted where they happen. Sizes are read from the stores when they are asked for, so that they can
 //! neither drift nor outlive what they speak of.
 
-mod sizes;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,9 +14,6 @@ use prometheus::core::Collector;
 use prometheus::{
     Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGaugeVec, Opts, Registry,
 };
-use sizes::Sizes;
-
-use crate::term::Present;
 
 const PROBE_BUCKETS: [f64; 11] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.25, 1.0, 3.0, 10.0,
@@ -46,7 +41,8 @@ pub struct Metrics {
     probes: IntCounterVec,
     probe_duration: Histogram,
     probe_lag: Histogram,
-    verdict_changes: IntCounterVec,
+    /// Changed verdicts, by what they changed to.
+    pub verdict_changes: IntCounterVec,
 }
 
 impl Metrics {
@@ -161,16 +157,6 @@ impl Metrics {
     pub fn registry(&self) -> Registry {
         self.registry.clone()
     }
-
-    /// Adds the sizes that are read from the stores.
-    pub fn watch_sizes(
-        &self,
-        present: &Arc<Present>,
-        backend_limit: usize,
-    ) -> prometheus::Result<()> {
-        self.registry
-            .register(Box::new(Sizes::new(present, backend_limit)?))
-    }
 }
 
 impl ReconcileObserver for Metrics {
@@ -237,6 +223,3 @@ impl Observer for ProbeMetrics {
             .inc();
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -22,15 +22,14 @@ use harvester_lb_core::backends::{Backend, Found, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
-use harvester_lb_core::pool_status;
 use harvester_lb_core::readiness::{self, Facts};
 use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status::{self, Field, Readiness, Report};
-use harvester_lb_core::{backend_addresses, desired};
+use harvester_lb_core::{backend_addresses, desired, pool_status};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
-use harvester_load_balancer::undecodable;
+use harvester_load_balancer::controllers::invalid_object;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
@@ -149,7 +148,7 @@ fn peak_mib() -> u64 {
 
 /// What is told about an object that cannot be decoded: which it is, which field, what is wrong.
 fn is_named(kind: &str, key: &Key, error: &str) {
-    let message = undecodable::message(kind, key, error);
+    let message = invalid_object::message(kind, key, error);
     assert!(message.contains(&key.to_string()) && message.contains(kind));
     let (field, problem) = error.split_once(": ").unwrap_or((error, ""));
     let known = ["spec", "status", "metadata", "."];

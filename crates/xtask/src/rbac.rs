@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::metrics::{Token, tokens};
 use crate::repository::{Faults, read};
 
-const SOURCE: &str = "crates/operator/src/needs.rs";
+const SOURCE: &str = "crates/operator/src/runtime/permissions.rs";
 /// An account with its rights, and the same rights for the account of Harvester's release.
 const DOCUMENTS: [&str; 2] = [
     "docs/examples/rbac.yaml",

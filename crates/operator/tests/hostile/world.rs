@@ -10,7 +10,7 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::Key;
 use harvester_lb_object::Version;
-use harvester_load_balancer::lead::Lead;
+use harvester_load_balancer::index::leader_state::Lead;
 use serde_json::{Value, json};
 
 /// Where the bystanders live.

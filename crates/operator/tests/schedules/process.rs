@@ -21,10 +21,14 @@ use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
-use harvester_load_balancer::hub::{Hub, Stores};
+use harvester_load_balancer::context::{Hub, Stores};
+use harvester_load_balancer::controllers::ip_pool;
+use harvester_load_balancer::controllers::load_balancer;
+use harvester_load_balancer::controllers::released_records;
+use harvester_load_balancer::controllers::takeover;
+use harvester_load_balancer::index::handlers;
 use harvester_load_balancer::metrics::Metrics;
 use harvester_load_balancer::timings::Timings;
-use harvester_load_balancer::{handlers, history, pools, reconcile, start};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::runtime::watcher::Event;
@@ -360,11 +364,11 @@ impl Process {
         let hub = Arc::clone(&self.hub);
         let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
             Work::Begin => {
-                Box::pin(async move { start::begin(&hub).await.map(|()| Requeue::AwaitChange) })
+                Box::pin(async move { takeover::begin(&hub).await.map(|()| Requeue::AwaitChange) })
             }
-            Work::Lb(key) => Box::pin(async move { reconcile::reconcile(&hub, &key).await }),
-            Work::Pool(name) => Box::pin(async move { pools::reconcile(&hub, &name).await }),
-            Work::History => Box::pin(async move { history::reconcile(&hub).await }),
+            Work::Lb(key) => Box::pin(async move { load_balancer::reconcile(&hub, &key).await }),
+            Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&hub, &name).await }),
+            Work::History => Box::pin(async move { released_records::reconcile(&hub).await }),
         };
         // Tokio's budget is for fairness among tasks; here it would make a future wait for nothing.
         let future = Box::pin(tokio::task::unconstrained(future));

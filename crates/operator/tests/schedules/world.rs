@@ -12,8 +12,8 @@ use harvester_lb_controller_kit::events::Note;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
-use harvester_load_balancer::queues::Singleton;
-use harvester_load_balancer::tell;
+use harvester_load_balancer::controllers::waiting_messages;
+use harvester_load_balancer::index::queues::Singleton;
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
@@ -459,7 +459,7 @@ impl World {
                 let hub = &self.processes[0].hub;
                 if hub.queues.tell.next().now_or_never().flatten().is_some() {
                     say!(self, "[0] tells those who wait");
-                    let outcome = Ok(tell::reconcile(hub));
+                    let outcome = Ok(waiting_messages::reconcile(hub));
                     hub.queues.tell.done(&Singleton, &outcome);
                 }
             }

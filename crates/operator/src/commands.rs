@@ -1,0 +1,4 @@
+//! Subcommands that end.
+
+pub mod crd;
+pub mod export;

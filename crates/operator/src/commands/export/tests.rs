@@ -1,0 +1,120 @@
+use serde_json::json;
+
+use super::*;
+
+fn pool(name: &str, subnet: &str, status: &Value) -> (Key, Pool) {
+    let pool = json!({
+        "metadata": {"name": name, "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"ranges": [{"subnet": subnet}]},
+        "status": status,
+    });
+    let pool = Pool::valid(serde_json::from_value(pool).unwrap());
+    (Key::new("", name), pool)
+}
+
+fn record(address: &str, pool: &str, owner: &str, phase: &str) -> (String, Allocation) {
+    let object: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": address, "resourceVersion": "8"},
+        "spec": {
+            "address": address, "pool": pool, "phase": phase,
+            "owner": {"namespace": "shop", "name": owner, "uid": "u"},
+            "boundAt": "2026-01-01T00:00:00.000001Z", "releasedAt": "2026-01-01T00:00:00.000002Z",
+        },
+    }))
+    .unwrap();
+    (address.to_owned(), Allocation::decoded(&object))
+}
+
+fn unreadable(name: &str) -> (String, Allocation) {
+    let why = "spec.phase: unknown variant".to_owned();
+    let version = harvester_lb_object::Version(9);
+    (name.to_owned(), Allocation::Unreadable { version, why })
+}
+
+/// The pools that are written with their status, and what is lacking.
+fn planned(read: &Read) -> (Vec<(String, Value)>, Vec<String>) {
+    let (exports, lacking) = plan(read, Micros(0));
+    let status = |export: Export| {
+        let mut patch = export.patch.into_iter().flatten();
+        let status = patch.find(|operation| operation["path"] == "/status");
+        let status = status.map(|mut operation| operation["value"].take());
+        (export.pool, status.unwrap_or_default())
+    };
+    (exports.into_iter().map(status).collect(), lacking)
+}
+
+#[test]
+fn pool_5_counters_and_maps_are_computed_from_the_records() {
+    let stale = json!({"total": 1, "available": 1, "lastAllocated": "", "allocated": {}});
+    let read = Read {
+        pools: vec![pool("p", "172.20.1.0/29", &stale)],
+        records: vec![
+            record("172.20.1.2", "p", "a", "Bound"),
+            record("172.20.1.3", "p", "b", "Released"),
+        ],
+        services: Vec::new(),
+    };
+    let (written, lacking) = planned(&read);
+    assert!(lacking.is_empty(), "{lacking:?}");
+    let [(name, status)] = &written[..] else {
+        panic!("{written:?}")
+    };
+    assert_eq!(name, "p");
+    assert_eq!(
+        (&status["total"], &status["available"]),
+        (&json!(5), &json!(4))
+    );
+    assert_eq!(status["lastAllocated"], "172.20.1.2");
+    assert_eq!(status["allocated"], json!({"172.20.1.2": "shop/a"}));
+    assert_eq!(status["allocatedHistory"], json!({"172.20.1.3": "shop/b"}));
+}
+
+#[test]
+fn pool_5_what_cannot_be_read_is_listed_and_keeps_no_other_away() {
+    let none = Value::Null;
+    let broken = Pool {
+        spec: Err("spec.ranges: missing".to_owned()),
+        ..pool("broken", "172.20.3.0/29", &none).1
+    };
+    let read = Read {
+        pools: vec![
+            (Key::new("", "broken"), broken),
+            pool("p", "172.20.1.0/29", &none),
+        ],
+        records: vec![
+            record("172.20.1.2", "p", "a", "Bound"),
+            unreadable("172.20.1.4"),
+            // Reserved for later kinds of record, and no address.
+            unreadable("dhcp-7"),
+            record("172.20.9.2", "gone", "c", "Bound"),
+        ],
+        services: Vec::new(),
+    };
+    let (written, lacking) = planned(&read);
+    let names: Vec<&str> = written.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(names, ["p"]);
+    assert_eq!(written[0].1["allocated"], json!({"172.20.1.2": "shop/a"}));
+    let named = |what: &str| lacking.iter().filter(|text| text.contains(what)).count();
+    assert_eq!(lacking.len(), 3, "{lacking:?}");
+    assert_eq!(named("IPAllocation 172.20.1.4"), 1);
+    assert_eq!(named("there is no IPPool gone"), 1);
+    assert_eq!(named("IPPool broken"), 1);
+}
+
+#[test]
+fn ipa_1_a_map_of_somebody_else_that_is_not_recorded_is_left_as_it_is() {
+    let theirs = |held: &str| {
+        let allocated = json!({held: "shop/a"});
+        json!({"total": 5, "available": 4, "lastAllocated": held, "allocated": allocated})
+    };
+    for (held, is_written) in [("172.20.1.2", true), ("172.20.1.3", false)] {
+        let read = Read {
+            pools: vec![pool("p", "172.20.1.0/29", &theirs(held))],
+            records: vec![record("172.20.1.2", "p", "a", "Bound")],
+            services: Vec::new(),
+        };
+        let (written, lacking) = planned(&read);
+        assert_eq!(written.len() == 1, is_written, "{held}");
+        assert_eq!(lacking.is_empty(), is_written, "{held}: {lacking:?}");
+    }
+}

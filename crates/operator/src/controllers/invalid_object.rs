@@ -1,0 +1,144 @@
+//! Objects of our kinds that cannot be decoded: the schema keeps them out, unless it is an older one or none.
+//!
+//! The object itself tells its owner what is wrong with it. Only its condition is known to be safe to write, so it is
+//! written by a patch that touches nothing else, and what it had before keeps working.
+
+use harvester_lb_api::condition::{self, READY};
+use harvester_lb_api::{Condition, ConditionStatus, keys, meta};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::status::{INVALID_OBJECT, Notice};
+use harvester_lb_core::time;
+use harvester_lb_object::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::DynamicObject;
+use kube::{Api, CustomResourceExt};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use crate::client::version;
+use crate::clock;
+use crate::context::Hub;
+
+/// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
+/// and why, and is short.
+pub async fn tell<K: CustomResourceExt>(
+    hub: &Hub,
+    key: &Key,
+    meta: &ObjectMeta,
+    error: &str,
+) -> Result<(), WriteError> {
+    let resource = &K::api_resource();
+    let client = hub.writer.client();
+    let api: Api<DynamicObject> = if key.namespace.is_empty() {
+        Api::all_with(client, resource)
+    } else {
+        Api::namespaced_with(client, &key.namespace, resource)
+    };
+    let Some(present) = hub.writer.get(&api, &key.name).await? else {
+        return Ok(());
+    };
+    if present.metadata.resource_version != meta.resource_version {
+        // The watch brings the newer copy.
+        return Ok(());
+    }
+    let kind = &resource.kind;
+    let message = message(kind, key, error);
+    let Some((patch, news)) = patch(&present.data, meta, &message, &time::rfc3339(clock::now()))
+    else {
+        return Ok(());
+    };
+    warn!(kind, object = %key, error, "it cannot be decoded");
+    match hub
+        .writer
+        .patch(&api, &key.name, version(meta), patch)
+        .await
+    {
+        Ok(_) => {}
+        // Not even the condition can be stored with the rest as it is; trying again would change nothing.
+        Err(WriteError::Refused(_)) => return Ok(()),
+        Err(error) if error.is_stale() => return Ok(()),
+        Err(other) => return Err(other),
+    }
+    if news {
+        let notice = Notice {
+            warning: true,
+            reason: INVALID_OBJECT.to_owned(),
+            text: message,
+        };
+        hub.notify(kind, meta, &notice);
+    }
+    Ok(())
+}
+
+/// What is wrong with the object, and what to do.
+pub fn message(kind: &str, key: &Key, error: &str) -> String {
+    format!("{kind} {key} cannot be decoded, correct it or delete it: {error}")
+}
+
+/// The patch, and whether the condition is news; nothing if the object says it all already.
+fn patch(data: &Value, meta: &ObjectMeta, message: &str, now: &str) -> Option<(Value, bool)> {
+    let before: Vec<Condition> =
+        serde_json::from_value(data["status"]["conditions"].clone()).unwrap_or_default();
+    let mut after = before.clone();
+    condition::set(
+        &mut after,
+        READY,
+        ConditionStatus::False,
+        INVALID_OBJECT,
+        message,
+        now,
+    );
+    let mut patch = json!({});
+    if after != before {
+        patch["status"] = json!({ "conditions": after });
+    }
+    if let Some(kept) = meta::finalizers_without(meta, &keys::LEGACY_FINALIZERS) {
+        patch["metadata"] = json!({ "finalizers": kept });
+    }
+    let reason = |all: &[Condition]| condition::find(all, READY).and_then(|c| c.reason.clone());
+    let news = reason(&before) != reason(&after);
+    (patch != json!({})).then_some((patch, news))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-01T00:00:00Z";
+
+    #[test]
+    fn only_the_condition_is_written_and_only_once() {
+        let data = json!({"spec": {"listeners": 7}, "status": {"address": "10.0.0.2"}});
+        let (first, news) = patch(&data, &ObjectMeta::default(), "m", NOW).unwrap();
+        assert!(news);
+        assert_eq!(first["status"].as_object().unwrap().len(), 1);
+        assert_eq!(first["status"]["conditions"][0]["reason"], INVALID_OBJECT);
+        assert!(first.get("metadata").is_none());
+
+        let again = json!({"status": first["status"]});
+        assert_eq!(patch(&again, &ObjectMeta::default(), "m", NOW), None);
+        let (_, news) = patch(&again, &ObjectMeta::default(), "other words", NOW).unwrap();
+        assert!(!news);
+    }
+
+    #[test]
+    fn fin_2_finalizers_of_old_are_taken_off() {
+        let meta = ObjectMeta {
+            finalizers: Some(vec![
+                keys::LEGACY_FINALIZERS[0].to_owned(),
+                "other".to_owned(),
+            ]),
+            ..ObjectMeta::default()
+        };
+        let (patch, _) = patch(&json!({}), &meta, "m", NOW).unwrap();
+        assert_eq!(patch["metadata"]["finalizers"], json!(["other"]));
+    }
+
+    #[test]
+    fn conditions_that_are_garbage_are_replaced() {
+        let data = json!({"status": {"conditions": "none"}});
+        let (patch, news) = patch(&data, &ObjectMeta::default(), "m", NOW).unwrap();
+        assert!(news);
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,143 @@
+//! The status of pools is written, late and coalesced (POOL-3), and addresses are released by hand (6.4).
+
+use std::time::Duration;
+
+use harvester_lb_api::meta::annotation;
+use harvester_lb_api::{IPPool, LoadBalancer, keys};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::pool_status::{self, MAPS_LIMIT, Snapshot};
+use harvester_lb_core::status::notices;
+use harvester_lb_core::time;
+use harvester_lb_ipam::PoolName;
+use harvester_lb_ipam::manual_release::{self, Verdict};
+use harvester_lb_object::Key;
+use serde_json::Value;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::context::Hub;
+use crate::controllers::invalid_object;
+use crate::controllers::load_balancer::allocate;
+use crate::controllers::takeover;
+use crate::index::queues::Singleton;
+
+/// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
+/// too much of the past is forgotten elsewhere (POOL-5).
+pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
+    match hub.pacer.due_in(name) {
+        Duration::ZERO => bring_up_to_date(hub, name).await,
+        delay => Ok(Requeue::After(delay)),
+    }
+}
+
+async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
+    // Until all that its map says has become records, its status is not written (RUN-1).
+    takeover::import_pool(hub, name).await?;
+    hub.queues.history.add(Singleton);
+    let key = Key::new("", name);
+    let Some(entry) = hub.stores.pools.entry(&key) else {
+        hub.pacer.forget(name);
+        return Ok(Requeue::AwaitChange);
+    };
+    let pool = entry.value;
+    if let Err(error) = &pool.spec {
+        hub.pacer.deciding(name);
+        // Its maps are not known, so its status must not be written.
+        invalid_object::tell::<IPPool>(hub, &key, &pool.meta, error).await?;
+        return Ok(Requeue::AwaitChange);
+    }
+    let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
+        .filter(|v| !v.trim().is_empty())
+        .map(ToOwned::to_owned);
+    if let Some(asked) = &asked {
+        release_by_hand(hub, name, asked).await?;
+    }
+    hub.pacer.deciding(name);
+    let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
+    let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
+        return Ok(Requeue::AwaitChange);
+    };
+    let now = time::rfc3339(clock::now());
+    // What has changed meanwhile makes the status due again.
+    let Some(conditions) =
+        hub.lead(|lead| pool_status::conditions(&lead.ledger, name, &pool, &projection, &now))
+    else {
+        return Ok(Requeue::AwaitChange);
+    };
+    let Some(patch) = pool_status::patch(&pool, &projection, &conditions, asked.is_some()) else {
+        return Ok(Requeue::AwaitChange);
+    };
+    let started = Instant::now();
+    let written = hub.patch_json::<IPPool>(&key, Value::Array(patch)).await;
+    // How long a write took that did not succeed says nothing about the maps.
+    let took = written
+        .as_ref()
+        .map_or(Duration::ZERO, |_| started.elapsed());
+    hub.pacer.wrote(name, took);
+    match written {
+        Ok(_) => {
+            for notice in notices(Some(&pool.conditions), &conditions) {
+                hub.notify_pool(&pool.meta, &notice);
+            }
+            Ok(Requeue::AwaitChange)
+        }
+        Err(error) if error.is_stale() => Ok(Requeue::After(hub.pacer.changed(name, false))),
+        Err(other) => Err(other),
+    }
+}
+
+/// An administrator's wish to release one address (6.4). It is refused without harm when it names the wrong pool,
+/// owner or address, or a load balancer that lives.
+async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
+    // Whether the load balancer lives is asked of the API server, not of a store that may lag.
+    let judged = || {
+        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, clock::now()))
+            .ok_or(WriteError::Fenced)
+    };
+    match judged()? {
+        Verdict::Nothing => {}
+        Verdict::Refused(refusal) => {
+            warn!(%pool, value, %refusal, "not released by hand");
+        }
+        Verdict::Release(record) => {
+            let key = cached::key(&record.spec.owner.id);
+            if hub.lead(|lead| lead.unsupported.shares_record(&record)) != Some(false) {
+                warn!(%pool, value, "not released by hand: other load balancers share the address");
+                return Ok(());
+            }
+            // One that cannot be decoded exists too.
+            if matches!(hub.stores.lbs.get(&key).as_deref(), Some(Lb::Invalid(..))) {
+                warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
+                return Ok(());
+            }
+            if hub.refresh::<LoadBalancer>(&key).await?.is_some() {
+                warn!(%pool, value, "not released by hand: the load balancer exists");
+                return Ok(());
+            }
+            // Meanwhile a Service may have come to show the address (IPA-3). The annotation stays for the next look, as it
+            // does if somebody else is faster.
+            let Verdict::Release(record) = judged()? else {
+                return Err(WriteError::Conflict(format!(
+                    "what is known of {} has just changed",
+                    record.spec.addr
+                )));
+            };
+            allocate::release(hub, &record).await?;
+            info!(%pool, value, "released by hand");
+        }
+    }
+    Ok(())
+}
+
+/// Writes every pool's status that is behind, whatever its pace: before leadership is given up (POOL-3).
+pub async fn flush(hub: &Hub) {
+    for (key, _) in hub.stores.pools.all() {
+        let name = PoolName::from(&*key.name);
+        if let Err(error) = bring_up_to_date(hub, &name).await {
+            warn!(pool = %name, %error, "the pool's status could not be brought up to date; the next leader does it");
+        }
+    }
+}

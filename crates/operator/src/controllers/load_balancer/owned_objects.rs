@@ -1,0 +1,336 @@
+//! The Service and the EndpointSlice of a load balancer of VM type: brought to be as they should (sections 8.2, 8.3),
+//! and what the probes know of the backends.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::backends::{self, Backend, Found};
+use harvester_lb_core::cached;
+use harvester_lb_core::cached::State;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::spec::VmSpec;
+use harvester_lb_core::status::{self, Readiness};
+use harvester_lb_object::Key;
+use harvester_lb_prober::{GroupId, HealthCheck, Target};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
+use tokio::time::Instant;
+use tracing::info;
+
+use crate::context::Hub;
+use crate::controllers::load_balancer::release;
+
+/// Where verdicts on backends come from.
+#[derive(Clone, Copy, Debug)]
+pub enum Checking {
+    /// There is no health check: each backend is good (HC-2).
+    Off,
+    /// This health check.
+    By(HealthCheck),
+    /// It cannot be told: health checks that are under way go on, else readiness stays as it is (BE-6).
+    AsItIs,
+}
+
+impl From<Option<HealthCheck>> for Checking {
+    fn from(check: Option<HealthCheck>) -> Self {
+        check.map_or(Self::Off, Self::By)
+    }
+}
+
+/// What came of it.
+pub enum Children {
+    /// They are there.
+    Present {
+        /// The Service.
+        service: Arc<Service>,
+        /// How many backends take traffic.
+        healthy: usize,
+        /// How many backends have been probed at all.
+        probed: usize,
+    },
+    /// They cannot be.
+    Failed(Readiness),
+}
+
+/// Brings both to be as they should: the EndpointSlice first, so that nothing is announced without endpoints (REC-3).
+pub async fn ensure(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    vm: &VmSpec,
+    found: &Found,
+    ip: &str,
+) -> Result<Children, WriteError> {
+    let service = hub.stores.services.get(key);
+    match service
+        .as_ref()
+        .map(|s| desired::ownership(&s.metadata, &key.name))
+    {
+        Some(Ownership::Foreign) => return conflict(hub, key, "Service").await,
+        Some(Ownership::Shared) => return Err(shared(key)),
+        Some(Ownership::Ours) | None => {}
+    }
+    let slice = hub.stores.slices.get(key);
+    let known = desired::known_readiness(slice.as_deref());
+    let mut backends = with_readiness(hub, key, vm.check.into(), found, &known);
+    let mut wanted = desired::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
+    if let Some(present) = slice.as_deref()
+        && vm.check.is_some()
+    {
+        let told = as_told(&backends, &known);
+        let as_before = desired::endpoint_slice(lb, Some(present), &vm.ports, &told);
+        if verdicts_wait(hub, key, present, &wanted, &as_before) {
+            (backends, wanted) = (told, as_before);
+        }
+    }
+    let healthy = backends.iter().filter(|(_, ready)| *ready).count();
+    if !ensure_slice(hub, key, slice.as_deref(), wanted).await? {
+        return conflict(hub, key, "EndpointSlice").await;
+    }
+    for (backend, ready) in &backends {
+        if known
+            .get(&(backend.uid.clone(), backend.address))
+            .is_some_and(|was| was != ready)
+        {
+            let verdict = if *ready { "up" } else { "down" };
+            info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
+        }
+    }
+    let wanted = desired::service(lb, service.as_deref(), &vm.ports, ip);
+    match ensure_service(hub, key, service.as_deref(), wanted).await? {
+        Some(service) => Ok(Children::Present {
+            service,
+            healthy,
+            probed: probed(hub, key),
+        }),
+        None => conflict(hub, key, "Service").await,
+    }
+}
+
+/// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
+fn shared(key: &Key) -> WriteError {
+    WriteError::Conflict(format!("{key} belongs to several load balancers"))
+}
+
+/// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
+/// EndpointSlice would send the traffic of a foreign Service to our backends.
+async fn conflict(hub: &Hub, key: &Key, kind: &str) -> Result<Children, WriteError> {
+    hub.prober.remove_group(&key.to_string());
+    release::take_down(hub, key).await?;
+    Ok(Children::Failed(Readiness::not(
+        status::NAME_CONFLICT,
+        format!(
+            "{kind} {key} exists and is not this load balancer's: rename the load balancer, or delete the {kind}"
+        ),
+    )))
+}
+
+/// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1), less what their state forbids (BE-5).
+fn with_readiness(
+    hub: &Hub,
+    key: &Key,
+    check: Checking,
+    found: &Found,
+    known: &BTreeMap<(String, Ipv4Addr), bool>,
+) -> Vec<(Backend, bool)> {
+    let group = key.to_string();
+    let known = |b: &Backend| known.get(&(b.uid.clone(), b.address)).copied();
+    let was_ready = |b: &Backend| known(b).unwrap_or(false);
+    let check = match check {
+        Checking::AsItIs => hub.prober.check(&group).map_or(check, Checking::By),
+        other => other,
+    };
+    match check {
+        Checking::By(check) => {
+            let probed = found.backends.iter().filter(|b| !b.state.is_over());
+            let targets = probed
+                .map(|b| Target::new(b.uid.as_str(), b.address.into(), was_ready(b)))
+                .collect();
+            hub.prober
+                .set_group(GroupId::from(group.as_str()), check, targets);
+        }
+        Checking::Off => {
+            hub.prober.remove_group(&group);
+        }
+        Checking::AsItIs => {}
+    }
+    let verdict = |b: &Backend| match check {
+        Checking::Off => true,
+        _ => hub
+            .prober
+            .verdict(&group, &b.uid, b.address.into())
+            .unwrap_or_else(|| was_ready(b)),
+    };
+    let verdicts: Vec<(State, bool)> = found
+        .backends
+        .iter()
+        .map(|b| (b.state, verdict(b)))
+        .collect();
+    let backends = found.backends.iter().cloned();
+    backends.zip(backends::ready(&verdicts)).collect()
+}
+
+/// The backends as the EndpointSlice tells of them; as they are if it does not have them yet, or if what is new of them is
+/// no verdict but a state, which is told at once (BE-5).
+fn as_told(
+    backends: &[(Backend, bool)],
+    known: &BTreeMap<(String, Ipv4Addr), bool>,
+) -> Vec<(Backend, bool)> {
+    let told = |(backend, ready): &(Backend, bool)| {
+        let told = known.get(&(backend.uid.clone(), backend.address));
+        let is_verdict = backend.state == State::default();
+        (
+            backend.clone(),
+            *told.filter(|_| is_verdict).unwrap_or(ready),
+        )
+    };
+    backends.iter().map(told).collect()
+}
+
+/// Whether changed verdicts would alter the EndpointSlice, they alone, and too soon after the write before: then it
+/// stays `as_before`, and the load balancer is looked at again when their turn has come. A backend that goes is taken
+/// out at once.
+fn verdicts_wait(
+    hub: &Hub,
+    key: &Key,
+    present: &EndpointSlice,
+    wanted: &EndpointSlice,
+    as_before: &EndpointSlice,
+) -> bool {
+    let wait = hub.spacing.due_in(key, Instant::now());
+    let is_present = |slice| difference(present, slice).is_none();
+    if wait.is_zero() || is_present(wanted) || !is_present(as_before) {
+        return false;
+    }
+    hub.queues.lbs.add_after(key.clone(), wait);
+    true
+}
+
+/// Lets what is served of a load balancer follow the world although nothing new can be done for it: its spec is refused, its
+/// record cannot be read or written, or it is being deleted and waits for somebody (BE-6). An endpoint whose machine is gone,
+/// on its way out or at another address is taken out, verdicts are written; nothing is made or restored.
+pub async fn follow(
+    hub: &Hub,
+    key: &Key,
+    lb: &ObjectMeta,
+    check: Checking,
+) -> Result<(), WriteError> {
+    // Before anything is read, so that no later change is missed.
+    hub.lead(|lead| lead.followers.insert(key.clone()));
+    let Some(present) = hub.stores.slices.get(key) else {
+        return Ok(());
+    };
+    if present.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let mut found = Found::default();
+    for endpoint in desired::backends(&present) {
+        let vmi = hub
+            .stores
+            .vmis
+            .get(&Key::new(&key.namespace, &endpoint.name));
+        found.stay(endpoint, vmi.as_deref());
+    }
+    found.judge(|address| hub.standing(address));
+    let known = desired::known_readiness(Some(&present));
+    let backends = with_readiness(hub, key, check, &found, &known);
+    let mut wanted = desired::with_backends(lb, &present, &backends);
+    let as_before = desired::with_backends(lb, &present, &as_told(&backends, &known));
+    if verdicts_wait(hub, key, &present, &wanted, &as_before) {
+        wanted = as_before;
+    }
+    ensure_slice(hub, key, Some(&*present), wanted).await?;
+    Ok(())
+}
+
+/// How many backends have been probed at all.
+fn probed(hub: &Hub, key: &Key) -> usize {
+    let targets = hub.prober.group(&key.to_string()).unwrap_or_default();
+    targets.iter().filter(|t| t.last.is_some()).count()
+}
+
+/// Creates or alters the EndpointSlice. Answers whether it is ours.
+async fn ensure_slice(
+    hub: &Hub,
+    key: &Key,
+    present: Option<&EndpointSlice>,
+    wanted: EndpointSlice,
+) -> Result<bool, WriteError> {
+    let Some(present) = present else {
+        return match hub.create(key, &wanted).await {
+            Ok(_) => Ok(true),
+            Err(WriteError::AlreadyExists(why)) => adopt_slice(hub, key, why).await,
+            Err(other) => Err(other),
+        };
+    };
+    if present.address_type != wanted.address_type {
+        // The field cannot be changed; the deletion queues this load balancer again.
+        hub.delete::<EndpointSlice>(key, &present.metadata).await?;
+        return Err(WriteError::Conflict(format!(
+            "EndpointSlice {key} had a wrong address type"
+        )));
+    }
+    if let Some(patch) = difference(present, &wanted) {
+        hub.spacing.mark(key, Instant::now());
+        let written = hub
+            .patch::<EndpointSlice>(key, &present.metadata, patch)
+            .await;
+        hub.spacing.mark(key, Instant::now());
+        written?;
+    }
+    Ok(true)
+}
+
+/// There is an EndpointSlice that the store does not have. Answers whether it is ours, which takes another look: the
+/// watch sees only what has our label.
+async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteError> {
+    if let Some(found) = hub.refresh::<EndpointSlice>(key).await? {
+        if desired::ownership(&found.metadata, &key.name) != Ownership::Ours {
+            return Ok(false);
+        }
+        if !cached::is_labelled(&found.metadata) {
+            let label = json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
+            hub.patch::<EndpointSlice>(key, &found.metadata, label)
+                .await?;
+        }
+    }
+    Err(WriteError::AlreadyExists(why))
+}
+
+/// Creates or alters the Service. Answers it, or nothing if it is not ours.
+async fn ensure_service(
+    hub: &Hub,
+    key: &Key,
+    present: Option<&Service>,
+    wanted: Service,
+) -> Result<Option<Arc<Service>>, WriteError> {
+    let written = match present {
+        None => hub.create(key, &wanted).await,
+        Some(present) => match difference(present, &wanted) {
+            None => return Ok(hub.stores.services.get(key)),
+            Some(patch) => hub.patch(key, &present.metadata, patch).await,
+        },
+    };
+    match written {
+        Ok(object) => Ok(Some(
+            hub.stores
+                .services
+                .get(key)
+                .unwrap_or_else(|| Arc::new(object)),
+        )),
+        Err(error) if error.is_stale() => {
+            let now = hub.stores.services.get(key);
+            let foreign = now.is_some_and(|service| {
+                desired::ownership(&service.metadata, &key.name) == Ownership::Foreign
+            });
+            if foreign { Ok(None) } else { Err(error) }
+        }
+        Err(other) => Err(other),
+    }
+}

@@ -1,0 +1,186 @@
+//! Giving back: of load balancers that are gone, of addresses that are no longer needed, of Services that must not
+//! serve any more (section 6.3, IPA-3).
+//!
+//! An address is given back last: after its owner is known to be gone, and after no Service shows it.
+
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::{cached, spec};
+use harvester_lb_ipam::{Blocked, Phase, Record};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tracing::{debug, info};
+
+use crate::clock;
+use crate::context::Hub;
+use crate::controllers::load_balancer::allocate;
+
+/// What a load balancer that is gone has left behind (REL-2, REL-3).
+pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
+    let id = cached::id(key);
+    let Some((departed, bound)) = hub.lead(|lead| {
+        let bound: Vec<Record> = lead
+            .ledger
+            .records_of(&id)
+            .into_iter()
+            .filter(|r| r.spec.phase == Phase::Bound)
+            .collect();
+        (lead.departed.get(key).cloned(), bound)
+    }) else {
+        return Ok(Requeue::AwaitChange);
+    };
+    if departed.as_ref().is_some_and(|d| d.unsupported) {
+        // What it has left is for a version that knows what it asked for (IPA-9). The garbage collector takes its Service.
+        hub.prober.remove_group(&key.to_string());
+        hub.lead(|lead| {
+            lead.ledger.withdraw(&id);
+            if bound.is_empty() {
+                lead.departed.remove(key);
+            }
+        });
+        return Ok(Requeue::AwaitChange);
+    }
+    if departed.is_none() && bound.is_empty() {
+        // Nobody to make a record again that was deleted by hand (IPA-7).
+        hub.lead(|lead| lead.ledger.withdraw(&id));
+        return Ok(Requeue::AwaitChange);
+    }
+    let certain = departed
+        .as_ref()
+        .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
+    if !certain && hub.refresh::<LoadBalancer>(key).await?.is_some() {
+        // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
+        // puts it back into the store, and a living load balancer is reconciled as such.
+        return Ok(Requeue::Resync);
+    }
+
+    hub.lead(|lead| lead.ledger.withdraw(&id));
+    hub.prober.remove_group(&key.to_string());
+    let shared = hub.lead(|lead| lead.unsupported.shared_service(key).is_some());
+    if shared != Some(true) {
+        take_down(hub, key).await?;
+    }
+    let had_service = departed.as_ref().is_none_or(|d| d.had_service);
+    if had_service
+        && !bound.is_empty()
+        && hub.stores.services.get(key).is_none()
+        // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
+        && hub.refresh::<Service>(key).await?.is_some()
+    {
+        take_down(hub, key).await?;
+    }
+    let all = surplus(hub, key, bound).await?;
+    if all {
+        hub.lead(|lead| lead.departed.remove(key));
+        return Ok(Requeue::AwaitChange);
+    }
+    Ok(Requeue::Resync)
+}
+
+/// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
+/// end of the Service is an event.
+pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
+    delete_service(hub, key).await?;
+    if let Some(slice) = hub.stores.slices.get(key)
+        && is_to_go(&slice.metadata, key)
+    {
+        hub.delete::<EndpointSlice>(key, &slice.metadata).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the Service alone.
+pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
+    if let Some(service) = hub.stores.services.get(key)
+        && is_to_go(&service.metadata, key)
+    {
+        info!(service = %key, "deleting the Service");
+        hub.delete::<Service>(key, &service.metadata).await?;
+    }
+    Ok(())
+}
+
+/// Whether an object of a load balancer's name is ours and not on its way out yet.
+fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
+    meta.deletion_timestamp.is_none() && desired::ownership(meta, &key.name) == Ownership::Ours
+}
+
+/// Releases further records of a load balancer that lives, as [`surplus`] does.
+///
+/// A late write of a process before this one may have committed one of them meanwhile, or made a Service that shows it, so
+/// both are read live first (IPA-3, IPA-6).
+pub async fn surplus_of_living(
+    hub: &Hub,
+    key: &Key,
+    records: Vec<Record>,
+) -> Result<(), WriteError> {
+    if records.iter().any(|r| r.spec.phase == Phase::Bound)
+        && let Some(lb) = hub.refresh::<LoadBalancer>(key).await?
+        && let Some(named) = spec::request(&lb).status
+        && records.iter().any(|r| r.spec.addr == named.addr)
+    {
+        return Err(WriteError::Conflict(format!(
+            "LoadBalancer {key} has just been given {}",
+            named.addr
+        )));
+    }
+    if records.iter().any(|r| r.spec.phase == Phase::Bound)
+        && hub.stores.services.get(key).is_none()
+    {
+        hub.refresh::<Service>(key).await?;
+        if hub.stores.services.get(key).is_some() {
+            return Err(WriteError::Conflict(format!(
+                "Service {key} has just been found"
+            )));
+        }
+    }
+    surplus(hub, key, records).await?;
+    Ok(())
+}
+
+/// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
+/// released when that ends, which is an event.
+pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
+    let mut all = true;
+    let mut failed = None;
+    for record in records {
+        if record.spec.phase != Phase::Bound {
+            continue;
+        }
+        let now = clock::now();
+        let verdict = hub.lead(|lead| {
+            (!lead.unsupported.shares_record(&record)).then(|| {
+                lead.ledger
+                    .may_release(record.spec.addr, &record.spec.owner.uid, now)
+            })
+        });
+        let Some(verdict) = verdict else {
+            return Err(WriteError::Fenced);
+        };
+        match verdict {
+            // Whoever shares it ends, or leaves: that is an event.
+            None => {
+                debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
+                all = false;
+            }
+            Some(Ok(released)) => match allocate::release(hub, &released).await {
+                // That of one address delays none of the others (RUN-1).
+                Err(error) if error.is_refusal() => failed = Some(error),
+                other => other?,
+            },
+            Some(Err(why @ (Blocked::Shown { .. } | Blocked::Unreadable))) => {
+                debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
+                all = false;
+            }
+            // Released, taken over or gone meanwhile: nothing is left to do for this owner.
+            Some(Err(other)) => {
+                debug!(lb = %key, address = %record.spec.addr, ?other, "not released");
+            }
+        }
+    }
+    failed.map_or(Ok(all), Err)
+}

@@ -1,0 +1,79 @@
+//! Writes of load balancers: the difference and nothing else.
+
+use harvester_lb_api::condition::{self, Condition, READY};
+use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::merge_patch::difference;
+use harvester_lb_core::status::{self, Report};
+use harvester_lb_core::{cached, time};
+use harvester_lb_object::Key;
+use tracing::info;
+
+use crate::clock;
+use crate::context::Hub;
+
+/// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
+pub async fn write_status(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+    report: &Report,
+) -> Result<LoadBalancer, WriteError> {
+    let wanted = status::apply(lb, report, &time::rfc3339(clock::now()));
+    let Some(patch) = difference(lb, &wanted) else {
+        return Ok(wanted);
+    };
+    let written = hub.patch(key, &lb.metadata, patch).await?;
+    let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
+    let after = wanted
+        .status
+        .as_ref()
+        .and_then(|s| s.conditions.as_deref())
+        .unwrap_or_default();
+    let ready = |all: &[Condition]| {
+        condition::find(all, READY).map(|c| (c.reason.clone(), c.message.clone()))
+    };
+    let now = ready(after);
+    if now != ready(before.unwrap_or_default())
+        && let Some((reason, message)) = now
+    {
+        info!(lb = %key, reason, message, "status");
+    }
+    for notice in status::notices(before, after) {
+        hub.notify_lb(&lb.metadata, &notice);
+    }
+    Ok(written)
+}
+
+/// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
+pub async fn drop_finalizers(
+    hub: &Hub,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<Requeue, WriteError> {
+    hub.lead(|lead| {
+        let id = cached::id(key);
+        if lead
+            .unsupported
+            .of_lb(&lead.ledger, key, &lb.metadata)
+            .is_none()
+        {
+            lead.ledger.withdraw(&id);
+        } else {
+            lead.ledger.set_aside(&id);
+        }
+    });
+    let mut wanted = lb.clone();
+    if let Some(kept) = meta::finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
+        wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
+    }
+    if let Some(patch) = difference(lb, &wanted) {
+        match hub.patch::<LoadBalancer>(key, &lb.metadata, patch).await {
+            // The last finalizer: the answer is the object as it was when it went.
+            Ok(_) | Err(WriteError::NotFound(_)) => {}
+            Err(other) => return Err(other),
+        }
+    }
+    Ok(Requeue::AwaitChange)
+}

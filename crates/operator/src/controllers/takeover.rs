@@ -1,0 +1,387 @@
+//! The beginning of leadership (IPA-1): everything is read before the first address is given out; what the Go operator
+//! or a crash has left is taken over; existing holders come first, then the waiting, oldest first.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+
+use futures::{StreamExt, stream};
+use harvester_lb_api::{Ipam, LoadBalancer};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Allocation, Lb};
+use harvester_lb_core::status::{self, Notice};
+use harvester_lb_core::{spec, time, unsupported};
+use harvester_lb_ipam::{
+    Evidence, Ledger, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Settings, addr, import,
+};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use tracing::{info, warn};
+
+use crate::clock;
+use crate::context::Hub;
+use crate::controllers::guest_cluster;
+use crate::controllers::load_balancer::allocate;
+use crate::index::leader_state::{Departed, Lead};
+use crate::index::queues::{LegacyKind, LegacyObject};
+
+/// Records that are made at a time when the maps of the Go operator are taken over.
+const IMPORTS_AT_A_TIME: usize = 16;
+
+/// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
+pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
+    forget_the_unknown(hub);
+    let unreleased = release_the_dead(hub).await?;
+    let mut plan = None;
+    hub.begin_lead(|| {
+        let (mut lead, planned) = from_stores(hub);
+        lead.keep_unreleased(unreleased);
+        let held = planned.claims.iter().filter_map(|claim| held(hub, claim));
+        lead.ledger
+            .import(planned.released.iter().cloned().chain(held));
+        plan = Some(planned);
+        lead
+    });
+    let Some(plan) = plan else { return Ok(()) };
+    for skipped in &plan.skipped {
+        warn!(?skipped, "an entry of a pool's status was not taken over");
+    }
+    for loser in &plan.losers {
+        let key = cached::key(&loser.owner.id);
+        let unsupported = |lb: &Lb| {
+            let of_lb = |lead: &mut Lead| lead.unsupported.of_lb(&lead.ledger, &key, lb.meta());
+            hub.lead(of_lb).flatten().is_some()
+        };
+        if let Some(lb) = hub.stores.lbs.get(&key).filter(|lb| !unsupported(lb)) {
+            let text = format!(
+                "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
+                loser.addr, loser.keeper
+            );
+            let reason = status::ADDRESS_LOST.to_owned();
+            hub.notify_lb(
+                lb.meta(),
+                &Notice {
+                    warning: true,
+                    reason,
+                    text,
+                },
+            );
+        }
+    }
+    let pools = hub.lead(|lead| lead.ledger.unimported_pools()).unwrap_or_default();
+    for pool in pools {
+        // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
+        match import_pool(hub, &pool).await {
+            Ok(()) => {}
+            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+            Err(error) => {
+                warn!(%pool, %error, "not all of its addresses could be taken over yet; its status is not written before");
+                hub.queues.pools.add(pool);
+            }
+        }
+    }
+    let claimed: HashSet<Key> = plan
+        .claims
+        .iter()
+        .map(|c| cached::key(&c.owner.id))
+        .collect();
+    queue_everything(hub, &claimed);
+    info!(
+        load_balancers = hub.stores.lbs.len(),
+        pools = hub.stores.pools.len(),
+        records = hub.stores.allocations.len(),
+        imported = plan.claims.len() + plan.released.len(),
+        "everything is read"
+    );
+    Ok(())
+}
+
+/// Ends health checks that an earlier term of this process has left (RUN-5) of load balancers that are gone: no change of
+/// theirs is to come. Those of the others are put right when each is looked at.
+fn forget_the_unknown(hub: &Hub) {
+    for group in hub.prober.groups() {
+        let key = group.split_once('/').map(|(ns, name)| Key::new(ns, name));
+        if key.is_none_or(|key| hub.stores.lbs.get(&key).is_none()) {
+            hub.prober.remove_group(&group);
+        }
+    }
+}
+
+/// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
+/// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
+/// they delay whoever names them, and nobody else (RUN-1).
+async fn release_the_dead(hub: &Hub) -> Result<BTreeSet<IpAddr>, WriteError> {
+    let named = named_by_the_living(hub);
+    let unsupported = all_unsupported(hub);
+    let mut unreleased = BTreeSet::new();
+    for (key, allocation) in hub.stores.allocations.all() {
+        let Allocation::Valid { record, .. } = &*allocation else {
+            continue;
+        };
+        let owner = cached::key(&record.spec.owner.id);
+        if record.spec.phase != Phase::Bound
+            || !named.contains(&record.spec.addr)
+            || hub.stores.lbs.get(&owner).is_some()
+            || unsupported.shares_record(record)
+        {
+            continue;
+        }
+        match release_if_dead(hub, &owner, record).await {
+            Ok(()) => {}
+            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+            Err(error) => {
+                warn!(record = %key, %owner, %error, "its owner is gone, and it could not be released yet");
+                unreleased.insert(record.spec.addr);
+            }
+        }
+    }
+    Ok(unreleased)
+}
+
+/// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
+async fn release_if_dead(hub: &Hub, owner: &Key, record: &Record) -> Result<(), WriteError> {
+    if hub.refresh::<LoadBalancer>(owner).await?.is_some() {
+        return Ok(());
+    }
+    let service = hub.refresh::<Service>(owner).await?;
+    if service.is_some_and(|s| cached::shown_addresses(&s).contains(&record.spec.addr)) {
+        return Ok(());
+    }
+    info!(address = %record.spec.addr, %owner, "its owner is gone and a living load balancer names the address");
+    let released = RecordSpec {
+        phase: Phase::Released,
+        released_at: Some(clock::now()),
+        ..record.spec.clone()
+    };
+    allocate::write(hub, &released, Some(record.version)).await?;
+    Ok(())
+}
+
+/// The addresses that living load balancers name in their status, or that a map of somebody else's says they hold.
+fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
+    let mut named = HashSet::new();
+    for (_, lb) in hub.stores.lbs.all() {
+        if let Lb::Valid(lb) = &*lb
+            && !unsupported::shares(&lb.metadata)
+        {
+            named.extend(spec::request(lb).status.map(|status| status.addr));
+        }
+    }
+    for (_, pool) in hub.stores.pools.all() {
+        for (address, id) in pool.foreign_maps.iter().flat_map(|maps| &maps.allocated) {
+            let lives = OwnerId::parse(id)
+                .is_some_and(|id| hub.stores.lbs.get(&cached::key(&id)).is_some());
+            named.extend(addr::parse(address).filter(|_| lives));
+        }
+    }
+    named
+}
+
+/// All that the stores know of what is not this version's to touch (IPA-9).
+fn all_unsupported(hub: &Hub) -> unsupported::Index {
+    let mut index = unsupported::Index::default();
+    hub.stores.lbs.for_each(|key, lb| {
+        index.set_lb(key, Some(lb));
+    });
+    hub.stores.services.for_each(|key, service| {
+        index.set_service(key, Some(service));
+    });
+    hub.stores.allocations.for_each(|key, _| {
+        index.set_record(&key.name, true);
+    });
+    index
+}
+
+fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
+    let mut lead = Lead::new(Ledger::new(Settings::default()));
+    let mut maps = Vec::new();
+    for (key, pool) in hub.stores.pools.all() {
+        lead.set_pool(&key, &pool);
+        if let Some(foreign) = &pool.foreign_maps {
+            maps.push(import::PoolMaps {
+                name: PoolName::from(&*key.name),
+                created: time::created(&pool.meta),
+                allocated: foreign.allocated.clone().into_iter().collect(),
+                history: foreign.history.clone().into_iter().collect(),
+            });
+        }
+    }
+    for (key, allocation) in hub.stores.allocations.all() {
+        if let Allocation::Unreadable { why, .. } = &*allocation {
+            warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
+        }
+        lead.observe_allocation(&key.name, &allocation);
+    }
+    for (key, service) in hub.stores.services.all() {
+        let shown = cached::shown_addresses(&service);
+        if !shown.is_empty() {
+            lead.ledger.set_shown(&cached::id(&key), &shown);
+        }
+    }
+    lead.unsupported = all_unsupported(hub);
+    let lbs = hub.stores.lbs.all();
+    let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
+    let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
+    // A record whose owner is not there is released only after a live read (IPA-3 a).
+    for (_, allocation) in hub.stores.allocations.all() {
+        let Allocation::Valid { record, .. } = &*allocation else {
+            continue;
+        };
+        let key = cached::key(&record.spec.owner.id);
+        if record.spec.phase == Phase::Bound && !alive.contains(&key) {
+            let uid = record.spec.owner.uid.to_string();
+            lead.departed.insert(
+                key,
+                Departed {
+                    uid,
+                    had_service: true,
+                    certain: false,
+                    unsupported: false,
+                },
+            );
+        }
+    }
+    let plan = import::plan(&lead.ledger, &maps, &living, clock::now());
+    for claim in &plan.claims {
+        lead.ledger
+            .claim(claim.addr, claim.owner.clone(), claim.evidence.clone());
+    }
+    (lead, plan)
+}
+
+/// What the import needs to know of a load balancer that exists.
+fn living(lb: &Lb) -> import::Living {
+    match lb {
+        Lb::Valid(lb) => {
+            let request = spec::request(lb);
+            import::Living {
+                owner: request.owner,
+                created: request.created,
+                // Of one that shares an address it is another's (SHR-8).
+                status: request
+                    .status
+                    .filter(|_| !unsupported::shares(&lb.metadata)),
+                // Also while it is being deleted: what it has is not given away before it is gone.
+                wants: lb.spec.address_source() == Ipam::Pool,
+            }
+        }
+        Lb::Invalid(meta, _) => import::Living {
+            owner: spec::owner(meta),
+            created: time::created(meta),
+            status: None,
+            // It lives, whatever it wants: what a map says it holds stays its own.
+            wants: true,
+        },
+    }
+}
+
+/// The record of an address that only the map of a pool says is held. It is made before anything else is written: the
+/// next write of the pool's status replaces the map, which is the only proof until then.
+fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
+    let Evidence::Trusted(pool) = &claim.evidence else {
+        return None;
+    };
+    let lb = hub.stores.lbs.get(&cached::key(&claim.owner.id))?;
+    Some(RecordSpec {
+        addr: claim.addr,
+        pool: pool.clone(),
+        owner: claim.owner.clone(),
+        phase: Phase::Bound,
+        // When it was taken is not known; in the order of the load balancers is near enough.
+        bound_at: time::created(lb.meta()),
+        released_at: None,
+    })
+}
+
+/// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
+/// errors the last is answered (RUN-1).
+pub async fn import_pool(hub: &Hub, pool: &PoolName) -> Result<(), WriteError> {
+    let records = hub.lead(|lead| lead.ledger.unimported(pool)).unwrap_or_default();
+    let outcomes = stream::iter(records)
+        .map(|spec| async move { import_one(hub, spec).await })
+        .buffer_unordered(IMPORTS_AT_A_TIME);
+    outcomes
+        .fold(Ok(()), |all, one| async { one.and(all) })
+        .await
+}
+
+/// Makes one record. An address that has one by now is left to it, readable or not.
+async fn import_one(hub: &Hub, spec: RecordSpec) -> Result<(), WriteError> {
+    let addr = spec.addr;
+    let known = hub.lead(|lead| lead.ledger.record(addr).is_some());
+    if known == Some(false) {
+        let lives = |owner: &Owner| {
+            let lb = hub.stores.lbs.get(&cached::key(&owner.id));
+            lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
+        };
+        // Tried again, it may come when its owner has gone.
+        let spec = match spec.phase {
+            Phase::Bound if !lives(&spec.owner) => RecordSpec {
+                phase: Phase::Released,
+                released_at: Some(clock::now()),
+                ..spec
+            },
+            _ => spec,
+        };
+        allocate::write(hub, &spec, None).await?;
+    }
+    hub.lead(|lead| lead.imported(addr));
+    Ok(())
+}
+
+/// Queues everything once: holders first, the waiting by age, then what is gone.
+fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
+    let mut lbs = hub.stores.lbs.all();
+    lbs.sort_by_cached_key(|(key, lb)| (time::created(lb.meta()), key.clone()));
+    let mut waiting = Vec::new();
+    for (key, lb) in &lbs {
+        let Lb::Valid(lb) = &**lb else {
+            hub.queues.lbs.add(key.clone());
+            continue;
+        };
+        guest_cluster::lb_applied(hub, lb);
+        let needs_pool = lb.spec.address_source() == Ipam::Pool
+            && lb.metadata.deletion_timestamp.is_none()
+            && spec::check(lb).is_ok();
+        let id = cached::id(key);
+        let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
+        let holds = claimed.contains(key)
+            || hub
+                .lead(|lead| lead.ledger.records_of(&id))
+                .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound));
+        if needs_pool && !holds && unsupported.flatten().is_none() {
+            waiting.push(spec::request(lb));
+        } else {
+            hub.queues.lbs.add(key.clone());
+        }
+    }
+    hub.lead(|lead| {
+        for request in waiting {
+            lead.ledger.enlist(request);
+        }
+    });
+    // Those that found no pool are not woken; they still need their condition.
+    for (key, _) in lbs {
+        hub.queues.lbs.add(key);
+    }
+    let departed = hub.lead(|lead| lead.departed.keys().cloned().collect::<Vec<_>>());
+    for key in departed.into_iter().flatten() {
+        hub.queues.lbs.add(key);
+    }
+    for (key, vmi) in hub.stores.vmis.all() {
+        if vmi.finalizers_to_keep.is_some() {
+            hub.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vmi,
+                key,
+            });
+        }
+    }
+    for (key, vm) in hub.stores.vms.all() {
+        if vm.finalizers_to_keep.is_some() {
+            hub.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vm,
+                key: key.clone(),
+            });
+        }
+        guest_cluster::vm_seen(hub, &key, &vm);
+    }
+}

@@ -1,0 +1,65 @@
+//! Tells load balancers that wait what a change of a pool has made of the reason (SEL-7): within two seconds if they are a few
+//! hundred, else so many a second. Who can be served is woken elsewhere and at once.
+//!
+//! Who was told something else than is true now is found by the ledger, in pieces; such a load balancer is reconciled,
+//! which writes its message and nothing else.
+
+use std::time::Duration;
+
+use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_core::cached;
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::context::Hub;
+
+/// Load balancers that are told at once. Their messages are written by all workers, in less than two seconds.
+const BURST: u32 = 200;
+/// Time between two of them in the long run: a hundred writes a second leave the API server most of its time.
+const INTERVAL: Duration = Duration::from_millis(10);
+/// How many are looked at under the leader's lock at a time.
+const LOOK: usize = 64;
+/// How many of them are told at most, so that the lock is given up between.
+const PIECE: usize = 16;
+
+/// How fast those who wait are told.
+#[derive(Debug)]
+pub struct Telling(Mutex<Throttle>);
+
+impl Default for Telling {
+    fn default() -> Self {
+        Self(Mutex::new(Throttle::new(BURST, INTERVAL)))
+    }
+}
+
+/// Queues some of those who were told what is true no longer.
+pub fn reconcile(hub: &Hub) -> Requeue {
+    pass(hub).map_or(Requeue::AwaitChange, Requeue::After)
+}
+
+/// Answers when to go on, if there may be more.
+fn pass(hub: &Hub) -> Option<Duration> {
+    let mut throttle = hub.telling.0.lock();
+    let now = Instant::now();
+    let wait = throttle.due_in(now);
+    if !wait.is_zero() {
+        return Some(wait);
+    }
+    let piece = (0..PIECE)
+        .scan(*throttle, |ahead, _| {
+            let is_due = ahead.due_in(now).is_zero();
+            ahead.take(now);
+            is_due.then_some(())
+        })
+        .count();
+    let (misinformed, more) = hub.lead(|lead| {
+        let misinformed = lead.ledger.take_misinformed(LOOK, piece);
+        (misinformed, lead.ledger.has_suspects())
+    })?;
+    for id in misinformed {
+        throttle.take(now);
+        hub.queues.lbs.add(cached::key(&id));
+    }
+    more.then_some(Duration::ZERO)
+}

@@ -1,0 +1,185 @@
+//! What a leader knows beyond the stores: the ledger, and who has just gone.
+//!
+//! It is made when leadership begins and lives behind one lock that is never held across a request. Changes to it come
+//! out as keys to be queued, which [`Hub::lead`](crate::context::Hub::lead) collects, so that no wake-up is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::unsupported;
+use harvester_lb_ipam::{Ledger, Micros, OwnerId, Phase, PoolName, Record, Request};
+use harvester_lb_object::Key;
+use rustc_hash::FxBuildHasher;
+use tokio::time::Instant;
+
+use crate::clock;
+
+/// How many removed guest clusters are remembered, the last ones. No watch lags behind by so many.
+const REMOVED_CLUSTERS: usize = 1024;
+
+/// A load balancer that is gone and whose address is still to be released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Departed {
+    /// Its uid.
+    pub uid: String,
+    /// Whether it had a Service.
+    pub had_service: bool,
+    /// Whether its deletion was seen in the watch, or found by a live read (IPA-3).
+    pub certain: bool,
+    /// Whether it was seen to ask for what this version lacks: what it leaves is for a version that knows it (IPA-9).
+    pub unsupported: bool,
+}
+
+/// What a leader knows beyond the stores.
+pub struct Lead {
+    /// The addresses.
+    pub ledger: Ledger,
+    /// Who is gone.
+    pub departed: HashMap<Key, Departed, FxBuildHasher>,
+    /// What is not this version's to touch (IPA-9).
+    pub unsupported: unsupported::Index,
+    /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
+    pub moving: HashMap<Key, Instant, FxBuildHasher>,
+    /// Guest clusters (namespace and name) of which a node was deleted during their removal, and when the last was (GC-1,
+    /// GC-2). Kept, since a load balancer that was made before may be seen later.
+    pub removed_clusters: BTreeMap<Key, Micros>,
+    /// Load balancers of which only the endpoints that are served follow the world (BE-6).
+    pub followers: BTreeSet<Key>,
+    /// Pools whose status has to be looked at.
+    dirty: BTreeSet<PoolName>,
+    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet
+    /// (RUN-1).
+    unreleased: BTreeSet<IpAddr>,
+}
+
+impl Lead {
+    /// Nothing known yet.
+    pub fn new(ledger: Ledger) -> Self {
+        Self {
+            ledger,
+            departed: HashMap::default(),
+            unsupported: unsupported::Index::default(),
+            moving: HashMap::default(),
+            removed_clusters: BTreeMap::new(),
+            followers: BTreeSet::new(),
+            dirty: BTreeSet::new(),
+            unreleased: BTreeSet::new(),
+        }
+    }
+
+    /// A pool was made or changed.
+    pub fn set_pool(&mut self, key: &Key, pool: &Pool) {
+        let name = PoolName::from(&*key.name);
+        self.ledger.set_pool(pool_spec(&name, pool, clock::now()));
+        self.dirty.insert(name);
+    }
+
+    /// A node of a guest cluster went with its cluster (GC-2).
+    pub fn guest_cluster_removed(&mut self, cluster: &Key, at: Micros) {
+        let last = self.removed_clusters.entry(cluster.clone()).or_insert(at);
+        *last = at.max(*last);
+        if self.removed_clusters.len() > REMOVED_CLUSTERS {
+            let oldest = self.removed_clusters.iter().min_by_key(|(_, at)| **at);
+            if let Some(oldest) = oldest.map(|(cluster, _)| cluster.clone()) {
+                self.removed_clusters.remove(&oldest);
+            }
+        }
+    }
+
+    /// An address has a record by now, whoever made it. The status of its pool may be written if that was the last.
+    pub fn imported(&mut self, addr: IpAddr) {
+        self.dirty.extend(self.ledger.imported(addr));
+    }
+
+    /// Records of owners that are gone could not be released, although living load balancers name their addresses.
+    pub fn keep_unreleased(&mut self, addrs: BTreeSet<IpAddr>) {
+        self.unreleased = addrs;
+    }
+
+    /// Who is gone and whose record is still in the way of the address that a load balancer's status names.
+    pub fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
+        let addr = request.status.as_ref()?.addr;
+        if !self.unreleased.contains(&addr) {
+            return None;
+        }
+        let record = self.ledger.record(addr);
+        let held = record.filter(|it| it.spec.phase == Phase::Bound);
+        let holder = held.map(|it| it.spec.owner.id);
+        let gone = holder.filter(|id| *id != request.owner.id && self.departed_id(id));
+        if gone.is_none() {
+            self.unreleased.remove(&addr);
+        }
+        gone
+    }
+
+    fn departed_id(&self, id: &OwnerId) -> bool {
+        self.departed.contains_key(&cached::key(id))
+    }
+
+    /// A pool is gone.
+    pub fn remove_pool(&mut self, name: &str) {
+        self.ledger.remove_pool(name);
+    }
+
+    /// A record as the API server holds it.
+    pub fn observe(&mut self, record: Record) -> bool {
+        let addr = record.spec.addr;
+        let before = self.ledger.record(addr);
+        let pool = record.spec.pool.clone();
+        if !self.ledger.observe(record) {
+            return false;
+        }
+        if let Some(before) = before {
+            self.dirty.insert(before.spec.pool);
+        }
+        self.dirty.insert(pool);
+        true
+    }
+
+    /// A record, or what is left of it, as the watch delivers it.
+    pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
+        match allocation {
+            Allocation::Valid { record, .. } => {
+                self.observe(record.clone());
+            }
+            Allocation::Unreadable { version, .. } => {
+                self.ledger.block_name(name, *version);
+            }
+            // IPA-8: it holds no address of a pool.
+            Allocation::Reserved => {}
+        }
+    }
+
+    /// A record that is gone.
+    pub fn forget(&mut self, name: &str, version: harvester_lb_object::Version) {
+        let Some(addr) = harvester_lb_ipam::addr::parse_record_name(name) else {
+            return;
+        };
+        let before = self.ledger.record(addr);
+        if let Some(before) = before {
+            self.dirty.insert(before.spec.pool);
+        }
+        self.ledger.forget(addr, version);
+    }
+
+    /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing
+    /// free.
+    pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
+        // An edit of one pool begins and ends the overlap of others (IPA-4).
+        self.dirty.append(&mut self.ledger.take_crossed());
+        // Claims, Services and unreadable records count too (ALC-11).
+        self.dirty.extend(self.ledger.take_recounted());
+        let dirty = std::mem::take(&mut self.dirty).into_iter();
+        dirty
+            .map(|pool| {
+                let settled = self.ledger.is_settled(&pool);
+                (pool, settled)
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

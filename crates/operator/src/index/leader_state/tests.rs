@@ -1,0 +1,114 @@
+use harvester_lb_api::{IPAllocation, IPPool};
+use harvester_lb_ipam::{Ledger, RecordSpec, Settings};
+use serde_json::{Value, json};
+
+use super::*;
+
+fn pool(value: Value) -> Pool {
+    Pool::valid(serde_json::from_value::<IPPool>(value).unwrap())
+}
+
+#[test]
+fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
+    let mut lead = lead();
+    let spec = |addr: &str, pool: &str| RecordSpec {
+        addr: addr.parse().unwrap(),
+        pool: pool.into(),
+        owner: harvester_lb_ipam::Owner::new("ns", "a", "a-1"),
+        phase: Phase::Bound,
+        bound_at: Micros(1),
+        released_at: None,
+    };
+    let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
+    lead.ledger.import([of_p.clone(), of_q.clone()]);
+    assert_eq!(lead.ledger.unimported("p"), std::slice::from_ref(&of_p));
+    assert_eq!(
+        lead.ledger.unimported_pools(),
+        BTreeSet::from(["p".into(), "q".into()])
+    );
+    lead.imported(of_p.addr);
+    assert!(lead.ledger.unimported("p").is_empty());
+    let dirty: Vec<PoolName> = lead
+        .take_dirty()
+        .into_iter()
+        .map(|(pool, _)| pool)
+        .collect();
+    assert_eq!(dirty, ["p".into()], "now its status may be written");
+    assert_eq!(lead.ledger.unimported("q"), [of_q]);
+}
+
+#[test]
+fn gc_2_the_removals_that_are_remembered_are_bounded() {
+    let mut lead = lead();
+    for n in 0..REMOVED_CLUSTERS + 5 {
+        let at = Micros(i64::try_from(n).unwrap());
+        lead.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
+    }
+    assert_eq!(lead.removed_clusters.len(), REMOVED_CLUSTERS);
+    assert!(!lead.removed_clusters.contains_key(&Key::new("ns", "gc4")));
+    let last = Key::new("ns", format!("gc{}", REMOVED_CLUSTERS + 4));
+    lead.guest_cluster_removed(&last, Micros(0));
+    let at = i64::try_from(REMOVED_CLUSTERS + 4).unwrap();
+    assert_eq!(
+        lead.removed_clusters[&last],
+        Micros(at),
+        "the last one counts"
+    );
+}
+
+/// A leader that knows the pool `p` of 172.20.2.2 alone.
+fn lead() -> Lead {
+    let mut lead = Lead::new(Ledger::new(Settings::default()));
+    let object =
+        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
+    lead.set_pool(&Key::new("", "p"), &pool(object));
+    lead.take_dirty();
+    lead
+}
+
+/// The record of 172.20.2.2 in a version; one that bears another name cannot be read.
+fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
+    let name = if is_readable {
+        "172.20.2.2"
+    } else {
+        "172.20.2.3"
+    };
+    let object: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": "r", "resourceVersion": version.to_string()},
+        "spec": {
+            "address": "172.20.2.2", "pool": "p", "owner": {"namespace": "n", "name": "a", "uid": "u"},
+            "phase": phase, "boundAt": "2026-01-01T00:00:00.000001Z",
+        },
+    }))
+    .unwrap();
+    Allocation::decoded(&object)
+}
+
+#[test]
+fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
+    let mut lead = lead();
+    for (version, phase) in [(1, "Bound"), (2, "Released")] {
+        lead.observe_allocation("172.20.2.2", &allocation(version, phase, true));
+        assert_eq!(lead.take_dirty(), [("p".into(), true)], "{phase}");
+    }
+    let object =
+        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/29"}]}});
+    lead.set_pool(&Key::new("", "p"), &pool(object));
+    lead.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
+    assert_eq!(lead.take_dirty(), [("p".into(), false)], "one of five");
+}
+
+/// A live read may be overtaken by the watch.
+#[test]
+fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
+    let mut lead = lead();
+    lead.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
+    let unreadable = allocation(5, "Bound", false);
+    assert!(matches!(unreadable, Allocation::Unreadable { .. }));
+    lead.observe_allocation("172.20.2.2", &unreadable);
+    assert_eq!(lead.ledger.counts().blocked, 0);
+    lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
+    assert_eq!(lead.ledger.counts().blocked, 1);
+    lead.forget("172.20.2.2", harvester_lb_object::Version(7));
+    assert_eq!(lead.ledger.counts().blocked, 0);
+}

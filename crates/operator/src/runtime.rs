@@ -1,0 +1,379 @@
+//! Wiring: from flags to running controllers, and back down again in order.
+//!
+//! There are two runtimes. The main one runs watches, reconciles, the Lease and the admin port; the other runs the
+//! health checks, so that neither waits for the other.
+
+pub mod leading;
+pub mod permissions;
+pub mod sizes;
+pub mod term;
+pub mod workers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use harvester_lb_controller_kit::admin::{self, Readiness};
+use harvester_lb_controller_kit::client::{self, Clients};
+use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
+use harvester_lb_controller_kit::preflight;
+use harvester_lb_controller_kit::telemetry;
+use harvester_lb_controller_kit::watch;
+use harvester_lb_controller_kit::writer::Writer;
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_prober::{Edges, Prober, Settings};
+use kube::Client;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use parking_lot::RwLock;
+use tokio::runtime::{Builder, Runtime};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::args::Args;
+use crate::context::{Hub, Stores};
+use crate::index::handlers;
+use crate::metrics::{Metrics, ProbeMetrics};
+use crate::runtime::term::Present;
+
+/// Objects that `/readyz` names; the metrics count them all.
+const REMARKS: usize = 20;
+
+/// Starts the log and the main runtime, and runs a program on it.
+pub fn block_on(
+    args: &Args,
+    program: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
+    telemetry::init(&args.loglevel)?;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(2)
+        .thread_name("main")
+        .enable_all()
+        .build()
+        .context("the main runtime cannot be started")?;
+    let outcome = runtime.block_on(program);
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+/// What is still waited for, for `/readyz`.
+#[derive(Default)]
+struct Progress {
+    missing: RwLock<Vec<String>>,
+    present: RwLock<Option<Arc<Present>>>,
+}
+
+impl Readiness for Progress {
+    /// Ready once everything has been listed, on a standby too (OPS-1).
+    fn waiting_for(&self) -> Vec<String> {
+        let missing = self.missing.read();
+        if !missing.is_empty() {
+            return missing.clone();
+        }
+        match &*self.present.read() {
+            None => vec!["the API server is being asked for kinds and rights".to_owned()],
+            Some(present) => present
+                .hub()
+                .stores
+                .unsynced()
+                .into_iter()
+                .map(|kind| format!("{kind} are being listed"))
+                .collect(),
+        }
+    }
+
+    /// What the API server refuses to write, the first by kind and name (RUN-1).
+    fn remarks(&self) -> Vec<String> {
+        let present = self.present.read();
+        let refused = present
+            .as_ref()
+            .map_or_else(Vec::new, |present| present.hub().refused_writes.all());
+        let mut lines: Vec<String> = refused
+            .iter()
+            .take(REMARKS)
+            .map(|(kind, key)| format!("the API server refuses to write {kind} {key}"))
+            .collect();
+        if refused.len() > REMARKS {
+            lines.push(format!("and {} more", refused.len() - REMARKS));
+        }
+        lines
+    }
+}
+
+/// Runs the controllers until SIGTERM or SIGINT.
+pub async fn run(args: &Args) -> anyhow::Result<()> {
+    let host = nix::unistd::gethostname().context("this host has no name")?;
+    let lease = args.lease(&host.to_string_lossy());
+    lease.check().map_err(|why| anyhow::anyhow!(why))?;
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        identity = lease.identity,
+        "starting"
+    );
+
+    let stop = CancellationToken::new();
+    tokio::spawn(signals(stop.clone()));
+    let metrics = Arc::new(Metrics::new()?);
+    let progress = Arc::new(Progress::default());
+    let (listener, address) = admin::bind(args.admin_address).await?;
+    info!(%address, "admin port");
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    // The admin port outlives the work, so that the end can be watched too.
+    let admin_stop = CancellationToken::new();
+    tasks.spawn(admin::serve(
+        listener,
+        metrics.registry(),
+        Arc::clone(&progress) as Arc<dyn Readiness>,
+        admin_stop.clone(),
+    ));
+
+    let observer: Arc<dyn client::RequestObserver> = Arc::clone(&metrics) as _;
+    let clients = client::connect(observer).await?;
+    let timings = args.timings();
+    if preflight(&clients.write, &progress, timings.preflight_pause, &stop)
+        .await
+        .is_none()
+    {
+        return Ok(());
+    }
+
+    let (probe_runtime, prober, edges) = start_prober(&metrics)?;
+    let (events, events_task) = Events::new(
+        clients.write.clone(),
+        harvester_lb_api::keys::MANAGER,
+        lease.identity.clone(),
+    );
+    tasks.spawn(async {
+        events_task.await;
+        Ok(())
+    });
+    let leadership = Arc::new(Leadership::default());
+    let hub = Hub::new(
+        Stores::default(),
+        Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),
+        events.under(Arc::clone(&leadership) as _),
+        prober.clone(),
+        Arc::clone(&metrics),
+        leadership,
+        timings,
+    );
+    let present = Arc::new(Present::new(hub.denying(args.denied_to_backends())));
+    let sizes = sizes::Sizes::new(&present, args.backend_metrics_limit)?;
+    metrics.registry().register(Box::new(sizes))?;
+    *progress.present.write() = Some(Arc::clone(&present));
+    spawn_watches(&present, &clients, &mut tasks);
+
+    let mut candidate = Candidate::new(clients.write.clone(), lease);
+    let outcome = tokio::select! {
+        outcome = work(&present, args.workers(), edges, &mut candidate, &stop) => outcome,
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
+        },
+    };
+    prober.shutdown();
+    candidate.release().await;
+    admin_stop.cancel();
+    probe_runtime.shutdown_background();
+    outcome
+}
+
+/// Waits for the stores, then for leadership, and works until the end of it, again and again until it is asked to stop
+/// (RUN-5). Of a term that is over nothing is left when the next is asked for.
+async fn work(
+    present: &Present,
+    workers: usize,
+    mut edges: Edges,
+    candidate: &mut Candidate,
+    stop: &CancellationToken,
+) -> anyhow::Result<()> {
+    while !present.hub().stores.unsynced().is_empty() {
+        tokio::select! {
+            () = stop.cancelled() => return Ok(()),
+            () = tokio::time::sleep(Duration::from_millis(20)) => {}
+        }
+    }
+    info!("everything is listed");
+    loop {
+        let hub = present.hub();
+        let another = || {
+            if !hub.prober.is_empty() {
+                info!(
+                    "another process leads: the health checks end, what they have found is forgotten"
+                );
+            }
+            hub.prober.clear();
+        };
+        let term = Arc::clone(&hub.leadership);
+        if candidate.acquire(term, stop, another).await?.is_none() {
+            return Ok(());
+        }
+        match leading::lead(&hub, workers, &mut edges, candidate, stop).await? {
+            End::Stopped => return Ok(()),
+            End::Lost => present.next_term(),
+        }
+    }
+}
+
+async fn preflight(
+    client: &Client,
+    progress: &Progress,
+    pause: Duration,
+    stop: &CancellationToken,
+) -> Option<()> {
+    let mut said = Vec::new();
+    loop {
+        match preflight::check(client, permissions::NEEDS).await {
+            Ok(missing) if missing.is_empty() => {
+                progress.missing.write().clear();
+                return Some(());
+            }
+            Ok(missing) => {
+                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                if said != missing {
+                    for what in &missing {
+                        error!(what, "the cluster lacks something that this program needs");
+                    }
+                    said.clone_from(&missing);
+                }
+                *progress.missing.write() = missing;
+            }
+            Err(error) => {
+                warn!(%error, "kinds and rights cannot be checked yet");
+                *progress.missing.write() = vec![error.to_string()];
+            }
+        }
+        tokio::select! {
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// The prober on a runtime of its own, with as many descriptors as this process may have.
+fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edges)> {
+    let files = raise_file_limit();
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("probes")
+        .enable_all()
+        .build()
+        .context("the prober's runtime cannot be started")?;
+    let guard = runtime.enter();
+    let (prober, edges) = Prober::start(
+        Settings::for_file_limit(files),
+        Arc::new(ProbeMetrics::new(metrics)),
+    );
+    drop(guard);
+    Ok((runtime, prober, edges))
+}
+
+fn raise_file_limit() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 1024;
+    };
+    let limit = if setrlimit(Resource::RLIMIT_NOFILE, hard, hard).is_ok() {
+        hard
+    } else {
+        soft
+    };
+    debug!(limit, "open files");
+    limit
+}
+
+fn spawn_watches(
+    present: &Arc<Present>,
+    clients: &Clients,
+    tasks: &mut JoinSet<anyhow::Result<()>>,
+) {
+    let hub = present.hub();
+    let mut numbers = 0..;
+    macro_rules! watch {
+        ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:path) => {{
+            let errors = hub.metrics.watch_errors.with_label_values(&[$kind]);
+            let handler_present = Arc::clone(present);
+            let watching = watch::run(
+                clients.watch.clone(),
+                watch::config(
+                    numbers.next().unwrap_or_default(),
+                    hub.timings.watch,
+                    $selector,
+                ),
+                Arc::clone(&hub.stores.$store),
+                $convert,
+                move |key, change| $handler(&handler_present.hub(), key, &change),
+                move || errors.inc(),
+            );
+            tasks.spawn(async move { Err(watching.await.into()) });
+        }};
+    }
+    let ours = format!("{}=true", harvester_lb_api::keys::LABEL_SERVICELB);
+    watch!(
+        "LoadBalancer",
+        lbs,
+        None,
+        |d| Some(Lb::from_watch(d)),
+        handlers::lb_changed
+    );
+    watch!(
+        "IPPool",
+        pools,
+        None,
+        |d| Some(Pool::from_watch(d)),
+        handlers::pool_changed
+    );
+    watch!(
+        "IPAllocation",
+        allocations,
+        None,
+        |d| Some(Allocation::from_watch(d)),
+        handlers::allocation_changed
+    );
+    watch!(
+        "Service",
+        services,
+        None,
+        cached::service,
+        handlers::service_changed
+    );
+    watch!(
+        "EndpointSlice",
+        slices,
+        Some(&ours),
+        cached::slice,
+        handlers::slice_changed
+    );
+    watch!(
+        "VirtualMachineInstance",
+        vmis,
+        None,
+        |d| Some(Vmi::from_watch(d)),
+        handlers::vmi_changed
+    );
+    watch!(
+        "VirtualMachine",
+        vms,
+        None,
+        |d| Some(Vm::from_watch(d)),
+        handlers::vm_changed
+    );
+    watch!("Node", nodes, None, cached::node, handlers::node_changed);
+}
+
+async fn signals(stop: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        error!("signals cannot be caught");
+        return;
+    };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    stop.cancel();
+}

@@ -1,0 +1,118 @@
+//! One term as the leader (RUN-5): it begins, works, and ends in order. Nothing of it is under way any more when it is over.
+
+use std::sync::Arc;
+
+use anyhow::{anyhow, bail};
+use harvester_lb_controller_kit::lease::{Candidate, End};
+use harvester_lb_prober::Edges;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::context::Hub;
+use crate::controllers::ip_pool;
+use crate::controllers::takeover;
+use crate::runtime::workers;
+
+/// Leads for one term, until the Lease is lost or `stop` is called. An error if a part of this process ended that should not.
+pub async fn lead(
+    hub: &Arc<Hub>,
+    workers: usize,
+    edges: &mut Edges,
+    candidate: &mut Candidate,
+    stop: &CancellationToken,
+) -> anyhow::Result<End> {
+    let mut at_work = JoinSet::new();
+    at_work.spawn(begin(Arc::clone(hub)));
+    let work = async {
+        // The beginning is the only task until it ends: like all work, it is not dropped at the end of the term.
+        match at_work.join_next().await {
+            Some(Ok(())) => workers::spawn(hub, workers, &mut at_work),
+            ended => return anyhow!("the beginning of this leadership ended: {ended:?}"),
+        }
+        tokio::select! {
+            ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
+            () = workers::follow_verdicts(hub, edges) => anyhow!("the health checks of this process ended"),
+        }
+    };
+    let end = tokio::select! {
+        end = candidate.hold(stop) => end?,
+        error = work => return Err(error),
+    };
+    match end {
+        End::Stopped => finish(hub, candidate, &mut at_work).await,
+        End::Lost => drain(hub, &mut at_work).await?,
+    }
+    Ok(end)
+}
+
+/// Ends the work of a leader that gives the Lease up: what is under way is finished, the pools' maps and the Events that
+/// wait are written, as far as there is time.
+async fn finish(hub: &Hub, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
+    info!("stopping");
+    hub.queues.close();
+    let finish = async {
+        let work = async {
+            while at_work.join_next().await.is_some() {}
+            ip_pool::flush(hub).await;
+        };
+        if tokio::time::timeout(hub.timings.flush_limit, work)
+            .await
+            .is_err()
+        {
+            warn!("not everything could be written in time; the next leader does it");
+        }
+        if tokio::time::timeout(hub.timings.events_limit, hub.events.written())
+            .await
+            .is_err()
+        {
+            warn!("not all Events could be written in time; the conditions say the same");
+        }
+    };
+    // Renewal goes on meanwhile: all of this is written under a Lease that holds.
+    let never = CancellationToken::new();
+    tokio::select! {
+        () = finish => {}
+        _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
+    }
+}
+
+/// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
+async fn drain(hub: &Hub, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
+    hub.end_term();
+    let deadline = tokio::time::sleep(hub.timings.drain_limit);
+    tokio::pin!(deadline);
+    loop {
+        tokio::select! {
+            ended = at_work.join_next() => match ended {
+                None => break,
+                Some(Ok(())) => {}
+                Some(Err(error)) => bail!("a worker of this process ended: {error}"),
+            },
+            () = &mut deadline => {
+                warn!(requests = at_work.len(), "the API server does not answer, what is under way is cut off");
+                at_work.shutdown().await;
+                break;
+            }
+        }
+    }
+    info!("nothing of this leadership is under way any more; standing by");
+    Ok(())
+}
+
+/// Takes over what is there, trying again until that is done or the term ends.
+async fn begin(hub: Arc<Hub>) {
+    let mut failures = 0;
+    while let Err(error) = takeover::begin(&hub).await {
+        failures += 1;
+        warn!(%error, "what is there could not be taken over yet, trying again");
+        let delay = hub.timings.backoff_away().delay(failures, fastrand::f64());
+        tokio::select! {
+            () = hub.queues.lbs.closed() => return,
+            () = tokio::time::sleep(delay) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,225 @@
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::time::Duration;
+
+use harvester_lb_api::{IPAllocation, LoadBalancer};
+use harvester_lb_controller_kit::lease::Settings;
+use harvester_lb_core::cached::{Allocation, Lb};
+use harvester_lb_core::status::Notice;
+use harvester_lb_object::{Key, Version};
+use harvester_lb_prober::Prober;
+use http::Method;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
+
+use super::*;
+use crate::fake::{self, Asked, failure};
+use crate::timings::Timings;
+
+/// Longest time for anything here; nothing waits for it.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// What happens to the request that the beginning of a term makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is answered at once.
+    AtOnce,
+    /// It is answered once the term ends.
+    AtTheEnd,
+    /// It is never answered.
+    Never,
+}
+
+/// An API server: a Lease that can be lost, and a load balancer that is asked for at the beginning.
+struct Server {
+    fate: Fate,
+    hub: Mutex<Option<Arc<Hub>>>,
+    /// The Lease cannot be renewed.
+    away: AtomicBool,
+    /// A request of the beginning has arrived.
+    arrived: Notify,
+    asked: AtomicUsize,
+    answered: AtomicUsize,
+    events: AtomicUsize,
+}
+
+impl Server {
+    fn new(fate: Fate) -> Arc<Self> {
+        Arc::new(Self {
+            fate,
+            hub: Mutex::default(),
+            away: AtomicBool::default(),
+            arrived: Notify::new(),
+            asked: AtomicUsize::default(),
+            answered: AtomicUsize::default(),
+            events: AtomicUsize::default(),
+        })
+    }
+
+    async fn answer(self: Arc<Self>, asked: Asked) -> fake::Answer {
+        if asked.path.contains("/leases") {
+            return match (self.away.load(Relaxed), asked.method) {
+                (true, _) => failure(503, "ServiceUnavailable"),
+                (false, Method::GET) => failure(404, "NotFound"),
+                (false, _) => (200, asked.body),
+            };
+        }
+        if asked.path.contains("/events") {
+            self.events.fetch_add(1, Relaxed);
+            return (201, asked.body);
+        }
+        self.asked.fetch_add(1, Relaxed);
+        self.arrived.notify_one();
+        match self.fate {
+            Fate::AtOnce => {}
+            Fate::AtTheEnd => {
+                let hub = self.hub.lock().clone().unwrap();
+                hub.queues.lbs.closed().await;
+            }
+            Fate::Never => std::future::pending().await,
+        }
+        self.answered.fetch_add(1, Relaxed);
+        failure(404, "NotFound")
+    }
+
+    fn client(self: &Arc<Self>) -> Client {
+        let server = Arc::clone(self);
+        fake::client(move |asked| Arc::clone(&server).answer(asked))
+    }
+}
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The owner of a record is gone and a living load balancer names the address: that is asked about before anything else.
+fn left_behind(hub: &Hub) {
+    let lb: LoadBalancer = object(json!({
+        "metadata": {"namespace": "n", "name": "lives", "uid": "u-lives"},
+        "spec": {"workloadType": "cluster"},
+        "status": {"allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p"}},
+    }));
+    let key = Key::new("n", "lives");
+    hub.stores.lbs.written(&key, Version(1), Lb::valid(lb));
+    let record: IPAllocation = object(json!({
+        "metadata": {"name": "10.0.0.2", "uid": "u-record", "resourceVersion": "2"},
+        "spec": {
+            "address": "10.0.0.2", "pool": "p", "phase": "Bound",
+            "owner": {"namespace": "n", "name": "gone", "uid": "u-gone"},
+        },
+    }));
+    let record = Allocation::decoded(&record);
+    let name = Key::new("", "10.0.0.2");
+    hub.stores.allocations.written(&name, Version(2), record);
+}
+
+/// Leads for a term with this hub, until `during` is over; then it is asked to stop, unless it has lost the Lease.
+async fn term(server: &Arc<Server>, hub: Hub, during: impl AsyncFnOnce(&Hub)) -> End {
+    let limits = harvester_lb_prober::Settings::for_file_limit(64);
+    let (_prober, mut edges) = Prober::start(limits, Arc::new(()));
+    let hub = Arc::new(hub);
+    left_behind(&hub);
+    *server.hub.lock() = Some(Arc::clone(&hub));
+    let settings = Settings {
+        namespace: "n".into(),
+        name: "l".into(),
+        identity: "me".into(),
+        duration: Duration::from_secs(1),
+        renew_deadline: Duration::from_millis(500),
+        retry: Duration::from_millis(20),
+    };
+    let mut candidate = Candidate::new(server.client(), settings);
+    let stop = CancellationToken::new();
+    let leadership = Arc::clone(&hub.leadership);
+    candidate.acquire(leadership, &stop, || {}).await.unwrap();
+    let leads = Box::pin(lead(&hub, 1, &mut edges, &mut candidate, &stop));
+    let during = async {
+        server.arrived.notified().await;
+        during(&hub).await;
+        if !server.away.load(Relaxed) {
+            stop.cancel();
+        }
+    };
+    let both = async { tokio::join!(leads, during).0 };
+    let end = tokio::time::timeout(LIMIT, both).await.unwrap().unwrap();
+    if end == End::Lost {
+        assert!(!hub.leads(), "its knowledge is left");
+    }
+    end
+}
+
+#[tokio::test]
+async fn run_5_requests_of_the_beginning_are_answered_before_the_lease_is_asked_for_again() {
+    let server = Server::new(Fate::AtTheEnd);
+    let timings = Timings {
+        drain_limit: LIMIT,
+        ..Timings::default()
+    };
+    let hub = fake::first(server.client(), timings);
+    let end = term(&server, hub, async |_| server.away.store(true, Relaxed)).await;
+    assert_eq!(end, End::Lost);
+    // The answer came after the loss.
+    assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
+    assert!(server.answered.load(Relaxed) > 0);
+}
+
+#[tokio::test]
+async fn run_5_who_is_asked_to_stop_while_it_begins_stops_when_that_is_answered() {
+    let server = Server::new(Fate::AtTheEnd);
+    let timings = Timings {
+        flush_limit: LIMIT,
+        ..Timings::default()
+    };
+    let hub = fake::first(server.client(), timings);
+    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+    assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
+    assert!(server.answered.load(Relaxed) > 0);
+}
+
+#[tokio::test]
+async fn run_5_who_is_asked_to_stop_while_it_begins_waits_for_no_answer_for_ever() {
+    let server = Server::new(Fate::Never);
+    let timings = Timings {
+        flush_limit: Duration::from_millis(50),
+        ..Timings::default()
+    };
+    let hub = fake::first(server.client(), timings);
+    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+    assert_eq!(server.answered.load(Relaxed), 0);
+}
+
+#[tokio::test]
+async fn run_5_who_is_asked_to_stop_while_it_begins_does_not_begin_again() {
+    let server = Server::new(Fate::AtOnce);
+    let timings = Timings {
+        retry: LIMIT * 100,
+        retry_away_cap: LIMIT * 100,
+        flush_limit: LIMIT * 100,
+        ..Timings::default()
+    };
+    // It cannot take over what is there, as it may not write.
+    let hub = fake::hub(server.client(), timings, false);
+    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+}
+
+#[tokio::test]
+async fn run_5_events_that_wait_are_written_before_the_lease_is_given_up() {
+    let server = Server::new(Fate::AtOnce);
+    let hub = fake::first(server.client(), Timings::default());
+    let left = async |hub: &Hub| {
+        let notice = Notice {
+            warning: false,
+            reason: "Reason".into(),
+            text: "text".into(),
+        };
+        for _ in 0..500 {
+            hub.notify_lb(&ObjectMeta::default(), &notice);
+        }
+    };
+    assert_eq!(term(&server, hub, left).await, End::Stopped);
+    assert_eq!(server.events.load(Relaxed), 500);
+}

@@ -1,0 +1,315 @@
+//! Sizes, read from the stores when they are asked for.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use harvester_lb_api::condition::{self, READY};
+use harvester_lb_core::cached::Lb;
+use harvester_lb_core::desired;
+use parking_lot::Mutex;
+use prometheus::core::{Collector, Desc};
+use prometheus::proto::MetricFamily;
+use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
+
+use crate::context::Hub;
+use crate::runtime::term::Present;
+
+/// Sizes, read when they are asked for.
+pub(super) struct Sizes {
+    pub(super) present: Weak<Present>,
+    pub(super) backend_limit: usize,
+    /// Without values: they say which families there are.
+    pub(super) families: Families,
+    /// One scrape at a time.
+    pub(super) scrape: Mutex<()>,
+}
+
+pub(super) struct Families {
+    pub(super) pool_addresses: GaugeVec,
+    pub(super) load_balancers: IntGaugeVec,
+    pub(super) backends: IntGaugeVec,
+    pub(super) backend_up: IntGaugeVec,
+    pub(super) records: IntGaugeVec,
+    pub(super) waiting: IntGauge,
+    pub(super) queue_depth: IntGaugeVec,
+    pub(super) failing: IntGaugeVec,
+    pub(super) refused: IntGaugeVec,
+    pub(super) probe_targets: IntGaugeVec,
+    pub(super) probe_targets_unknown: IntGauge,
+    pub(super) probes_in_flight: IntGauge,
+    pub(super) leader: IntGauge,
+    pub(super) events_dropped: IntCounter,
+}
+
+impl Families {
+    pub(super) fn new() -> prometheus::Result<Self> {
+        let gauges = |name: &str, help: &str, labels: &[&str]| {
+            IntGaugeVec::new(Opts::new(format!("harvester_lb_{name}"), help), labels)
+        };
+        let gauge = |name: &str, help: &str| IntGauge::new(format!("harvester_lb_{name}"), help);
+        Ok(Self {
+            pool_addresses: GaugeVec::new(
+                Opts::new(
+                    "harvester_lb_ippool_addresses",
+                    "Addresses of a pool: all that it has, those held, those free.",
+                ),
+                &["pool", "state"],
+            )?,
+            load_balancers: gauges(
+                "load_balancers",
+                "Load balancers by the status and the reason of their condition Ready.",
+                &["ready", "reason"],
+            )?,
+            backends: gauges(
+                "backends",
+                "Backends of a load balancer by state.",
+                &["namespace", "loadbalancer", "state"],
+            )?,
+            backend_up: gauges(
+                "backend_up",
+                "Whether a backend takes traffic; for a limited number of backends.",
+                &["namespace", "loadbalancer", "backend"],
+            )?,
+            records: gauges(
+                "ipallocations",
+                "Records of addresses by phase.",
+                &["phase"],
+            )?,
+            waiting: gauge(
+                "load_balancers_waiting",
+                "Load balancers that wait for an address.",
+            )?,
+            queue_depth: gauges(
+                "queue_depth",
+                "Objects that are due and wait for a worker.",
+                &["kind"],
+            )?,
+            refused: gauges(
+                "refused_objects",
+                "Objects that the API server refuses to write.",
+                &["kind"],
+            )?,
+            failing: gauges("failing", "Objects whose last reconcile failed.", &["kind"])?,
+            probe_targets: gauges(
+                "probe_targets",
+                "Targets of health checks by verdict.",
+                &["verdict"],
+            )?,
+            probe_targets_unknown: gauge(
+                "probe_targets_unknown",
+                "Targets whose verdict is of the past, because for as many health checks as make a failure this host could not even try.",
+            )?,
+            probes_in_flight: gauge("probes_in_flight", "Health checks that wait for an answer.")?,
+            leader: gauge("leader", "Whether this process leads.")?,
+            events_dropped: IntCounter::new(
+                "harvester_lb_events_dropped_total",
+                "Kubernetes Events that could not be written.",
+            )?,
+        })
+    }
+
+    pub(super) fn collectors(&self) -> [&dyn Collector; 14] {
+        [
+            &self.pool_addresses,
+            &self.load_balancers,
+            &self.backends,
+            &self.backend_up,
+            &self.records,
+            &self.waiting,
+            &self.queue_depth,
+            &self.failing,
+            &self.refused,
+            &self.probe_targets,
+            &self.probe_targets_unknown,
+            &self.probes_in_flight,
+            &self.leader,
+            &self.events_dropped,
+        ]
+    }
+}
+
+impl Sizes {
+    pub(super) fn new(present: &Arc<Present>, backend_limit: usize) -> prometheus::Result<Self> {
+        Ok(Self {
+            present: Arc::downgrade(present),
+            backend_limit,
+            families: Families::new()?,
+            scrape: Mutex::new(()),
+        })
+    }
+
+    #[allow(
+        clippy::cast_precision_loss,
+        reason = "a pool of more than 2^53 addresses may be off by a few"
+    )]
+    fn fill_pools(hub: &Hub, to: &Families) {
+        // A copy of the list: the leader's lock is never taken under a store's.
+        for (key, pool) in hub.stores.pools.all() {
+            let live = hub
+                .lead(|lead| {
+                    lead.ledger
+                        .projection(&key.name)
+                        .map(|v| (v.total, v.available))
+                })
+                .flatten();
+            let stored = pool
+                .counters
+                .as_ref()
+                .map(|(total, available, _)| (*total, *available));
+            if let Some((total, available)) = live.or(stored) {
+                let set = |state: &str, value: i64| {
+                    to.pool_addresses
+                        .with_label_values(&[&*key.name, state])
+                        .set(value as f64);
+                };
+                set("total", total);
+                set("available", available);
+                set("allocated", total.saturating_sub(available));
+            }
+        }
+        if let Some(counts) = hub.lead(|lead| lead.ledger.counts()) {
+            to.records
+                .with_label_values(&["Bound"])
+                .set(size(counts.bound));
+            to.records
+                .with_label_values(&["Released"])
+                .set(size(counts.released));
+            to.waiting.set(size(counts.waiting));
+        }
+    }
+
+    fn fill_load_balancers(hub: &Hub, to: &Families) {
+        let mut by_reason: BTreeMap<(String, String), i64> = BTreeMap::new();
+        hub.stores.lbs.for_each(|_, lb| {
+            let ready = match lb {
+                Lb::Valid(lb) => lb
+                    .status
+                    .as_ref()
+                    .and_then(|s| s.conditions.as_deref())
+                    .and_then(|c| condition::find(c, READY)),
+                Lb::Invalid(..) => None,
+            };
+            let labels = match (ready, lb) {
+                (Some(c), _) => (c.status.clone(), c.reason.clone().unwrap_or_default()),
+                (None, Lb::Invalid(..)) => (
+                    "False".to_owned(),
+                    harvester_lb_core::status::INVALID_OBJECT.to_owned(),
+                ),
+                (None, Lb::Valid(_)) => ("Unknown".to_owned(), String::new()),
+            };
+            *by_reason.entry(labels).or_default() += 1;
+        });
+        for ((ready, reason), count) in by_reason {
+            to.load_balancers
+                .with_label_values(&[&ready, &reason])
+                .set(count);
+        }
+    }
+
+    fn fill_backends(&self, hub: &Hub, to: &Families) {
+        let mut named = 0;
+        for (key, slice) in hub.stores.slices.all() {
+            if hub.stores.lbs.get(&key).is_none() {
+                continue;
+            }
+            let (mut ready, mut not_ready) = (0, 0);
+            for endpoint in desired::real_endpoints(&slice) {
+                let up = endpoint
+                    .conditions
+                    .as_ref()
+                    .and_then(|c| c.ready)
+                    .unwrap_or(true);
+                *(if up { &mut ready } else { &mut not_ready }) += 1;
+                if named < self.backend_limit
+                    && let Some(name) = endpoint.target_ref.as_ref().and_then(|t| t.name.as_deref())
+                {
+                    named += 1;
+                    to.backend_up
+                        .with_label_values(&[&*key.namespace, &*key.name, name])
+                        .set(i64::from(up));
+                }
+            }
+            for (state, count) in [("ready", ready), ("not_ready", not_ready)] {
+                to.backends
+                    .with_label_values(&[&*key.namespace, &*key.name, state])
+                    .set(count);
+            }
+        }
+    }
+
+    fn fill_process(hub: &Hub, to: &Families) {
+        for (kind, depth, failing) in [
+            (
+                "LoadBalancer",
+                hub.queues.lbs.depth(),
+                Some(hub.queues.lbs.failing()),
+            ),
+            (
+                "IPPool",
+                hub.queues.pools.depth(),
+                Some(hub.queues.pools.failing()),
+            ),
+            ("GuestCluster", hub.queues.guests.depth(), None),
+            ("History", hub.queues.history.depth(), None),
+            ("LegacyFinalizer", hub.queues.legacy.depth(), None),
+            ("WaitingMessage", hub.queues.tell.depth(), None),
+        ] {
+            to.queue_depth.with_label_values(&[kind]).set(size(depth));
+            if let Some(failing) = failing {
+                to.failing.with_label_values(&[kind]).set(size(failing));
+            }
+        }
+        for (kind, _) in hub.refused_writes.all() {
+            to.refused.with_label_values(&[&*kind]).inc();
+        }
+        let probes = hub.prober.snapshot();
+        to.probe_targets
+            .with_label_values(&["up"])
+            .set(size(probes.up));
+        to.probe_targets
+            .with_label_values(&["down"])
+            .set(size(probes.targets - probes.up));
+        to.probe_targets_unknown.set(size(probes.unknown));
+        to.probes_in_flight.set(size(probes.in_flight));
+        to.leader.set(i64::from(hub.leadership.is_leader()));
+        to.events_dropped.inc_by(hub.events.dropped());
+    }
+}
+
+fn size(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+impl Collector for Sizes {
+    fn desc(&self) -> Vec<&Desc> {
+        self.families
+            .collectors()
+            .into_iter()
+            .flat_map(Collector::desc)
+            .collect()
+    }
+
+    fn collect(&self) -> Vec<MetricFamily> {
+        let _one_at_a_time = self.scrape.lock();
+        let Some(present) = self.present.upgrade() else {
+            return Vec::new();
+        };
+        let hub = present.hub();
+        // Made anew for each scrape: the series of what is gone go with it.
+        let Ok(families) = Families::new() else {
+            return Vec::new();
+        };
+        Self::fill_pools(&hub, &families);
+        Self::fill_load_balancers(&hub, &families);
+        self.fill_backends(&hub, &families);
+        Self::fill_process(&hub, &families);
+        families
+            .collectors()
+            .into_iter()
+            .flat_map(Collector::collect)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

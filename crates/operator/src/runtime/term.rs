@@ -1,0 +1,92 @@
+//! The hub of the present term, for whoever outlives terms: the watches, the figures, `/readyz`.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::context::Hub;
+
+/// The hub of the present term. A term begins when the one before is over, with the time of standing by (RUN-5).
+pub struct Present(RwLock<Arc<Hub>>);
+
+impl Present {
+    /// The first term of a process.
+    pub fn new(hub: Hub) -> Self {
+        Self(RwLock::new(Arc::new(hub)))
+    }
+
+    /// The hub. Whoever learns of a change puts it into its store first and asks then, so that a term that begins in between
+    /// finds it in the store.
+    pub fn hub(&self) -> Arc<Hub> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Ends the present term and begins the next.
+    pub fn next_term(&self) {
+        let mut present = self.0.write();
+        present.end_term();
+        *present = Arc::new(present.next_term());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::index::queues::{LegacyKind, LegacyObject};
+    use harvester_lb_controller_kit::work_queue::Requeue;
+    use harvester_lb_ipam::{Ledger, Settings};
+    use harvester_lb_object::Key;
+    use harvester_lb_prober::{HealthCheck, Target};
+
+    use crate::fake;
+    use crate::index::leader_state::Lead;
+    use crate::timings::Timings;
+
+    fn present() -> Present {
+        let nobody = fake::client(|_| std::future::pending());
+        Present::new(fake::first(nobody, Timings::default()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn run_5_a_term_leaves_stores_and_health_checks_and_nothing_else() {
+        let present = present();
+        let (old, key) = (present.hub(), Key::new("n", "a"));
+        old.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
+        old.queues.lbs.add(key.clone());
+        old.queues.legacy.add_after(
+            LegacyObject {
+                kind: LegacyKind::Vm,
+                key: key.clone(),
+            },
+            std::time::Duration::from_secs(5),
+        );
+        old.queues.lbs.done(&key, &Ok(Requeue::Backoff));
+        old.spacing.mark(&key, tokio::time::Instant::now());
+        let check = HealthCheck::new(Some(80), None, None, None, None);
+        let target = Target::new("uid", [10, 0, 0, 1].into(), true);
+        let check = check.unwrap().unwrap();
+        old.prober.set_group("n/a", check, vec![target]);
+
+        present.next_term();
+        let new = present.hub();
+        assert!(Arc::ptr_eq(&old.stores.lbs, &new.stores.lbs));
+        assert_eq!(
+            new.prober.verdict("n/a", "uid", [10, 0, 0, 1].into()),
+            Some(true)
+        );
+        assert!(!new.leads());
+        assert_eq!(new.queues.lbs.depth(), 0);
+        assert!(new.queues.lbs.failing() == 0);
+        assert!(
+            new.spacing
+                .due_in(&key, tokio::time::Instant::now())
+                .is_zero()
+        );
+        assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
+        // What is still under way finds no knowledge, no work and no right to write.
+        assert!(!old.leads());
+        old.queues.lbs.add(key);
+        assert_eq!(old.queues.lbs.next().await, None);
+        assert_eq!(old.queues.legacy.next().await, None);
+    }
+}

@@ -1,0 +1,66 @@
+//! The workers of each kind of work, and who hands verdicts on to them.
+
+use std::sync::Arc;
+
+use harvester_lb_object::Key;
+use harvester_lb_prober::Edges;
+use tokio::task::JoinSet;
+
+use crate::context::Hub;
+use crate::controllers::guest_cluster;
+use crate::controllers::ip_pool;
+use crate::controllers::legacy_finalizers;
+use crate::controllers::load_balancer;
+use crate::controllers::released_records;
+use crate::controllers::waiting_messages;
+use crate::index::queues::Singleton;
+
+/// Workers for pools; a write of a large map takes its time.
+const POOL_WORKERS: usize = 2;
+/// Workers that take finalizers of old off: after a swap every virtual machine has one, and a webhook of KubeVirt may be
+/// slow to admit the change.
+const LEGACY_WORKERS: usize = 4;
+
+/// Starts all workers; they end when the queues are closed.
+pub fn spawn(hub: &Arc<Hub>, workers: usize, set: &mut JoinSet<()>) {
+    macro_rules! spawn {
+        ($workers:expr, $queue:ident, |$hub:ident, $key:pat_param| $reconcile:expr) => {
+            for _ in 0..$workers {
+                let hub = Arc::clone(hub);
+                set.spawn(async move {
+                    let $hub = &*hub;
+                    let reconcile = |$key| async move { $reconcile.await };
+                    $hub.queues.$queue.work(&*$hub.metrics, reconcile).await;
+                });
+            }
+        };
+    }
+    spawn!(workers, lbs, |hub, key| load_balancer::reconcile(hub, &key));
+    spawn!(POOL_WORKERS, pools, |hub, name| ip_pool::reconcile(
+        hub, &name
+    ));
+    spawn!(1, guests, |hub, cluster| guest_cluster::reconcile(
+        hub, &cluster
+    ));
+    spawn!(1, history, |hub, Singleton| released_records::reconcile(
+        hub
+    ));
+    spawn!(1, tell, |hub, Singleton| async {
+        Ok(waiting_messages::reconcile(hub))
+    });
+    spawn!(LEGACY_WORKERS, legacy, |hub, object| {
+        legacy_finalizers::reconcile(hub, &object)
+    });
+}
+
+/// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
+/// told to the next who does.
+pub async fn follow_verdicts(hub: &Hub, edges: &mut Edges) {
+    while let Some(groups) = edges.next().await {
+        for group in groups {
+            if let Some((namespace, name)) = group.split_once('/') {
+                hub.queues.lbs.add(Key::new(namespace, name));
+            }
+        }
+    }
+}
