@@ -317,4 +317,4 @@ fn gives_up(decision: &Decision, named: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -67,7 +67,9 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
             );
         }
     }
-    let pools = hub.lead(|lead| lead.ledger.unimported_pools()).unwrap_or_default();
+    let pools = hub
+        .lead(|lead| lead.ledger.unimported_pools())
+        .unwrap_or_default();
     for pool in pools {
         // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
         match import_pool(hub, &pool).await {
@@ -295,7 +297,9 @@ fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
 /// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
 /// errors the last is answered (RUN-1).
 pub async fn import_pool(hub: &Hub, pool: &PoolName) -> Result<(), WriteError> {
-    let records = hub.lead(|lead| lead.ledger.unimported(pool)).unwrap_or_default();
+    let records = hub
+        .lead(|lead| lead.ledger.unimported(pool))
+        .unwrap_or_default();
     let outcomes = stream::iter(records)
         .map(|spec| async move { import_one(hub, spec).await })
         .buffer_unordered(IMPORTS_AT_A_TIME);

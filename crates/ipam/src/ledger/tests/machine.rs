@@ -1,6 +1,7 @@
 //! The ledger against a model that keeps lists and scans them, step by step. Here: the model and its rules; what a step
-//! does to it is in `steps`, the comparison in `subject`.
+//! does to it is in `steps`, allocations are in `allocate`, the comparison in `subject`.
 
+mod allocate;
 mod steps;
 mod subject;
 
@@ -71,6 +72,10 @@ pub(super) enum Step {
     SetPool(usize, usize),
     RemovePool(usize),
     Ask(usize),
+    /// The whole of ALC-8, with what becomes of each write.
+    Allocate(usize, Vec<allocate::Fate>),
+    /// A late write lands.
+    Land(usize),
     Enlist(usize),
     Commit(usize),
     Abandon(usize),
@@ -93,6 +98,8 @@ enum Effect {
     SetPool(PoolSpec),
     RemovePool(&'static str),
     Decide(Request, i64, Outcome),
+    /// What was stored before, and what is to happen.
+    Allocate(Request, Vec<Record>, Vec<allocate::Turn>),
     Enlist(Request),
     Observe(Record),
     Forget(IpAddr, Version),
@@ -133,6 +140,7 @@ pub(super) struct Model {
     now: i64,
     stamp: i64,
     version: u64,
+    in_flight: Vec<allocate::InFlight>,
     effect: Effect,
 }
 
@@ -201,6 +209,11 @@ impl Model {
         let claims = self.claims.iter().filter(|c| c.0 == addr).map(|c| &c.1.id);
         let shown = self.shown.iter().filter(|s| s.1 == addr).map(|s| &s.0);
         reserved.chain(claims).chain(shown).cloned().collect()
+    }
+
+    fn shown_by(&self, id: &OwnerId) -> Vec<IpAddr> {
+        let shown = self.shown.iter().filter(|shown| shown.0 == *id);
+        shown.map(|shown| shown.1).collect()
     }
 
     /// Whether somebody has the address already, and is not only to get it.

@@ -110,7 +110,8 @@ async fn last_step(
             } => {
                 if write(hub, &spec, replaces).await? {
                     allocation.accepted();
-                    let reason = reason.map_or_else(|| "Adopted".to_owned(), |why| format!("{why:?}"));
+                    let reason =
+                        reason.map_or_else(|| "Adopted".to_owned(), |why| format!("{why:?}"));
                     info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address taken");
                 }
             }
@@ -212,11 +213,7 @@ pub async fn write(
 
 /// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
 /// error makes whoever decided it decide again.
-async fn rewrite(
-    hub: &Hub,
-    spec: &RecordSpec,
-    version: Version,
-) -> Result<(), WriteError> {
+async fn rewrite(hub: &Hub, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
     if write(hub, spec, Some(version)).await? {
         return Ok(());
     }

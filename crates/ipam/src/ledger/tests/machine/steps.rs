@@ -24,6 +24,7 @@ impl ReferenceStateMachine for Model {
             now: 100,
             stamp: i64::MIN,
             version: 0,
+            in_flight: Vec::new(),
             effect: Effect::None,
         };
         Just(model).boxed()
@@ -37,6 +38,8 @@ impl ReferenceStateMachine for Model {
             3 => (pool.clone(), 0..SHAPES).prop_map(|(p, s)| Step::SetPool(p, s)),
             1 => pool.clone().prop_map(Step::RemovePool),
             12 => lb.clone().prop_map(Step::Ask),
+            8 => (lb.clone(), allocate::fates()).prop_map(|(l, f)| Step::Allocate(l, f)),
+            2 => (0usize..9).prop_map(Step::Land),
             1 => lb.clone().prop_map(Step::Enlist),
             8 => lb.clone().prop_map(Step::Commit),
             1 => lb.clone().prop_map(Step::Abandon),
@@ -82,6 +85,13 @@ impl ReferenceStateMachine for Model {
                 let outcome = model.decide(&request);
                 model.effect = Effect::Decide(request, model.now, outcome);
             }
+            Step::Allocate(lb, fates) => {
+                let request = model.request(lb);
+                let before = model.records.clone();
+                let turns = model.allocate(&request, &fates);
+                model.effect = Effect::Allocate(request, before, turns);
+            }
+            Step::Land(n) => model.land(n),
             Step::Enlist(lb) => {
                 let request = model.request(lb);
                 let id = &request.owner.id;
