@@ -519,6 +519,17 @@ impl Model {
         self.effect = Effect::Observe(record);
     }
 
+    /// Nothing is remembered of a missing pool that nobody names.
+    fn tidy(&mut self) {
+        let last = std::mem::take(&mut self.last);
+        let named = |name: &PoolName| {
+            self.pool(name).is_some()
+                || self.records.iter().any(|r| r.spec.pool == *name)
+                || self.waiting.iter().any(|w| w.pool.as_ref() == Some(name))
+        };
+        self.last = last.into_iter().filter(|last| named(&last.0)).collect();
+    }
+
     fn nth_bound(&self, n: usize) -> Option<Record> {
         let bound: Vec<_> = self
             .records

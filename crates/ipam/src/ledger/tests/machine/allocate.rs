@@ -129,6 +129,7 @@ impl Model {
         for _ in 0..ROUNDS {
             self.now += 1;
             let outcome = self.decide(request);
+            self.tidy();
             let (granted, extra) = match &outcome {
                 Outcome::Held(addr, extra) | Outcome::Adopt(addr, extra) => (Some(*addr), extra),
                 Outcome::Take(spec, _, _, extra) => (Some(spec.addr), extra),

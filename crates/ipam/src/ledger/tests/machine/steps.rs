@@ -186,19 +186,7 @@ impl ReferenceStateMachine for Model {
             Step::Status(lb, last) => model.status[lb] = last,
             Step::Demand(lb, pool) => model.demand[lb] = pool,
         }
-        // Nothing is remembered of a missing pool that nobody names.
-        let named = |name: &PoolName| {
-            model.pool(name).is_some()
-                || model.records.iter().any(|r| r.spec.pool == *name)
-                || model.waiting.iter().any(|w| w.pool.as_ref() == Some(name))
-        };
-        let kept = model
-            .last
-            .iter()
-            .filter(|last| named(&last.0))
-            .cloned()
-            .collect();
-        model.last = kept;
+        model.tidy();
         model
     }
 }
