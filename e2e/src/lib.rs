@@ -19,5 +19,5 @@ pub mod supervised;
 pub mod witness;
 pub mod world;
 
-pub use runner::{Test, run, run_in_turn};
+pub use runner::{Test, audited_bed, run, run_in_turn};
 pub use world::World;

@@ -68,6 +68,16 @@ pub fn run(
     conclusion.exit_code()
 }
 
+/// A bed of two nodes in which nobody announces anything, and whose API server keeps an audit log of all requests.
+pub fn audited_bed() -> BedOptions {
+    BedOptions {
+        nodes: 2,
+        kube_vip: false,
+        audit: true,
+        ..BedOptions::default()
+    }
+}
+
 /// Runs tests one after another in a bare world: those that start operators themselves, which share the one Lease.
 pub fn run_in_turn(options: BedOptions, tests: Vec<Test>) -> ExitCode {
     run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use harvester_lb_fixtures::{cluster_spec, for_everybody, quick_check, vm_spec, with};
 use harvester_lb_testkit::{Vm, eventually};
 use serde_json::json;
 
@@ -50,7 +51,7 @@ impl Stage {
         // 512 addresses.
         let pool = json!({
             "ranges": [{"subnet": "10.80.0.0/24"}, {"subnet": "10.80.1.0/24"}],
-            "selector": {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]},
+            "selector": for_everybody(),
         });
         world.pool(ns, pool).await?;
         let web = [("app", "web")];
@@ -60,13 +61,7 @@ impl Stage {
         let announcer = Announcer::start(&world.client());
         let witness = Witness::start(&world.client());
         let operator = Supervised::start(world, NODE, flags, env)?;
-        let probed = json!({
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": ["web"]},
-            "healthCheck": {
-                "port": 8080, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1
-            },
-        });
+        let probed = with(vm_spec("web"), json!({"healthCheck": quick_check()}));
         world.lb(ns, PROBED, probed).await?;
         for n in 0..OTHERS {
             cluster(world, ns, &format!("old{n}")).await?;
@@ -106,8 +101,7 @@ impl Stage {
 
 /// Makes a load balancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
-    let spec = json!({"workloadType": "cluster"});
-    world.lb(ns, name, spec).await.map(|_| ())
+    world.lb(ns, name, cluster_spec()).await.map(|_| ())
 }
 
 /// Asks until the API server has done it, now or when it was asked before.

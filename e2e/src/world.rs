@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_fixtures::{for_namespace, machine};
 use harvester_lb_testkit::{Bed, BedOptions, Process, Vm, eventually};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -276,10 +277,7 @@ impl World {
     ) -> anyhow::Result<()> {
         self.pool(
             name,
-            json!({
-                "ranges": ranges,
-                "selector": {"scope": [{"project": "*", "namespace": namespace, "guestCluster": "*"}]}
-            }),
+            json!({"ranges": ranges, "selector": for_namespace(namespace)}),
         )
         .await
     }
@@ -411,18 +409,9 @@ impl World {
         labels: Value,
         address: Option<&str>,
     ) -> anyhow::Result<VirtualMachineInstance> {
-        let interfaces = address.map_or_else(
-            || json!([]),
-            |a| json!([{"name": "default", "ipAddress": a}]),
-        );
-        let vmi = json!({
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {"namespace": namespace, "name": name, "labels": labels},
-            "spec": {},
-            "status": {"phase": "Running", "interfaces": interfaces},
-        });
-        self.bed.apply(&vmi).await?;
+        self.bed
+            .apply(&machine(namespace, name, &labels, address))
+            .await?;
         Ok(self.vmis(namespace).get(name).await?)
     }
 

@@ -117,6 +117,15 @@ impl Links {
     }
 }
 
+/// Whom a change of what is not this version's to touch may concern.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Concerned {
+    /// These load balancers.
+    pub lbs: BTreeSet<Key>,
+    /// Whoever holds one of these addresses, which are no longer named or shown as shared.
+    pub addrs: BTreeSet<IpAddr>,
+}
+
 /// Addresses that keys name.
 #[derive(Debug, Default)]
 struct Named {
@@ -125,21 +134,25 @@ struct Named {
 }
 
 impl Named {
-    fn set(&mut self, key: &Key, addrs: BTreeSet<IpAddr>) {
-        for addr in self.by_key.remove(key).into_iter().flatten() {
-            if let Some(keys) = self.by_addr.get_mut(&addr) {
+    /// A key names these and no others. Answers those that it named before and does not any more.
+    fn set(&mut self, key: &Key, addrs: BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
+        let before = self.by_key.remove(key).unwrap_or_default();
+        for addr in &before {
+            if let Some(keys) = self.by_addr.get_mut(addr) {
                 keys.remove(key);
                 if keys.is_empty() {
-                    self.by_addr.remove(&addr);
+                    self.by_addr.remove(addr);
                 }
             }
         }
         for addr in &addrs {
             self.by_addr.entry(*addr).or_default().insert(key.clone());
         }
+        let left = before.difference(&addrs).copied().collect();
         if !addrs.is_empty() {
             self.by_key.insert(key.clone(), addrs);
         }
+        left
     }
 
     fn in_namespace(&self, addr: IpAddr, namespace: &str) -> bool {
@@ -164,22 +177,23 @@ pub struct Index {
 
 impl Index {
     /// Takes in a load balancer as it is now, or that it is gone. Answers others whom that may concern.
-    pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> BTreeSet<Key> {
+    pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Concerned {
         let primary = lb.and_then(|lb| annotation(lb.meta(), keys::ANNOTATION_PRIMARY));
         let addr = match lb {
             Some(Lb::Valid(lb)) if primary.is_some() => spec::request(lb).status.map(|it| it.addr),
             _ => None,
         };
-        self.named.set(key, addr.into_iter().collect());
+        let addrs = self.named.set(key, addr.into_iter().collect());
         let to = primary.map(|name| Key::new(&key.namespace, name));
-        self.primaries.set(key, to.into_iter().collect())
+        let lbs = self.primaries.set(key, to.into_iter().collect());
+        Concerned { lbs, addrs }
     }
 
     /// Takes in a Service as it is now, or that it is gone. Answers the load balancers whom that may concern.
-    pub fn set_service(&mut self, key: &Key, service: Option<&Service>) -> BTreeSet<Key> {
+    pub fn set_service(&mut self, key: &Key, service: Option<&Service>) -> Concerned {
         let shared = service.filter(|service| is_shared(&service.metadata));
         let addrs = shared.map(cached::shown_addresses).unwrap_or_default();
-        self.shown.set(key, addrs.into_iter().collect());
+        let addrs = self.shown.set(key, addrs.into_iter().collect());
         let owners = shared.into_iter().flat_map(|service| {
             let owners = service.metadata.owner_references.iter().flatten();
             owners.filter(|owner| cached::is_lb(owner))
@@ -190,7 +204,8 @@ impl Index {
         if !to.is_empty() {
             to.insert(key.clone());
         }
-        self.services.set(key, to)
+        let lbs = self.services.set(key, to);
+        Concerned { lbs, addrs }
     }
 
     /// Takes in that an IPAllocation is there or gone. Answers the uid of the load balancer whom that concerns.

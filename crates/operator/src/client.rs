@@ -85,7 +85,7 @@ impl Hub {
     pub async fn delete<K: Kept>(&self, key: &Key, from: &ObjectMeta) -> Result<(), WriteError> {
         let api = K::api(self, key);
         let answer = self.writer.delete(&api, &key.name, from).await;
-        self.note_refusal::<K>(key, answer.as_ref().err());
+        self.note_refusal(&K::kind(&()), key, answer.as_ref().err());
         match answer {
             Err(error) if error.is_stale() => match self.met_another::<K>(key, &error).await? {
                 Some(_) => Err(error),
@@ -115,7 +115,7 @@ impl Hub {
         key: &Key,
         answer: Result<K, WriteError>,
     ) -> Result<K, WriteError> {
-        self.note_refusal::<K>(key, answer.as_ref().err());
+        self.note_refusal(&K::kind(&()), key, answer.as_ref().err());
         match &answer {
             Ok(object) => {
                 K::take(self, key, object);
@@ -131,13 +131,12 @@ impl Hub {
         answer
     }
 
-    /// RUN-1: a refusal is named until the object can be written, or is another by now.
-    fn note_refusal<K: Kept>(&self, key: &Key, error: Option<&WriteError>) {
-        let kind = K::kind(&());
+    /// Takes in what came of a write (RUN-1): a refusal is named until the object can be written, or is another by now.
+    pub fn note_refusal(&self, kind: &str, key: &Key, error: Option<&WriteError>) {
         match error {
-            Some(WriteError::Refused(_)) => self.refused_writes.refused(&kind, key),
-            None => self.refused_writes.written(&kind, key),
-            Some(error) if error.is_stale() => self.refused_writes.written(&kind, key),
+            Some(WriteError::Refused(_)) => self.refused_writes.refused(kind, key),
+            None => self.refused_writes.written(kind, key),
+            Some(error) if error.is_stale() => self.refused_writes.written(kind, key),
             Some(_) => {}
         }
     }

@@ -249,7 +249,8 @@ impl Hub {
                 .map(cached::shown_addresses)
                 .unwrap_or_default();
             lead.ledger.set_shown(&cached::id(key), &shown);
-            lead.unsupported.set_service(key, service.as_deref())
+            let news = lead.unsupported.set_service(key, service.as_deref());
+            lead.concerned(news)
         });
         for lb in concerned.into_iter().flatten() {
             self.queues.lbs.add(lb);

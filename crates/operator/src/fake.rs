@@ -1,5 +1,6 @@
 //! For tests: a hub over an API server that is a function.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use harvester_lb_prober::Prober;
 use http::{Method, Response};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::context::{Hub, Stores};
@@ -60,6 +62,101 @@ where
         }
     });
     Client::new(service, "default")
+}
+
+/// An API server that holds these objects by path, and what it was asked, reads apart.
+#[derive(Clone, Default)]
+pub(crate) struct Shelf {
+    objects: Arc<Mutex<BTreeMap<String, Value>>>,
+    writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    refused: Arc<Mutex<Vec<(Method, &'static str)>>>,
+}
+
+impl Shelf {
+    /// There is this object at the path.
+    pub(crate) fn put(&self, path: &str, object: Value) {
+        self.objects.lock().insert(path.to_owned(), object);
+    }
+
+    /// Writes of this kind are refused for want of rights from now on, if their path has this part.
+    pub(crate) fn refuse(&self, method: Method, part: &'static str) {
+        self.refused.lock().push((method, part));
+    }
+
+    /// Nothing is refused any more.
+    pub(crate) fn admit(&self) {
+        self.refused.lock().clear();
+    }
+
+    /// The object at the path.
+    pub(crate) fn get(&self, path: &str) -> Option<Value> {
+        self.objects.lock().get(path).cloned()
+    }
+
+    /// What was written, or was to be: method, path, body. Events are left out.
+    pub(crate) fn writes(&self) -> Vec<(Method, String, Value)> {
+        std::mem::take(&mut *self.writes.lock())
+    }
+
+    /// A client of it.
+    pub(crate) fn client(&self) -> Client {
+        let shelf = self.clone();
+        client(move |asked| std::future::ready(shelf.answer(asked)))
+    }
+
+    fn answer(&self, asked: Asked) -> Answer {
+        let Asked { method, path, body } = asked;
+        if path.contains("/events") {
+            return (201, body);
+        }
+        let mut objects = self.objects.lock();
+        if method == Method::GET {
+            let found = objects.get(&path).cloned();
+            return found.map_or_else(|| failure(404, "NotFound"), |object| (200, object));
+        }
+        let write = (method.clone(), path.clone(), body.clone());
+        self.writes.lock().push(write);
+        let refused = self.refused.lock();
+        if refused
+            .iter()
+            .any(|(m, part)| *m == method && path.contains(part))
+        {
+            return failure(403, "Forbidden");
+        }
+        if method == Method::POST {
+            let name = body["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!("{path}/{name}");
+            if objects.contains_key(&path) {
+                return failure(409, "AlreadyExists");
+            }
+            let mut made = body;
+            made["metadata"]["resourceVersion"] = "100".into();
+            objects.insert(path, made.clone());
+            return (201, made);
+        }
+        let Some(present) = objects.get(&path).cloned() else {
+            return failure(404, "NotFound");
+        };
+        if method == Method::DELETE {
+            objects.remove(&path);
+            return (200, present);
+        }
+        let mut changed = present;
+        if body.is_array() {
+            let patch: json_patch::Patch = serde_json::from_value(body).unwrap();
+            json_patch::patch(&mut changed, &patch).unwrap();
+        } else {
+            json_patch::merge(&mut changed, &body);
+        }
+        let version: u64 = changed["metadata"]["resourceVersion"]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap();
+        changed["metadata"]["resourceVersion"] = (version + 100).to_string().into();
+        objects.insert(path, changed.clone());
+        (200, changed)
+    }
 }
 
 /// A right to write that is there, or is not.

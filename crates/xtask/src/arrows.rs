@@ -26,6 +26,7 @@ const CORE: &str = "harvester-lb-core";
 const KIT: &str = "harvester-lb-controller-kit";
 const TESTKIT: &str = "harvester-lb-testkit";
 const HOSTILE: &str = "harvester-lb-hostile";
+const FIXTURES: &str = "harvester-lb-fixtures";
 const OPERATOR: &str = "harvester-load-balancer";
 
 const RULES: &[Rule] = &[
@@ -83,7 +84,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: CORE,
         ours: &[OBJECT, API, IPAM, PROBER],
-        tests: &[],
+        tests: &[FIXTURES],
         only: Some(&[
             OBJECT,
             API,
@@ -96,7 +97,7 @@ const RULES: &[Rule] = &[
             "serde_json",
             "thiserror",
         ]),
-        never: &[],
+        never: &[FIXTURES],
     },
     Rule {
         name: KIT,
@@ -108,9 +109,9 @@ const RULES: &[Rule] = &[
     Rule {
         name: OPERATOR,
         ours: &[OBJECT, API, IPAM, PROBER, CORE, KIT],
-        tests: &[TESTKIT, HOSTILE],
+        tests: &[TESTKIT, HOSTILE, FIXTURES],
         only: None,
-        never: &[TESTKIT, HOSTILE],
+        never: &[TESTKIT, HOSTILE, FIXTURES],
     },
     Rule {
         name: "harvester-lb-fuzz-targets",
@@ -118,6 +119,13 @@ const RULES: &[Rule] = &[
         tests: &[],
         only: None,
         never: &[TESTKIT],
+    },
+    Rule {
+        name: FIXTURES,
+        ours: &[API],
+        tests: &[],
+        only: Some(&[API, "serde_json"]),
+        never: &[],
     },
     Rule {
         name: HOSTILE,
@@ -136,7 +144,7 @@ const RULES: &[Rule] = &[
     // The operator is a program to these tests, no library.
     Rule {
         name: "harvester-lb-e2e",
-        ours: &[API, TESTKIT, HOSTILE],
+        ours: &[API, TESTKIT, HOSTILE, FIXTURES],
         tests: &[],
         only: None,
         never: &[],
@@ -347,7 +355,7 @@ mod tests {
         ];
         assert_eq!(judge(&graph(good)), Faults::new());
         let bad: &[(&str, &[&str], &[&str])] = &[
-            (KIT, &[API], &[]),
+            (KIT, &[IPAM], &[]),
             (PROBER, &[], &[IPAM]),
             (IPAM, &["tokio"], &[]),
             ("harvester-load-balancer", &[TESTKIT], &[]),
@@ -355,7 +363,7 @@ mod tests {
         ];
         let faults = judge(&graph(bad)).join("\n");
         for wanted in [
-            "harvester-lb-controller-kit must not depend on harvester-lb-api",
+            "harvester-lb-controller-kit must not depend on harvester-lb-ipam",
             "tests of harvester-lb-prober must not depend on harvester-lb-ipam",
             "harvester-lb-ipam must not depend on tokio",
             "harvester-lb-ipam must not be built with tokio",

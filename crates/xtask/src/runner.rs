@@ -51,9 +51,9 @@ struct Options {
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+    fn parse<S: AsRef<str>>(arguments: &[S]) -> anyhow::Result<Self> {
         let mut options = Self::default();
-        let mut arguments = arguments.iter();
+        let mut arguments = arguments.iter().map(AsRef::as_ref);
         while let Some(argument) = arguments.next() {
             if argument == "--clusters" {
                 let number = arguments.next().and_then(|n| n.parse().ok());
@@ -68,7 +68,7 @@ impl Options {
                     "unexpected argument {argument:?}; usage: xtask test [--clusters N] [--checks SECONDS] [FILTER]"
                 );
             } else {
-                options.filter = Some(argument.clone());
+                options.filter = Some(argument.to_owned());
             }
         }
         Ok(options)
@@ -232,20 +232,15 @@ fn clock(at: Duration) -> String {
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        Options::parse(&arguments)
-    }
-
     #[test]
     fn arguments_are_a_filter_and_a_number_of_clusters() {
-        assert_eq!(parse(&[]).unwrap(), Options::default());
-        let all = parse(&["--clusters", "2", "alc_8"]).unwrap();
+        assert_eq!(Options::parse::<&str>(&[]).unwrap(), Options::default());
+        let all = Options::parse(&["--clusters", "2", "alc_8"]).unwrap();
         assert_eq!(
             (all.clusters, all.filter.as_deref()),
             (Some(2), Some("alc_8"))
         );
-        let checks = parse(&["--checks", "52"]).unwrap().checks;
+        let checks = Options::parse(&["--checks", "52"]).unwrap().checks;
         assert_eq!(checks, Some(Duration::from_secs(52)));
         for wrong in [
             &["--clusters"][..],
@@ -254,7 +249,7 @@ mod tests {
             &["a", "b"],
             &["--fast"],
         ] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

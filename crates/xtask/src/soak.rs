@@ -40,13 +40,13 @@ struct Options {
 }
 
 impl Options {
-    fn parse(arguments: &[String]) -> anyhow::Result<Self> {
+    fn parse<S: AsRef<str>>(arguments: &[S]) -> anyhow::Result<Self> {
         let mut options = Self::default();
-        let mut arguments = arguments.iter();
+        let mut arguments = arguments.iter().map(AsRef::as_ref);
         while let Some(argument) = arguments.next() {
-            match argument.as_str() {
+            match argument {
                 "--for" => {
-                    let time = arguments.next().and_then(|text| time(text));
+                    let time = arguments.next().and_then(time);
                     options.within = Some(time.context("--for takes a time such as 90s, 20m, 2h")?);
                 }
                 "--new" => options.anew = true,
@@ -320,15 +320,10 @@ fn seed_by_chance() -> u64 {
 mod tests {
     use super::*;
 
-    fn parse(arguments: &[&str]) -> anyhow::Result<Options> {
-        let arguments: Vec<String> = arguments.iter().map(|a| (*a).to_owned()).collect();
-        Options::parse(&arguments)
-    }
-
     #[test]
     fn arguments_are_parts_and_a_time() {
-        assert_eq!(parse(&[]).unwrap(), Options::default());
-        let options = parse(&["--for", "20m", "crash", "--new", "model"]).unwrap();
+        assert_eq!(Options::parse::<&str>(&[]).unwrap(), Options::default());
+        let options = Options::parse(&["--for", "20m", "crash", "--new", "model"]).unwrap();
         assert_eq!(options.within, Some(Duration::from_mins(20)));
         assert!(options.anew);
         let wanted: Vec<&str> = PARTS
@@ -344,7 +339,7 @@ mod tests {
             &["--for", "20"],
             &["--for", "m"],
         ] {
-            assert!(parse(wrong).is_err(), "{wrong:?}");
+            assert!(Options::parse(wrong).is_err(), "{wrong:?}");
         }
     }
 

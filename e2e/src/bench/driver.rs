@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use futures::{StreamExt, pin_mut};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_fixtures::record;
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -217,13 +218,14 @@ pub async fn replay_record(
     lb: &LoadBalancer,
     address: &str,
 ) -> anyhow::Result<IPAllocation> {
-    let record: IPAllocation = serde_json::from_value(json!({
-        "metadata": {"name": address},
-        "spec": {
-            "address": address, "pool": "bench", "phase": "Bound", "boundAt": "2026-01-01T00:00:00.000000Z",
-            "owner": {"namespace": NAMESPACE, "name": lb.metadata.name, "uid": lb.metadata.uid},
-        },
-    }))?;
+    let (name, uid) = (&lb.metadata.name, &lb.metadata.uid);
+    let (name, uid) = (
+        name.as_deref().unwrap_or_default(),
+        uid.as_deref().unwrap_or_default(),
+    );
+    let mut record = record(address, "bench", "Bound", (NAMESPACE, name, uid));
+    record["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000000Z");
+    let record: IPAllocation = serde_json::from_value(record)?;
     Ok(Api::<IPAllocation>::all(client.clone())
         .create(&PostParams::default(), &record)
         .await?)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_fixtures::{endpoint, endpoint_slice, owned_by, service, vm_spec, with};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
@@ -30,11 +31,7 @@ const NODE: &str = "node1";
 pub fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {"namespace": NAMESPACE, "name": name},
-        "spec": {
-            "ipPool": "bench",
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": [app]},
-        },
+        "spec": with(vm_spec(app), json!({"ipPool": "bench"})),
     }))?)
 }
 
@@ -170,7 +167,7 @@ async fn replay(world: &Arc<World>, count: usize) -> anyhow::Result<Duration> {
                 .create(&PostParams::default(), &serde_json::from_value(slice(&lb))?)
                 .await?;
             let services: Api<Service> = Api::namespaced(client.clone(), NAMESPACE);
-            let service = serde_json::from_value(service(&lb, &ip))?;
+            let service = serde_json::from_value(service(&meta(&lb), &ip))?;
             let service = services.create(&PostParams::default(), &service).await?;
             announce(&announcing, &service).await?;
             let version = lb.metadata.resource_version.as_deref();
@@ -187,43 +184,23 @@ async fn replay(world: &Arc<World>, count: usize) -> anyhow::Result<Duration> {
 }
 
 fn meta(lb: &LoadBalancer) -> Value {
-    json!({
-        "namespace": NAMESPACE, "name": lb.metadata.name,
-        "labels": {
-            "loadbalancer.harvesterhci.io/servicelb": "true",
-            "kubernetes.io/service-name": lb.metadata.name,
-            "endpointslice.kubernetes.io/managed-by": "harvester-load-balancer",
-        },
-        "ownerReferences": [{
-            "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
-            "name": lb.metadata.name, "uid": lb.metadata.uid,
-        }],
-    })
+    let (name, uid) = (&lb.metadata.name, &lb.metadata.uid);
+    owned_by(
+        NAMESPACE,
+        name.as_deref().unwrap_or_default(),
+        uid.as_deref().unwrap_or_default(),
+    )
 }
 
 fn slice(lb: &LoadBalancer) -> Value {
-    let endpoint = |n: usize| {
-        json!({
-            "addresses": [format!("10.99.0.{n}")], "conditions": {"ready": true},
-            "targetRef": {
-                "kind": "VirtualMachineInstance", "namespace": NAMESPACE, "name": format!("vm-{n}"),
-                "uid": "00000000-0000-0000-0000-000000000000",
-            },
-        })
+    let of = |n: usize| {
+        let (address, name) = (format!("10.99.0.{n}"), format!("vm-{n}"));
+        endpoint(
+            &address,
+            NAMESPACE,
+            &name,
+            "00000000-0000-0000-0000-000000000000",
+        )
     };
-    json!({
-        "metadata": meta(lb), "addressType": "IPv4",
-        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
-        "endpoints": (1..=MACHINES).map(endpoint).collect::<Vec<_>>(),
-    })
-}
-
-fn service(lb: &LoadBalancer, ip: &str) -> Value {
-    json!({
-        "metadata": meta(lb),
-        "spec": {
-            "type": "LoadBalancer", "loadBalancerIP": ip, "allocateLoadBalancerNodePorts": false,
-            "ports": [{"name": "http", "protocol": "TCP", "port": 80, "targetPort": 8080}],
-        },
-    })
+    endpoint_slice(&meta(lb), &(1..=MACHINES).map(of).collect::<Vec<_>>())
 }

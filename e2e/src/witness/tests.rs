@@ -1,34 +1,23 @@
 //! The witness can fail: what must never be, however shortly, is named.
 
+use harvester_lb_fixtures::{self as fixtures, cluster_spec, load_balancer, owned_by, with};
 use serde_json::json;
 
 use super::*;
 
 fn lb(name: &str, ip: Option<&str>) -> LoadBalancer {
-    serde_json::from_value(json!({
-        "metadata": {"namespace": "n", "name": name, "uid": name},
-        "spec": {"workloadType": "cluster"},
-        "status": {"allocatedAddress": {"ip": ip}},
-    }))
-    .unwrap()
+    let lb = load_balancer("n", name, name, &cluster_spec());
+    let status = json!({"status": {"allocatedAddress": {"ip": ip}}});
+    serde_json::from_value(with(lb, status)).unwrap()
 }
 
 fn service(name: &str, ip: &str) -> Service {
-    serde_json::from_value(json!({
-        "metadata": {"namespace": "n", "name": name}, "spec": {"loadBalancerIP": ip},
-    }))
-    .unwrap()
+    serde_json::from_value(fixtures::service(&owned_by("n", name, name), ip)).unwrap()
 }
 
 fn record(phase: &str, owner: &str) -> IPAllocation {
-    serde_json::from_value(json!({
-        "metadata": {"name": "10.0.0.2"},
-        "spec": {
-            "address": "10.0.0.2", "pool": "p", "phase": phase,
-            "owner": {"namespace": "n", "name": owner, "uid": owner},
-        },
-    }))
-    .unwrap()
+    let record = fixtures::record("10.0.0.2", "p", phase, ("n", owner, owner));
+    serde_json::from_value(record).unwrap()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::lives::{Life, Step, below};
+use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use serde_json::{Value, json};
 
 /// Names of cluster type, and of VM type.
@@ -81,15 +82,9 @@ pub struct Round {
 pub fn round(mode: Mode, seed: u64) -> Round {
     let mut rng = fastrand::Rng::with_seed(seed);
     let lives = (0..CLUSTER)
-        .map(|n| life(&mut rng, mode, 'c', n, json!({"workloadType": "cluster"})))
+        .map(|n| life(&mut rng, mode, 'c', n, cluster_spec()))
         .collect::<Vec<_>>();
-    let vms = (0..VM).map(|n| {
-        let spec = json!({
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": ["web"]},
-        });
-        life(&mut rng, mode, 'v', n, spec)
-    });
+    let vms = (0..VM).map(|n| life(&mut rng, mode, 'v', n, vm_spec("web")));
     let vms = vms.collect();
     let kills = (0..rng.usize(1..=4)).map(|n| kill(&mut rng, n)).collect();
     Round {

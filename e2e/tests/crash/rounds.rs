@@ -14,6 +14,7 @@ use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::allocated;
+use harvester_lb_fixtures::for_everybody;
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -43,10 +44,7 @@ pub fn pool() -> Value {
 
 /// A pool for everybody.
 fn open(ranges: &[Value]) -> Value {
-    json!({
-        "ranges": ranges,
-        "selector": {"scope": [{"project": "*", "namespace": "*", "guestCluster": "*"}]},
-    })
+    json!({"ranges": ranges, "selector": for_everybody()})
 }
 
 pub async fn alc_8_killed_amid_creations_and_deletions(world: Arc<World>) -> anyhow::Result<()> {

@@ -11,6 +11,7 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::world::allocated;
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -85,7 +86,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
     let before = Figures::read(&world, "node1").await?;
 
     let began = Instant::now();
-    create(&world, ns, count, &json!({"workloadType": "cluster"})).await?;
+    create(&world, ns, count, &cluster_spec()).await?;
     let created = began.elapsed();
     served(&world, ns, count).await?;
     let took = began.elapsed();
@@ -122,10 +123,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     audited(&world, "node1", &["writes"]).await?;
     let _announcer = Announcer::start(&world.client());
     let before = Figures::read(&world, "node1").await?;
-    let spec = json!({
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": ["web"]},
-    });
+    let spec = vm_spec("web");
 
     let began = Instant::now();
     create(&world, ns, count, &spec).await?;
@@ -157,15 +155,12 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     world
         .fake_vmi(ns, "vm", json!({"app": "web"}), Some("10.81.0.1"))
         .await?;
-    create(&world, ns, 50, &json!({"workloadType": "cluster"})).await?;
-    let listeners = json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
+    create(&world, ns, 50, &cluster_spec()).await?;
     for (name, app) in [("ready", "web"), ("without-backend", "none")] {
-        let selector = json!({"app": [app]});
-        let spec = json!({"listeners": listeners, "backendServerSelector": selector});
-        world.lb(ns, name, spec).await?;
+        world.lb(ns, name, vm_spec(app)).await?;
     }
     // Nobody serves this one: it is looked at again and again, here each half a second, and still nothing is written.
-    let waiting = json!({"workloadType": "cluster", "ipPool": "missing"});
+    let waiting = with(cluster_spec(), json!({"ipPool": "missing"}));
     world.lb(ns, "waiting", waiting).await?;
     let _announcer = Announcer::start(&world.client());
     let timings = [(

@@ -15,6 +15,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, amount, seed};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::ListParams;
@@ -24,7 +25,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::{More, subnet, vm};
+use crate::support::{More, vm};
 
 /// Both.
 pub fn all() -> Vec<Test> {

@@ -9,10 +9,11 @@ use harvester_lb_e2e::quiet::wipe;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::eventually;
 use tokio::time::Instant;
 
-use crate::stage::{Operator, cluster, furnish};
+use crate::stage::{Operator, furnish};
 
 const NS: &str = "lacks";
 /// Operators at a time.
@@ -24,7 +25,7 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     wipe(&world).await?;
     furnish(&world, NS, "10.92.0.0/24").await?;
     // Somebody would have to do this.
-    world.lb(NS, "work", cluster()).await?;
+    world.lb(NS, "work", cluster_spec()).await?;
     let all = rights::all()?;
     let began = Instant::now();
     stream::iter(all.clone().into_iter().enumerate())

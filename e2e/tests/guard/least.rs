@@ -10,6 +10,7 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Refusal, Share, Verb};
 use k8s_openapi::api::core::v1::Secret;
@@ -17,7 +18,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use crate::stage::{LOUD, Operator, cluster, furnish, of_guest, removed_node, vm};
+use crate::stage::{LOUD, Operator, furnish, of_guest, removed_node};
 
 const NS: &str = "least";
 
@@ -48,7 +49,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         .lb(
             NS,
             "lost",
-            json!({"ipPool": "missing", "workloadType": "cluster"}),
+            with(cluster_spec(), json!({"ipPool": "missing"})),
         )
         .await?;
     world.lb_reason(NS, "lost", "PoolNotFound").await?;
@@ -113,7 +114,7 @@ async fn left_by_the_go_operator(world: &World) -> anyhow::Result<()> {
             .await?;
     }
     let metadata = json!({"name": "old", "namespace": NS, "finalizers": keys::LEGACY_FINALIZERS});
-    world.lb_with(metadata, cluster()).await?;
+    world.lb_with(metadata, cluster_spec()).await?;
     let patch = json!({"metadata": {"finalizers": [keys::LEGACY_FINALIZERS[0]]}});
     world.merge(&world.pools(), NS, patch).await?;
     Ok(())
@@ -142,9 +143,9 @@ async fn finalizers_are_gone(world: &World) -> anyhow::Result<()> {
 
 /// Both types from their creation over every change to their end.
 async fn whole_life(world: &World) -> anyhow::Result<()> {
-    world.lb(NS, "guest", cluster()).await?;
+    world.lb(NS, "guest", cluster_spec()).await?;
     world.lb_reason(NS, "guest", "Ready").await?;
-    let mut spec = vm();
+    let mut spec = vm_spec("web");
     spec["healthCheck"] = json!({"port": 8080, "periodSeconds": 1});
     world.lb(NS, "web", spec).await?;
     world.lb_reason(NS, "web", "BackendsUnhealthy").await?;
@@ -188,7 +189,7 @@ async fn released(world: &World, ip: &str) -> anyhow::Result<()> {
 
 async fn guest_removal(world: &World) -> anyhow::Result<()> {
     world.bed.apply(&removed_node(NS, "n1")).await?;
-    world.lb_with(of_guest(NS, "gone"), cluster()).await?;
+    world.lb_with(of_guest(NS, "gone"), cluster_spec()).await?;
     world
         .lb_until(NS, "gone", "marked", |lb| {
             let all = lb.metadata.annotations.as_ref();
@@ -217,7 +218,7 @@ async fn release_by_hand(world: &World) -> anyhow::Result<()> {
 
 /// History outside of a pool's ranges is deleted (POOL-1).
 async fn history(world: &World) -> anyhow::Result<()> {
-    world.lb(NS, "brief", cluster()).await?;
+    world.lb(NS, "brief", cluster_spec()).await?;
     let ip = world.lb_address(NS, "brief").await?;
     world.delete_lb(NS, "brief").await?;
     released(world, &ip).await?;
@@ -234,7 +235,7 @@ async fn history(world: &World) -> anyhow::Result<()> {
 
 /// A write that meets somebody else's copy is followed by a read of that.
 async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<()> {
-    world.lb(NS, "busy", vm()).await?;
+    world.lb(NS, "busy", vm_spec("web")).await?;
     let ip = world.lb_address(NS, "busy").await?;
     world.lb_reason(NS, "busy", "Ready").await?;
     let meets = |resource: &'static str| {

@@ -10,8 +10,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run_in_turn, tests};
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_e2e::{audited_bed, run_in_turn, tests};
 
 mod global;
 mod hostile;
@@ -38,12 +37,6 @@ use secrets::{no_secret_in_anything_that_is_written, no_secret_in_what_is_said_o
 use taken::{section_1_a_right_that_is_taken_away, section_1_the_right_to_the_lease_is_taken_away};
 
 fn main() -> ExitCode {
-    let options = BedOptions {
-        nodes: 2,
-        kube_vip: false,
-        audit: true,
-        ..BedOptions::default()
-    };
     let tests = tests![
         section_1_the_rights_are_those_that_are_used,
         section_1_each_right_that_lacks_is_named_and_waited_for,
@@ -57,5 +50,5 @@ fn main() -> ExitCode {
         no_secret_in_anything_that_is_written,
     ];
     let others = [global::all(), undecodable::all(), hostile::all()];
-    run_in_turn(options, [tests, others.concat()].concat())
+    run_in_turn(audited_bed(), [tests, others.concat()].concat())
 }

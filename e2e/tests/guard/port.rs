@@ -12,13 +12,14 @@ use harvester_lb_e2e::quiet::wipe;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::http::{self, LIMIT, exchange, request};
-use crate::stage::{Operator, cluster, furnish};
+use crate::stage::{Operator, furnish};
 
 /// Connections that the port has at a time, and some descriptors for what else goes on.
 const DESCRIPTORS: usize = 64 + 32;
@@ -41,7 +42,7 @@ impl Target {
         furnish(&world, name, subnet).await?;
         let user = User::create(&world, name, &rights::all()?).await?;
         let operator = Operator::start(&world, &user, 8081, &[], "debug").await?;
-        world.lb(name, "a", cluster()).await?;
+        world.lb(name, "a", cluster_spec()).await?;
         world.lb_reason(name, "a", "Ready").await?;
         harvester_lb_e2e::quiet::quiet(&world, "node1").await?;
         let mut target = Self {

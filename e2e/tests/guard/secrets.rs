@@ -11,6 +11,7 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::quiet::wipe;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, User};
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::events::v1::Event;
@@ -18,7 +19,7 @@ use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
 
-use crate::stage::{LOUD, Operator, cluster, furnish, vm};
+use crate::stage::{LOUD, Operator, furnish};
 
 /// Shorter pieces could be anywhere by chance.
 const LEAST: usize = 16;
@@ -271,17 +272,17 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
 
     let announcer = Announcer::start(&world.client());
     let operator = Operator::start(&world, &user, 8081, &[], LOUD).await?;
-    world.lb(ns, "guest", cluster()).await?;
-    world.lb(ns, "web", vm()).await?;
+    world.lb(ns, "guest", cluster_spec()).await?;
+    world.lb(ns, "web", vm_spec("web")).await?;
     world
         .lb(
             ns,
             "lost",
-            json!({"workloadType": "cluster", "ipPool": "missing"}),
+            with(cluster_spec(), json!({"ipPool": "missing"})),
         )
         .await?;
     world
-        .lb(ns, "Wrong.name".to_lowercase().as_str(), vm())
+        .lb(ns, "Wrong.name".to_lowercase().as_str(), vm_spec("web"))
         .await?;
     world.lb_reason(ns, "guest", "Ready").await?;
     world.lb_reason(ns, "web", "Ready").await?;
@@ -289,7 +290,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
     world.lb_reason(ns, "wrong.name", "ApiError").await?;
     let refused = rights::all()?.into_iter().filter(|r| r.verb != "create");
     user.may(&world, &refused.collect::<Vec<_>>()).await?;
-    world.lb(ns, "refused", cluster()).await?;
+    world.lb(ns, "refused", cluster_spec()).await?;
     world.lb_reason(ns, "refused", "ApiError").await?;
     user.may(&world, &rights::all()?).await?;
     world.lb_reason(ns, "refused", "Ready").await?;

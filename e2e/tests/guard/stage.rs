@@ -119,19 +119,6 @@ impl Operator {
     }
 }
 
-/// Spec of a load balancer for guest clusters.
-pub fn cluster() -> Value {
-    json!({"workloadType": "cluster"})
-}
-
-/// Spec of a load balancer for the virtual machines labelled `app: web`.
-pub fn vm() -> Value {
-    json!({
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": ["web"]},
-    })
-}
-
 /// A namespace with a pool and a machine.
 pub async fn furnish(world: &World, ns: &str, subnet: &str) -> anyhow::Result<()> {
     world.namespace(ns).await?;

@@ -11,11 +11,12 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::stage::{Operator, QUICK, cluster, furnish, of_guest, removed_node, vm};
+use crate::stage::{Operator, QUICK, furnish, of_guest, removed_node};
 
 const NS: &str = "taken";
 /// The port that the words about figures expect.
@@ -129,11 +130,11 @@ async fn dropped(operator: &Operator) -> anyhow::Result<u64> {
 async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("patch" | "delete", "services" | "endpointslices") => {
-            world.lb(NS, "t", vm()).await?;
+            world.lb(NS, "t", vm_spec("web")).await?;
             world.lb_reason(NS, "t", "Ready").await?;
         }
         ("patch", "ipallocations") => {
-            world.lb(NS, "t", cluster()).await?;
+            world.lb(NS, "t", cluster_spec()).await?;
             world.lb_reason(NS, "t", "Ready").await?;
         }
         ("patch", "ippools") => {
@@ -147,7 +148,7 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
         }
         ("delete", "loadbalancers") => {
             world.bed.apply(&removed_node(NS, "n1")).await?;
-            world.lb_with(of_guest(NS, "t"), cluster()).await?;
+            world.lb_with(of_guest(NS, "t"), cluster_spec()).await?;
             world
                 .lb_until(NS, "t", "marked", |lb| {
                     let all = lb.metadata.annotations.as_ref();
@@ -164,10 +165,10 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
 async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("create", "ipallocations") | ("patch", "loadbalancers" | "ippools") => {
-            world.lb(NS, "t", cluster()).await?;
+            world.lb(NS, "t", cluster_spec()).await?;
         }
         ("create", "services" | "endpointslices") => {
-            world.lb(NS, "t", vm()).await?;
+            world.lb(NS, "t", vm_spec("web")).await?;
         }
         ("patch", "services" | "endpointslices") => {
             let listeners =
@@ -191,7 +192,7 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
         ("patch", "virtualmachines") => old(world, "VirtualMachine", 1).await?,
         ("patch", "virtualmachineinstances") => old(world, "VirtualMachineInstance", 0).await?,
         _ => {
-            let spec = json!({"workloadType": "cluster", "ipPool": "missing"});
+            let spec = with(cluster_spec(), json!({"ipPool": "missing"}));
             world.lb(NS, "t", spec).await?;
         }
     }
@@ -308,7 +309,7 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     operator.says("cannot update resource").await?;
     let (code, _) = operator.get("/readyz").await?;
     ensure!(code == 200, "/readyz of one that stands by: {code}");
-    world.lb(ns, "t", cluster()).await?;
+    world.lb(ns, "t", cluster_spec()).await?;
     user.may(&world, &all).await?;
     operator.leads().await?;
     world.lb_reason(ns, "t", "Ready").await?;

@@ -9,11 +9,12 @@ use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::wipe;
 use harvester_lb_e2e::world::{SOON, ready, repository};
 use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::support::{More, cluster, subnet, vm};
+use crate::support::{More, cluster, vm};
 
 /// Both.
 pub fn all() -> Vec<Test> {

@@ -6,6 +6,7 @@ use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::world::endpoints;
+use harvester_lb_fixtures::{vm_spec, with};
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -25,11 +26,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     }
     let operator = start(&world).await?;
     for name in ["broken", "unread"] {
-        let spec = json!({
-            "ipPool": ns,
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": ["web"]},
-        });
+        let spec = with(vm_spec("web"), json!({"ipPool": ns}));
         world.lb(ns, name, spec).await?;
         world.lb_reason(ns, name, "Ready").await?;
         world.ready_endpoints(ns, name, &[a, b]).await?;

@@ -10,6 +10,7 @@ use harvester_lb_e2e::figures::{Figures, leader};
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -240,10 +241,7 @@ pub async fn run_5_who_has_lost_the_lease_to_another_probes_no_more(
     pool(&world, ns, &[range()]).await?;
     let labels = json!({"app": "web"});
     world.fake_vmi(ns, "vm", labels, Some("10.81.0.1")).await?;
-    let web = json!({
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": ["web"]}, "healthCheck": {"port": 8080},
-    });
+    let web = with(vm_spec("web"), json!({"healthCheck": {"port": 8080}}));
     world.lb(ns, "web", web).await?;
     let operators = two(&world).await?;
     for _ in 0..2 {

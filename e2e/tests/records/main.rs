@@ -10,8 +10,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run_in_turn, tests};
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_e2e::{audited_bed, run_in_turn, tests};
 
 mod back;
 mod follow;
@@ -53,12 +52,6 @@ use swap::{
 };
 
 fn main() -> ExitCode {
-    let options = BedOptions {
-        nodes: 2,
-        kube_vip: false,
-        audit: true,
-        ..BedOptions::default()
-    };
     let tests = tests![
         ops_2_ipa_1_swap_from_the_go_operator,
         ipa_2_one_address_two_load_balancers,
@@ -88,5 +81,5 @@ fn main() -> ExitCode {
         section_1_the_same_pod_takes_over_at_once,
         section_1_the_lease_of_a_go_holder_is_honoured,
     ];
-    run_in_turn(options, [tests, interleavings::all()].concat())
+    run_in_turn(audited_bed(), [tests, interleavings::all()].concat())
 }

@@ -9,6 +9,7 @@ use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::world::allocated;
+use harvester_lb_fixtures::vm_spec;
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
@@ -127,13 +128,6 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     stop(&operator).await
 }
 
-fn vm_spec() -> serde_json::Value {
-    json!({
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": ["web"]},
-    })
-}
-
 pub async fn ipa_3_a_service_that_shows_the_address_blocks(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -145,7 +139,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
     let operator = start(&world).await?;
     let mut had = Vec::new();
     for name in ["watched", "unwatched"] {
-        world.lb(ns, name, vm_spec()).await?;
+        world.lb(ns, name, vm_spec("web")).await?;
         world.lb_reason(ns, name, "NoBackend").await?;
         had.push(world.lb_address(ns, name).await?);
         // A Service that does not go when it is deleted.
@@ -209,7 +203,7 @@ pub async fn ipa_3_a_service_without_an_owner_reference_goes_first(
     pool(&world, ns, &[range(10, 20)]).await?;
     let _announcer = Announcer::start(&world.client());
     let operator = start(&world).await?;
-    world.lb(ns, "web", vm_spec()).await?;
+    world.lb(ns, "web", vm_spec("web")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
     let ip = world.lb_address(ns, "web").await?;
     stop(&operator).await?;

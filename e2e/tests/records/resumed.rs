@@ -15,6 +15,7 @@ use harvester_lb_e2e::quiet::{audited_full, wipe};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::witness::Witness;
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -64,16 +65,11 @@ impl Round {
 
 fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
     let (kind, spec) = if number < CLUSTER {
-        ('c', json!({"workloadType": "cluster"}))
+        ('c', cluster_spec())
     } else {
-        let listeners =
-            json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
-        let selector = json!({"app": ["web"]});
-        let spec = json!({"listeners": listeners, "backendServerSelector": selector});
-        ('v', spec)
+        ('v', vm_spec("web"))
     };
-    let mut spec = spec;
-    spec["ipPool"] = json!(NS);
+    let spec = with(spec, json!({"ipPool": NS}));
     let begin = Step::Wait(below(rng, within));
     let soon = Step::Wait(below(rng, 300));
     let steps = match rng.u8(0..5) {

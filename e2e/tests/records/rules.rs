@@ -13,6 +13,7 @@ use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -41,7 +42,7 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
     // Twelve for the one, which has ten to itself, and eight for the other.
     let pool_of = |n: usize| if n % 5 < 3 { "z-old" } else { "a-young" };
     for n in 0..20 {
-        let spec = json!({"workloadType": "cluster", "ipPool": pool_of(n)});
+        let spec = with(cluster_spec(), json!({"ipPool": pool_of(n)}));
         world.lb(ns, &format!("l{n}"), spec).await?;
     }
     let mut given = BTreeSet::new();
@@ -117,12 +118,9 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
     let make = async |n: usize| {
         let name = format!("l{n}");
         let spec = if n.is_multiple_of(4) {
-            json!({
-                "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-                "backendServerSelector": {"app": ["web"]},
-            })
+            vm_spec("web")
         } else {
-            json!({"workloadType": "cluster"})
+            cluster_spec()
         };
         world.lb(ns, &name, spec).await?;
         for edit in 0..12 {

@@ -9,9 +9,10 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::wipe;
 use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_fixtures::{self as fixtures, cluster_spec};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A Lease that runs out soon.
 pub const QUICK: [&str; 3] = [
@@ -99,7 +100,7 @@ pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Res
 
 /// Makes a load balancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
-    world.lb(ns, name, json!({"workloadType": "cluster"})).await
+    world.lb(ns, name, cluster_spec()).await
 }
 
 /// Makes a record by hand.
@@ -110,14 +111,7 @@ pub async fn forge(
     phase: &str,
     owner: (&str, &str, &str),
 ) -> anyhow::Result<()> {
-    let (namespace, name, uid) = owner;
-    let record: IPAllocation = serde_json::from_value(json!({
-        "metadata": {"name": ip},
-        "spec": {
-            "address": ip, "pool": pool, "phase": phase,
-            "owner": {"namespace": namespace, "name": name, "uid": uid},
-        },
-    }))?;
+    let record: IPAllocation = serde_json::from_value(fixtures::record(ip, pool, phase, owner))?;
     world
         .records()
         .create(&PostParams::default(), &record)

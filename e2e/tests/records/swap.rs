@@ -10,6 +10,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{SOON, allocated, condition};
+use harvester_lb_fixtures as fixtures;
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -369,13 +370,7 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
             "spec": {"policyName": name, "validationActions": ["Deny"]},
         }))
         .await?;
-    let record = json!({
-        "metadata": {"name": ip},
-        "spec": {
-            "address": ip, "pool": name, "phase": "Released",
-            "owner": {"namespace": name, "name": "probe", "uid": ""},
-        },
-    });
+    let record = fixtures::record(ip, name, "Released", (name, "probe", ""));
     let record = serde_json::from_value(record)?;
     let dry = kube::api::PostParams {
         dry_run: true,

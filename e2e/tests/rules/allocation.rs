@@ -6,9 +6,10 @@ use std::time::Duration;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{allocated, condition};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
 
-use super::support::{Accounts, More, cluster, part, subnet, vm};
+use super::support::{Accounts, More, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use harvester_lb_e2e::world::{condition, endpoints, node_address, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use super::support::{DENIED, More, subnet, vm};
+use super::support::{DENIED, More, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use harvester_lb_e2e::world::{SOON, condition, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::support::{More, subnet, vm};
+use super::support::{More, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

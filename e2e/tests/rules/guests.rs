@@ -7,11 +7,12 @@ use std::time::Duration;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::support::{More, cluster, subnet, vm};
+use super::support::{More, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

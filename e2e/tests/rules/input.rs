@@ -7,13 +7,14 @@ use anyhow::ensure;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::pools::said;
-use super::support::{Accounts, More, cluster, subnet, vm};
+use super::support::{Accounts, More, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

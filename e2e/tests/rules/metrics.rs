@@ -6,12 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use super::support::{More, subnet, vm};
+use super::support::{More, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use harvester_lb_e2e::world::ready;
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::support::{More, subnet, vm};
+use super::support::{More, vm};
 use super::vm::own_metadata;
 
 pub(crate) fn tests() -> Vec<Test> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use harvester_lb_api::IPPool;
 use harvester_lb_e2e::world::{allocated, condition, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
 
-use super::support::{Accounts, More, cluster, part, subnet};
+use super::support::{Accounts, More, cluster};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

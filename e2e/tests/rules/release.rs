@@ -6,11 +6,12 @@ use std::time::Duration;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::{part, record, subnet, with};
 use harvester_lb_testkit::eventually;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use super::support::{More, cluster, part, subnet, vm};
+use super::support::{More, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -308,13 +309,9 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
             "fd10:45::7: by-hand/ghost",
         ),
     ] {
-        let record = json!({
-            "metadata": {"name": name},
-            "spec": {
-                "address": address, "pool": pool, "phase": "Bound",
-                "owner": {"namespace": ns, "name": "ghost", "uid": "no-such-uid"},
-            },
-        });
+        let owner = (ns, "ghost", "no-such-uid");
+        let record = record(address, pool, "Bound", owner);
+        let record = with(record, json!({"metadata": {"name": name}}));
         world
             .records()
             .create(&PostParams::default(), &serde_json::from_value(record)?)

@@ -11,6 +11,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::{BedOptions, eventually};
 use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
@@ -41,28 +42,14 @@ pub(crate) fn one_operator(
     })
 }
 
-/// A range that is a whole subnet.
-pub(crate) fn subnet(subnet: &str) -> Value {
-    json!({ "subnet": subnet })
-}
-
-/// A range of a subnet, with the subnet's first address as gateway.
-pub(crate) fn part(subnet: &str, start: &str, end: &str) -> Value {
-    json!({ "subnet": subnet, "rangeStart": start, "rangeEnd": end })
-}
-
 /// Spec of a load balancer for a guest cluster.
 pub(crate) fn cluster(pool: &str) -> Value {
-    json!({ "workloadType": "cluster", "ipPool": pool })
+    with(cluster_spec(), json!({ "ipPool": pool }))
 }
 
 /// Spec of a load balancer for virtual machines labelled `app`.
 pub(crate) fn vm(pool: &str, app: &str) -> Value {
-    json!({
-        "ipPool": pool,
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": [app]},
-    })
+    with(vm_spec(app), json!({ "ipPool": pool }))
 }
 
 /// Actions and looks that only these tests need.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use harvester_lb_e2e::world::{allocated, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::{record, subnet, with};
 use serde_json::{Value, json};
 
-use super::support::{More, subnet, vm};
+use super::support::{More, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -274,14 +275,14 @@ async fn be_7_no_ipv6_address_for_virtual_machines(world: Arc<World>) -> anyhow:
     // One that holds one, from before the rule: here by a record made by hand.
     let kept = world.lb(ns, "kept", vm("be7-v6", "web")).await?;
     world.lb_reason(ns, "kept", "AddressFamilyMismatch").await?;
-    let record = json!({
-        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "IPAllocation",
-        "metadata": {"name": "fd10-0086-0000-0000-0000-0000-0000-0002"},
-        "spec": {
-            "address": "fd10:86::2", "pool": "be7-v6", "phase": "Bound", "boundAt": "2026-01-01T00:00:00Z",
-            "owner": {"namespace": ns, "name": "kept", "uid": kept.metadata.uid},
-        },
-    });
+    let owner = (ns, "kept", &*kept.metadata.uid.unwrap());
+    let record = with(
+        record("fd10:86::2", "be7-v6", "Bound", owner),
+        json!({
+            "apiVersion": harvester_lb_api::API_VERSION, "kind": "IPAllocation",
+            "metadata": {"name": "fd10-0086-0000-0000-0000-0000-0000-0002"},
+        }),
+    );
     world.bed.apply(&record).await?;
     let holds = |lb: &_| allocated(lb).is_some_and(|ip| ip == "fd10:86::2");
     world.lb_until(ns, "kept", "its address", holds).await?;

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
 use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Share, Verb};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use serde_json::json;
 
-use super::support::{More, subnet};
+use super::support::More;
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing]

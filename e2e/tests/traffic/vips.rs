@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
 use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_fixtures::{self as fixtures, quick_check, with};
 use harvester_lb_testkit::{Traffic, Vm, eventually};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use kube::api::DeleteParams;
@@ -32,14 +33,8 @@ pub fn all() -> Vec<Test> {
 }
 
 fn vm_spec(pool: &str, app: &str) -> serde_json::Value {
-    json!({
-        "ipPool": pool,
-        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        "backendServerSelector": {"app": [app]},
-        "healthCheck": {
-            "port": 8080, "successThreshold": 1, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1
-        },
-    })
+    let more = json!({"ipPool": pool, "healthCheck": quick_check()});
+    with(fixtures::vm_spec(app), more)
 }
 
 /// The addresses 192.168.100.`from` to `to` for one test.

@@ -22,16 +22,38 @@ fn found(matched: usize, with_address: u8) -> Found {
     }
 }
 
-#[test]
-fn section_9_reasons_in_their_order() {
-    let check = HealthCheck::new(Some(8080), None, None, None, None).unwrap();
-    let vm = |check| VmSpec {
+/// A spec with this health check.
+fn vm(check: Option<HealthCheck>) -> VmSpec {
+    VmSpec {
         ports: Vec::new(),
         selector: Selector::default(),
         check,
         mismatch: None,
-    };
-    let (probing, plain) = (vm(check), vm(None));
+    }
+}
+
+/// The health check of port 8080.
+fn check() -> Option<HealthCheck> {
+    HealthCheck::new(Some(8080), None, None, None, None).unwrap()
+}
+
+/// Of a load balancer that is announced and knows no verdict yet.
+fn facts<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> Facts<'a> {
+    Facts {
+        key,
+        vm,
+        found,
+        wanted: "10.9.0.2",
+        external: Some("10.9.0.2"),
+        healthy: 0,
+        probed: 0,
+        before: &[],
+    }
+}
+
+#[test]
+fn section_9_reasons_in_their_order() {
+    let (probing, plain) = (vm(check()), vm(None));
     let key = Key::new("shop", "web");
     let ip = Some("10.9.0.2");
     // The Service's address, what was found, whether probing is on, healthy, probed.
@@ -85,17 +107,12 @@ fn section_9_reasons_in_their_order() {
         (ip, found(2, 2), &plain, 2, 0, "Ready", ""),
     ];
     for (external, found, vm, healthy, probed, reason, message) in cases {
-        let facts = Facts {
-            key: &key,
-            vm,
-            found: &found,
-            wanted: "10.9.0.2",
+        let readiness = readiness(&Facts {
             external,
             healthy,
             probed,
-            before: &[],
-        };
-        let readiness = readiness(&facts);
+            ..facts(&key, vm, &found)
+        });
         assert_eq!(readiness.reason, reason);
         assert!(
             readiness.message.contains(message),
@@ -108,23 +125,13 @@ fn section_9_reasons_in_their_order() {
 #[test]
 fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
     let key = Key::new("shop", "web");
-    let vm = VmSpec {
-        ports: Vec::new(),
-        selector: Selector::default(),
-        check: HealthCheck::new(Some(8080), None, None, None, None).unwrap(),
-        mismatch: None,
-    };
+    let vm = vm(check());
     let found = found(2, 2);
     let says = |before: &[Condition], probed: usize| {
         readiness(&Facts {
-            key: &key,
-            vm: &vm,
-            found: &found,
-            wanted: "10.9.0.2",
-            external: Some("10.9.0.2"),
-            healthy: 0,
             probed,
             before,
+            ..facts(&key, &vm, &found)
         })
     };
     let stored = |reason: &str, message: &str, marked: bool| {
@@ -260,22 +267,7 @@ fn be_8_the_conditions_name_machine_and_address() {
         shared.ends_with(": VirtualMachineInstance vm9 reports 10.0.0.9"),
         "{shared}"
     );
-    let vm = VmSpec {
-        ports: Vec::new(),
-        selector: Selector::default(),
-        check: None,
-        mismatch: None,
-    };
-    let readiness = readiness(&Facts {
-        key: &Key::new("shop", "web"),
-        vm: &vm,
-        found: &found,
-        wanted: "10.9.0.2",
-        external: Some("10.9.0.2"),
-        healthy: 0,
-        probed: 0,
-        before: &[],
-    });
+    let readiness = readiness(&facts(&Key::new("shop", "web"), &vm(None), &found));
     assert_eq!(readiness.reason, "BackendsWithoutIP");
     assert!(
         readiness.message.contains("BackendAddressRefused"),
@@ -287,7 +279,6 @@ fn be_8_the_conditions_name_machine_and_address() {
 #[test]
 fn be_5_the_message_names_the_states() {
     use State::{Failed, Paused, Running, Succeeded};
-    let check = HealthCheck::new(Some(8080), None, None, None, None).unwrap();
     // The states, whether there is a check, how many were probed, how the message goes on.
     let cases: [(&[State], bool, usize, &str); 6] = [
         (
@@ -332,21 +323,10 @@ fn be_5_the_message_names_the_states() {
         for (backend, state) in found.backends.iter_mut().zip(states) {
             backend.state = *state;
         }
-        let vm = VmSpec {
-            ports: Vec::new(),
-            selector: Selector::default(),
-            check: check.filter(|_| checked),
-            mismatch: None,
-        };
+        let vm = vm(check().filter(|_| checked));
         let readiness = readiness(&Facts {
-            key: &Key::new("shop", "web"),
-            vm: &vm,
-            found: &found,
-            wanted: "10.9.0.2",
-            external: Some("10.9.0.2"),
-            healthy: 0,
             probed,
-            before: &[],
+            ..facts(&Key::new("shop", "web"), &vm, &found)
         });
         let told = (readiness.reason, &*readiness.message);
         assert_eq!(told, ("BackendsUnhealthy", message), "{states:?}");

@@ -1,4 +1,5 @@
 use super::*;
+use harvester_lb_fixtures::listener;
 use harvester_lb_ipam::Micros;
 use serde_json::{Value, json};
 
@@ -17,10 +18,6 @@ fn object(value: &Value) -> LoadBalancer {
 /// A load balancer of VM type with these listeners.
 fn listening(listeners: &Value) -> LoadBalancer {
     lb(&json!({"listeners": listeners, "backendServerSelector": {"app": ["web"]}}))
-}
-
-fn listener(name: &str, protocol: &str, port: i64, backend_port: i64) -> Value {
-    json!({"name": name, "protocol": protocol, "port": port, "backendPort": backend_port})
 }
 
 fn vm(lb: &LoadBalancer) -> VmSpec {

@@ -127,16 +127,17 @@ fn ipa_9_all_that_have_a_part_in_a_shared_service() {
         index.of_lb(&ledger, &key(name), lb.meta()).is_some()
     };
     let own = service("a", &["a"], "10.0.0.5");
-    assert!(index.set_service(&key("a"), Some(&own)).is_empty());
+    let told = index.set_service(&key("a"), Some(&own));
+    assert_eq!(told, Concerned::default());
     assert!(!of(&index, "a"));
     let shared = service("a", &["a", "b"], "10.0.0.5");
     let told = index.set_service(&key("a"), Some(&shared));
-    assert_eq!(told, BTreeSet::from([key("a"), key("b")]));
+    assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b")]));
     assert!(of(&index, "a") && of(&index, "b") && !of(&index, "c"));
     // The first is gone, the others remain, and so does whoever takes up its name.
     let left = service("a", &["c"], "10.0.0.5");
     let told = index.set_service(&key("a"), Some(&left));
-    assert_eq!(told, BTreeSet::from([key("a"), key("b"), key("c")]));
+    assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b"), key("c")]));
     assert!(of(&index, "a") && !of(&index, "b") && of(&index, "c"));
     index.set_service(&key("a"), None);
     assert!(!of(&index, "a") && !of(&index, "c"));
@@ -152,21 +153,24 @@ fn ipa_9_a_record_that_others_share_is_not_released() {
     assert!(!index.shares_record(&of("10.0.0.5", "a")));
     // By its owner's name, whatever the address.
     let told = index.set_lb(&key("b"), Some(&lb("b", &primary)));
-    assert_eq!(told, BTreeSet::from([key("a")]));
+    assert_eq!(told.lbs, BTreeSet::from([key("a")]));
     assert!(index.shares_record(&of("10.0.0.5", "a")));
     // By the address, whatever the name: the holder is a member and not the one that the group is named after.
     assert!(index.shares_record(&of("10.0.0.9", "c")));
     assert!(!index.shares_record(&of("10.0.0.5", "c")));
     // Nobody has a part in another namespace's addresses.
     assert!(!index.shares_record(&record("10.0.0.9", "other", "c", "gone")));
-    index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
+    let told = index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
+    // Whoever holds the address may release it now.
+    assert_eq!(told.addrs, BTreeSet::from(["10.0.0.9".parse().unwrap()]));
     assert!(!index.shares_record(&of("10.0.0.9", "c")));
     // By the Service.
     index.set_service(&key("g"), Some(&service("g", &["c", "d"], "10.0.0.5")));
     assert!(index.shares_record(&of("10.0.0.7", "c")));
     assert!(index.shares_record(&of("10.0.0.5", "x")));
     assert!(!index.shares_record(&of("10.0.0.7", "x")));
-    index.set_service(&key("g"), None);
+    let told = index.set_service(&key("g"), None);
+    assert_eq!(told.addrs, BTreeSet::from(["10.0.0.5".parse().unwrap()]));
     assert!(!index.shares_record(&of("10.0.0.5", "c")));
     assert!(index.named.by_addr.is_empty() && index.primaries.from.is_empty());
 }

@@ -1,4 +1,5 @@
 use fastrand::Rng;
+use harvester_lb_fixtures::listener;
 use serde_json::{Value, json};
 
 use super::*;
@@ -9,10 +10,6 @@ fn lb(spec: &Value) -> LoadBalancer {
         "metadata": {"namespace": "shop", "name": "web", "uid": "u-1"}, "spec": spec,
     }))
     .unwrap()
-}
-
-fn listener(name: &str, protocol: &str, port: i64, backend_port: i64) -> Value {
-    json!({"name": name, "protocol": protocol, "port": port, "backendPort": backend_port})
 }
 
 /// Rule, field, value, and what it means to admission and to the operator.

@@ -20,7 +20,8 @@ use crate::clock;
 use crate::context::Hub;
 
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
-/// and why, and is short.
+/// and why, and is short. If that is refused, as with the rest of the object as it is not even a condition may be stored, it is
+/// named as what the API server refuses to write, and is to be tried again like all of that (RUN-1).
 pub async fn tell<K: CustomResourceExt>(
     hub: &Hub,
     key: &Key,
@@ -48,14 +49,13 @@ pub async fn tell<K: CustomResourceExt>(
         return Ok(());
     };
     warn!(kind, object = %key, error, "it cannot be decoded");
-    match hub
+    let written = hub
         .writer
         .patch(&api, &key.name, version(meta), patch)
-        .await
-    {
+        .await;
+    hub.note_refusal(kind, key, written.as_ref().err());
+    match written {
         Ok(_) => {}
-        // Not even the condition can be stored with the rest as it is; trying again would change nothing.
-        Err(WriteError::Refused(_)) => return Ok(()),
         Err(error) if error.is_stale() => return Ok(()),
         Err(other) => return Err(other),
     }
@@ -103,8 +103,43 @@ fn patch(data: &Value, meta: &ObjectMeta, message: &str, now: &str) -> Option<(V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use harvester_lb_api::LoadBalancer;
+    use http::Method;
+
+    use crate::fake::{self, Shelf};
+    use crate::timings::Timings;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
+
+    #[tokio::test]
+    async fn run_1_one_that_cannot_even_be_told_is_named_until_it_can_be() {
+        const PATH: &str =
+            "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
+        let shelf = Shelf::default();
+        let object = json!({
+            "metadata": {"namespace": "n", "name": "a", "resourceVersion": "5"},
+            "spec": {"listeners": 7},
+        });
+        let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
+        shelf.put(PATH, object);
+        shelf.refuse(Method::PATCH, "loadbalancers");
+        let hub = fake::hub(shelf.client(), Timings::default(), true);
+        let key = Key::new("n", "a");
+        let outcome = tell::<LoadBalancer>(&hub, &key, &meta, "why").await;
+        assert!(
+            matches!(outcome, Err(WriteError::Refused(_))),
+            "it is tried again: {outcome:?}"
+        );
+        let named = [("LoadBalancer".to_owned(), key.clone())];
+        assert_eq!(hub.refused_writes.all(), named);
+        shelf.admit();
+        tell::<LoadBalancer>(&hub, &key, &meta, "why")
+            .await
+            .unwrap();
+        assert!(hub.refused_writes.all().is_empty());
+        let conditions = &shelf.get(PATH).unwrap()["status"]["conditions"];
+        assert_eq!(conditions[0]["reason"], INVALID_OBJECT);
+    }
 
     #[test]
     fn only_the_condition_is_written_and_only_once() {

@@ -6,7 +6,7 @@ use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::cached::{self, Lb, Pool};
 use harvester_lb_core::pool_status::{self, MAPS_LIMIT, Snapshot};
 use harvester_lb_core::status::notices;
 use harvester_lb_core::time;
@@ -52,9 +52,30 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteEr
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
-    if let Some(asked) = &asked {
-        release_by_hand(hub, name, asked).await?;
+    let released = match &asked {
+        Some(asked) => release_by_hand(hub, name, asked).await,
+        None => Ok(()),
+    };
+    // A record that the API server refuses to release delays itself alone: the wish stays, to be tried again, and the status
+    // is written all the same (RUN-1).
+    let refused = released.as_ref().is_err_and(WriteError::is_refusal);
+    if !refused {
+        released?;
+        return write_status(hub, name, &key, &pool, asked.is_some()).await;
     }
+    write_status(hub, name, &key, &pool, false).await?;
+    released.map(|()| Requeue::AwaitChange)
+}
+
+/// Writes a pool's status and what goes with it, if that differs from what is stored; `asked`: the wish of an administrator is
+/// dealt with.
+async fn write_status(
+    hub: &Hub,
+    name: &PoolName,
+    key: &Key,
+    pool: &Pool,
+    asked: bool,
+) -> Result<Requeue, WriteError> {
     hub.pacer.deciding(name);
     let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
@@ -63,15 +84,15 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteEr
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
     let Some(conditions) =
-        hub.lead(|lead| pool_status::conditions(&lead.ledger, name, &pool, &projection, &now))
+        hub.lead(|lead| pool_status::conditions(&lead.ledger, name, pool, &projection, &now))
     else {
         return Ok(Requeue::AwaitChange);
     };
-    let Some(patch) = pool_status::patch(&pool, &projection, &conditions, asked.is_some()) else {
+    let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
         return Ok(Requeue::AwaitChange);
     };
     let started = Instant::now();
-    let written = hub.patch_json::<IPPool>(&key, Value::Array(patch)).await;
+    let written = hub.patch_json::<IPPool>(key, Value::Array(patch)).await;
     // How long a write took that did not succeed says nothing about the maps.
     let took = written
         .as_ref()
@@ -141,3 +162,6 @@ pub async fn flush(hub: &Hub) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

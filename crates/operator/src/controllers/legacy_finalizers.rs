@@ -51,11 +51,7 @@ where
         .writer
         .patch(api, &key.name, &entry.stamp.version.to_string(), patch)
         .await;
-    let kind = K::kind(&());
-    match &written {
-        Err(error) if error.is_refusal() => hub.refused_writes.refused(&kind, key),
-        _ => hub.refused_writes.written(&kind, key),
-    }
+    hub.note_refusal(&K::kind(&()), key, written.as_ref().err());
     match written {
         Ok(_) => {
             info!(object = %key, "finalizers of the Go operator are taken off");

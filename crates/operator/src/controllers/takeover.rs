@@ -237,7 +237,6 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
                     uid,
                     had_service: true,
                     certain: false,
-                    unsupported: false,
                 },
             );
         }

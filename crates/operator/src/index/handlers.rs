@@ -9,7 +9,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_core::{backends, desired};
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
@@ -34,22 +33,17 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
     let concerned = hub.lead(|lead| match change {
         // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
         Change::Applied { new, .. } => {
-            lead.departed.remove(key);
-            lead.unsupported.set_lb(key, Some(new))
+            lead.is_there(key);
+            let news = lead.unsupported.set_lb(key, Some(new));
+            lead.concerned(news)
         }
         Change::Deleted { old, certain } => {
-            let unsupported = lead.unsupported.of_lb(&lead.ledger, key, old.meta());
-            // Who had a part in a shared Service without asking for it leaves what the Service itself protects.
-            let asked = matches!(
-                unsupported,
-                Some(Unsupported::Annotation(..) | Unsupported::Lease(_))
-            );
             lead.ledger.withdraw(&cached::id(key));
             lead.moving.remove(key);
             lead.followers.remove(key);
-            lead.departed
-                .insert(key.clone(), departed(old, *certain, asked));
-            lead.unsupported.set_lb(key, None)
+            lead.departed.insert(key.clone(), departed(old, *certain));
+            let news = lead.unsupported.set_lb(key, None);
+            lead.concerned(news)
         }
     });
     if let Change::Deleted { .. } = change {
@@ -71,7 +65,7 @@ pub fn lb_changed(hub: &Hub, key: &Key, change: &Change<Lb>) {
     hub.queues.lbs.add(key.clone());
 }
 
-fn departed(old: &Lb, certain: bool, unsupported: bool) -> Departed {
+fn departed(old: &Lb, certain: bool) -> Departed {
     Departed {
         uid: old.uid().to_owned(),
         had_service: match old {
@@ -79,7 +73,6 @@ fn departed(old: &Lb, certain: bool, unsupported: bool) -> Departed {
             Lb::Invalid(..) => true,
         },
         certain,
-        unsupported,
     }
 }
 

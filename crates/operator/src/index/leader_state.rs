@@ -28,8 +28,6 @@ pub struct Departed {
     pub had_service: bool,
     /// Whether its deletion was seen in the watch, or found by a live read (IPA-3).
     pub certain: bool,
-    /// Whether it was seen to ask for what this version lacks: what it leaves is for a version that knows it (IPA-9).
-    pub unsupported: bool,
 }
 
 /// What a leader knows beyond the stores.
@@ -49,9 +47,9 @@ pub struct Lead {
     pub followers: BTreeSet<Key>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet
-    /// (RUN-1).
-    unreleased: BTreeSet<IpAddr>,
+    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet,
+    /// with those who have asked for them meanwhile (RUN-1).
+    unreleased: BTreeMap<IpAddr, BTreeSet<OwnerId>>,
 }
 
 impl Lead {
@@ -65,7 +63,7 @@ impl Lead {
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            unreleased: BTreeSet::new(),
+            unreleased: BTreeMap::new(),
         }
     }
 
@@ -95,27 +93,62 @@ impl Lead {
 
     /// Records of owners that are gone could not be released, although living load balancers name their addresses.
     pub fn keep_unreleased(&mut self, addrs: BTreeSet<IpAddr>) {
-        self.unreleased = addrs;
+        self.unreleased = addrs
+            .into_iter()
+            .map(|addr| (addr, BTreeSet::new()))
+            .collect();
     }
 
-    /// Who is gone and whose record is still in the way of the address that a load balancer's status names.
+    /// Who is gone and whose record is still in the way of the address that a load balancer's status names. When that ends,
+    /// the load balancer is woken.
     pub fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
         let addr = request.status.as_ref()?.addr;
-        if !self.unreleased.contains(&addr) {
-            return None;
-        }
-        let record = self.ledger.record(addr);
-        let held = record.filter(|it| it.spec.phase == Phase::Bound);
-        let holder = held.map(|it| it.spec.owner.id);
-        let gone = holder.filter(|id| *id != request.owner.id && self.departed_id(id));
-        if gone.is_none() {
-            self.unreleased.remove(&addr);
+        let gone = self.in_the_way(addr).filter(|id| *id != request.owner.id);
+        match (&gone, self.unreleased.get_mut(&addr)) {
+            (Some(_), Some(waiting)) => _ = waiting.insert(request.owner.id.clone()),
+            _ => self.settle_release(addr),
         }
         gone
     }
 
-    fn departed_id(&self, id: &OwnerId) -> bool {
-        self.departed.contains_key(&cached::key(id))
+    /// Whose record of an address should have been released and is not yet.
+    fn in_the_way(&self, addr: IpAddr) -> Option<OwnerId> {
+        self.unreleased.get(&addr)?;
+        let record = self.ledger.record(addr)?;
+        let holder = record.spec.owner.id;
+        let is_gone = self.departed.contains_key(&cached::key(&holder));
+        (record.spec.phase == Phase::Bound && is_gone).then_some(holder)
+    }
+
+    /// Wakes those who wait for the release of an address, if nobody who is gone holds it any more.
+    fn settle_release(&mut self, addr: IpAddr) {
+        if self.in_the_way(addr).is_none() {
+            for id in self.unreleased.remove(&addr).into_iter().flatten() {
+                self.ledger.wake(&id);
+            }
+        }
+    }
+
+    /// A load balancer of this name is there, or has nothing left to be released.
+    pub fn is_there(&mut self, key: &Key) {
+        if self.departed.remove(key).is_some() {
+            let unreleased: Vec<IpAddr> = self.unreleased.keys().copied().collect();
+            for addr in unreleased {
+                self.settle_release(addr);
+            }
+        }
+    }
+
+    /// The load balancers that what is not this version's to touch concerns: those it names, and who holds an address that
+    /// it has let go of (IPA-9).
+    pub fn concerned(&self, news: unsupported::Concerned) -> BTreeSet<Key> {
+        let mut all = news.lbs;
+        let records = news
+            .addrs
+            .into_iter()
+            .filter_map(|addr| self.ledger.record(addr));
+        all.extend(records.map(|record| cached::key(&record.spec.owner.id)));
+        all
     }
 
     /// A pool is gone.
@@ -135,6 +168,7 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
+        self.settle_release(addr);
         true
     }
 
@@ -162,6 +196,7 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
+        self.settle_release(addr);
     }
 
     /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing

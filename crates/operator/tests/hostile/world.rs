@@ -4,6 +4,7 @@
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::spec;
+use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_hostile::Targets;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
@@ -52,10 +53,7 @@ pub(crate) fn calm_lb(name: &str, uid: &str, pool: &str) -> LoadBalancer {
             "namespace": CALM, "name": name, "uid": uid, "resourceVersion": "5",
             "creationTimestamp": "2026-01-01T00:00:00Z",
         },
-        "spec": {
-            "ipPool": pool, "backendServerSelector": {"app": ["web"]},
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-        },
+        "spec": with(vm_spec("web"), json!({"ipPool": pool})),
     }))
 }
 

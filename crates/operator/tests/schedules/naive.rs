@@ -212,13 +212,10 @@ fn condition<'a>(object: &'a Value, type_: &str) -> Option<&'a Value> {
 }
 
 /// REL-2, IPA-3: no address is held for somebody who is gone, or does not use it.
-pub(crate) fn records_have_owners(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure> {
+pub(crate) fn records_have_owners(server: &Server) -> Result<(), Failure> {
     for (address, _, owner, uid) in bound(server) {
         let lb = server.get(Kind::Lb, &owner);
-        let left_alone = match lb {
-            Some(lb) => is_left_alone(server, &owner, lb),
-            None => left.contains(&owner),
-        };
+        let left_alone = lb.is_some_and(|lb| is_left_alone(server, &owner, lb));
         if left_alone || is_shared(server, address, &owner) {
             continue;
         }

@@ -77,8 +77,6 @@ pub(crate) struct Oracle {
     services: BTreeMap<Key, Shown>,
     /// Addresses whose records a user has altered or deleted by hand: what follows is at their own risk.
     by_hand: BTreeSet<String>,
-    /// Load balancers that went while they asked for what only a later version can do: what they have left may remain.
-    left: BTreeSet<Key>,
 }
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
@@ -141,10 +139,6 @@ impl Oracle {
         let key = &event.key;
         let Some(object) = &event.after else {
             self.lbs.remove(key);
-            let last = event.last.as_ref().or(event.before.as_ref());
-            if last.is_some_and(|last| naive::asks(last)) {
-                self.left.insert(key.clone());
-            }
             return Ok(());
         };
         let mut now = Lb::read(object);
@@ -352,11 +346,6 @@ impl Oracle {
         Ok(())
     }
 
-    /// Load balancers that have left what a later process may release.
-    pub(crate) fn left(&self) -> &BTreeSet<Key> {
-        &self.left
-    }
-
     /// How many load balancers have an address of a pool.
     pub(crate) fn served(&self) -> usize {
         self.lbs
@@ -375,8 +364,8 @@ impl Oracle {
 }
 
 /// The world at rest.
-pub(crate) fn at_rest(server: &Server, left: &BTreeSet<Key>) -> Result<(), Failure> {
-    naive::records_have_owners(server, left)?;
+pub(crate) fn at_rest(server: &Server) -> Result<(), Failure> {
+    naive::records_have_owners(server)?;
     for (key, lb) in server.all(Kind::Lb) {
         naive::lb_is_as_it_should(server, key, lb)?;
     }

@@ -3,6 +3,7 @@
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
+use harvester_lb_fixtures::listeners;
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
@@ -476,10 +477,6 @@ impl LbSpec {
         }
         json!({"metadata": metadata, "spec": spec})
     }
-}
-
-fn listeners() -> Value {
-    json!([{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}])
 }
 
 fn draw_pool(rng: &mut Rng, pools: usize) -> Option<usize> {

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
+use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use kube::api::DeleteParams;
-use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -95,12 +95,9 @@ fn stays(round: usize, number: usize) -> String {
 
 async fn make(world: &World, ns: &str, name: &str) -> anyhow::Result<usize> {
     let spec = if name.starts_with('v') {
-        json!({
-            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
-            "backendServerSelector": {"app": ["web"]},
-        })
+        vm_spec("web")
     } else {
-        json!({"workloadType": "cluster"})
+        cluster_spec()
     };
     match world.lb(ns, name, spec).await {
         Ok(_) => Ok(1),

@@ -9,6 +9,7 @@ use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -104,9 +105,7 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
         ensure!(code == 409, "{code}");
     }
     ensure!(holder(&world).await? == after, "the Lease was taken back");
-    world
-        .lb(ns, "a", json!({"workloadType": "cluster"}))
-        .await?;
+    world.lb(ns, "a", cluster_spec()).await?;
     world.lb_address(ns, "a").await?;
     audited(&world, "node1", &[ns]).await?;
     end([first, second]).await
@@ -123,9 +122,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
     let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
     for n in 0..count {
-        world
-            .lb(ns, &format!("l{n}"), json!({"workloadType": "cluster"}))
-            .await?;
+        world.lb(ns, &format!("l{n}"), cluster_spec()).await?;
     }
     let mut late = Vec::new();
     for _ in 0..8 {
@@ -147,9 +144,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
         world.delete_lb(ns, &name).await?;
         world.gone(&world.lbs(ns), &name).await?;
         if n % 2 == 0 {
-            world
-                .lb(ns, &name, json!({"workloadType": "cluster"}))
-                .await?;
+            world.lb(ns, &name, cluster_spec()).await?;
         }
     }
     audited(&world, "node1", &[ns]).await?;

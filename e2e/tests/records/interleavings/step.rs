@@ -5,6 +5,7 @@ use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::announce;
 use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
+use harvester_lb_fixtures::{cluster_spec, for_namespace, record};
 use harvester_lb_testkit::eventually;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -150,8 +151,7 @@ impl Place {
     }
 
     async fn pool(&self, world: &World, range: (u8, u8)) -> anyhow::Result<()> {
-        let scope = json!([{"project": "*", "namespace": self.ns, "guestCluster": "*"}]);
-        let spec = json!({"ranges": self.ranges(range), "selector": {"scope": scope}});
+        let spec = json!({"ranges": self.ranges(range), "selector": for_namespace(&self.ns)});
         world.pool(&self.ns, spec).await
     }
 
@@ -172,16 +172,12 @@ impl Step {
         let plain = DeleteParams::default();
         match *self {
             Self::Guest(name) => {
-                world
-                    .lb(ns, name, json!({"workloadType": "cluster"}))
-                    .await?;
+                world.lb(ns, name, cluster_spec()).await?;
             }
             Self::OfGuest(name) => {
                 let labels = json!({"cloudprovider.harvesterhci.io/cluster": "gc"});
                 let metadata = json!({"namespace": ns, "name": name, "labels": labels});
-                world
-                    .lb_with(metadata, json!({"workloadType": "cluster"}))
-                    .await?;
+                world.lb_with(metadata, cluster_spec()).await?;
             }
             Self::Vm(name) => {
                 let spec = json!({
@@ -192,9 +188,7 @@ impl Step {
             Self::Old(name) => {
                 let metadata =
                     json!({"namespace": ns, "name": name, "finalizers": keys::LEGACY_FINALIZERS});
-                world
-                    .lb_with(metadata, json!({"workloadType": "cluster"}))
-                    .await?;
+                world.lb_with(metadata, cluster_spec()).await?;
             }
             Self::Delete(name) => {
                 world.delete_lb(ns, name).await?;
@@ -288,13 +282,8 @@ impl Step {
             Self::Forge(host, name) => {
                 let uid = lbs.get(name).await?.metadata.uid;
                 let ip = at.ip(host);
-                let record = serde_json::from_value(json!({
-                    "metadata": {"name": ip},
-                    "spec": {
-                        "address": ip, "pool": ns, "phase": "Bound",
-                        "owner": {"namespace": ns, "name": name, "uid": uid},
-                    },
-                }))?;
+                let owner = (ns, name, &*uid.context("no uid")?);
+                let record = serde_json::from_value(record(&ip, ns, "Bound", owner))?;
                 let records = world.records();
                 records.create(&PostParams::default(), &record).await?;
             }

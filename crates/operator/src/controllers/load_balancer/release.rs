@@ -33,17 +33,6 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
     }) else {
         return Ok(Requeue::AwaitChange);
     };
-    if departed.as_ref().is_some_and(|d| d.unsupported) {
-        // What it has left is for a version that knows what it asked for (IPA-9). The garbage collector takes its Service.
-        hub.prober.remove_group(&key.to_string());
-        hub.lead(|lead| {
-            lead.ledger.withdraw(&id);
-            if bound.is_empty() {
-                lead.departed.remove(key);
-            }
-        });
-        return Ok(Requeue::AwaitChange);
-    }
     if departed.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
         hub.lead(|lead| lead.ledger.withdraw(&id));
@@ -75,7 +64,7 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
     }
     let all = surplus(hub, key, bound).await?;
     if all {
-        hub.lead(|lead| lead.departed.remove(key));
+        hub.lead(|lead| lead.is_there(key));
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)
@@ -162,7 +151,7 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             return Err(WriteError::Fenced);
         };
         match verdict {
-            // Whoever shares it ends, or leaves: that is an event.
+            // IPA-9: whoever shares it ends, or leaves: that is an event.
             None => {
                 debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
                 all = false;
@@ -184,3 +173,6 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
     }
     failed.map_or(Ok(all), Err)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,5 @@
 use harvester_lb_api::{IPAllocation, IPPool};
+use harvester_lb_fixtures::{record, with};
 use harvester_lb_ipam::{Ledger, RecordSpec, Settings};
 use serde_json::{Value, json};
 
@@ -73,14 +74,12 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
     } else {
         "172.20.2.3"
     };
-    let object: IPAllocation = serde_json::from_value(json!({
-        "metadata": {"name": name, "uid": "r", "resourceVersion": version.to_string()},
-        "spec": {
-            "address": "172.20.2.2", "pool": "p", "owner": {"namespace": "n", "name": "a", "uid": "u"},
-            "phase": phase, "boundAt": "2026-01-01T00:00:00.000001Z",
-        },
-    }))
-    .unwrap();
+    let metadata = json!({"name": name, "uid": "r", "resourceVersion": version.to_string()});
+    let object = with(
+        record("172.20.2.2", "p", phase, ("n", "a", "u")),
+        json!({"metadata": metadata}),
+    );
+    let object: IPAllocation = serde_json::from_value(object).unwrap();
     Allocation::decoded(&object)
 }
 
@@ -111,4 +110,55 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
     assert_eq!(lead.ledger.counts().blocked, 1);
     lead.forget("172.20.2.2", harvester_lb_object::Version(7));
     assert_eq!(lead.ledger.counts().blocked, 0);
+}
+
+/// A dead owner's record of an address that a living load balancer names, which could not be released.
+#[test]
+fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
+    let (addr, gone): (IpAddr, Key) = ("172.20.2.2".parse().unwrap(), Key::new("n", "a"));
+    let request = Request {
+        owner: harvester_lb_ipam::Owner::new("ns", "b", "b-1"),
+        created: Micros(2),
+        pool: None,
+        requirement: harvester_lb_ipam::Requirement::default(),
+        workload: harvester_lb_ipam::Workload::Cluster,
+        status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
+    };
+    let waiting = || {
+        let mut lead = lead();
+        lead.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+        let departed = Departed {
+            uid: "u".into(),
+            had_service: true,
+            certain: true,
+        };
+        lead.departed.insert(gone.clone(), departed);
+        lead.keep_unreleased(BTreeSet::from([addr]));
+        lead.ledger.take_wakes();
+        let holder = lead.waits_for_release(&request);
+        assert_eq!(holder, Some(cached::id(&gone)));
+        assert!(lead.ledger.take_wakes().is_empty());
+        lead
+    };
+    let woken = |lead: &mut Lead, what: &str| {
+        let wakes = lead.ledger.take_wakes();
+        assert!(wakes.contains(&request.owner.id), "{what}: {wakes:?}");
+        assert_eq!(lead.waits_for_release(&request), None, "{what}");
+    };
+
+    let mut lead = waiting();
+    lead.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
+    woken(&mut lead, "released");
+
+    let mut lead = waiting();
+    lead.forget("172.20.2.2", harvester_lb_object::Version(2));
+    woken(&mut lead, "deleted by hand");
+
+    let mut lead = waiting();
+    lead.is_there(&gone);
+    woken(&mut lead, "its owner is there after all");
+
+    let mut lead = waiting();
+    lead.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
+    assert!(lead.ledger.take_wakes().is_empty(), "it is as it was");
 }

@@ -1,0 +1,76 @@
+use super::*;
+
+use harvester_lb_core::cached::Allocation;
+use harvester_lb_ipam::{Ledger, Settings};
+use harvester_lb_object::Version;
+use http::Method;
+use serde_json::json;
+
+use crate::fake::{self, Shelf};
+use crate::index::leader_state::Lead;
+use crate::timings::Timings;
+
+#[tokio::test]
+async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
+    const POOL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/p";
+    const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/172.20.1.5";
+    const WISH: &str = "/metadata/annotations/loadbalancer.harvesterhci.io~1manuallyReleaseIP";
+    let shelf = Shelf::default();
+    let held = json!({
+        "metadata": {"name": "172.20.1.5", "uid": "u-record", "resourceVersion": "3"},
+        "spec": {
+            "address": "172.20.1.5", "pool": "p", "phase": "Bound",
+            "owner": {"namespace": "shop", "name": "gone", "uid": "u-gone"},
+        },
+    });
+    let mut asks = json!({
+        "metadata": {"name": "p", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": {"ranges": [{"subnet": "172.20.1.0/29"}]},
+    });
+    asks["metadata"]["annotations"][keys::ANNOTATION_MANUALLY_RELEASE_IP] =
+        json!("172.20.1.5: shop/gone");
+    shelf.put(RECORD, held.clone());
+    shelf.put(POOL, asks.clone());
+    shelf.refuse(Method::PATCH, "ipallocations");
+    let hub = fake::hub(shelf.client(), Timings::default(), true);
+    let (key, name) = (Key::new("", "p"), PoolName::from("p"));
+    hub.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
+    let stored = Pool::valid(serde_json::from_value(asks).unwrap());
+    hub.stores.pools.written(&key, Version(7), stored);
+    let record = Allocation::decoded(&serde_json::from_value(held).unwrap());
+    let record_key = Key::new("", "172.20.1.5");
+    hub.stores
+        .allocations
+        .written(&record_key, Version(3), record);
+    hub.lead(|lead| {
+        lead.set_pool(&key, &hub.stores.pools.get(&key).unwrap());
+        let record = hub.stores.allocations.get(&record_key).unwrap();
+        lead.observe_allocation("172.20.1.5", &record);
+    });
+
+    let outcome = bring_up_to_date(&hub, &name).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Refused(_))),
+        "it is tried again: {outcome:?}"
+    );
+    assert_eq!(
+        hub.refused_writes.all(),
+        [("IPAllocation".to_owned(), record_key)]
+    );
+    let pool = shelf.get(POOL).unwrap();
+    assert_eq!(pool["status"]["total"], 5);
+    assert_eq!(pool["status"]["allocated"]["172.20.1.5"], "shop/gone");
+    assert!(pool.pointer(WISH).is_some(), "the wish stays: {pool}");
+
+    shelf.admit();
+    let outcome = bring_up_to_date(&hub, &name).await;
+    assert!(matches!(outcome, Ok(Requeue::AwaitChange)), "{outcome:?}");
+    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
+    let pool = shelf.get(POOL).unwrap();
+    assert_eq!(
+        pool["status"]["allocatedHistory"]["172.20.1.5"],
+        "shop/gone"
+    );
+    assert!(pool.pointer(WISH).is_none(), "it is dealt with: {pool}");
+    assert!(hub.refused_writes.all().is_empty());
+}
