@@ -16,7 +16,7 @@ use harvester_lb_object::Version;
 
 use crate::ledger::{Decision, Grant, Ledger, Lost, Request, WaitReason, Why};
 use crate::select::Explanation;
-use crate::types::{Micros, Record, RecordSpec};
+use crate::types::{Micros, OwnerId, Record, RecordSpec};
 
 /// How often an allocation asks the ledger. Each time the ledger has learned of one more address that is taken; who meets
 /// more than this is better off behind the others.
@@ -68,8 +68,18 @@ pub enum Step {
         /// As above.
         extra_records: Vec<Record>,
     },
-    /// [`ROUNDS`] proposals came to nothing. The last step.
-    GiveUp,
+    /// It comes to nothing for now. The last step.
+    GiveUp(GiveUp),
+}
+
+/// Why an allocation comes to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GiveUp {
+    /// The address that the status names is still recorded for this load balancer, which is gone. The other one does not lose
+    /// it for that; it is woken when the record is released (RUN-1).
+    Unreleased(OwnerId),
+    /// [`ROUNDS`] proposals in a row were refused, as somebody else was faster.
+    TooManyRounds,
 }
 
 /// What is wanted of the ledger.
@@ -94,6 +104,8 @@ struct Proposal {
 /// What comes next.
 #[derive(Debug)]
 enum State {
+    /// Whether the load balancer may ask at all.
+    Start,
     /// The ledger is asked.
     Ask,
     /// Stale records are deleted, then that of the proposal is written.
@@ -140,7 +152,7 @@ impl<'a> Allocation<'a> {
             unconfirmed: request.status.as_ref().map(|status| status.addr),
             rounds: 0,
             conflicts: 0,
-            state: State::Ask,
+            state: State::Start,
         }
     }
 
@@ -161,9 +173,14 @@ impl<'a> Allocation<'a> {
     pub fn next(&mut self, ledger: &mut Ledger, now: Micros) -> Step {
         loop {
             match mem::replace(&mut self.state, State::Ask) {
+                State::Start => {
+                    if let Some(gone) = ledger.waits_for_release(self.request) {
+                        return Step::GiveUp(GiveUp::Unreleased(gone));
+                    }
+                }
                 State::Ask => {
                     if self.rounds == ROUNDS {
-                        return Step::GiveUp;
+                        return Step::GiveUp(GiveUp::TooManyRounds);
                     }
                     self.rounds += 1;
                     if let Some(step) = self.ask(ledger, now) {

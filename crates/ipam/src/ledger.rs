@@ -15,7 +15,7 @@
 //! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
-//! | `takeover` | what only the maps of pools say, and is to become records |
+//! | `takeover` | what is to become a record, and what could not be released |
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | which pools an address concerns |
 //! | `queue`, `wake` | who waits, and whom a change wakes |
@@ -246,9 +246,10 @@ impl Ledger {
         self.follow(addr, Some(&old), false);
     }
 
-    /// Brings every pool in line after the record of an address changed.
+    /// Brings every pool, and who waits for it, in line after the record of an address changed.
     fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
         self.set_taken(addr, bound);
+        self.settle_release(addr);
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }

@@ -25,7 +25,6 @@ pub mod range;
 pub mod select;
 mod types;
 
-pub use allocation::{Allocation, Step};
 pub use interval::IntervalSet;
 pub use ledger::{
     Blocked, Counts, Decision, Evidence, Grant, Ledger, Lost, PoolSpec, PoolView, Request,

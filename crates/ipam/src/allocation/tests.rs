@@ -87,7 +87,8 @@ fn told(step: &Step) -> String {
             ..
         } => format!("wait {reason}{}", ends(extra_records)),
         Step::Nothing { extra_records } => format!("nothing{}", ends(extra_records)),
-        Step::GiveUp => "give up".to_owned(),
+        Step::GiveUp(GiveUp::Unreleased(gone)) => format!("give up, {gone} is gone"),
+        Step::GiveUp(GiveUp::TooManyRounds) => "give up".to_owned(),
     }
 }
 
@@ -184,7 +185,7 @@ fn alc_8_after_so_many_rounds_it_gives_up() {
     let a = lb("a");
     let mut allocation = Allocation::acquire(&a);
     let mut steps = bed.server.play(&mut bed.ledger, &mut allocation, answer);
-    assert_eq!(steps.pop(), Some(Step::GiveUp));
+    assert_eq!(steps.pop(), Some(Step::GiveUp(GiveUp::TooManyRounds)));
     assert_eq!(steps.len(), ROUNDS as usize);
     assert_eq!(allocation.take_conflicts(), u64::from(ROUNDS));
 }
@@ -383,6 +384,64 @@ fn run_1_the_last_address_that_is_not_imported_is_waited_for() {
     bed.ledger.set_pool(pool("p", &[one]));
     bed.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
     bed.acquires(&lb("a"), &["wait NoAvailableIP"]);
+}
+
+/// The record of a dead owner, of an address that a living load balancer names.
+#[test]
+fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
+    let (a, x) = (named("a", 2), lb("x").owner.id);
+    let waiting = || {
+        let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+        bed.ledger.await_release(at(2));
+        bed.ledger.take_wakes();
+        bed.acquires(&a, &["give up, ns/x is gone"]);
+        bed.keeps(&a, &["give up, ns/x is gone"]);
+        assert_eq!(bed.ledger.take_wakes(), []);
+        bed
+    };
+    let woken = |bed: &mut Bed, steps: &[&str]| {
+        let wakes = bed.ledger.take_wakes();
+        assert!(wakes.contains(&a.owner.id), "{wakes:?}");
+        bed.acquires(&a, steps);
+    };
+
+    let mut bed = waiting();
+    bed.server.store(spec(2, "x", "x-1", Phase::Released));
+    bed.server.tell(&mut bed.ledger);
+    woken(&mut bed, &["replace .2 Recorded", "done .2 written"]);
+
+    let mut bed = waiting();
+    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
+    bed.server.tell(&mut bed.ledger);
+    woken(&mut bed, &["done .2 held"]);
+
+    // Deleted by hand; what is left is the claim of somebody who is withdrawn when that is seen.
+    let mut bed = waiting();
+    bed.server.records.clear();
+    bed.server.read(&mut bed.ledger, at(2));
+    bed.ledger.withdraw(&x);
+    woken(&mut bed, &["create .2 Recorded", "done .2 written"]);
+
+    // Its owner is there after all.
+    let mut bed = waiting();
+    bed.ledger.stop_awaiting(&x);
+    let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
+    woken(&mut bed, &steps);
+
+    // It is as it was, and still in nobody else's way, nor in that of its owner.
+    let mut bed = waiting();
+    bed.ledger.stop_awaiting(&lb("y").owner.id);
+    bed.server.store(spec(2, "x", "x-1", Phase::Bound));
+    bed.server.tell(&mut bed.ledger);
+    assert_eq!(bed.ledger.take_wakes(), []);
+    bed.acquires(&a, &["give up, ns/x is gone"]);
+    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    bed.acquires(&named("x", 2), &["done .2 held"]);
+
+    // A record that was released meanwhile is nothing to wait for.
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Released)]);
+    bed.ledger.await_release(at(2));
+    bed.acquires(&a, &["replace .2 Recorded", "done .2 written"]);
 }
 
 #[test]

@@ -1,18 +1,30 @@
-//! What the beginning of a leader's work has left to be done: addresses that only the map of a pool says are held or
-//! were, and that are to become records (IPA-1, RUN-1).
+//! What the beginning of a leader's work has left to be done (IPA-1, RUN-1): addresses that only the map of a pool says are
+//! held or were, and that are to become records; records of load balancers that are gone, which could not be released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::Evidence;
-use crate::types::{Owner, Phase, PoolName, RecordSpec};
+use super::decision::{Evidence, Request};
+use super::records::Slot;
+use crate::types::{Owner, OwnerId, Phase, PoolName, RecordSpec};
 
 /// What is left to be done.
 #[derive(Debug, Default)]
 pub(super) struct Takeover {
     /// By address, what is to become its record.
     unimported: BTreeMap<IpAddr, RecordSpec>,
+    /// By address, whose record is in the way.
+    unreleased: BTreeMap<IpAddr, Unreleased>,
+}
+
+/// A record that should have been released and is not yet.
+#[derive(Debug)]
+struct Unreleased {
+    /// Who is gone.
+    holder: OwnerId,
+    /// Who asked meanwhile; they are woken when that ends.
+    waiting: BTreeSet<OwnerId>,
 }
 
 impl Ledger {
@@ -51,5 +63,47 @@ impl Ledger {
         self.abandon(&asks.id, addr);
         self.claim(addr, holder, evidence);
         true
+    }
+
+    /// RUN-1: the owner of the record of an address is gone, and the record could not be released although the status of a
+    /// living load balancer names the address. That one waits for the release, and does not lose the address.
+    pub fn await_release(&mut self, addr: IpAddr) {
+        if let Some(slot) = self.records.get(addr).filter(|slot| slot.is_bound()) {
+            let (holder, waiting) = (slot.owner.id.clone(), BTreeSet::new());
+            let unreleased = Unreleased { holder, waiting };
+            self.takeover.unreleased.insert(addr, unreleased);
+        }
+    }
+
+    /// RUN-1: who is gone and whose record is still in the way of the address that the status of a load balancer names. When
+    /// that ends, the load balancer is woken.
+    pub(crate) fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
+        let addr = request.status.as_ref()?.addr;
+        let unreleased = self.takeover.unreleased.get_mut(&addr)?;
+        let is_other = unreleased.holder != request.owner.id;
+        is_other.then(|| {
+            unreleased.waiting.insert(request.owner.id.clone());
+            unreleased.holder.clone()
+        })
+    }
+
+    /// A load balancer of this name is there again, or has left nothing that is to be released.
+    pub fn stop_awaiting(&mut self, id: &OwnerId) {
+        let all = &mut self.takeover.unreleased;
+        let over = all.extract_if(.., |_, unreleased| unreleased.holder == *id);
+        self.poked.extend(over.flat_map(|(_, it)| it.waiting));
+    }
+
+    /// The record of an address has changed or gone.
+    pub(super) fn settle_release(&mut self, addr: IpAddr) {
+        let Some(unreleased) = self.takeover.unreleased.get(&addr) else {
+            return;
+        };
+        let is_held = |slot: &Slot| slot.is_bound() && slot.owner.id == unreleased.holder;
+        if !self.records.get(addr).is_some_and(is_held)
+            && let Some(unreleased) = self.takeover.unreleased.remove(&addr)
+        {
+            self.poked.extend(unreleased.waiting);
+        }
     }
 }

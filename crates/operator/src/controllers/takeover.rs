@@ -34,7 +34,7 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
     let mut plan = None;
     hub.begin_lead(|| {
         let (mut lead, planned) = from_stores(hub);
-        lead.keep_unreleased(unreleased);
+        lead.await_release(unreleased);
         let held = planned.claims.iter().filter_map(|claim| held(hub, claim));
         lead.ledger
             .import(planned.released.iter().cloned().chain(held));

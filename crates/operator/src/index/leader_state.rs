@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
-use harvester_lb_ipam::{Ledger, Micros, OwnerId, Phase, PoolName, Record, Request};
+use harvester_lb_ipam::{Ledger, Micros, PoolName, Record};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
@@ -47,9 +47,6 @@ pub struct Lead {
     pub followers: BTreeSet<Key>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet,
-    /// with those who have asked for them meanwhile (RUN-1).
-    unreleased: BTreeMap<IpAddr, BTreeSet<OwnerId>>,
 }
 
 impl Lead {
@@ -63,7 +60,6 @@ impl Lead {
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            unreleased: BTreeMap::new(),
         }
     }
 
@@ -91,40 +87,12 @@ impl Lead {
         self.dirty.extend(self.ledger.imported(addr));
     }
 
-    /// Records of owners that are gone could not be released, although living load balancers name their addresses.
-    pub fn keep_unreleased(&mut self, addrs: BTreeSet<IpAddr>) {
-        self.unreleased = addrs
-            .into_iter()
-            .map(|addr| (addr, BTreeSet::new()))
-            .collect();
-    }
-
-    /// Who is gone and whose record is still in the way of the address that a load balancer's status names. When that ends,
-    /// the load balancer is woken.
-    pub fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
-        let addr = request.status.as_ref()?.addr;
-        let gone = self.in_the_way(addr).filter(|id| *id != request.owner.id);
-        match (&gone, self.unreleased.get_mut(&addr)) {
-            (Some(_), Some(waiting)) => _ = waiting.insert(request.owner.id.clone()),
-            _ => self.settle_release(addr),
-        }
-        gone
-    }
-
-    /// Whose record of an address should have been released and is not yet.
-    fn in_the_way(&self, addr: IpAddr) -> Option<OwnerId> {
-        self.unreleased.get(&addr)?;
-        let record = self.ledger.record(addr)?;
-        let holder = record.spec.owner.id;
-        let is_gone = self.departed.contains_key(&cached::key(&holder));
-        (record.spec.phase == Phase::Bound && is_gone).then_some(holder)
-    }
-
-    /// Wakes those who wait for the release of an address, if nobody who is gone holds it any more.
-    fn settle_release(&mut self, addr: IpAddr) {
-        if self.in_the_way(addr).is_none() {
-            for id in self.unreleased.remove(&addr).into_iter().flatten() {
-                self.ledger.wake(&id);
+    /// Records of owners that are gone could not be released, although living load balancers name their addresses (RUN-1).
+    pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
+        for addr in addrs {
+            let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
+            if holder.is_some_and(|id| self.departed.contains_key(&cached::key(&id))) {
+                self.ledger.await_release(addr);
             }
         }
     }
@@ -132,10 +100,7 @@ impl Lead {
     /// A load balancer of this name is there, or has nothing left to be released.
     pub fn is_there(&mut self, key: &Key) {
         if self.departed.remove(key).is_some() {
-            let unreleased: Vec<IpAddr> = self.unreleased.keys().copied().collect();
-            for addr in unreleased {
-                self.settle_release(addr);
-            }
+            self.ledger.stop_awaiting(&cached::id(key));
         }
     }
 
@@ -168,7 +133,6 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
-        self.settle_release(addr);
         true
     }
 
@@ -196,7 +160,6 @@ impl Lead {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
-        self.settle_release(addr);
     }
 
     /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing

@@ -108,7 +108,7 @@ impl Server {
                         (Answer::Refused | Answer::Lost, _) => return steps,
                     }
                 }
-                Step::Done { .. } | Step::Wait { .. } | Step::Nothing { .. } | Step::GiveUp => {
+                Step::Done { .. } | Step::Wait { .. } | Step::Nothing { .. } | Step::GiveUp(_) => {
                     return steps;
                 }
             }

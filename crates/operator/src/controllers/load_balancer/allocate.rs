@@ -8,9 +8,9 @@ use std::net::IpAddr;
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
+use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
 use harvester_lb_ipam::{
-    Allocation, Grant, Lost, Micros, Owner, Record, RecordSpec, Request, Step, WaitReason, addr,
-    allocation,
+    Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
 use harvester_lb_object::{Key, Version};
 use kube::api::ObjectMeta;
@@ -48,7 +48,6 @@ pub enum Acquired {
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
 pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
-    stay_off(hub, request)?;
     match last_step(hub, request, Allocation::acquire(request)).await? {
         Step::Done {
             grant,
@@ -70,19 +69,18 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
             lost,
             surplus,
         }),
-        _ => Err(too_many_rounds()),
+        other => Err(no_end(&other)),
     }
 }
 
 /// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
 /// records of its name, which are to be released.
 pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteError> {
-    stay_off(hub, request)?;
     match last_step(hub, request, Allocation::keep(request)).await? {
         Step::Done { extra_records, .. }
         | Step::Wait { extra_records, .. }
         | Step::Nothing { extra_records } => Ok(extra_records),
-        _ => Err(too_many_rounds()),
+        other => Err(no_end(&other)),
     }
 }
 
@@ -115,21 +113,27 @@ async fn last_step(
                     info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address taken");
                 }
             }
+            Step::GiveUp(why) => return Err(gave_up(&why)),
             last => return Ok(last),
         }
     }
 }
 
-/// RUN-1: a load balancer does not lose its address to one that is gone, only because the record of that one could not be
-/// released yet; it waits for that.
-fn stay_off(hub: &Hub, request: &Request) -> Result<(), WriteError> {
-    let gone = hub.lead(|lead| lead.waits_for_release(request));
-    match gone.ok_or(WriteError::Fenced)? {
-        None => Ok(()),
-        Some(gone) => Err(WriteError::Refused(format!(
+/// An allocation that has come to nothing.
+fn gave_up(why: &GiveUp) -> WriteError {
+    match why {
+        GiveUp::Unreleased(gone) => WriteError::Refused(format!(
             "its address is still recorded for LoadBalancer {gone}, which is gone; that record could not be released yet"
-        ))),
+        )),
+        GiveUp::TooManyRounds => WriteError::Conflict(format!(
+            "{ROUNDS} addresses in a row were taken by somebody else"
+        )),
     }
+}
+
+/// An allocation has ended as those do that are for something else.
+fn no_end(step: &Step) -> WriteError {
+    WriteError::Conflict(format!("not an end of this allocation: {step:?}"))
 }
 
 /// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
@@ -144,13 +148,6 @@ pub async fn earlier_ones_only(
         return Ok(());
     }
     lives(hub, &request.owner).await
-}
-
-fn too_many_rounds() -> WriteError {
-    let rounds = allocation::ROUNDS;
-    WriteError::Conflict(format!(
-        "{rounds} addresses in a row were taken by somebody else"
-    ))
 }
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is

@@ -1,6 +1,7 @@
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_fixtures::{record, with};
-use harvester_lb_ipam::{Ledger, RecordSpec, Settings};
+use harvester_lb_ipam::allocation::{GiveUp, Step};
+use harvester_lb_ipam::{Ledger, Phase, RecordSpec, Settings};
 use serde_json::{Value, json};
 
 use super::*;
@@ -114,9 +115,9 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
 
 /// A dead owner's record of an address that a living load balancer names, which could not be released.
 #[test]
-fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
+fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     let (addr, gone): (IpAddr, Key) = ("172.20.2.2".parse().unwrap(), Key::new("n", "a"));
-    let request = Request {
+    let request = harvester_lb_ipam::Request {
         owner: harvester_lb_ipam::Owner::new("ns", "b", "b-1"),
         created: Micros(2),
         pool: None,
@@ -124,41 +125,26 @@ fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
         workload: harvester_lb_ipam::Workload::Cluster,
         status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
     };
-    let waiting = || {
-        let mut lead = lead();
-        lead.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
-        let departed = Departed {
-            uid: "u".into(),
-            had_service: true,
-            certain: true,
-        };
-        lead.departed.insert(gone.clone(), departed);
-        lead.keep_unreleased(BTreeSet::from([addr]));
-        lead.ledger.take_wakes();
-        let holder = lead.waits_for_release(&request);
-        assert_eq!(holder, Some(cached::id(&gone)));
-        assert!(lead.ledger.take_wakes().is_empty());
-        lead
+    let waits = |lead: &mut Lead| {
+        let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);
+        let step = allocation.next(&mut lead.ledger, Micros(3));
+        step == Step::GiveUp(GiveUp::Unreleased(cached::id(&gone)))
     };
-    let woken = |lead: &mut Lead, what: &str| {
-        let wakes = lead.ledger.take_wakes();
-        assert!(wakes.contains(&request.owner.id), "{what}: {wakes:?}");
-        assert_eq!(lead.waits_for_release(&request), None, "{what}");
+    let mut lead = lead();
+    lead.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+    lead.await_release(BTreeSet::from([addr]));
+    assert!(!waits(&mut lead), "its owner is not known to be gone");
+    let departed = Departed {
+        uid: "u".into(),
+        had_service: true,
+        certain: true,
     };
-
-    let mut lead = waiting();
-    lead.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
-    woken(&mut lead, "released");
-
-    let mut lead = waiting();
-    lead.forget("172.20.2.2", harvester_lb_object::Version(2));
-    woken(&mut lead, "deleted by hand");
-
-    let mut lead = waiting();
+    lead.departed.insert(gone.clone(), departed);
+    lead.await_release(BTreeSet::from([addr]));
+    lead.ledger.take_wakes();
+    assert!(waits(&mut lead));
+    assert!(lead.ledger.take_wakes().is_empty());
     lead.is_there(&gone);
-    woken(&mut lead, "its owner is there after all");
-
-    let mut lead = waiting();
-    lead.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
-    assert!(lead.ledger.take_wakes().is_empty(), "it is as it was");
+    assert_eq!(lead.ledger.take_wakes(), [request.owner.id.clone()]);
+    assert!(!waits(&mut lead));
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::allocation::tests::server::{Answer, Server};
-use crate::allocation::{Allocation, ROUNDS, Step as Next};
+use crate::allocation::{Allocation, GiveUp, ROUNDS, Step as Next};
 
 /// What becomes of a write.
 #[derive(Clone, Copy, Debug)]
@@ -234,8 +234,8 @@ pub(super) fn carry_out(
                 extra_records,
                 ..
             } => Expected::Wait(reason, addrs(&extra_records)),
-            Next::GiveUp => Expected::GiveUp,
-            Next::Delete(_) | Next::Nothing { .. } => panic!("{next:?}"),
+            Next::GiveUp(GiveUp::TooManyRounds) => Expected::GiveUp,
+            Next::Delete(_) | Next::Nothing { .. } | Next::GiveUp(_) => panic!("{next:?}"),
         };
         assert_eq!(step, turn.expected);
         if let Some(record) = &turn.learned {
@@ -305,7 +305,10 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
             }
             Next::Wait { .. } => assert!(!keeps),
             Next::Nothing { .. } => assert!(keeps),
-            last => assert!(*last == Next::GiveUp && !is_current, "{steps:?}"),
+            last => assert!(
+                *last == Next::GiveUp(GiveUp::TooManyRounds) && !is_current,
+                "{steps:?}"
+            ),
         }
         for other in stored.iter().filter(is_bound).filter(|it| !is_own(it)) {
             assert_eq!(server.records.get(&other.spec.addr), Some(other));
