@@ -223,7 +223,7 @@ impl<'a> Allocation<'a> {
             Purpose::Keep => ledger.keep(self.request, now),
         };
         let loses = |named: IpAddr| match &decision {
-            Ok(decision) => gives_up(decision, named),
+            Ok(decision) => abandons_status_address(decision, named),
             Err(_) => true,
         };
         let is_doubtful = |named: &mut IpAddr| loses(*named) && !ledger.is_unreadable(*named);
@@ -317,7 +317,7 @@ impl<'a> Allocation<'a> {
 }
 
 /// Whether a decision takes the address that the status names from a load balancer without a record that says so.
-fn gives_up(decision: &Decision, named: IpAddr) -> bool {
+fn abandons_status_address(decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
         // Nothing is taken away, and a read would not tell more.
         Decision::Wait {
