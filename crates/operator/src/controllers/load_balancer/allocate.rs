@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
@@ -17,9 +18,9 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::client::Kept;
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
+use crate::index::Index;
 
 /// What came of asking for an address.
 #[derive(Debug)]
@@ -47,8 +48,8 @@ pub enum Acquired {
 }
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
-pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
-    match last_step(hub, request, Allocation::acquire(request)).await? {
+pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, WriteError> {
+    match last_step(ctx, request, Allocation::acquire(request)).await? {
         Step::Done {
             grant,
             extra_records: surplus,
@@ -75,8 +76,8 @@ pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteErro
 
 /// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
 /// records of its name, which are to be released.
-pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteError> {
-    match last_step(hub, request, Allocation::keep(request)).await? {
+pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, WriteError> {
+    match last_step(ctx, request, Allocation::keep(request)).await? {
         Step::Done { extra_records, .. }
         | Step::Wait { extra_records, .. }
         | Step::Nothing { extra_records } => Ok(extra_records),
@@ -86,27 +87,31 @@ pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteErro
 
 /// Carries an allocation out, one request for each step, and answers the last one, which asks for none.
 async fn last_step(
-    hub: &Hub,
+    ctx: &Context,
     request: &Request,
     mut allocation: Allocation<'_>,
 ) -> Result<Step, WriteError> {
     loop {
         let now = clock::now();
-        let step = hub.lead(|lead| allocation.next(&mut lead.ledger, now));
+        let step = ctx
+            .index
+            .with_leader(|leader| allocation.next(&mut leader.ledger, now));
         let conflicts = allocation.take_conflicts();
-        hub.metrics.allocation_conflicts.inc_by(conflicts);
+        ctx.metrics.allocation_conflicts.inc_by(conflicts);
         match step.ok_or(WriteError::Fenced)? {
             Step::ReadRecord(addr) => {
-                hub.refresh::<IPAllocation>(&record_key(addr)).await?;
+                ctx.client
+                    .get_live::<IPAllocation>(&record_key(addr))
+                    .await?;
             }
-            Step::VerifyOwner => lives(hub, &request.owner).await?,
-            Step::Delete(record) => forget_stale(hub, &record).await?,
+            Step::VerifyOwner => lives(ctx, &request.owner).await?,
+            Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {
                 spec,
                 replaces,
                 reason,
             } => {
-                if write(hub, &spec, replaces).await? {
+                if write(ctx, &spec, replaces).await? {
                     allocation.accepted();
                     let reason =
                         reason.map_or_else(|| "Adopted".to_owned(), |why| format!("{why:?}"));
@@ -139,7 +144,7 @@ fn no_end(step: &Step) -> WriteError {
 /// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
 /// old: it may be the later one that has them (IPA-3).
 pub async fn earlier_ones_only(
-    hub: &Hub,
+    ctx: &Context,
     request: &Request,
     records: &[Record],
 ) -> Result<(), WriteError> {
@@ -147,13 +152,13 @@ pub async fn earlier_ones_only(
     if records.iter().all(own) {
         return Ok(());
     }
-    lives(hub, &request.owner).await
+    lives(ctx, &request.owner).await
 }
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
 /// named again the next time (RUN-1).
-async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
-    match remove(hub, record).await {
+async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    match remove(ctx, record).await {
         Err(WriteError::Refused(why)) => {
             warn!(address = %record.spec.addr, why, "a record of the past cannot be deleted");
             Ok(())
@@ -163,9 +168,9 @@ async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
-pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
+pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
-    let living = hub.refresh::<LoadBalancer>(&key).await?;
+    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
         return Ok(());
     }
@@ -177,7 +182,7 @@ pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
 /// what is there instead.
 pub async fn write(
-    hub: &Hub,
+    ctx: &Context,
     spec: &RecordSpec,
     replaces: Option<Version>,
 ) -> Result<bool, WriteError> {
@@ -191,14 +196,14 @@ pub async fn write(
                 },
                 spec: cached::allocation_spec(spec),
             };
-            hub.create(&key, &object).await
+            ctx.client.create(&key, &object).await
         }
         Some(version) => {
             let from = ObjectMeta {
                 resource_version: Some(version.0.to_string()),
                 ..ObjectMeta::default()
             };
-            hub.patch(&key, &from, spec_patch(spec)).await
+            ctx.client.patch(&key, &from, spec_patch(spec)).await
         }
     };
     match written {
@@ -210,8 +215,8 @@ pub async fn write(
 
 /// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
 /// error makes whoever decided it decide again.
-async fn rewrite(hub: &Hub, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
-    if write(hub, spec, Some(version)).await? {
+async fn rewrite(ctx: &Context, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
+    if write(ctx, spec, Some(version)).await? {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(
@@ -241,29 +246,33 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
 /// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
 /// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
 /// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
-pub async fn renew(hub: &Hub, addr: IpAddr) -> Result<(), WriteError> {
-    let Some(record) = hub.lead(|lead| lead.ledger.record(addr)).flatten() else {
+pub async fn renew(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
+    let Some(record) = ctx
+        .index
+        .with_leader(|leader| leader.ledger.record(addr))
+        .flatten()
+    else {
         return Ok(());
     };
     let spec = RecordSpec {
         bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
         ..record.spec
     };
-    rewrite(hub, &spec, record.version).await
+    rewrite(ctx, &spec, record.version).await
 }
 
 /// Writes a record as released (REL-1).
-pub async fn release(hub: &Hub, record: &Record) -> Result<(), WriteError> {
-    rewrite(hub, &record.spec, record.version).await?;
+pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    rewrite(ctx, &record.spec, record.version).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
     Ok(())
 }
 
 /// Deletes a record of the past. If it is another by now, the ledger has learned what, and whoever decided it is to
 /// decide again.
-pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
+pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     let key = record_key(record.spec.addr);
-    let uid = match hub.stores.allocations.get(&key).as_deref() {
+    let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
         Some(cached::Allocation::Valid { uid, .. }) => Some(uid.to_string()),
         _ => None,
     };
@@ -272,8 +281,8 @@ pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
         resource_version: Some(record.version.0.to_string()),
         ..ObjectMeta::default()
     };
-    hub.delete::<IPAllocation>(&key, &from).await?;
-    IPAllocation::absent(hub, &key, record.version);
+    ctx.client.delete::<IPAllocation>(&key, &from).await?;
+    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, record.version);
     Ok(())
 }
 

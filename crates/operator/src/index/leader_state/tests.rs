@@ -12,7 +12,7 @@ fn pool(value: Value) -> Pool {
 
 #[test]
 fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     let spec = |addr: &str, pool: &str| RecordSpec {
         addr: addr.parse().unwrap(),
         pool: pool.into(),
@@ -22,50 +22,50 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
         released_at: None,
     };
     let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
-    lead.ledger.import([of_p.clone(), of_q.clone()]);
-    assert_eq!(lead.ledger.unimported("p"), std::slice::from_ref(&of_p));
+    leader.ledger.import([of_p.clone(), of_q.clone()]);
+    assert_eq!(leader.ledger.unimported("p"), std::slice::from_ref(&of_p));
     assert_eq!(
-        lead.ledger.unimported_pools(),
+        leader.ledger.unimported_pools(),
         BTreeSet::from(["p".into(), "q".into()])
     );
-    lead.imported(of_p.addr);
-    assert!(lead.ledger.unimported("p").is_empty());
-    let dirty: Vec<PoolName> = lead
+    leader.imported(of_p.addr);
+    assert!(leader.ledger.unimported("p").is_empty());
+    let dirty: Vec<PoolName> = leader
         .take_dirty()
         .into_iter()
         .map(|(pool, _)| pool)
         .collect();
     assert_eq!(dirty, ["p".into()], "now its status may be written");
-    assert_eq!(lead.ledger.unimported("q"), [of_q]);
+    assert_eq!(leader.ledger.unimported("q"), [of_q]);
 }
 
 #[test]
 fn gc_2_the_removals_that_are_remembered_are_bounded() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     for n in 0..REMOVED_CLUSTERS + 5 {
         let at = Micros(i64::try_from(n).unwrap());
-        lead.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
+        leader.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
     }
-    assert_eq!(lead.removed_clusters.len(), REMOVED_CLUSTERS);
-    assert!(!lead.removed_clusters.contains_key(&Key::new("ns", "gc4")));
+    assert_eq!(leader.removed_clusters.len(), REMOVED_CLUSTERS);
+    assert!(!leader.removed_clusters.contains_key(&Key::new("ns", "gc4")));
     let last = Key::new("ns", format!("gc{}", REMOVED_CLUSTERS + 4));
-    lead.guest_cluster_removed(&last, Micros(0));
+    leader.guest_cluster_removed(&last, Micros(0));
     let at = i64::try_from(REMOVED_CLUSTERS + 4).unwrap();
     assert_eq!(
-        lead.removed_clusters[&last],
+        leader.removed_clusters[&last],
         Micros(at),
         "the last one counts"
     );
 }
 
 /// A leader that knows the pool `p` of 172.20.2.2 alone.
-fn lead() -> Lead {
-    let mut lead = Lead::new(Ledger::new(Settings::default()));
+fn leader_of_one_pool() -> LeaderState {
+    let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let object =
         json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
-    lead.set_pool(&Key::new("", "p"), &pool(object));
-    lead.take_dirty();
-    lead
+    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.take_dirty();
+    leader
 }
 
 /// The record of 172.20.2.2 in a version; one that bears another name cannot be read.
@@ -86,31 +86,31 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
 
 #[test]
 fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     for (version, phase) in [(1, "Bound"), (2, "Released")] {
-        lead.observe_allocation("172.20.2.2", &allocation(version, phase, true));
-        assert_eq!(lead.take_dirty(), [("p".into(), true)], "{phase}");
+        leader.observe_allocation("172.20.2.2", &allocation(version, phase, true));
+        assert_eq!(leader.take_dirty(), [("p".into(), true)], "{phase}");
     }
     let object =
         json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/29"}]}});
-    lead.set_pool(&Key::new("", "p"), &pool(object));
-    lead.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
-    assert_eq!(lead.take_dirty(), [("p".into(), false)], "one of five");
+    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
+    assert_eq!(leader.take_dirty(), [("p".into(), false)], "one of five");
 }
 
 /// A live read may be overtaken by the watch.
 #[test]
 fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
-    let mut lead = lead();
-    lead.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
+    let mut leader = leader_of_one_pool();
+    leader.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
     let unreadable = allocation(5, "Bound", false);
     assert!(matches!(unreadable, Allocation::Unreadable { .. }));
-    lead.observe_allocation("172.20.2.2", &unreadable);
-    assert_eq!(lead.ledger.counts().blocked, 0);
-    lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
-    assert_eq!(lead.ledger.counts().blocked, 1);
-    lead.forget("172.20.2.2", harvester_lb_object::Version(7));
-    assert_eq!(lead.ledger.counts().blocked, 0);
+    leader.observe_allocation("172.20.2.2", &unreadable);
+    assert_eq!(leader.ledger.counts().blocked, 0);
+    leader.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
+    assert_eq!(leader.ledger.counts().blocked, 1);
+    leader.forget("172.20.2.2", harvester_lb_object::Version(7));
+    assert_eq!(leader.ledger.counts().blocked, 0);
 }
 
 /// A dead owner's record of an address that a living load balancer names, which could not be released.
@@ -125,26 +125,26 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
         workload: harvester_lb_ipam::Workload::Cluster,
         status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
     };
-    let waits = |lead: &mut Lead| {
+    let waits = |leader: &mut LeaderState| {
         let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);
-        let step = allocation.next(&mut lead.ledger, Micros(3));
+        let step = allocation.next(&mut leader.ledger, Micros(3));
         step == Step::GiveUp(GiveUp::Unreleased(cached::id(&gone)))
     };
-    let mut lead = lead();
-    lead.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
-    lead.await_release(BTreeSet::from([addr]));
-    assert!(!waits(&mut lead), "its owner is not known to be gone");
+    let mut leader = leader_of_one_pool();
+    leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+    leader.await_release(BTreeSet::from([addr]));
+    assert!(!waits(&mut leader), "its owner is not known to be gone");
     let departed = Departed {
         uid: "u".into(),
         had_service: true,
         certain: true,
     };
-    lead.departed.insert(gone.clone(), departed);
-    lead.await_release(BTreeSet::from([addr]));
-    lead.ledger.take_wakes();
-    assert!(waits(&mut lead));
-    assert!(lead.ledger.take_wakes().is_empty());
-    lead.is_there(&gone);
-    assert_eq!(lead.ledger.take_wakes(), [request.owner.id.clone()]);
-    assert!(!waits(&mut lead));
+    leader.departed.insert(gone.clone(), departed);
+    leader.await_release(BTreeSet::from([addr]));
+    leader.ledger.take_wakes();
+    assert!(waits(&mut leader));
+    assert!(leader.ledger.take_wakes().is_empty());
+    leader.is_there(&gone);
+    assert_eq!(leader.ledger.take_wakes(), [request.owner.id.clone()]);
+    assert!(!waits(&mut leader));
 }
