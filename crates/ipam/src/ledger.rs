@@ -15,7 +15,7 @@
 //! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
-//! | `takeover` | what is to become a record, and what could not be released |
+//! | `takeover`, `unfinished` | what is to become a record, and what could not be released |
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | which pools an address concerns |
 //! | `queue`, `wake` | who waits, and whom a change wakes |
@@ -40,6 +40,7 @@ mod records;
 mod release;
 mod takeover;
 mod tell;
+mod unfinished;
 mod view;
 mod wake;
 
@@ -64,7 +65,7 @@ use holds::{Claim, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
 use records::{Records, Slot};
-use takeover::Takeover;
+use unfinished::Unfinished;
 
 /// The picture. See the module.
 #[derive(Debug, Default)]
@@ -73,7 +74,7 @@ pub struct Ledger {
     pools: Pools,
     records: Records,
     holds: Holds,
-    takeover: Takeover,
+    unfinished: Unfinished,
     /// Every taken address, of all pools.
     taken: IntervalSet,
     /// Those of them that are only proposed to somebody: a reservation says so and nothing else.

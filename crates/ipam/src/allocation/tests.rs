@@ -48,9 +48,10 @@ fn ends(all: &[Record]) -> String {
 }
 
 fn end(addr: IpAddr) -> String {
-    let text = addr.to_string();
-    text.rsplit_once('.')
-        .map_or(text.clone(), |(_, last)| format!(".{last}"))
+    match addr {
+        IpAddr::V4(v4) => format!(".{}", v4.octets()[3]),
+        IpAddr::V6(v6) => v6.to_string(),
+    }
 }
 
 fn told(step: &Step) -> String {
@@ -98,7 +99,7 @@ fn carried_out(_: &mut Server, _: &Step) -> Answer {
 
 /// Others write their records just before the ones that are to be written.
 fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
-    let mut names = names.to_vec().into_iter();
+    let mut names = names.iter().copied();
     move |server, step| {
         if let Step::Write { spec, .. } = step
             && let Some(name) = names.next()

@@ -1,61 +1,44 @@
 //! What the beginning of a leader's work has left to be done (IPA-1, RUN-1): addresses that only the map of a pool says are
 //! held or were, and that are to become records; records of load balancers that are gone, which could not be released.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{Evidence, Request};
 use super::records::Slot;
+use super::unfinished::Unreleased;
 use crate::types::{Owner, OwnerId, Phase, PoolName, RecordSpec};
-
-/// What is left to be done.
-#[derive(Debug, Default)]
-pub(super) struct Takeover {
-    /// By address, what is to become its record.
-    unimported: BTreeMap<IpAddr, RecordSpec>,
-    /// By address, whose record is in the way.
-    unreleased: BTreeMap<IpAddr, Unreleased>,
-}
-
-/// A record that should have been released and is not yet.
-#[derive(Debug)]
-struct Unreleased {
-    /// Who is gone.
-    holder: OwnerId,
-    /// Who asked meanwhile; they are woken when that ends.
-    waiting: BTreeSet<OwnerId>,
-}
 
 impl Ledger {
     /// Records are to be made of this, which only the maps of pools say.
     pub fn import(&mut self, records: impl IntoIterator<Item = RecordSpec>) {
         let records = records.into_iter().map(|spec| (spec.addr, spec));
-        self.takeover.unimported.extend(records);
+        self.unfinished.unimported.extend(records);
     }
 
     /// An address has a record by now, whoever made it. Answers the pool whose map said so, if one did.
     pub fn imported(&mut self, addr: IpAddr) -> Option<PoolName> {
-        let spec = self.takeover.unimported.remove(&addr)?;
+        let spec = self.unfinished.unimported.remove(&addr)?;
         Some(spec.pool)
     }
 
     /// What is to become a record before the status of a pool may be written: its map is the only proof until then.
     pub fn unimported(&self, pool: &str) -> Vec<RecordSpec> {
-        let all = self.takeover.unimported.values();
+        let all = self.unfinished.unimported.values();
         all.filter(|spec| *spec.pool == *pool).cloned().collect()
     }
 
     /// The pools whose status may not be written yet.
     pub fn unimported_pools(&self) -> BTreeSet<PoolName> {
-        let all = self.takeover.unimported.values();
+        let all = self.unfinished.unimported.values();
         all.map(|spec| spec.pool.clone()).collect()
     }
 
     /// RUN-1: whether somebody else holds an address of whom only a map says so. It counts as taken again then: a holder
     /// that is on its way out, or wants another address, has given up its claim and not the address.
     pub(crate) fn claim_unimported(&mut self, addr: IpAddr, asks: &Owner) -> bool {
-        let held = self.takeover.unimported.get(&addr);
+        let held = self.unfinished.unimported.get(&addr);
         let Some(held) = held.filter(|it| it.phase == Phase::Bound && it.owner != *asks) else {
             return false;
         };
@@ -71,7 +54,7 @@ impl Ledger {
         if let Some(slot) = self.records.get(addr).filter(|slot| slot.is_bound()) {
             let (holder, waiting) = (slot.owner.id.clone(), BTreeSet::new());
             let unreleased = Unreleased { holder, waiting };
-            self.takeover.unreleased.insert(addr, unreleased);
+            self.unfinished.unreleased.insert(addr, unreleased);
         }
     }
 
@@ -79,7 +62,7 @@ impl Ledger {
     /// that ends, the load balancer is woken.
     pub(crate) fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
         let addr = request.status.as_ref()?.addr;
-        let unreleased = self.takeover.unreleased.get_mut(&addr)?;
+        let unreleased = self.unfinished.unreleased.get_mut(&addr)?;
         let is_other = unreleased.holder != request.owner.id;
         is_other.then(|| {
             unreleased.waiting.insert(request.owner.id.clone());
@@ -89,19 +72,19 @@ impl Ledger {
 
     /// A load balancer of this name is there again, or has left nothing that is to be released.
     pub fn stop_awaiting(&mut self, id: &OwnerId) {
-        let all = &mut self.takeover.unreleased;
+        let all = &mut self.unfinished.unreleased;
         let over = all.extract_if(.., |_, unreleased| unreleased.holder == *id);
         self.poked.extend(over.flat_map(|(_, it)| it.waiting));
     }
 
     /// The record of an address has changed or gone.
     pub(super) fn settle_release(&mut self, addr: IpAddr) {
-        let Some(unreleased) = self.takeover.unreleased.get(&addr) else {
+        let Some(unreleased) = self.unfinished.unreleased.get(&addr) else {
             return;
         };
         let is_held = |slot: &Slot| slot.is_bound() && slot.owner.id == unreleased.holder;
         if !self.records.get(addr).is_some_and(is_held)
-            && let Some(unreleased) = self.takeover.unreleased.remove(&addr)
+            && let Some(unreleased) = self.unfinished.unreleased.remove(&addr)
         {
             self.poked.extend(unreleased.waiting);
         }

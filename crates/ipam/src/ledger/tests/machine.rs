@@ -1,9 +1,12 @@
 //! The ledger against a model that keeps lists and scans them, step by step. Here: the model and its rules; what a step
-//! does to it is in `steps`, allocations are in `allocate`, the comparison in `subject`.
+//! does to it is in `steps`, allocations are in `allocate` and `fate`, the comparison in `subject`.
 
 mod allocate;
+mod fate;
 mod steps;
 mod subject;
+
+use fate::{Fate, InFlight, Turn};
 
 use super::*;
 use crate::select::select;
@@ -73,7 +76,7 @@ pub(super) enum Step {
     RemovePool(usize),
     Ask(usize),
     /// The whole of ALC-8, with what becomes of each write.
-    Allocate(usize, Vec<allocate::Fate>),
+    Allocate(usize, Vec<Fate>),
     /// A late write lands.
     Land(usize),
     Enlist(usize),
@@ -99,7 +102,7 @@ enum Effect {
     RemovePool(&'static str),
     Decide(Request, i64, Outcome),
     /// What was stored before, and what is to happen.
-    Allocate(Request, Vec<Record>, Vec<allocate::Turn>),
+    Allocate(Request, Vec<Record>, Vec<Turn>),
     Enlist(Request),
     Observe(Record),
     Forget(IpAddr, Version),
@@ -140,7 +143,7 @@ pub(super) struct Model {
     now: i64,
     stamp: i64,
     version: u64,
-    in_flight: Vec<allocate::InFlight>,
+    in_flight: Vec<InFlight>,
     effect: Effect,
 }
 

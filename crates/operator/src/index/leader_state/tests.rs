@@ -145,6 +145,7 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     assert!(waits(&mut leader));
     assert!(leader.ledger.take_wakes().is_empty());
     leader.is_there(&gone);
-    assert_eq!(leader.ledger.take_wakes(), [request.owner.id.clone()]);
+    let woken = leader.ledger.take_wakes();
+    assert_eq!(woken, std::slice::from_ref(&request.owner.id));
     assert!(!waits(&mut leader));
 }

@@ -4,22 +4,10 @@
 
 use proptest::prelude::*;
 
+use super::fate::{Expected, Fate, InFlight, Turn};
 use super::*;
 use crate::allocation::tests::server::{Answer, Server};
 use crate::allocation::{Allocation, GiveUp, ROUNDS, Step as Next};
-
-/// What becomes of a write.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::ledger::tests) enum Fate {
-    Accepted,
-    Refused,
-    /// There is no answer; it lands later, if at all.
-    Late,
-    /// Somebody takes the address first, or releases it if it is to be adopted.
-    Faster(usize),
-    /// An earlier one to the same address lands first.
-    Overtaken,
-}
 
 pub(super) fn fates() -> impl Strategy<Value = Vec<Fate>> {
     let fate = prop_oneof![
@@ -31,31 +19,6 @@ pub(super) fn fates() -> impl Strategy<Value = Vec<Fate>> {
     ];
     prop::collection::vec(fate, 0..6)
 }
-
-/// What an allocation must do.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expected {
-    Read(IpAddr),
-    Verify,
-    Write(RecordSpec, Option<Version>, Option<Why>),
-    Done(IpAddr, bool, Vec<IpAddr>),
-    Wait(WaitReason, Vec<IpAddr>),
-    GiveUp,
-}
-
-/// One step: what it must be, and what comes of it.
-#[derive(Clone, Debug)]
-pub(super) struct Turn {
-    now: i64,
-    expected: Expected,
-    learned: Option<Record>,
-    accepted: bool,
-    /// What the API server holds after it.
-    records: Vec<Record>,
-}
-
-/// A write under way: what, and over which version.
-pub(super) type InFlight = (RecordSpec, Option<Version>);
 
 impl Model {
     fn version_at(&self, addr: IpAddr) -> Option<Version> {
