@@ -88,6 +88,10 @@ impl StateMachineTest for Subject {
                 // The same question gets the same answer.
                 assert_eq!(outcome(ledger.decide(&request, Micros(now + 1))), wanted);
             }
+            Effect::Allocate(request, before, turns) => {
+                subject.woken.remove(&request.owner.id);
+                allocate::carry_out(ledger, model, &request, &before, &turns);
+            }
             Effect::Enlist(request) => {
                 subject.woken.remove(&request.owner.id);
                 ledger.enlist(request);
