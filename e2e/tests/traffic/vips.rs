@@ -396,6 +396,9 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
     vms[0].set_link(false)?;
+    // Otherwise the kernel trusts for up to 45 s more what it knows of the neighbour, and does not ask.
+    let forget = format!("neigh flush to {address}");
+    world.bed.ip("node1", &forget)?;
     world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
     is(unknown, "0", |n| n < 0.5).await
