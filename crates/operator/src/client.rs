@@ -10,7 +10,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_core::cached::{self, Allocation, CachedService, Lb, Pool};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -242,9 +242,9 @@ impl Kept for IPAllocation {
 }
 
 impl Kept for Service {
-    type Copy = Self;
+    type Copy = CachedService;
 
-    fn store(hub: &Hub) -> &Store<Self> {
+    fn store(hub: &Hub) -> &Store<CachedService> {
         &hub.stores.services
     }
 
@@ -253,7 +253,7 @@ impl Kept for Service {
     }
 
     /// What it shows must be known before the next decision.
-    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<Self>> {
+    fn take(hub: &Hub, key: &Key, object: &Self) -> Option<Change<CachedService>> {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(hub).written(key, stamp, object)?;
@@ -261,7 +261,7 @@ impl Kept for Service {
         Some(change)
     }
 
-    fn changed(hub: &Hub, key: &Key, change: &Change<Self>) {
+    fn changed(hub: &Hub, key: &Key, change: &Change<CachedService>) {
         if matches!(change, Change::Deleted { .. }) {
             handlers::service_is_known(hub, key);
         }

@@ -14,12 +14,14 @@ use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::backend_addresses::{Addresses, Cidr, ServiceAddresses, Standing};
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::cached::{
+    self, Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi,
+};
 use harvester_lb_core::status::Notice;
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
-use k8s_openapi::api::core::v1::{ObjectReference, Service};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
@@ -44,7 +46,7 @@ pub struct Stores {
     /// Records.
     pub allocations: Arc<Store<Allocation>>,
     /// Services, everybody's: a name conflict has to be seen, and its end too.
-    pub services: Arc<Store<Service>>,
+    pub services: Arc<Store<CachedService>>,
     /// EndpointSlices with our label.
     pub slices: Arc<Store<EndpointSlice>>,
     /// Running virtual machines.
@@ -52,7 +54,7 @@ pub struct Stores {
     /// Virtual machines.
     pub vms: Arc<Store<Vm>>,
     /// Nodes; their addresses are all that is kept of them (BE-8).
-    pub nodes: Arc<Store<Vec<Ipv4Addr>>>,
+    pub nodes: Arc<Store<NodeAddresses>>,
 }
 
 impl Stores {
@@ -239,17 +241,24 @@ impl Hub {
     pub fn tell_service(&self, key: &Key) -> Vec<Key> {
         let mut addresses = self.addresses.lock();
         let service = self.stores.services.get(key);
-        let now = service.map(|s| ServiceAddresses::of(&s));
-        let reporters = addresses.set_service(key, now.unwrap_or_default());
+        let now = service.as_ref().map(|s| ServiceAddresses::of(s));
+        let now = now.unwrap_or_default();
+        let reporters = match &service {
+            Some(service) if service.undecodable.is_some() => addresses.add_service(key, &now),
+            _ => addresses.set_service(key, now),
+        };
         drop(addresses);
         let concerned = self.lead(|lead| {
             let service = self.stores.services.get(key);
-            let shown = service
-                .as_deref()
-                .map(cached::shown_addresses)
-                .unwrap_or_default();
-            lead.ledger.set_shown(&cached::id(key), &shown);
-            let news = lead.unsupported.set_service(key, service.as_deref());
+            let service = service.as_deref();
+            let shown = service.map(|s| cached::shown_addresses(s));
+            let (id, shown) = (cached::id(key), shown.unwrap_or_default());
+            if service.is_some_and(|s| s.undecodable.is_some()) {
+                lead.ledger.add_shown(&id, &shown);
+            } else {
+                lead.ledger.set_shown(&id, &shown);
+            }
+            let news = lead.unsupported.set_service(key, service.map(|s| &**s));
             lead.concerned(news)
         });
         for lb in concerned.into_iter().flatten() {

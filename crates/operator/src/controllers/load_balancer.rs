@@ -129,10 +129,11 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Requ
                 message,
                 lost,
                 surplus,
+                stays,
             }) => {
                 let readiness = Readiness::not(reason.as_str(), message);
-                if reason == WaitReason::RecordUnreadable {
-                    // The address is nobody else's; what serves goes on until the record is repaired.
+                if stays {
+                    // The address is nobody else's; what serves goes on until the record is repaired, or the pool can tell.
                     let followed = follow(hub, key, lb).await;
                     write_status(hub, key, lb, &Report::only(readiness)).await?;
                     followed?;
@@ -474,3 +475,6 @@ fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> 
     })
     .flatten()
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,15 +4,16 @@
 //! Only a leader has work: on a standby the handlers find no leader's knowledge and leave the queues alone. What
 //! happened before leadership is read from the stores when it begins ([`crate::start`]).
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::store::Change;
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::cached::{
+    self, Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi,
+};
 use harvester_lb_core::{backends, desired};
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use tracing::warn;
 
@@ -168,7 +169,7 @@ pub fn record_came_or_went(hub: &Hub, key: &Key) {
 }
 
 /// A Service was made, altered or deleted, by whomever.
-pub fn service_changed(hub: &Hub, key: &Key, _: &Change<Service>) {
+pub fn service_changed(hub: &Hub, key: &Key, _: &Change<CachedService>) {
     service_is_known(hub, key);
     queue_if_known(hub, key);
 }
@@ -180,12 +181,14 @@ pub fn service_is_known(hub: &Hub, key: &Key) {
 }
 
 /// A Node was made, altered or deleted (BE-8).
-pub fn node_changed(hub: &Hub, key: &Key, change: &Change<Vec<Ipv4Addr>>) {
-    let now = match change {
-        Change::Applied { new, .. } => new.to_vec(),
-        Change::Deleted { .. } => Vec::new(),
+pub fn node_changed(hub: &Hub, key: &Key, change: &Change<NodeAddresses>) {
+    let mut addresses = hub.addresses.lock();
+    let reporters = match change {
+        Change::Applied { new, .. } if new.undecodable => addresses.add_node(key, &new.addresses),
+        Change::Applied { new, .. } => addresses.set_node(key, new.addresses.clone()),
+        Change::Deleted { .. } => addresses.set_node(key, Vec::new()),
     };
-    let reporters = hub.addresses.lock().set_node(key, now);
+    drop(addresses);
     queue_reporters(hub, &reporters);
 }
 
@@ -298,3 +301,6 @@ pub fn vm_changed(hub: &Hub, key: &Key, change: &Change<Vm>) {
     }
     guest_cluster::vm_changed(hub, key, change);
 }
+
+#[cfg(test)]
+mod tests;

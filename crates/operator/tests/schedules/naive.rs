@@ -198,6 +198,21 @@ fn excludes(pool: &Value) -> bool {
     list.is_some_and(|list| !list.is_empty())
 }
 
+/// IPA-9: the address that a load balancer has by its status alone, in a pool with exclusions, which cannot tell whether it is
+/// its own; nothing if it has none.
+fn held_back<'a>(server: &Server, key: &Key, lb: &'a Value) -> Option<&'a str> {
+    let given = text(lb, "/status/allocatedAddress/ip");
+    let pool = match text(lb, "/spec/ipPool") {
+        "" => selected(server, key, lb)?,
+        named => named.to_owned(),
+    };
+    let pool = server.get(Kind::Pool, &Key::new("", pool))?;
+    let may_have = excludes(pool) && usable(pool)?.contains(given);
+    let held = bound(server).any(|(address, _, owner, _)| address == given || owner == *key);
+    let pooled = lb["spec"]["ipam"] != "dhcp" && !is_left_alone(server, key, lb);
+    (may_have && !held && pooled).then_some(given)
+}
+
 /// Whether a load balancer has no listener although it must.
 fn is_broken(lb: &Value) -> bool {
     lb["spec"]["workloadType"] == "vm"
@@ -350,6 +365,8 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
             let lbs = server.all(Kind::Lb).iter();
             let named = lbs.filter(|(key, lb)| is_left_alone(server, key, lb));
             let named = named.map(|(_, lb)| text(lb, "/status/allocatedAddress/ip"));
+            let lbs = server.all(Kind::Lb).iter();
+            let named = named.chain(lbs.filter_map(|(key, lb)| held_back(server, key, lb)));
             let taken: BTreeSet<&str> = bound(server)
                 .map(|(address, ..)| address)
                 .chain(shown)
@@ -402,6 +419,9 @@ pub(crate) fn lb_is_as_it_should(server: &Server, key: &Key, lb: &Value) -> Resu
         says.iter().all(|part| message.contains(part)),
         "{key} waits and is to be told {says:?}, and is told {message:?}"
     );
+    if held_back(server, key, lb).is_some() {
+        return follows(server, key);
+    }
     must!(
         "ALC-5",
         given.is_empty(),
@@ -714,9 +734,12 @@ pub(crate) fn pool_is_as_it_should(
         ["/spec/loadBalancerIP", "/status/loadBalancer/ingress/0/ip"]
             .map(|pointer| text(service, pointer))
     });
+    let lbs = server.all(Kind::Lb).iter();
+    let held_back = lbs.filter_map(|(key, lb)| held_back(server, key, lb));
     let taken: BTreeSet<&str> = bound(server)
         .map(|(address, ..)| address)
         .chain(shown)
+        .chain(held_back)
         .filter(|address| all.contains(*address))
         .collect();
     let taken = taken.len();

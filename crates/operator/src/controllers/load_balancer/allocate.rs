@@ -47,6 +47,8 @@ pub enum Acquired {
         lost: Option<Lost>,
         /// As above.
         surplus: Vec<Record>,
+        /// What it serves at stays as it is, the address in its status and the further records too.
+        stays: bool,
     },
 }
 
@@ -190,6 +192,11 @@ async fn carry_out(
             if hub.lead(|lead| lead.keep_unimported(spec.addr, &spec.owner)) == Some(true) {
                 return Ok(None);
             }
+            if names(request, spec.addr) {
+                // No write of the status is to follow that would find out what has become of it. What is known of it may be
+                // old, and then it may have given the address up, or be another (IPA-6).
+                still_names(hub, request, spec.addr).await?;
+            }
             if write(hub, &spec, over).await? {
                 info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
                 granted(grant, surplus, true)
@@ -202,11 +209,13 @@ async fn carry_out(
             explanation,
             lost,
             surplus,
+            stays,
         } => Some(Acquired::Waiting {
             reason,
             message: explanation.to_string(),
             lost,
             surplus,
+            stays,
         }),
     })
 }
@@ -235,13 +244,30 @@ pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
     )))
 }
 
+fn names(request: &Request, addr: IpAddr) -> bool {
+    request
+        .status
+        .as_ref()
+        .is_some_and(|status| status.addr == addr)
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address.
+async fn still_names(hub: &Hub, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
+    let key = cached::key(&request.owner.id);
+    let living = hub.refresh::<LoadBalancer>(&key).await?;
+    let now = living.as_ref().map(spec::request);
+    if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
+        return Ok(());
+    }
+    hub.lead(|lead| lead.ledger.abandon(&request.owner.id, addr));
+    Err(WriteError::Conflict(format!(
+        "LoadBalancer {key} does not name {addr} any more"
+    )))
+}
+
 /// Whether a decision takes the address that the status names from a load balancer without a record that says so.
 fn gives_up(decision: &Decision, named: IpAddr) -> bool {
-    if let Decision::Wait {
-        reason: WaitReason::RecordUnreadable,
-        ..
-    } = decision
-    {
+    if let Decision::Wait { stays: true, .. } = decision {
         // Nothing is taken away, and a read would not tell more.
         return false;
     }
