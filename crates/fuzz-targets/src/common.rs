@@ -9,7 +9,7 @@ use harvester_lb_ipam::{
     Request, Requirement, Settings, Workload,
 };
 use harvester_lb_object::{Key, Version};
-use harvester_load_balancer::index::leader_state::Lead;
+use harvester_load_balancer::index::leader_state::LeaderState;
 use serde::de::DeserializeOwned;
 
 /// The time of every decision.
@@ -65,7 +65,7 @@ pub(crate) fn address(decision: &Decision) -> Option<IpAddr> {
 /// A leader's knowledge with a pool and somebody who holds an address of it and must not notice anything.
 pub(crate) struct Calm {
     /// The knowledge.
-    pub(crate) lead: Lead,
+    pub(crate) leader: LeaderState,
     holds: Request,
 }
 
@@ -95,7 +95,7 @@ impl Default for Calm {
             version: Version(1),
         });
         Self {
-            lead: Lead::new(ledger),
+            leader: LeaderState::new(ledger),
             holds,
         }
     }
@@ -104,7 +104,7 @@ impl Default for Calm {
 impl Calm {
     /// The bystander holds what it held.
     pub(crate) fn check(&mut self) {
-        let decision = self.lead.ledger.decide(&self.holds, NOW);
+        let decision = self.leader.ledger.decide(&self.holds, NOW);
         let Decision::Held { grant, .. } = decision else {
             panic!("{decision:?}")
         };
@@ -113,8 +113,8 @@ impl Calm {
 
     /// Asks for an address and writes it down.
     pub(crate) fn serve(&mut self, request: &Request, version: u64) -> Decision {
-        let decision = self.lead.ledger.decide(request, NOW);
-        let again = self.lead.ledger.decide(request, NOW);
+        let decision = self.leader.ledger.decide(request, NOW);
+        let again = self.leader.ledger.decide(request, NOW);
         assert_eq!(decision, again, "the same question, another answer");
         let spec = match &decision {
             Decision::Take { spec, .. } => spec.clone(),
@@ -123,7 +123,7 @@ impl Calm {
         };
         assert_ne!(spec.addr, HELD);
         let version = Version(version);
-        self.lead.observe(Record { spec, version });
+        self.leader.observe(Record { spec, version });
         decision
     }
 }

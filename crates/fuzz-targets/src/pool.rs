@@ -16,11 +16,11 @@ pub fn run(data: &[u8]) -> bool {
     let pool = Pool::from_watch(decoded);
     let mut calm = Calm::default();
     let name = PoolName::from("fuzzed");
-    calm.lead.set_pool(&key(&name), &pool);
-    let projection = pool_status::project(&calm.lead.ledger, &name, 1_000).unwrap();
+    calm.leader.set_pool(&key(&name), &pool);
+    let projection = pool_status::project(&calm.leader.ledger, &name, 1_000).unwrap();
     assert!(0 <= projection.available && projection.available <= projection.total);
     let conditions = pool_status::conditions(
-        &calm.lead.ledger,
+        &calm.leader.ledger,
         &name,
         &pool,
         &projection,
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) -> bool {
         .flatten()
         .map(|(_, value)| value)
     {
-        manual_release::judge(&calm.lead.ledger, &name, wish, |_| false, NOW);
+        manual_release::judge(&calm.leader.ledger, &name, wish, |_| false, NOW);
     }
     if let Some(maps) = pool.foreign_maps.clone() {
         let maps = import::PoolMaps {
@@ -45,11 +45,11 @@ pub fn run(data: &[u8]) -> bool {
             allocated: maps.allocated.into_iter().collect(),
             history: maps.history.into_iter().collect(),
         };
-        let plan = import::plan(&calm.lead.ledger, &[maps], &[], NOW);
+        let plan = import::plan(&calm.leader.ledger, &[maps], &[], NOW);
         assert!(plan.claims.is_empty());
         for record in plan.released {
             assert_ne!(record.addr, HELD);
-            calm.lead.ledger.claim(
+            calm.leader.ledger.claim(
                 record.addr,
                 record.owner,
                 harvester_lb_ipam::Evidence::Trusted(record.pool),
@@ -64,7 +64,7 @@ pub fn run(data: &[u8]) -> bool {
         }
     }
     calm.check();
-    calm.lead.remove_pool(&name);
+    calm.leader.remove_pool(&name);
     calm.check();
     true
 }

@@ -23,7 +23,7 @@ pub fn run(data: &[u8]) -> bool {
     }
     let allocation = Allocation::from_watch(decoded);
     let mut calm = Calm::default();
-    calm.lead.observe_allocation(&name, &allocation);
+    calm.leader.observe_allocation(&name, &allocation);
     let prefix = if address.is_some_and(|a| a.is_ipv6()) {
         128
     } else {
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) -> bool {
     let only = address.map(|a| pool("only", &[range(&format!("{a}/{prefix}"))]));
     let usable = only.as_ref().is_some_and(|pool| pool.ranges.is_ok());
     if let Some(only) = only {
-        calm.lead.ledger.set_pool(only);
+        calm.leader.ledger.set_pool(only);
     }
     // Of cluster type: the record may be of an IPv6 address (BE-7).
     let asks = Request {
@@ -40,8 +40,8 @@ pub fn run(data: &[u8]) -> bool {
         ..request("asks", "u", Some("only"))
     };
     let takes = |calm: &mut Calm| {
-        let decision = calm.lead.ledger.decide(&asks, NOW);
-        calm.lead.ledger.withdraw(&asks.owner.id);
+        let decision = calm.leader.ledger.decide(&asks, NOW);
+        calm.leader.ledger.withdraw(&asks.owner.id);
         matches!(decision, Decision::Take { .. })
     };
     let (version, owner) = match &allocation {
@@ -66,14 +66,14 @@ pub fn run(data: &[u8]) -> bool {
         }
     };
     calm.check();
-    calm.lead.forget(&name, version);
+    calm.leader.forget(&name, version);
     if let Some(owner) = owner {
-        calm.lead.ledger.withdraw(&owner);
+        calm.leader.ledger.withdraw(&owner);
     }
     calm.check();
     assert!(!usable || takes(&mut calm), "{name} is lost");
-    let counts = calm.lead.ledger.counts();
+    let counts = calm.leader.ledger.counts();
     assert_eq!((counts.bound, counts.released, counts.blocked), (1, 0, 0));
-    calm.lead.remove_pool("only");
+    calm.leader.remove_pool("only");
     true
 }

@@ -1,4 +1,4 @@
-//! For tests: a hub over an API server that is a function.
+//! For tests: a ctx over an API server that is a function.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,7 +14,9 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::context::{Hub, Stores};
+use crate::context::Context;
+use crate::index::Index;
+use crate::index::stores::Stores;
 use crate::metrics::Metrics;
 use crate::timings::Timings;
 
@@ -168,14 +170,14 @@ impl Fence for Fixed {
     }
 }
 
-/// A hub that may write at any time, or never, and does not lead yet.
-pub(crate) fn hub(client: Client, timings: Timings, may_write: bool) -> Hub {
+/// A ctx that may write at any time, or never, and does not lead yet.
+pub(crate) fn context(client: Client, timings: Timings, may_write: bool) -> Context {
     let leadership = Arc::new(Leadership::default());
     first(client, timings).successor(Arc::new(Fixed(may_write)), leadership)
 }
 
-/// The hub of a first term: it may write while it holds the Lease. Its Events are written.
-pub(crate) fn first(client: Client, timings: Timings) -> Hub {
+/// The ctx of a first term: it may write while it holds the Lease. Its Events are written.
+pub(crate) fn first(client: Client, timings: Timings) -> Context {
     let leadership = Arc::new(Leadership::default());
     let (events, task) = Events::new(client.clone(), "test", String::new());
     tokio::spawn(task);
@@ -183,8 +185,9 @@ pub(crate) fn first(client: Client, timings: Timings) -> Hub {
         harvester_lb_prober::Settings::for_file_limit(64),
         Arc::new(()),
     );
-    Hub::new(
-        Stores::default(),
+    let index = Index::new(Stores::default(), prober.clone(), Vec::new(), &timings);
+    Context::new(
+        index,
         Writer::new(client, Arc::clone(&leadership) as _),
         events.under(Arc::clone(&leadership) as _),
         prober,

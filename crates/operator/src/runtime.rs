@@ -32,8 +32,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use crate::args::Args;
-use crate::context::{Hub, Stores};
-use crate::index::handlers;
+use crate::context;
+use crate::index::Index;
+use crate::index::stores::Stores;
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::runtime::term::Present;
 
@@ -75,7 +76,8 @@ impl Readiness for Progress {
         match &*self.present.read() {
             None => vec!["the API server is being asked for kinds and rights".to_owned()],
             Some(present) => present
-                .hub()
+                .context()
+                .index
                 .stores
                 .unsynced()
                 .into_iter()
@@ -89,7 +91,7 @@ impl Readiness for Progress {
         let present = self.present.read();
         let refused = present
             .as_ref()
-            .map_or_else(Vec::new, |present| present.hub().refused_writes.all());
+            .map_or_else(Vec::new, |present| present.context().refused_writes.all());
         let mut lines: Vec<String> = refused
             .iter()
             .take(REMARKS)
@@ -150,8 +152,10 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         Ok(())
     });
     let leadership = Arc::new(Leadership::default());
-    let hub = Hub::new(
-        Stores::default(),
+    let denied = args.denied_to_backends();
+    let index = Index::new(Stores::default(), prober.clone(), denied, &timings);
+    let ctx = context::Context::new(
+        index,
         Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),
         events.under(Arc::clone(&leadership) as _),
         prober.clone(),
@@ -159,7 +163,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         leadership,
         timings,
     );
-    let present = Arc::new(Present::new(hub.denying(args.denied_to_backends())));
+    let present = Arc::new(Present::new(ctx));
     let sizes = sizes::Sizes::new(&present, args.backend_metrics_limit)?;
     metrics.registry().register(Box::new(sizes))?;
     *progress.present.write() = Some(Arc::clone(&present));
@@ -189,7 +193,7 @@ async fn work(
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    while !present.hub().stores.unsynced().is_empty() {
+    while !present.context().index.stores.unsynced().is_empty() {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
@@ -197,20 +201,20 @@ async fn work(
     }
     info!("everything is listed");
     loop {
-        let hub = present.hub();
+        let ctx = present.context();
         let another = || {
-            if !hub.prober.is_empty() {
+            if !ctx.prober.is_empty() {
                 info!(
                     "another process leads: the health checks end, what they have found is forgotten"
                 );
             }
-            hub.prober.clear();
+            ctx.prober.clear();
         };
-        let term = Arc::clone(&hub.leadership);
+        let term = Arc::clone(&ctx.leadership);
         if candidate.acquire(term, stop, another).await?.is_none() {
             return Ok(());
         }
-        match leading::lead(&hub, workers, &mut edges, candidate, stop).await? {
+        match leading::lead(&ctx, workers, &mut edges, candidate, stop).await? {
             End::Stopped => return Ok(()),
             End::Lost => present.next_term(),
         }
@@ -288,22 +292,22 @@ fn spawn_watches(
     clients: &Clients,
     tasks: &mut JoinSet<anyhow::Result<()>>,
 ) {
-    let hub = present.hub();
+    let ctx = present.context();
     let mut numbers = 0..;
     macro_rules! watch {
-        ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:path) => {{
-            let errors = hub.metrics.watch_errors.with_label_values(&[$kind]);
+        ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:ident) => {{
+            let errors = ctx.metrics.watch_errors.with_label_values(&[$kind]);
             let handler_present = Arc::clone(present);
             let watching = watch::run(
                 clients.watch.clone(),
                 watch::config(
                     numbers.next().unwrap_or_default(),
-                    hub.timings.watch,
+                    ctx.timings.watch,
                     $selector,
                 ),
-                Arc::clone(&hub.stores.$store),
+                Arc::clone(&ctx.index.stores.$store),
                 $convert,
-                move |key, change| $handler(&handler_present.hub(), key, &change),
+                move |key, change| handler_present.context().index.$handler(key, &change),
                 move || errors.inc(),
             );
             tasks.spawn(async move { Err(watching.await.into()) });
@@ -315,51 +319,45 @@ fn spawn_watches(
         lbs,
         None,
         |d| Some(Lb::from_watch(d)),
-        handlers::lb_changed
+        lb_changed
     );
     watch!(
         "IPPool",
         pools,
         None,
         |d| Some(Pool::from_watch(d)),
-        handlers::pool_changed
+        pool_changed
     );
     watch!(
         "IPAllocation",
         allocations,
         None,
         |d| Some(Allocation::from_watch(d)),
-        handlers::allocation_changed
+        allocation_changed
     );
-    watch!(
-        "Service",
-        services,
-        None,
-        cached::service,
-        handlers::service_changed
-    );
+    watch!("Service", services, None, cached::service, service_changed);
     watch!(
         "EndpointSlice",
         slices,
         Some(&ours),
         cached::slice,
-        handlers::slice_changed
+        slice_changed
     );
     watch!(
         "VirtualMachineInstance",
         vmis,
         None,
         |d| Some(Vmi::from_watch(d)),
-        handlers::vmi_changed
+        vmi_changed
     );
     watch!(
         "VirtualMachine",
         vms,
         None,
         |d| Some(Vm::from_watch(d)),
-        handlers::vm_changed
+        vm_changed
     );
-    watch!("Node", nodes, None, cached::node, handlers::node_changed);
+    watch!("Node", nodes, None, cached::node, node_changed);
 }
 
 async fn signals(stop: CancellationToken) {

@@ -250,7 +250,7 @@ fn import_claims_nothing_of_others(
     maps: &[import::PoolMaps],
     living: &[import::Living],
 ) {
-    let plan = import::plan(&world.lead.ledger, maps, living, Micros(7));
+    let plan = import::plan(&world.leader.ledger, maps, living, Micros(7));
     let held: IpAddr = HELD.parse().unwrap();
     assert!(plan.claims.iter().all(|c| c.addr != held));
     assert!(plan.released.iter().all(|r| r.addr != held));
@@ -272,7 +272,7 @@ fn input_mutated_load_balancers() {
             Lb::Invalid(meta, error) => {
                 is_named("LoadBalancer", key, error);
                 let owner = spec::owner(meta);
-                world.lead.ledger.dequeue(&owner.id);
+                world.leader.ledger.dequeue(&owner.id);
                 let living = import::Living {
                     owner,
                     created: Micros(0),
@@ -325,10 +325,10 @@ fn input_mutated_pools() {
             is_named("IPPool", key, error);
         }
         let name = PoolName::from(&*key.name);
-        world.lead.set_pool(key, &pool);
-        let dirty = world.lead.take_dirty();
+        world.leader.set_pool(key, &pool);
+        let dirty = world.leader.take_dirty();
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
-        let ledger = &world.lead.ledger;
+        let ledger = &world.leader.ledger;
         for limit in [1_000_000, 100] {
             let projection = pool_status::project(ledger, &name, limit).unwrap();
             assert!(projection.total >= 0 && projection.available >= 0);
@@ -384,7 +384,7 @@ fn input_mutated_records() {
         let undecodable = decoded.as_ref().err().map(|e| e.error.clone());
         let allocation = Allocation::from_watch(decoded);
         let addr = addr::parse_record_name(&key.name);
-        world.lead.observe_allocation(&key.name, &allocation);
+        world.leader.observe_allocation(&key.name, &allocation);
         let version = match &allocation {
             Allocation::Valid { record, .. } => {
                 assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
@@ -412,16 +412,16 @@ fn input_mutated_records() {
             let known = newest.entry(addr).or_default();
             *known = version.0.max(*known);
         }
-        world.lead.take_dirty();
-        world.lead.ledger.take_wakes();
-        world.lead.ledger.history_excess(64);
+        world.leader.take_dirty();
+        world.leader.ledger.take_wakes();
+        world.leader.ledger.history_excess(64);
         world.nobody_is_harmed();
         // Gone again: whatever it was, the address can be had once its owner is gone or has another.
-        world.lead.forget(&key.name, version);
+        world.leader.forget(&key.name, version);
         if let Allocation::Valid { record, .. } = &allocation
             && record.spec.owner.id != id(CALM, "holds")
         {
-            world.lead.ledger.withdraw(&record.spec.owner.id);
+            world.leader.ledger.withdraw(&record.spec.owner.id);
         }
         world.nobody_is_harmed();
         if let Some(addr) = addr {
@@ -473,8 +473,8 @@ fn input_mutated_services() {
         };
         backend_addresses::ServiceAddresses::of(&present);
         let shown = cached::shown_addresses(&present);
-        world.lead.ledger.set_shown(&id(LOUD, &key.name), &shown);
-        world.lead.ledger.take_wakes();
+        world.leader.ledger.set_shown(&id(LOUD, &key.name), &shown);
+        world.leader.ledger.take_wakes();
         desired::ownership(&present.metadata, "web");
         let report = build_all(&lb, &vm, &Found::default(), Some(&present), None);
         is_told(&lb, &report);

@@ -21,7 +21,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::index::leader_state::Lead;
+use crate::index::leader_state::LeaderState;
 use crate::metrics::Metrics;
 
 /// Everything that the maps and counters of pools follow from.
@@ -50,13 +50,13 @@ pub struct Export {
 
 /// What is to be written, and what the maps will lack, a sentence each (POOL-5). Pure.
 pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
-    let mut lead = Lead::new(Ledger::new(Settings::default()));
+    let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let (mut exports, mut lacking) = (Vec::new(), Vec::new());
     for (key, pool) in &read.pools {
-        lead.set_pool(key, pool);
+        leader.set_pool(key, pool);
     }
     for (name, allocation) in &read.records {
-        lead.observe_allocation(name, allocation);
+        leader.observe_allocation(name, allocation);
         match allocation {
             Allocation::Unreadable { why, .. } if addr::parse_record_name(name).is_some() => {
                 lacking.push(format!("IPAllocation {name} cannot be read: {why}"));
@@ -74,7 +74,7 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     }
     for (key, service) in &read.services {
         let shown = cached::shown_addresses(service);
-        lead.ledger.set_shown(&cached::id(key), &shown);
+        leader.ledger.set_shown(&cached::id(key), &shown);
     }
     for (key, pool) in &read.pools {
         let name = &*key.name;
@@ -82,18 +82,18 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
             lacking.push(format!("IPPool {name} cannot be decoded: {why}"));
             continue;
         }
-        if let Some(address) = not_recorded(&lead.ledger, pool) {
+        if let Some(address) = not_recorded(&leader.ledger, pool) {
             // The map is the only proof of it.
             lacking.push(format!(
                 "IPPool {name} is left as it is: somebody else wrote that {address} is held, and there is no IPAllocation of it"
             ));
             continue;
         }
-        let Some(projection) = pool_status::project(&lead.ledger, name, usize::MAX) else {
+        let Some(projection) = pool_status::project(&leader.ledger, name, usize::MAX) else {
             continue;
         };
         let conditions =
-            pool_status::conditions(&lead.ledger, name, pool, &projection, &time::rfc3339(now));
+            pool_status::conditions(&leader.ledger, name, pool, &projection, &time::rfc3339(now));
         exports.push(Export {
             pool: name.to_owned(),
             patch: pool_status::patch(pool, &projection, &conditions, false),

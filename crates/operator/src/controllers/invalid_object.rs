@@ -15,27 +15,26 @@ use kube::{Api, CustomResourceExt};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::client::version;
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
 
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
 /// and why, and is short. If that is refused, as with the rest of the object as it is not even a condition may be stored, it is
 /// named as what the API server refuses to write, and is to be tried again like all of that (RUN-1).
 pub async fn tell<K: CustomResourceExt>(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     meta: &ObjectMeta,
     error: &str,
 ) -> Result<(), WriteError> {
     let resource = &K::api_resource();
-    let client = hub.writer.client();
+    let client = ctx.client.writer().client();
     let api: Api<DynamicObject> = if key.namespace.is_empty() {
         Api::all_with(client, resource)
     } else {
         Api::namespaced_with(client, &key.namespace, resource)
     };
-    let Some(present) = hub.writer.get(&api, &key.name).await? else {
+    let Some(present) = ctx.client.writer().get(&api, &key.name).await? else {
         return Ok(());
     };
     if present.metadata.resource_version != meta.resource_version {
@@ -49,11 +48,17 @@ pub async fn tell<K: CustomResourceExt>(
         return Ok(());
     };
     warn!(kind, object = %key, error, "it cannot be decoded");
-    let written = hub
-        .writer
-        .patch(&api, &key.name, version(meta), patch)
+    let written = ctx
+        .client
+        .writer()
+        .patch(
+            &api,
+            &key.name,
+            meta.resource_version.as_deref().unwrap_or_default(),
+            patch,
+        )
         .await;
-    hub.note_refusal(kind, key, written.as_ref().err());
+    ctx.client.note_refusal(kind, key, written.as_ref().err());
     match written {
         Ok(_) => {}
         Err(error) if error.is_stale() => return Ok(()),
@@ -65,7 +70,7 @@ pub async fn tell<K: CustomResourceExt>(
             reason: INVALID_OBJECT.to_owned(),
             text: message,
         };
-        hub.notify(kind, meta, &notice);
+        ctx.notify(kind, meta, &notice);
     }
     Ok(())
 }
@@ -123,20 +128,20 @@ mod tests {
         let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         shelf.put(PATH, object);
         shelf.refuse(Method::PATCH, "loadbalancers");
-        let hub = fake::hub(shelf.client(), Timings::default(), true);
+        let ctx = fake::context(shelf.client(), Timings::default(), true);
         let key = Key::new("n", "a");
-        let outcome = tell::<LoadBalancer>(&hub, &key, &meta, "why").await;
+        let outcome = tell::<LoadBalancer>(&ctx, &key, &meta, "why").await;
         assert!(
             matches!(outcome, Err(WriteError::Refused(_))),
             "it is tried again: {outcome:?}"
         );
         let named = [("LoadBalancer".to_owned(), key.clone())];
-        assert_eq!(hub.refused_writes.all(), named);
+        assert_eq!(ctx.refused_writes.all(), named);
         shelf.admit();
-        tell::<LoadBalancer>(&hub, &key, &meta, "why")
+        tell::<LoadBalancer>(&ctx, &key, &meta, "why")
             .await
             .unwrap();
-        assert!(hub.refused_writes.all().is_empty());
+        assert!(ctx.refused_writes.all().is_empty());
         let conditions = &shelf.get(PATH).unwrap()["status"]["conditions"];
         assert_eq!(conditions[0]["reason"], INVALID_OBJECT);
     }

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::allocate;
 use crate::controllers::takeover;
@@ -26,34 +26,34 @@ use crate::index::queues::Singleton;
 
 /// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
 /// too much of the past is forgotten elsewhere (POOL-5).
-pub async fn reconcile(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
-    match hub.pacer.due_in(name) {
-        Duration::ZERO => bring_up_to_date(hub, name).await,
+pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
+    match ctx.index.pool_throttle.due_in(name) {
+        Duration::ZERO => bring_up_to_date(ctx, name).await,
         delay => Ok(Requeue::After(delay)),
     }
 }
 
-async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteError> {
+async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
     // Until all that its map says has become records, its status is not written (RUN-1).
-    takeover::import_pool(hub, name).await?;
-    hub.queues.history.add(Singleton);
+    takeover::import_pool(ctx, name).await?;
+    ctx.index.queues.history.add(Singleton);
     let key = Key::new("", name);
-    let Some(entry) = hub.stores.pools.entry(&key) else {
-        hub.pacer.forget(name);
+    let Some(entry) = ctx.index.stores.pools.entry(&key) else {
+        ctx.index.pool_throttle.forget(name);
         return Ok(Requeue::AwaitChange);
     };
     let pool = entry.value;
     if let Err(error) = &pool.spec {
-        hub.pacer.deciding(name);
+        ctx.index.pool_throttle.deciding(name);
         // Its maps are not known, so its status must not be written.
-        invalid_object::tell::<IPPool>(hub, &key, &pool.meta, error).await?;
+        invalid_object::tell::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
     let released = match &asked {
-        Some(asked) => release_by_hand(hub, name, asked).await,
+        Some(asked) => release_by_hand(ctx, name, asked).await,
         None => Ok(()),
     };
     // A record that the API server refuses to release delays itself alone: the wish stays, to be tried again, and the status
@@ -61,61 +61,72 @@ async fn bring_up_to_date(hub: &Hub, name: &PoolName) -> Result<Requeue, WriteEr
     let refused = released.as_ref().is_err_and(WriteError::is_refusal);
     if !refused {
         released?;
-        return write_status(hub, name, &key, &pool, asked.is_some()).await;
+        return write_status(ctx, name, &key, &pool, asked.is_some()).await;
     }
-    write_status(hub, name, &key, &pool, false).await?;
+    write_status(ctx, name, &key, &pool, false).await?;
     released.map(|()| Requeue::AwaitChange)
 }
 
 /// Writes a pool's status and what goes with it, if that differs from what is stored; `asked`: the wish of an administrator is
 /// dealt with.
 async fn write_status(
-    hub: &Hub,
+    ctx: &Context,
     name: &PoolName,
     key: &Key,
     pool: &Pool,
     asked: bool,
 ) -> Result<Requeue, WriteError> {
-    hub.pacer.deciding(name);
-    let snapshot = hub.lead(|lead| Snapshot::of(&lead.ledger, name)).flatten();
+    ctx.index.pool_throttle.deciding(name);
+    let snapshot = ctx
+        .index
+        .with_leader(|leader| Snapshot::of(&leader.ledger, name))
+        .flatten();
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
         return Ok(Requeue::AwaitChange);
     };
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
-    let Some(conditions) =
-        hub.lead(|lead| pool_status::conditions(&lead.ledger, name, pool, &projection, &now))
-    else {
+    let Some(conditions) = ctx.index.with_leader(|leader| {
+        pool_status::conditions(&leader.ledger, name, pool, &projection, &now)
+    }) else {
         return Ok(Requeue::AwaitChange);
     };
     let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
         return Ok(Requeue::AwaitChange);
     };
     let started = Instant::now();
-    let written = hub.patch_json::<IPPool>(key, Value::Array(patch)).await;
+    let written = ctx
+        .client
+        .patch_json::<IPPool>(key, Value::Array(patch))
+        .await;
     // How long a write took that did not succeed says nothing about the maps.
     let took = written
         .as_ref()
         .map_or(Duration::ZERO, |_| started.elapsed());
-    hub.pacer.wrote(name, took);
+    ctx.index.pool_throttle.wrote(name, took);
     match written {
         Ok(_) => {
             for notice in notices(Some(&pool.conditions), &conditions) {
-                hub.notify_pool(&pool.meta, &notice);
+                ctx.notify_pool(&pool.meta, &notice);
             }
             Ok(Requeue::AwaitChange)
         }
-        Err(error) if error.is_stale() => Ok(Requeue::After(hub.pacer.changed(name, false))),
+        Err(error) if error.is_stale() => {
+            Ok(Requeue::After(ctx.index.pool_throttle.changed(name, false)))
+        }
         Err(other) => Err(other),
     }
 }
 
 /// An administrator's wish to release one address (6.4). It is refused without harm when it names the wrong pool,
 /// owner or address, or a load balancer that lives.
-async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), WriteError> {
+async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // Whether the load balancer lives is asked of the API server, not of a store that may lag.
     let judged = || {
-        hub.lead(|lead| manual_release::judge(&lead.ledger, pool, value, |_| false, clock::now()))
+        ctx.index
+            .with_leader(|leader| {
+                manual_release::judge(&leader.ledger, pool, value, |_| false, clock::now())
+            })
             .ok_or(WriteError::Fenced)
     };
     match judged()? {
@@ -125,21 +136,28 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
         }
         Verdict::Release(record) => {
             let key = cached::key(&record.spec.owner.id);
-            if hub.lead(|lead| lead.unsupported.shares_record(&record)) != Some(false) {
+            if ctx
+                .index
+                .with_leader(|leader| leader.unsupported.shares_record(&record))
+                != Some(false)
+            {
                 warn!(%pool, value, "not released by hand: other load balancers share the address");
                 return Ok(());
             }
             // One that cannot be decoded exists too.
-            if matches!(hub.stores.lbs.get(&key).as_deref(), Some(Lb::Invalid(..))) {
+            if matches!(
+                ctx.index.stores.lbs.get(&key).as_deref(),
+                Some(Lb::Invalid(..))
+            ) {
                 warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
                 return Ok(());
             }
-            let service = hub.stores.services.get(&key);
+            let service = ctx.index.stores.services.get(&key);
             if service.is_some_and(|service| service.undecodable.is_some()) {
                 warn!(%pool, value, "not released by hand: the Service cannot be decoded, and may show the address");
                 return Ok(());
             }
-            if hub.refresh::<LoadBalancer>(&key).await?.is_some() {
+            if ctx.client.get_live::<LoadBalancer>(&key).await?.is_some() {
                 warn!(%pool, value, "not released by hand: the load balancer exists");
                 return Ok(());
             }
@@ -151,7 +169,7 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
                     record.spec.addr
                 )));
             };
-            allocate::release(hub, &record).await?;
+            allocate::release(ctx, &record).await?;
             info!(%pool, value, "released by hand");
         }
     }
@@ -159,10 +177,10 @@ async fn release_by_hand(hub: &Hub, pool: &PoolName, value: &str) -> Result<(), 
 }
 
 /// Writes every pool's status that is behind, whatever its pace: before leadership is given up (POOL-3).
-pub async fn flush(hub: &Hub) {
-    for (key, _) in hub.stores.pools.all() {
+pub async fn flush(ctx: &Context) {
+    for (key, _) in ctx.index.stores.pools.all() {
         let name = PoolName::from(&*key.name);
-        if let Err(error) = bring_up_to_date(hub, &name).await {
+        if let Err(error) = bring_up_to_date(ctx, &name).await {
             warn!(pool = %name, %error, "the pool's status could not be brought up to date; the next leader does it");
         }
     }

@@ -1,6 +1,7 @@
 //! Finalizers that the Go operator left on virtual machines (FIN-1). Nobody would ever take them off after a swap, and
 //! no such machine could be deleted.
 
+use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
@@ -11,27 +12,41 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::info;
 
-use crate::context::Hub;
+use crate::context::Context;
 use crate::index::queues::{LegacyKind, LegacyObject};
 
 /// Takes the finalizers of old off one object.
-pub async fn reconcile(hub: &Hub, object: &LegacyObject) -> Result<Requeue, WriteError> {
+pub async fn reconcile(ctx: &Context, object: &LegacyObject) -> Result<Requeue, WriteError> {
     let LegacyObject { kind, key } = object;
-    let namespace = &key.namespace;
+    let (client, namespace) = (ctx.client.writer().client(), &key.namespace);
     match kind {
         LegacyKind::Vm => {
             let keep = |vm: &Vm| vm.finalizers_to_keep.clone();
-            strip(hub, &hub.vm_api(namespace), &hub.stores.vms, key, keep).await
+            strip(
+                ctx,
+                &Api::<VirtualMachine>::namespaced(client, namespace),
+                &ctx.index.stores.vms,
+                key,
+                keep,
+            )
+            .await
         }
         LegacyKind::Vmi => {
             let keep = |vmi: &Vmi| vmi.finalizers_to_keep.clone();
-            strip(hub, &hub.vmi_api(namespace), &hub.stores.vmis, key, keep).await
+            strip(
+                ctx,
+                &Api::<VirtualMachineInstance>::namespaced(client, namespace),
+                &ctx.index.stores.vmis,
+                key,
+                keep,
+            )
+            .await
         }
     }
 }
 
 async fn strip<K, V>(
-    hub: &Hub,
+    ctx: &Context,
     api: &Api<K>,
     store: &Store<V>,
     key: &Key,
@@ -47,11 +62,13 @@ where
         return Ok(Requeue::AwaitChange);
     };
     let patch = json!({"metadata": {"finalizers": keep}});
-    let written = hub
-        .writer
+    let written = ctx
+        .client
+        .writer()
         .patch(api, &key.name, &entry.stamp.version.to_string(), patch)
         .await;
-    hub.note_refusal(&K::kind(&()), key, written.as_ref().err());
+    ctx.client
+        .note_refusal(&K::kind(&()), key, written.as_ref().err());
     match written {
         Ok(_) => {
             info!(object = %key, "finalizers of the Go operator are taken off");

@@ -30,7 +30,7 @@ use tracing::{debug, info};
 
 use self::allocate::Acquired;
 use self::owned_objects::{Checking, Children};
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
 
@@ -44,66 +44,73 @@ struct Address {
 }
 
 /// Reconciles the load balancer of that name, or what one of that name has left behind.
-pub async fn reconcile(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
-    let Some(lb) = hub.stores.lbs.get(key) else {
-        return release::departed(hub, key).await;
+pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
+    let Some(lb) = ctx.index.stores.lbs.get(key) else {
+        return release::departed(ctx, key).await;
     };
-    hub.lead(|lead| lead.followers.remove(key));
+    ctx.index.with_leader(|leader| leader.followers.remove(key));
     match &*lb {
         Lb::Invalid(meta, error) => {
-            hub.lead(|lead| lead.ledger.dequeue(&cached::id(key)));
+            ctx.index
+                .with_leader(|leader| leader.ledger.dequeue(&cached::id(key)));
             let followed = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
-                owned_objects::follow(hub, key, meta, Checking::AsItIs).await
+                owned_objects::follow(ctx, key, meta, Checking::AsItIs).await
             } else {
                 Ok(())
             };
-            invalid_object::tell::<LoadBalancer>(hub, key, meta, error).await?;
+            invalid_object::tell::<LoadBalancer>(ctx, key, meta, error).await?;
             followed?;
             Ok(Requeue::AwaitChange)
         }
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => {
             let followed = if is_held_up(&lb.metadata) {
-                follow(hub, key, lb).await
+                follow(ctx, key, lb).await
             } else {
                 Ok(())
             };
-            let next = drop_finalizers(hub, key, lb).await?;
+            let next = drop_finalizers(ctx, key, lb).await?;
             followed?;
             Ok(next)
         }
-        Lb::Valid(lb) => reconcile_valid(hub, key, lb).await,
+        Lb::Valid(lb) => reconcile_valid(ctx, key, lb).await,
     }
 }
 
-async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
-    let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
+async fn reconcile_valid(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<Requeue, WriteError> {
+    let unsupported = ctx
+        .index
+        .with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, key, &lb.metadata));
     if let Some(unsupported) = unsupported.flatten() {
-        return leave_alone(hub, key, lb, &unsupported).await;
+        return leave_alone(ctx, key, lb, &unsupported).await;
     }
     let checked = match spec::check(lb) {
         Ok(checked) => checked,
         Err(error) => {
-            let followed = follow(hub, key, lb).await;
-            let kept = keep_what_it_has(hub, key, lb).await;
+            let followed = follow(ctx, key, lb).await;
+            let kept = keep_what_it_has(ctx, key, lb).await;
             // Whatever came of that: its owner is told what is wrong with it (ALC-10).
             let message = format!("LoadBalancer {key}: {error}");
             let report = Report::only(Readiness::not(error.reason(), message));
-            write_status(hub, key, lb, &report).await?;
+            write_status(ctx, key, lb, &report).await?;
             return kept.and(followed).map(|()| Requeue::AwaitChange);
         }
     };
     let address = match &checked.source {
-        Source::Dhcp => dhcp(hub, key),
-        Source::Pool(request) => match allocate::acquire(hub, request).await {
+        Source::Dhcp => dhcp(ctx, key),
+        Source::Pool(request) => match allocate::acquire(ctx, request).await {
             Err(WriteError::Refused(message)) => {
-                let followed = follow(hub, key, lb).await;
+                let followed = follow(ctx, key, lb).await;
                 let message = format!("the IPAllocation of {key} cannot be written: {message}");
                 let report = Report::only(Readiness::not(status::API_ERROR, message));
-                write_status(hub, key, lb, &report).await?;
+                write_status(ctx, key, lb, &report).await?;
                 followed?;
                 return Ok(Requeue::Backoff);
             }
-            Err(other) => return Err(follow_after(hub, key, lb, other).await),
+            Err(other) => return Err(follow_after(ctx, key, lb, other).await),
             Ok(Acquired::Granted {
                 grant,
                 surplus,
@@ -111,9 +118,9 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Requ
             }) => {
                 let named = request.status.as_ref().map(|status| status.addr);
                 if !written && named != Some(grant.addr) {
-                    let renewed = allocate::renew(hub, grant.addr).await;
+                    let renewed = allocate::renew(ctx, grant.addr).await;
                     if let Err(error) = renewed {
-                        return Err(follow_after(hub, key, lb, error).await);
+                        return Err(follow_after(ctx, key, lb, error).await);
                     }
                 }
                 Address {
@@ -134,34 +141,35 @@ async fn reconcile_valid(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<Requ
                 let readiness = Readiness::not(reason.as_str(), message);
                 if stays {
                     // The address is nobody else's; what serves goes on until the record is repaired, or the pool can tell.
-                    let followed = follow(hub, key, lb).await;
-                    write_status(hub, key, lb, &Report::only(readiness)).await?;
+                    let followed = follow(ctx, key, lb).await;
+                    write_status(ctx, key, lb, &Report::only(readiness)).await?;
                     followed?;
                     return Ok(Requeue::Resync);
                 }
-                return wait(hub, key, lb, &checked, readiness, lost, surplus).await;
+                return wait(ctx, key, lb, &checked, readiness, lost, surplus).await;
             }
         },
     };
     match &checked.vm {
-        None => serve_cluster(hub, key, lb, address).await,
-        Some(_) if is_ipv6(&address.load_balancer_ip) => keep_ipv6(hub, key, lb, address).await,
-        Some(vm) => serve_vm(hub, key, lb, vm, address).await,
+        None => serve_cluster(ctx, key, lb, address).await,
+        Some(_) if is_ipv6(&address.load_balancer_ip) => keep_ipv6(ctx, key, lb, address).await,
+        Some(vm) => serve_vm(ctx, key, lb, vm, address).await,
     }
 }
 
 /// A load balancer that is not this version's to touch: its readiness is told, and that of its endpoints (IPA-9).
 async fn leave_alone(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     unsupported: &Unsupported,
 ) -> Result<Requeue, WriteError> {
-    hub.lead(|lead| lead.ledger.set_aside(&cached::id(key)));
-    let followed = follow(hub, key, lb).await;
+    ctx.index
+        .with_leader(|leader| leader.ledger.set_aside(&cached::id(key)));
+    let followed = follow(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
-    write_status(hub, key, lb, &report).await?;
+    write_status(ctx, key, lb, &report).await?;
     followed.map(|()| Requeue::AwaitChange)
 }
 
@@ -172,12 +180,12 @@ fn is_ipv6(address: &str) -> bool {
 /// VM type with an IPv6 address, from before it could have none: it keeps the address, what there is of a Service goes on,
 /// and nothing is made for it (BE-7).
 async fn keep_ipv6(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     address: Address,
 ) -> Result<Requeue, WriteError> {
-    let followed = follow(hub, key, lb).await;
+    let followed = follow(ctx, key, lb).await;
     let message = format!(
         "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
         address.load_balancer_ip,
@@ -196,23 +204,28 @@ async fn keep_ipv6(
             message,
         ))
     };
-    write_status(hub, key, lb, &report).await?;
-    release::surplus_of_living(hub, key, address.surplus).await?;
+    write_status(ctx, key, lb, &report).await?;
+    release::surplus_of_living(ctx, key, address.surplus).await?;
     followed?;
     Ok(Requeue::AwaitChange)
 }
 
 /// Lets the endpoints that are served follow the world (BE-6).
-async fn follow(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+async fn follow(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let check = spec::health_check(lb).map_or(Checking::AsItIs, Checking::from);
-    owned_objects::follow(hub, key, &lb.metadata, check).await
+    owned_objects::follow(ctx, key, &lb.metadata, check).await
 }
 
 /// As [`follow`], after an error that ends the work: what keeps the record from being written need not keep the
 /// EndpointSlice. Answers that error.
-async fn follow_after(hub: &Hub, key: &Key, lb: &LoadBalancer, error: WriteError) -> WriteError {
+async fn follow_after(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    error: WriteError,
+) -> WriteError {
     if !matches!(error, WriteError::Fenced)
-        && let Err(also) = follow(hub, key, lb).await
+        && let Err(also) = follow(ctx, key, lb).await
     {
         debug!(lb = %key, error = %also, "its endpoints could not follow");
     }
@@ -229,33 +242,35 @@ fn is_held_up(meta: &ObjectMeta) -> bool {
 
 /// A load balancer that cannot be served as it is gets no new address and waits for none; what it has stays its own
 /// (ALC-10). What an earlier load balancer of its name has left is released.
-async fn keep_what_it_has(hub: &Hub, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let request = spec::request(lb);
     let further = match lb.spec.address_source() {
-        Ipam::Pool => allocate::keep(hub, &request).await?,
+        Ipam::Pool => allocate::keep(ctx, &request).await?,
         Ipam::Dhcp => {
             let id = cached::id(key);
-            let mut left = hub
-                .lead(|lead| {
-                    lead.ledger.withdraw(&id);
-                    lead.ledger.records_of(&id)
+            let mut left = ctx
+                .index
+                .with_leader(|leader| {
+                    leader.ledger.withdraw(&id);
+                    leader.ledger.records_of(&id)
                 })
                 .unwrap_or_default();
             left.retain(|record| record.spec.owner != request.owner);
-            allocate::earlier_ones_only(hub, &request, &left).await?;
+            allocate::earlier_ones_only(ctx, &request, &left).await?;
             left
         }
     };
-    release::surplus_of_living(hub, key, further).await
+    release::surplus_of_living(ctx, key, further).await
 }
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
-fn dhcp(hub: &Hub, key: &Key) -> Address {
+fn dhcp(ctx: &Context, key: &Key) -> Address {
     let id = cached::id(key);
-    let surplus = hub
-        .lead(|lead| {
-            lead.ledger.withdraw(&id);
-            lead.ledger.records_of(&id)
+    let surplus = ctx
+        .index
+        .with_leader(|leader| {
+            leader.ledger.withdraw(&id);
+            leader.ledger.records_of(&id)
         })
         .unwrap_or_default();
     Address {
@@ -272,7 +287,7 @@ fn dhcp(hub: &Hub, key: &Key) -> Address {
 
 /// There is no address. What the load balancer served before is taken down before its address is given back (REL-4).
 async fn wait(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     checked: &Checked,
@@ -280,8 +295,8 @@ async fn wait(
     lost: Option<Lost>,
     surplus: Vec<Record>,
 ) -> Result<Requeue, WriteError> {
-    hub.prober.remove_group(&key.to_string());
-    release::take_down(hub, key).await?;
+    ctx.prober.remove_group(&key.to_string());
+    release::take_down(ctx, key).await?;
     let is_vm = checked.vm.is_some();
     let mut extras = readiness::extras(lost.as_ref(), None, false, &Found::default());
     extras.push(readiness::port_mismatch(checked.vm.as_ref()));
@@ -293,21 +308,21 @@ async fn wait(
         backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
         extras,
     };
-    write_status(hub, key, lb, &report).await?;
-    release::surplus_of_living(hub, key, surplus).await?;
+    write_status(ctx, key, lb, &report).await?;
+    release::surplus_of_living(ctx, key, surplus).await?;
     Ok(Requeue::Resync)
 }
 
 /// Cluster type: the address and nothing else (REC-1).
 async fn serve_cluster(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     address: Address,
 ) -> Result<Requeue, WriteError> {
     // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
-    hub.prober.remove_group(&key.to_string());
-    release::take_down(hub, key).await?;
+    ctx.prober.remove_group(&key.to_string());
+    release::take_down(ctx, key).await?;
     let present = lb
         .status
         .as_ref()
@@ -332,20 +347,20 @@ async fn serve_cluster(
         extras,
         allocated: Field::Set(Some(address.allocated)),
     };
-    write_status(hub, key, lb, &report).await?;
-    release::surplus_of_living(hub, key, address.surplus).await?;
+    write_status(ctx, key, lb, &report).await?;
+    release::surplus_of_living(ctx, key, address.surplus).await?;
     Ok(Requeue::AwaitChange)
 }
 
 /// VM type: the address, an EndpointSlice, a Service, and the probes.
 async fn serve_vm(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     vm: &VmSpec,
     address: Address,
 ) -> Result<Requeue, WriteError> {
-    let found = find_backends(hub, key, vm);
+    let found = find_backends(ctx, key, vm);
     let servers: Vec<String> = found
         .backends
         .iter()
@@ -370,11 +385,11 @@ async fn serve_vm(
             extras: vec![readiness::port_mismatch(Some(vm))],
             ..Report::only(waiting)
         };
-        write_status(hub, key, lb, &report).await?
+        write_status(ctx, key, lb, &report).await?
     };
 
     let children =
-        owned_objects::ensure(hub, key, &lb, vm, &found, &address.load_balancer_ip).await;
+        owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
     let (readiness, external, next) = match children {
         // What the API server refused has changed nothing: a Service that is there goes on.
         Err(WriteError::Refused(message)) => {
@@ -390,11 +405,11 @@ async fn serve_vm(
             probed,
         }) => {
             let external = readiness::external_ip(&service);
-            let stuck = move_is_stuck(hub, key, &service, &address);
+            let stuck = move_is_stuck(ctx, key, &service, &address);
             if stuck == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
-                release::delete_service(hub, key).await?;
-                hub.lead(|lead| lead.moving.remove(key));
+                release::delete_service(ctx, key).await?;
+                ctx.index.with_leader(|leader| leader.moving.remove(key));
             }
             let readiness = readiness::readiness(&Facts {
                 key,
@@ -428,19 +443,19 @@ async fn serve_vm(
         backend_servers: servers,
         extras,
     };
-    write_status(hub, key, &lb, &report).await?;
-    release::surplus_of_living(hub, key, address.surplus).await?;
+    write_status(ctx, key, &lb, &report).await?;
+    release::surplus_of_living(ctx, key, address.surplus).await?;
     Ok(next)
 }
 
 /// The virtual machines behind a load balancer, less those whose address is refused (BE-1, BE-2, BE-8).
-fn find_backends(hub: &Hub, key: &Key, vm: &VmSpec) -> Found {
+fn find_backends(ctx: &Context, key: &Key, vm: &VmSpec) -> Found {
     let mut found = Found::default();
-    let vmis = &hub.stores.vmis;
+    let vmis = &ctx.index.stores.vmis;
     vmis.visit_namespace(&key.namespace, |name, vmi| {
         found.look_at(&vm.selector, name, vmi);
     });
-    found.judge(|address| hub.standing(address));
+    found.judge(|address| ctx.index.standing(address));
     for refused in &found.refused {
         // Whose address it is goes to the log alone; the tenant's condition does not name another's object.
         debug!(lb = %key, vmi = %refused.name, address = %refused.address, why = ?refused.why, "an address is not usable as a backend's");
@@ -452,7 +467,12 @@ fn find_backends(hub: &Hub, key: &Key, vm: &VmSpec) -> Found {
 ///
 /// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
 /// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
-fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> Option<Duration> {
+fn move_is_stuck(
+    ctx: &Context,
+    key: &Key,
+    service: &Service,
+    address: &Address,
+) -> Option<Duration> {
     let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
     let is_to_leave = address
         .surplus
@@ -462,18 +482,22 @@ fn move_is_stuck(hub: &Hub, key: &Key, service: &Service, address: &Address) -> 
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
         || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
-    hub.lead(|lead| {
-        // First announced late, when its record had been released already, an address may be another's by now.
-        let is_recorded = || external.is_some_and(|ip| lead.ledger.record(ip).is_some());
-        let moving = is_to_leave || (differs && is_recorded());
-        if !moving {
-            lead.moving.remove(key);
-            return None;
-        }
-        let since = *lead.moving.entry(key.clone()).or_insert_with(Instant::now);
-        Some(hub.timings.move_limit.saturating_sub(since.elapsed()))
-    })
-    .flatten()
+    ctx.index
+        .with_leader(|leader| {
+            // First announced late, when its record had been released already, an address may be another's by now.
+            let is_recorded = || external.is_some_and(|ip| leader.ledger.record(ip).is_some());
+            let moving = is_to_leave || (differs && is_recorded());
+            if !moving {
+                leader.moving.remove(key);
+                return None;
+            }
+            let since = *leader
+                .moving
+                .entry(key.clone())
+                .or_insert_with(Instant::now);
+            Some(ctx.timings.move_limit.saturating_sub(since.elapsed()))
+        })
+        .flatten()
 }
 
 #[cfg(test)]

@@ -18,27 +18,26 @@ use k8s_openapi::api::core::v1::Service;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::context::Hub;
-use crate::controllers::guest_cluster;
+use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
-use crate::index::leader_state::{Departed, Lead};
+use crate::index::leader_state::{Departed, LeaderState};
 use crate::index::queues::{LegacyKind, LegacyObject};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
 const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
-pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
-    forget_the_unknown(hub);
-    let unreleased = release_the_dead(hub).await?;
+pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
+    forget_the_unknown(ctx);
+    let unreleased = release_the_dead(ctx).await?;
     let mut plan = None;
-    hub.begin_lead(|| {
-        let (mut lead, planned) = from_stores(hub);
-        lead.keep_unreleased(unreleased);
-        let held = planned.claims.iter().filter_map(|claim| held(hub, claim));
-        lead.import(planned.released.iter().cloned().chain(held));
+    ctx.index.become_leader(|| {
+        let (mut leader, planned) = from_stores(ctx);
+        leader.keep_unreleased(unreleased);
+        let held = planned.claims.iter().filter_map(|claim| held(ctx, claim));
+        leader.import(planned.released.iter().cloned().chain(held));
         plan = Some(planned);
-        lead
+        leader
     });
     let Some(plan) = plan else { return Ok(()) };
     for skipped in &plan.skipped {
@@ -47,16 +46,18 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
         let unsupported = |lb: &Lb| {
-            let of_lb = |lead: &mut Lead| lead.unsupported.of_lb(&lead.ledger, &key, lb.meta());
-            hub.lead(of_lb).flatten().is_some()
+            let of_lb = |leader: &mut LeaderState| {
+                leader.unsupported.of_lb(&leader.ledger, &key, lb.meta())
+            };
+            ctx.index.with_leader(of_lb).flatten().is_some()
         };
-        if let Some(lb) = hub.stores.lbs.get(&key).filter(|lb| !unsupported(lb)) {
+        if let Some(lb) = ctx.index.stores.lbs.get(&key).filter(|lb| !unsupported(lb)) {
             let text = format!(
                 "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
                 loser.addr, loser.keeper
             );
             let reason = status::ADDRESS_LOST.to_owned();
-            hub.notify_lb(
+            ctx.notify_lb(
                 lb.meta(),
                 &Notice {
                     warning: true,
@@ -66,15 +67,18 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
             );
         }
     }
-    let pools = hub.lead(|lead| lead.unimported_pools()).unwrap_or_default();
+    let pools = ctx
+        .index
+        .with_leader(|leader| leader.unimported_pools())
+        .unwrap_or_default();
     for pool in pools {
         // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
-        match import_pool(hub, &pool).await {
+        match import_pool(ctx, &pool).await {
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
                 warn!(%pool, %error, "not all of its addresses could be taken over yet; its status is not written before");
-                hub.queues.pools.add(pool);
+                ctx.index.queues.pools.add(pool);
             }
         }
     }
@@ -83,11 +87,11 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
         .iter()
         .map(|c| cached::key(&c.owner.id))
         .collect();
-    queue_everything(hub, &claimed);
+    queue_everything(ctx, &claimed);
     info!(
-        load_balancers = hub.stores.lbs.len(),
-        pools = hub.stores.pools.len(),
-        records = hub.stores.allocations.len(),
+        load_balancers = ctx.index.stores.lbs.len(),
+        pools = ctx.index.stores.pools.len(),
+        records = ctx.index.stores.allocations.len(),
         imported = plan.claims.len() + plan.released.len(),
         "everything is read"
     );
@@ -96,11 +100,11 @@ pub async fn begin(hub: &Hub) -> Result<(), WriteError> {
 
 /// Ends health checks that an earlier term of this process has left (RUN-5) of load balancers that are gone: no change of
 /// theirs is to come. Those of the others are put right when each is looked at.
-fn forget_the_unknown(hub: &Hub) {
-    for group in hub.prober.groups() {
+fn forget_the_unknown(ctx: &Context) {
+    for group in ctx.prober.groups() {
         let key = group.split_once('/').map(|(ns, name)| Key::new(ns, name));
-        if key.is_none_or(|key| hub.stores.lbs.get(&key).is_none()) {
-            hub.prober.remove_group(&group);
+        if key.is_none_or(|key| ctx.index.stores.lbs.get(&key).is_none()) {
+            ctx.prober.remove_group(&group);
         }
     }
 }
@@ -108,23 +112,23 @@ fn forget_the_unknown(hub: &Hub) {
 /// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
 /// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
 /// they delay whoever names them, and nobody else (RUN-1).
-async fn release_the_dead(hub: &Hub) -> Result<BTreeSet<IpAddr>, WriteError> {
-    let named = named_by_the_living(hub);
-    let unsupported = all_unsupported(hub);
+async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
+    let named = named_by_the_living(ctx);
+    let unsupported = all_unsupported(ctx);
     let mut unreleased = BTreeSet::new();
-    for (key, allocation) in hub.stores.allocations.all() {
+    for (key, allocation) in ctx.index.stores.allocations.all() {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
         let owner = cached::key(&record.spec.owner.id);
         if record.spec.phase != Phase::Bound
             || !named.contains(&record.spec.addr)
-            || hub.stores.lbs.get(&owner).is_some()
+            || ctx.index.stores.lbs.get(&owner).is_some()
             || unsupported.shares_record(record)
         {
             continue;
         }
-        match release_if_dead(hub, &owner, record).await {
+        match release_if_dead(ctx, &owner, record).await {
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
@@ -137,11 +141,11 @@ async fn release_the_dead(hub: &Hub) -> Result<BTreeSet<IpAddr>, WriteError> {
 }
 
 /// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
-async fn release_if_dead(hub: &Hub, owner: &Key, record: &Record) -> Result<(), WriteError> {
-    if hub.refresh::<LoadBalancer>(owner).await?.is_some() {
+async fn release_if_dead(ctx: &Context, owner: &Key, record: &Record) -> Result<(), WriteError> {
+    if ctx.client.get_live::<LoadBalancer>(owner).await?.is_some() {
         return Ok(());
     }
-    let service = hub.refresh::<Service>(owner).await?;
+    let service = ctx.client.get_live::<Service>(owner).await?;
     if service.is_some_and(|s| cached::shown_addresses(&s).contains(&record.spec.addr)) {
         return Ok(());
     }
@@ -151,24 +155,24 @@ async fn release_if_dead(hub: &Hub, owner: &Key, record: &Record) -> Result<(), 
         released_at: Some(clock::now()),
         ..record.spec.clone()
     };
-    allocate::write(hub, &released, Some(record.version)).await?;
+    allocate::write(ctx, &released, Some(record.version)).await?;
     Ok(())
 }
 
 /// The addresses that living load balancers name in their status, or that a map of somebody else's says they hold.
-fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
+fn named_by_the_living(ctx: &Context) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
-    for (_, lb) in hub.stores.lbs.all() {
+    for (_, lb) in ctx.index.stores.lbs.all() {
         if let Lb::Valid(lb) = &*lb
             && !unsupported::shares(&lb.metadata)
         {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
     }
-    for (_, pool) in hub.stores.pools.all() {
+    for (_, pool) in ctx.index.stores.pools.all() {
         for (address, id) in pool.foreign_maps.iter().flat_map(|maps| &maps.allocated) {
             let lives = OwnerId::parse(id)
-                .is_some_and(|id| hub.stores.lbs.get(&cached::key(&id)).is_some());
+                .is_some_and(|id| ctx.index.stores.lbs.get(&cached::key(&id)).is_some());
             named.extend(addr::parse(address).filter(|_| lives));
         }
     }
@@ -176,25 +180,25 @@ fn named_by_the_living(hub: &Hub) -> HashSet<IpAddr> {
 }
 
 /// All that the stores know of what is not this version's to touch (IPA-9).
-fn all_unsupported(hub: &Hub) -> unsupported::Index {
+fn all_unsupported(ctx: &Context) -> unsupported::Index {
     let mut index = unsupported::Index::default();
-    hub.stores.lbs.for_each(|key, lb| {
+    ctx.index.stores.lbs.for_each(|key, lb| {
         index.set_lb(key, Some(lb));
     });
-    hub.stores.services.for_each(|key, service| {
+    ctx.index.stores.services.for_each(|key, service| {
         index.set_service(key, Some(service));
     });
-    hub.stores.allocations.for_each(|key, _| {
+    ctx.index.stores.allocations.for_each(|key, _| {
         index.set_record(&key.name, true);
     });
     index
 }
 
-fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
-    let mut lead = Lead::new(Ledger::new(Settings::default()));
+fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
+    let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let mut maps = Vec::new();
-    for (key, pool) in hub.stores.pools.all() {
-        lead.set_pool(&key, &pool);
+    for (key, pool) in ctx.index.stores.pools.all() {
+        leader.set_pool(&key, &pool);
         if let Some(foreign) = &pool.foreign_maps {
             maps.push(import::PoolMaps {
                 name: PoolName::from(&*key.name),
@@ -204,31 +208,31 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             });
         }
     }
-    for (key, allocation) in hub.stores.allocations.all() {
+    for (key, allocation) in ctx.index.stores.allocations.all() {
         if let Allocation::Unreadable { why, .. } = &*allocation {
             warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
         }
-        lead.observe_allocation(&key.name, &allocation);
+        leader.observe_allocation(&key.name, &allocation);
     }
-    for (key, service) in hub.stores.services.all() {
+    for (key, service) in ctx.index.stores.services.all() {
         let shown = cached::shown_addresses(&service);
         if !shown.is_empty() {
-            lead.ledger.set_shown(&cached::id(&key), &shown);
+            leader.ledger.set_shown(&cached::id(&key), &shown);
         }
     }
-    lead.unsupported = all_unsupported(hub);
-    let lbs = hub.stores.lbs.all();
+    leader.unsupported = all_unsupported(ctx);
+    let lbs = ctx.index.stores.lbs.all();
     let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
     let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
     // A record whose owner is not there is released only after a live read (IPA-3 a).
-    for (_, allocation) in hub.stores.allocations.all() {
+    for (_, allocation) in ctx.index.stores.allocations.all() {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
         let key = cached::key(&record.spec.owner.id);
         if record.spec.phase == Phase::Bound && !alive.contains(&key) {
             let uid = record.spec.owner.uid.to_string();
-            lead.departed.insert(
+            leader.departed.insert(
                 key,
                 Departed {
                     uid,
@@ -238,12 +242,13 @@ fn from_stores(hub: &Hub) -> (Lead, import::Plan) {
             );
         }
     }
-    let plan = import::plan(&lead.ledger, &maps, &living, clock::now());
+    let plan = import::plan(&leader.ledger, &maps, &living, clock::now());
     for claim in &plan.claims {
-        lead.ledger
+        leader
+            .ledger
             .claim(claim.addr, claim.owner.clone(), claim.evidence.clone());
     }
-    (lead, plan)
+    (leader, plan)
 }
 
 /// What the import needs to know of a load balancer that exists.
@@ -274,11 +279,11 @@ fn living(lb: &Lb) -> import::Living {
 
 /// The record of an address that only the map of a pool says is held. It is made before anything else is written: the
 /// next write of the pool's status replaces the map, which is the only proof until then.
-fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
+fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
     let Evidence::Trusted(pool) = &claim.evidence else {
         return None;
     };
-    let lb = hub.stores.lbs.get(&cached::key(&claim.owner.id))?;
+    let lb = ctx.index.stores.lbs.get(&cached::key(&claim.owner.id))?;
     Some(RecordSpec {
         addr: claim.addr,
         pool: pool.clone(),
@@ -292,10 +297,13 @@ fn held(hub: &Hub, claim: &import::NewClaim) -> Option<RecordSpec> {
 
 /// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
 /// errors the last is answered (RUN-1).
-pub async fn import_pool(hub: &Hub, pool: &PoolName) -> Result<(), WriteError> {
-    let records = hub.lead(|lead| lead.unimported(pool)).unwrap_or_default();
+pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
+    let records = ctx
+        .index
+        .with_leader(|leader| leader.unimported(pool))
+        .unwrap_or_default();
     let outcomes = stream::iter(records)
-        .map(|spec| async move { import_one(hub, spec).await })
+        .map(|spec| async move { import_one(ctx, spec).await })
         .buffer_unordered(IMPORTS_AT_A_TIME);
     outcomes
         .fold(Ok(()), |all, one| async { one.and(all) })
@@ -303,12 +311,14 @@ pub async fn import_pool(hub: &Hub, pool: &PoolName) -> Result<(), WriteError> {
 }
 
 /// Makes one record. An address that has one by now is left to it, readable or not.
-async fn import_one(hub: &Hub, spec: RecordSpec) -> Result<(), WriteError> {
+async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
     let addr = spec.addr;
-    let known = hub.lead(|lead| lead.ledger.record(addr).is_some());
+    let known = ctx
+        .index
+        .with_leader(|leader| leader.ledger.record(addr).is_some());
     if known == Some(false) {
         let lives = |owner: &Owner| {
-            let lb = hub.stores.lbs.get(&cached::key(&owner.id));
+            let lb = ctx.index.stores.lbs.get(&cached::key(&owner.id));
             lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
         };
         // Tried again, it may come when its owner has gone.
@@ -320,66 +330,71 @@ async fn import_one(hub: &Hub, spec: RecordSpec) -> Result<(), WriteError> {
             },
             _ => spec,
         };
-        allocate::write(hub, &spec, None).await?;
+        allocate::write(ctx, &spec, None).await?;
     }
-    hub.lead(|lead| lead.imported(addr));
+    ctx.index.with_leader(|leader| leader.imported(addr));
     Ok(())
 }
 
 /// Queues everything once: holders first, the waiting by age, then what is gone.
-fn queue_everything(hub: &Hub, claimed: &HashSet<Key>) {
-    let mut lbs = hub.stores.lbs.all();
+fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
+    let mut lbs = ctx.index.stores.lbs.all();
     lbs.sort_by_cached_key(|(key, lb)| (time::created(lb.meta()), key.clone()));
     let mut waiting = Vec::new();
     for (key, lb) in &lbs {
         let Lb::Valid(lb) = &**lb else {
-            hub.queues.lbs.add(key.clone());
+            ctx.index.queues.lbs.add(key.clone());
             continue;
         };
-        guest_cluster::lb_applied(hub, lb);
+        ctx.index.queue_cluster_of(lb);
         let needs_pool = lb.spec.address_source() == Ipam::Pool
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
         let id = cached::id(key);
-        let unsupported = hub.lead(|lead| lead.unsupported.of_lb(&lead.ledger, key, &lb.metadata));
+        let unsupported = ctx
+            .index
+            .with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, key, &lb.metadata));
         let holds = claimed.contains(key)
-            || hub
-                .lead(|lead| lead.ledger.records_of(&id))
+            || ctx
+                .index
+                .with_leader(|leader| leader.ledger.records_of(&id))
                 .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound));
         if needs_pool && !holds && unsupported.flatten().is_none() {
             waiting.push(spec::request(lb));
         } else {
-            hub.queues.lbs.add(key.clone());
+            ctx.index.queues.lbs.add(key.clone());
         }
     }
-    hub.lead(|lead| {
+    ctx.index.with_leader(|leader| {
         for request in waiting {
-            lead.ledger.enlist(request);
+            leader.ledger.enlist(request);
         }
     });
     // Those that found no pool are not woken; they still need their condition.
     for (key, _) in lbs {
-        hub.queues.lbs.add(key);
+        ctx.index.queues.lbs.add(key);
     }
-    let departed = hub.lead(|lead| lead.departed.keys().cloned().collect::<Vec<_>>());
+    let departed = ctx
+        .index
+        .with_leader(|leader| leader.departed.keys().cloned().collect::<Vec<_>>());
     for key in departed.into_iter().flatten() {
-        hub.queues.lbs.add(key);
+        ctx.index.queues.lbs.add(key);
     }
-    for (key, vmi) in hub.stores.vmis.all() {
+    for (key, vmi) in ctx.index.stores.vmis.all() {
         if vmi.finalizers_to_keep.is_some() {
-            hub.queues.legacy.add(LegacyObject {
+            ctx.index.queues.legacy.add(LegacyObject {
                 kind: LegacyKind::Vmi,
                 key,
             });
         }
     }
-    for (key, vm) in hub.stores.vms.all() {
+    for (key, vm) in ctx.index.stores.vms.all() {
         if vm.finalizers_to_keep.is_some() {
-            hub.queues.legacy.add(LegacyObject {
+            ctx.index.queues.legacy.add(LegacyObject {
                 kind: LegacyKind::Vm,
                 key: key.clone(),
             });
         }
-        guest_cluster::vm_seen(hub, &key, &vm);
+        ctx.index.queue_cluster_of_node(&key, &vm);
     }
 }

@@ -4,43 +4,29 @@
 //! Who was told something else than is true now is found by the ledger, in pieces; such a load balancer is reconciled,
 //! which writes its message and nothing else.
 
+pub mod budget;
+
 use std::time::Duration;
 
-use harvester_lb_controller_kit::throttle::Throttle;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_core::cached;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::context::Hub;
+use crate::context::Context;
 
-/// Load balancers that are told at once. Their messages are written by all workers, in less than two seconds.
-const BURST: u32 = 200;
-/// Time between two of them in the long run: a hundred writes a second leave the API server most of its time.
-const INTERVAL: Duration = Duration::from_millis(10);
 /// How many are looked at under the leader's lock at a time.
 const LOOK: usize = 64;
 /// How many of them are told at most, so that the lock is given up between.
 const PIECE: usize = 16;
 
-/// How fast those who wait are told.
-#[derive(Debug)]
-pub struct Telling(Mutex<Throttle>);
-
-impl Default for Telling {
-    fn default() -> Self {
-        Self(Mutex::new(Throttle::new(BURST, INTERVAL)))
-    }
-}
-
 /// Queues some of those who were told what is true no longer.
-pub fn reconcile(hub: &Hub) -> Requeue {
-    pass(hub).map_or(Requeue::AwaitChange, Requeue::After)
+pub fn reconcile(ctx: &Context) -> Requeue {
+    pass(ctx).map_or(Requeue::AwaitChange, Requeue::After)
 }
 
 /// Answers when to go on, if there may be more.
-fn pass(hub: &Hub) -> Option<Duration> {
-    let mut throttle = hub.telling.0.lock();
+fn pass(ctx: &Context) -> Option<Duration> {
+    let mut throttle = ctx.telling.0.lock();
     let now = Instant::now();
     let wait = throttle.due_in(now);
     if !wait.is_zero() {
@@ -53,13 +39,13 @@ fn pass(hub: &Hub) -> Option<Duration> {
             is_due.then_some(())
         })
         .count();
-    let (misinformed, more) = hub.lead(|lead| {
-        let misinformed = lead.ledger.take_misinformed(LOOK, piece);
-        (misinformed, lead.ledger.has_suspects())
+    let (misinformed, more) = ctx.index.with_leader(|leader| {
+        let misinformed = leader.ledger.take_misinformed(LOOK, piece);
+        (misinformed, leader.ledger.has_suspects())
     })?;
     for id in misinformed {
         throttle.take(now);
-        hub.queues.lbs.add(cached::key(&id));
+        ctx.index.queues.lbs.add(cached::key(&id));
     }
     more.then_some(Duration::ZERO)
 }

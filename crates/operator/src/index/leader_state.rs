@@ -1,7 +1,7 @@
 //! What a leader knows beyond the stores: the ledger, and who has just gone.
 //!
 //! It is made when leadership begins and lives behind one lock that is never held across a request. Changes to it come
-//! out as keys to be queued, which [`Hub::lead`](crate::context::Hub::lead) collects, so that no wake-up is forgotten.
+//! out as keys to be queued, which [`Context::lead`](crate::context::Context::lead) collects, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -33,7 +33,7 @@ pub struct Departed {
 }
 
 /// What a leader knows beyond the stores.
-pub struct Lead {
+pub struct LeaderState {
     /// The addresses.
     pub ledger: Ledger,
     /// Who is gone.
@@ -57,7 +57,7 @@ pub struct Lead {
     unreleased: BTreeMap<IpAddr, BTreeSet<OwnerId>>,
 }
 
-impl Lead {
+impl LeaderState {
     /// Nothing known yet.
     pub fn new(ledger: Ledger) -> Self {
         Self {

@@ -9,30 +9,30 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::ip_pool;
 use crate::controllers::takeover;
 use crate::runtime::workers;
 
 /// Leads for one term, until the Lease is lost or `stop` is called. An error if a part of this process ended that should not.
 pub async fn lead(
-    hub: &Arc<Hub>,
+    ctx: &Arc<Context>,
     workers: usize,
     edges: &mut Edges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<End> {
     let mut at_work = JoinSet::new();
-    at_work.spawn(begin(Arc::clone(hub)));
+    at_work.spawn(begin(Arc::clone(ctx)));
     let work = async {
         // The beginning is the only task until it ends: like all work, it is not dropped at the end of the term.
         match at_work.join_next().await {
-            Some(Ok(())) => workers::spawn(hub, workers, &mut at_work),
+            Some(Ok(())) => workers::spawn(ctx, workers, &mut at_work),
             ended => return anyhow!("the beginning of this leadership ended: {ended:?}"),
         }
         tokio::select! {
             ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
-            () = workers::follow_verdicts(hub, edges) => anyhow!("the health checks of this process ended"),
+            () = workers::follow_verdicts(ctx, edges) => anyhow!("the health checks of this process ended"),
         }
     };
     let end = tokio::select! {
@@ -40,29 +40,29 @@ pub async fn lead(
         error = work => return Err(error),
     };
     match end {
-        End::Stopped => finish(hub, candidate, &mut at_work).await,
-        End::Lost => drain(hub, &mut at_work).await?,
+        End::Stopped => finish(ctx, candidate, &mut at_work).await,
+        End::Lost => drain(ctx, &mut at_work).await?,
     }
     Ok(end)
 }
 
 /// Ends the work of a leader that gives the Lease up: what is under way is finished, the pools' maps and the Events that
 /// wait are written, as far as there is time.
-async fn finish(hub: &Hub, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
+async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
     info!("stopping");
-    hub.queues.close();
+    ctx.index.queues.close();
     let finish = async {
         let work = async {
             while at_work.join_next().await.is_some() {}
-            ip_pool::flush(hub).await;
+            ip_pool::flush(ctx).await;
         };
-        if tokio::time::timeout(hub.timings.flush_limit, work)
+        if tokio::time::timeout(ctx.timings.flush_limit, work)
             .await
             .is_err()
         {
             warn!("not everything could be written in time; the next leader does it");
         }
-        if tokio::time::timeout(hub.timings.events_limit, hub.events.written())
+        if tokio::time::timeout(ctx.timings.events_limit, ctx.events.written())
             .await
             .is_err()
         {
@@ -78,9 +78,9 @@ async fn finish(hub: &Hub, candidate: &mut Candidate, at_work: &mut JoinSet<()>)
 }
 
 /// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
-async fn drain(hub: &Hub, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
-    hub.end_term();
-    let deadline = tokio::time::sleep(hub.timings.drain_limit);
+async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
+    ctx.index.end_term();
+    let deadline = tokio::time::sleep(ctx.timings.drain_limit);
     tokio::pin!(deadline);
     loop {
         tokio::select! {
@@ -101,14 +101,14 @@ async fn drain(hub: &Hub, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
 }
 
 /// Takes over what is there, trying again until that is done or the term ends.
-async fn begin(hub: Arc<Hub>) {
+async fn begin(ctx: Arc<Context>) {
     let mut failures = 0;
-    while let Err(error) = takeover::begin(&hub).await {
+    while let Err(error) = takeover::begin(&ctx).await {
         failures += 1;
         warn!(%error, "what is there could not be taken over yet, trying again");
-        let delay = hub.timings.backoff_away().delay(failures, fastrand::f64());
+        let delay = ctx.timings.backoff_away().delay(failures, fastrand::f64());
         tokio::select! {
-            () = hub.queues.lbs.closed() => return,
+            () = ctx.index.queues.lbs.closed() => return,
             () = tokio::time::sleep(delay) => {}
         }
     }

@@ -11,7 +11,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 
-use crate::context::Hub;
+use crate::context::Context;
 use crate::runtime::term::Present;
 
 /// Sizes, read when they are asked for.
@@ -142,12 +142,14 @@ impl Sizes {
         clippy::cast_precision_loss,
         reason = "a pool of more than 2^53 addresses may be off by a few"
     )]
-    fn fill_pools(hub: &Hub, to: &Families) {
+    fn fill_pools(ctx: &Context, to: &Families) {
         // A copy of the list: the leader's lock is never taken under a store's.
-        for (key, pool) in hub.stores.pools.all() {
-            let live = hub
-                .lead(|lead| {
-                    lead.ledger
+        for (key, pool) in ctx.index.stores.pools.all() {
+            let live = ctx
+                .index
+                .with_leader(|leader| {
+                    leader
+                        .ledger
                         .projection(&key.name)
                         .map(|v| (v.total, v.available))
                 })
@@ -167,7 +169,7 @@ impl Sizes {
                 set("allocated", total.saturating_sub(available));
             }
         }
-        if let Some(counts) = hub.lead(|lead| lead.ledger.counts()) {
+        if let Some(counts) = ctx.index.with_leader(|leader| leader.ledger.counts()) {
             to.records
                 .with_label_values(&["Bound"])
                 .set(size(counts.bound));
@@ -178,9 +180,9 @@ impl Sizes {
         }
     }
 
-    fn fill_load_balancers(hub: &Hub, to: &Families) {
+    fn fill_load_balancers(ctx: &Context, to: &Families) {
         let mut by_reason: BTreeMap<(String, String), i64> = BTreeMap::new();
-        hub.stores.lbs.for_each(|_, lb| {
+        ctx.index.stores.lbs.for_each(|_, lb| {
             let ready = match lb {
                 Lb::Valid(lb) => lb
                     .status
@@ -206,10 +208,10 @@ impl Sizes {
         }
     }
 
-    fn fill_backends(&self, hub: &Hub, to: &Families) {
+    fn fill_backends(&self, ctx: &Context, to: &Families) {
         let mut named = 0;
-        for (key, slice) in hub.stores.slices.all() {
-            if hub.stores.lbs.get(&key).is_none() {
+        for (key, slice) in ctx.index.stores.slices.all() {
+            if ctx.index.stores.lbs.get(&key).is_none() {
                 continue;
             }
             let (mut ready, mut not_ready) = (0, 0);
@@ -237,32 +239,32 @@ impl Sizes {
         }
     }
 
-    fn fill_process(hub: &Hub, to: &Families) {
+    fn fill_process(ctx: &Context, to: &Families) {
         for (kind, depth, failing) in [
             (
                 "LoadBalancer",
-                hub.queues.lbs.depth(),
-                Some(hub.queues.lbs.failing()),
+                ctx.index.queues.lbs.depth(),
+                Some(ctx.index.queues.lbs.failing()),
             ),
             (
                 "IPPool",
-                hub.queues.pools.depth(),
-                Some(hub.queues.pools.failing()),
+                ctx.index.queues.pools.depth(),
+                Some(ctx.index.queues.pools.failing()),
             ),
-            ("GuestCluster", hub.queues.guests.depth(), None),
-            ("History", hub.queues.history.depth(), None),
-            ("LegacyFinalizer", hub.queues.legacy.depth(), None),
-            ("WaitingMessage", hub.queues.tell.depth(), None),
+            ("GuestCluster", ctx.index.queues.guests.depth(), None),
+            ("History", ctx.index.queues.history.depth(), None),
+            ("LegacyFinalizer", ctx.index.queues.legacy.depth(), None),
+            ("WaitingMessage", ctx.index.queues.tell.depth(), None),
         ] {
             to.queue_depth.with_label_values(&[kind]).set(size(depth));
             if let Some(failing) = failing {
                 to.failing.with_label_values(&[kind]).set(size(failing));
             }
         }
-        for (kind, _) in hub.refused_writes.all() {
+        for (kind, _) in ctx.refused_writes.all() {
             to.refused.with_label_values(&[&*kind]).inc();
         }
-        let probes = hub.prober.snapshot();
+        let probes = ctx.prober.snapshot();
         to.probe_targets
             .with_label_values(&["up"])
             .set(size(probes.up));
@@ -271,8 +273,8 @@ impl Sizes {
             .set(size(probes.targets - probes.up));
         to.probe_targets_unknown.set(size(probes.unknown));
         to.probes_in_flight.set(size(probes.in_flight));
-        to.leader.set(i64::from(hub.leadership.is_leader()));
-        to.events_dropped.inc_by(hub.events.dropped());
+        to.leader.set(i64::from(ctx.leadership.is_leader()));
+        to.events_dropped.inc_by(ctx.events.dropped());
     }
 }
 
@@ -294,15 +296,15 @@ impl Collector for Sizes {
         let Some(present) = self.present.upgrade() else {
             return Vec::new();
         };
-        let hub = present.hub();
+        let ctx = present.context();
         // Made anew for each scrape: the series of what is gone go with it.
         let Ok(families) = Families::new() else {
             return Vec::new();
         };
-        Self::fill_pools(&hub, &families);
-        Self::fill_load_balancers(&hub, &families);
-        self.fill_backends(&hub, &families);
-        Self::fill_process(&hub, &families);
+        Self::fill_pools(&ctx, &families);
+        Self::fill_load_balancers(&ctx, &families);
+        self.fill_backends(&ctx, &families);
+        Self::fill_process(&ctx, &families);
         families
             .collectors()
             .into_iter()

@@ -1,30 +1,30 @@
-//! The hub of the present term, for whoever outlives terms: the watches, the figures, `/readyz`.
+//! The ctx of the present term, for whoever outlives terms: the watches, the figures, `/readyz`.
 
 use std::sync::Arc;
 
 use parking_lot::RwLock;
 
-use crate::context::Hub;
+use crate::context::Context;
 
-/// The hub of the present term. A term begins when the one before is over, with the time of standing by (RUN-5).
-pub struct Present(RwLock<Arc<Hub>>);
+/// The ctx of the present term. A term begins when the one before is over, with the time of standing by (RUN-5).
+pub struct Present(RwLock<Arc<Context>>);
 
 impl Present {
     /// The first term of a process.
-    pub fn new(hub: Hub) -> Self {
-        Self(RwLock::new(Arc::new(hub)))
+    pub fn new(ctx: Context) -> Self {
+        Self(RwLock::new(Arc::new(ctx)))
     }
 
-    /// The hub. Whoever learns of a change puts it into its store first and asks then, so that a term that begins in between
+    /// The ctx. Whoever learns of a change puts it into its store first and asks then, so that a term that begins in between
     /// finds it in the store.
-    pub fn hub(&self) -> Arc<Hub> {
+    pub fn context(&self) -> Arc<Context> {
         Arc::clone(&self.0.read())
     }
 
     /// Ends the present term and begins the next.
     pub fn next_term(&self) {
         let mut present = self.0.write();
-        present.end_term();
+        present.index.end_term();
         *present = Arc::new(present.next_term());
     }
 }
@@ -39,7 +39,7 @@ mod tests {
     use harvester_lb_prober::{HealthCheck, Target};
 
     use crate::fake;
-    use crate::index::leader_state::Lead;
+    use crate::index::leader_state::LeaderState;
     use crate::timings::Timings;
 
     fn present() -> Present {
@@ -50,17 +50,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn run_5_a_term_leaves_stores_and_health_checks_and_nothing_else() {
         let present = present();
-        let (old, key) = (present.hub(), Key::new("n", "a"));
-        old.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
-        old.queues.lbs.add(key.clone());
-        old.queues.legacy.add_after(
+        let (old, key) = (present.context(), Key::new("n", "a"));
+        old.index
+            .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
+        old.index.queues.lbs.add(key.clone());
+        old.index.queues.legacy.add_after(
             LegacyObject {
                 kind: LegacyKind::Vm,
                 key: key.clone(),
             },
             std::time::Duration::from_secs(5),
         );
-        old.queues.lbs.done(&key, &Ok(Requeue::Backoff));
+        old.index.queues.lbs.done(&key, &Ok(Requeue::Backoff));
         old.spacing.mark(&key, tokio::time::Instant::now());
         let check = HealthCheck::new(Some(80), None, None, None, None);
         let target = Target::new("uid", [10, 0, 0, 1].into(), true);
@@ -68,15 +69,15 @@ mod tests {
         old.prober.set_group("n/a", check, vec![target]);
 
         present.next_term();
-        let new = present.hub();
-        assert!(Arc::ptr_eq(&old.stores.lbs, &new.stores.lbs));
+        let new = present.context();
+        assert!(Arc::ptr_eq(&old.index.stores.lbs, &new.index.stores.lbs));
         assert_eq!(
             new.prober.verdict("n/a", "uid", [10, 0, 0, 1].into()),
             Some(true)
         );
-        assert!(!new.leads());
-        assert_eq!(new.queues.lbs.depth(), 0);
-        assert!(new.queues.lbs.failing() == 0);
+        assert!(!new.index.is_leader());
+        assert_eq!(new.index.queues.lbs.depth(), 0);
+        assert!(new.index.queues.lbs.failing() == 0);
         assert!(
             new.spacing
                 .due_in(&key, tokio::time::Instant::now())
@@ -84,9 +85,9 @@ mod tests {
         );
         assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
         // What is still under way finds no knowledge, no work and no right to write.
-        assert!(!old.leads());
-        old.queues.lbs.add(key);
-        assert_eq!(old.queues.lbs.next().await, None);
-        assert_eq!(old.queues.legacy.next().await, None);
+        assert!(!old.index.is_leader());
+        old.index.queues.lbs.add(key);
+        assert_eq!(old.index.queues.lbs.next().await, None);
+        assert_eq!(old.index.queues.legacy.next().await, None);
     }
 }

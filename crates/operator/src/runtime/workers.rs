@@ -6,7 +6,7 @@ use harvester_lb_object::Key;
 use harvester_lb_prober::Edges;
 use tokio::task::JoinSet;
 
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::guest_cluster;
 use crate::controllers::ip_pool;
 use crate::controllers::legacy_finalizers;
@@ -22,44 +22,48 @@ const POOL_WORKERS: usize = 2;
 const LEGACY_WORKERS: usize = 4;
 
 /// Starts all workers; they end when the queues are closed.
-pub fn spawn(hub: &Arc<Hub>, workers: usize, set: &mut JoinSet<()>) {
+pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
     macro_rules! spawn {
-        ($workers:expr, $queue:ident, |$hub:ident, $key:pat_param| $reconcile:expr) => {
+        ($workers:expr, $queue:ident, |$ctx:ident, $key:pat_param| $reconcile:expr) => {
             for _ in 0..$workers {
-                let hub = Arc::clone(hub);
+                let ctx = Arc::clone(ctx);
                 set.spawn(async move {
-                    let $hub = &*hub;
+                    let $ctx = &*ctx;
                     let reconcile = |$key| async move { $reconcile.await };
-                    $hub.queues.$queue.work(&*$hub.metrics, reconcile).await;
+                    $ctx.index
+                        .queues
+                        .$queue
+                        .work(&*$ctx.metrics, reconcile)
+                        .await;
                 });
             }
         };
     }
-    spawn!(workers, lbs, |hub, key| load_balancer::reconcile(hub, &key));
-    spawn!(POOL_WORKERS, pools, |hub, name| ip_pool::reconcile(
-        hub, &name
+    spawn!(workers, lbs, |ctx, key| load_balancer::reconcile(ctx, &key));
+    spawn!(POOL_WORKERS, pools, |ctx, name| ip_pool::reconcile(
+        ctx, &name
     ));
-    spawn!(1, guests, |hub, cluster| guest_cluster::reconcile(
-        hub, &cluster
+    spawn!(1, guests, |ctx, cluster| guest_cluster::reconcile(
+        ctx, &cluster
     ));
-    spawn!(1, history, |hub, Singleton| released_records::reconcile(
-        hub
+    spawn!(1, history, |ctx, Singleton| released_records::reconcile(
+        ctx
     ));
-    spawn!(1, tell, |hub, Singleton| async {
-        Ok(waiting_messages::reconcile(hub))
+    spawn!(1, tell, |ctx, Singleton| async {
+        Ok(waiting_messages::reconcile(ctx))
     });
-    spawn!(LEGACY_WORKERS, legacy, |hub, object| {
-        legacy_finalizers::reconcile(hub, &object)
+    spawn!(LEGACY_WORKERS, legacy, |ctx, object| {
+        legacy_finalizers::reconcile(ctx, &object)
     });
 }
 
 /// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
 /// told to the next who does.
-pub async fn follow_verdicts(hub: &Hub, edges: &mut Edges) {
+pub async fn follow_verdicts(ctx: &Context, edges: &mut Edges) {
     while let Some(groups) = edges.next().await {
         for group in groups {
             if let Some((namespace, name)) = group.split_once('/') {
-                hub.queues.lbs.add(Key::new(namespace, name));
+                ctx.index.queues.lbs.add(Key::new(namespace, name));
             }
         }
     }

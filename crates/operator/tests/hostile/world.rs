@@ -11,7 +11,7 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::Key;
 use harvester_lb_object::Version;
-use harvester_load_balancer::index::leader_state::Lead;
+use harvester_load_balancer::index::leader_state::LeaderState;
 use serde_json::{Value, json};
 
 /// Where the bystanders live.
@@ -68,23 +68,23 @@ pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
 
 /// The leader's knowledge with the bystanders in it.
 pub(crate) struct World {
-    pub(crate) lead: Lead,
+    pub(crate) leader: LeaderState,
     bystanders: Vec<Request>,
     answers: Vec<String>,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
-        let mut lead = Lead::new(Ledger::new(Settings::default()));
+        let mut leader = LeaderState::new(Ledger::new(Settings::default()));
         for (name, subnet) in [
             ("calm", "10.200.0.0/24"),
             ("calm-full", "10.201.0.2/32"),
             ("loud", "10.66.0.0/28"),
         ] {
-            lead.set_pool(&Key::new("", name), &pool(name, subnet));
+            leader.set_pool(&Key::new("", name), &pool(name, subnet));
         }
-        lead.observe(bound(HELD, "calm", CALM, "holds", UID));
-        lead.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
+        leader.observe(bound(HELD, "calm", CALM, "holds", UID));
+        leader.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
         let request = |name, uid, pool| spec::request(&calm_lb(name, uid, pool));
         let mut holds = calm_lb("holds", UID, "calm");
         holds.status = Some(object(json!({
@@ -96,7 +96,7 @@ impl World {
             request("waits", "u-waits", "calm-full"),
         ];
         let mut world = Self {
-            lead,
+            leader,
             bystanders,
             answers: Vec::new(),
         };
@@ -107,7 +107,7 @@ impl World {
 
     /// What the bystanders are told: the address and its pool, or why there is none.
     fn ask(&mut self) -> Vec<String> {
-        let ledger = &mut self.lead.ledger;
+        let ledger = &mut self.leader.ledger;
         self.bystanders
             .iter()
             .map(|request| match ledger.decide(request, NOW) {
@@ -133,7 +133,7 @@ impl World {
     /// Asks for an address and, if there is one to be written down, writes it down as the API server would. Answers
     /// what there is to say to a user.
     pub(crate) fn serve(&mut self, request: &Request, version: u64) -> String {
-        let decision = self.lead.ledger.decide(request, NOW);
+        let decision = self.leader.ledger.decide(request, NOW);
         let spec = match decision {
             Decision::Held { grant, .. } => return grant.addr.to_string(),
             Decision::Take { spec, .. } => spec,
@@ -142,19 +142,19 @@ impl World {
         };
         let address = spec.addr.to_string();
         let version = Version(version);
-        self.lead.observe(Record { spec, version });
+        self.leader.observe(Record { spec, version });
         address
     }
 
     /// A load balancer is gone, and all that it held is given back.
     pub(crate) fn leave(&mut self, request: &Request, version: u64) {
-        let ledger = &mut self.lead.ledger;
+        let ledger = &mut self.leader.ledger;
         ledger.withdraw(&request.owner.id);
         for record in ledger.records_of(&request.owner.id) {
             let (addr, uid) = (record.spec.addr, &record.spec.owner.uid);
-            if let Ok(released) = self.lead.ledger.may_release(addr, uid, NOW) {
+            if let Ok(released) = self.leader.ledger.may_release(addr, uid, NOW) {
                 let version = Version(version);
-                self.lead.observe(Record {
+                self.leader.observe(Record {
                     spec: released.spec,
                     version,
                 });
@@ -166,7 +166,7 @@ impl World {
     pub(crate) fn is_free(&mut self, address: std::net::IpAddr) -> bool {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         let name = PoolName::from("only-this");
-        self.lead.set_pool(
+        self.leader.set_pool(
             &Key::new("", &name),
             &pool(&name, &format!("{address}/{prefix}")),
         );
@@ -174,11 +174,11 @@ impl World {
         // Of cluster type: the address may be one of IPv6 (BE-7).
         request.workload = harvester_lb_ipam::Workload::Cluster;
         let free = matches!(
-            self.lead.ledger.decide(&request, NOW),
+            self.leader.ledger.decide(&request, NOW),
             Decision::Take { .. }
         );
-        self.lead.ledger.withdraw(&request.owner.id);
-        self.lead.remove_pool(&name);
+        self.leader.ledger.withdraw(&request.owner.id);
+        self.leader.remove_pool(&name);
         free
     }
 }

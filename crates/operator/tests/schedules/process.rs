@@ -21,12 +21,13 @@ use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
-use harvester_load_balancer::context::{Hub, Stores};
+use harvester_load_balancer::context::Context;
 use harvester_load_balancer::controllers::ip_pool;
 use harvester_load_balancer::controllers::load_balancer;
 use harvester_load_balancer::controllers::released_records;
 use harvester_load_balancer::controllers::takeover;
-use harvester_load_balancer::index::handlers;
+use harvester_load_balancer::index::Index;
+use harvester_load_balancer::index::stores::Stores;
 use harvester_load_balancer::metrics::Metrics;
 use harvester_load_balancer::timings::Timings;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -159,9 +160,9 @@ impl Planted {
     ];
 }
 
-/// A process of the operator. Hub and gate are those of the present term.
+/// A process of the operator. Context and gate are those of the present term.
 pub(crate) struct Process {
-    pub(crate) hub: Arc<Hub>,
+    pub(crate) ctx: Arc<Context>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) state: State,
     pub(crate) tasks: Vec<Task>,
@@ -177,17 +178,20 @@ impl Process {
     pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
         let gate = Gate::open();
         let (events, notes) = Events::queue();
-        let hub = Hub::new(
-            Stores::default(),
+        let timings = Timings::default();
+        let prober = shared.prober.clone();
+        let index = Index::new(Stores::default(), prober, Vec::new(), &timings);
+        let ctx = Context::new(
+            index,
             Writer::new(shared.client.clone(), Arc::clone(&gate) as _),
             events,
             shared.prober.clone(),
             Arc::clone(&shared.metrics),
             Arc::new(Leadership::default()),
-            Timings::default(),
+            timings,
         );
         Self {
-            hub: Arc::new(hub),
+            ctx: Arc::new(ctx),
             gate,
             state: State::Standby,
             tasks: Vec::new(),
@@ -201,18 +205,21 @@ impl Process {
     /// It has lost the Lease. Nothing of the term may be under way when it asks for the next.
     pub(crate) fn lose(&mut self) {
         self.gate.set(false);
-        self.hub.end_term();
+        self.ctx.index.end_term();
         self.state = State::Draining;
     }
 
     /// Begins the next term, once nothing of the last is under way: with the stores that it has, and nothing else (RUN-5).
     pub(crate) fn stand_by(&mut self) {
         if self.state == State::Draining && self.tasks.is_empty() {
-            assert!(!self.hub.leads(), "RUN-5: knowledge of a term that is over");
+            assert!(
+                !self.ctx.index.is_leader(),
+                "RUN-5: knowledge of a term that is over"
+            );
             self.gate = Gate::open();
             let leadership = Arc::new(Leadership::default());
-            let hub = self.hub.successor(Arc::clone(&self.gate) as _, leadership);
-            self.hub = Arc::new(hub);
+            let ctx = self.ctx.successor(Arc::clone(&self.gate) as _, leadership);
+            self.ctx = Arc::new(ctx);
             self.state = State::Standby;
         }
     }
@@ -281,8 +288,8 @@ impl Process {
 
     /// Hands an event to store and handler.
     fn feed(&mut self, kind: Kind, item: Item) {
-        let hub = &*self.hub;
-        let stores = &hub.stores;
+        let ctx = &*self.ctx;
+        let stores = &ctx.index.stores;
         let planted = self.planted;
         let hears = planted != Some(Planted::Deaf(kind));
         let open = match kind {
@@ -297,7 +304,7 @@ impl Process {
                         *certain = true;
                     }
                     if hears {
-                        handlers::lb_changed(hub, k, &c);
+                        ctx.index.lb_changed(k, &c);
                     }
                 },
             ),
@@ -307,7 +314,7 @@ impl Process {
                 |d: Decoded<IPPool>| Some(Pool::from_watch(d)),
                 |k, c| {
                     if hears {
-                        handlers::pool_changed(hub, k, &c);
+                        ctx.index.pool_changed(k, &c);
                     }
                 },
             ),
@@ -317,17 +324,17 @@ impl Process {
                 |d: Decoded<IPAllocation>| Some(Allocation::from_watch(d)),
                 |k, c| {
                     if hears {
-                        handlers::allocation_changed(hub, k, &c);
+                        ctx.index.allocation_changed(k, &c);
                     }
                 },
             ),
             Kind::Service => feed::<Service, _>(item, &stores.services, cached::service, |k, c| {
                 if hears {
-                    handlers::service_changed(hub, k, &c);
+                    ctx.index.service_changed(k, &c);
                 }
             }),
             Kind::Slice => feed::<EndpointSlice, _>(item, &stores.slices, cached::slice, |k, c| {
-                handlers::slice_changed(hub, k, &c);
+                ctx.index.slice_changed(k, &c);
             }),
             Kind::Vmi => feed(
                 item,
@@ -335,7 +342,7 @@ impl Process {
                 |d: Decoded<VirtualMachineInstance>| Some(Vmi::from_watch(d)),
                 |k, c| {
                     if hears {
-                        handlers::vmi_changed(hub, k, &c);
+                        ctx.index.vmi_changed(k, &c);
                     }
                 },
             ),
@@ -343,11 +350,11 @@ impl Process {
                 item,
                 &stores.vms,
                 |d: Decoded<VirtualMachine>| Some(Vm::from_watch(d)),
-                |k, c| handlers::vm_changed(hub, k, &c),
+                |k, c| ctx.index.vm_changed(k, &c),
             ),
             Kind::Node => feed::<Node, _>(item, &stores.nodes, cached::node, |k, c| {
                 if hears {
-                    handlers::node_changed(hub, k, &c);
+                    ctx.index.node_changed(k, &c);
                 }
             }),
         };
@@ -361,14 +368,14 @@ impl Process {
 
     /// Begins a piece of work.
     pub(crate) fn begin(&mut self, number: u64, work: Work) {
-        let hub = Arc::clone(&self.hub);
+        let ctx = Arc::clone(&self.ctx);
         let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
             Work::Begin => {
-                Box::pin(async move { takeover::begin(&hub).await.map(|()| Requeue::AwaitChange) })
+                Box::pin(async move { takeover::begin(&ctx).await.map(|()| Requeue::AwaitChange) })
             }
-            Work::Lb(key) => Box::pin(async move { load_balancer::reconcile(&hub, &key).await }),
-            Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&hub, &name).await }),
-            Work::History => Box::pin(async move { released_records::reconcile(&hub).await }),
+            Work::Lb(key) => Box::pin(async move { load_balancer::reconcile(&ctx, &key).await }),
+            Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&ctx, &name).await }),
+            Work::History => Box::pin(async move { released_records::reconcile(&ctx).await }),
         };
         // Tokio's budget is for fairness among tasks; here it would make a future wait for nothing.
         let future = Box::pin(tokio::task::unconstrained(future));

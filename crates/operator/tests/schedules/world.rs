@@ -209,12 +209,12 @@ impl World {
         let (revision, before) = (self.server.revision, self.server.copy());
         let events = self.figures.events;
         if look {
-            let hub = &self.processes[0].hub;
+            let ctx = &self.processes[0].ctx;
             for key in self.server.all(Kind::Lb).keys() {
-                hub.queues.lbs.add(key.clone());
+                ctx.index.queues.lbs.add(key.clone());
             }
             for key in self.server.all(Kind::Pool).keys() {
-                hub.queues.pools.add(PoolName::from(&*key.name));
+                ctx.index.queues.pools.add(PoolName::from(&*key.name));
             }
         }
         self.rest().await?;
@@ -341,9 +341,9 @@ impl World {
             }
         }
         if let Some(leader) = self.processes.first() {
-            let queues = &leader.hub.queues;
+            let queues = &leader.ctx.index.queues;
             match leader.state {
-                State::Standby if leader.hub.stores.unsynced().is_empty() => {
+                State::Standby if leader.ctx.index.stores.unsynced().is_empty() => {
                     steps.push((60, Step::Begin));
                 }
                 State::Working => {
@@ -434,32 +434,52 @@ impl World {
                 self.start(Work::Begin).await?;
             }
             Step::TakeLb => {
-                let next = self.processes[0].hub.queues.lbs.next().now_or_never();
+                let next = self.processes[0].ctx.index.queues.lbs.next().now_or_never();
                 if let Some(Some(key)) = next {
                     say!(self, "[0] takes up {key}");
                     self.start(Work::Lb(key)).await?;
                 }
             }
             Step::TakePool => {
-                let next = self.processes[0].hub.queues.pools.next().now_or_never();
+                let next = self.processes[0]
+                    .ctx
+                    .index
+                    .queues
+                    .pools
+                    .next()
+                    .now_or_never();
                 if let Some(Some(name)) = next {
                     say!(self, "[0] takes up pool {name}");
                     self.start(Work::Pool(name)).await?;
                 }
             }
             Step::TakeHistory => {
-                let next = self.processes[0].hub.queues.history.next().now_or_never();
+                let next = self.processes[0]
+                    .ctx
+                    .index
+                    .queues
+                    .history
+                    .next()
+                    .now_or_never();
                 if next.flatten().is_some() {
                     say!(self, "[0] takes up the history");
                     self.start(Work::History).await?;
                 }
             }
             Step::Tell => {
-                let hub = &self.processes[0].hub;
-                if hub.queues.tell.next().now_or_never().flatten().is_some() {
+                let ctx = &self.processes[0].ctx;
+                if ctx
+                    .index
+                    .queues
+                    .tell
+                    .next()
+                    .now_or_never()
+                    .flatten()
+                    .is_some()
+                {
                     say!(self, "[0] tells those who wait");
-                    let outcome = Ok(waiting_messages::reconcile(hub));
-                    hub.queues.tell.done(&Singleton, &outcome);
+                    let outcome = Ok(waiting_messages::reconcile(ctx));
+                    ctx.index.queues.tell.done(&Singleton, &outcome);
                 }
             }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
@@ -519,7 +539,7 @@ impl World {
             Step::Recheck => {
                 let keys: Vec<Key> = self.server.all(Kind::Lb).keys().cloned().collect();
                 if let Some(key) = self.rng.choice(keys) {
-                    self.processes[0].hub.queues.lbs.add(key);
+                    self.processes[0].ctx.index.queues.lbs.add(key);
                 }
             }
             Step::Land(nth) => {
@@ -533,7 +553,7 @@ impl World {
     /// What was due later and is due now becomes visible to [`Queue::depth`](harvester_lb_controller_kit::queue::Queue).
     fn expire(&self) {
         for process in &self.processes {
-            let queues = &process.hub.queues;
+            let queues = &process.ctx.index.queues;
             let due = Ok(Requeue::After(Duration::ZERO));
             if let Some(Some(key)) = queues.lbs.next().now_or_never() {
                 queues.lbs.done(&key, &due);
@@ -596,7 +616,7 @@ impl World {
             process.stand_by();
             return;
         }
-        let hub = &process.hub;
+        let ctx = &process.ctx;
         match work {
             Work::Begin => {
                 process.state = match outcome {
@@ -606,11 +626,11 @@ impl World {
             }
             // A resync helps those who missed a change; here it must not be needed.
             Work::Lb(key) => match outcome {
-                Ok(Requeue::Resync) => hub.queues.lbs.done(&key, &Ok(Requeue::AwaitChange)),
-                outcome => hub.queues.lbs.done(&key, outcome),
+                Ok(Requeue::Resync) => ctx.index.queues.lbs.done(&key, &Ok(Requeue::AwaitChange)),
+                outcome => ctx.index.queues.lbs.done(&key, outcome),
             },
-            Work::Pool(name) => hub.queues.pools.done(&name, outcome),
-            Work::History => hub.queues.history.done(&Singleton, outcome),
+            Work::Pool(name) => ctx.index.queues.pools.done(&name, outcome),
+            Work::History => ctx.index.queues.history.done(&Singleton, outcome),
         }
     }
 

@@ -7,7 +7,7 @@ use http::Method;
 use serde_json::json;
 
 use crate::fake::{self, Shelf};
-use crate::index::leader_state::Lead;
+use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
 #[tokio::test]
@@ -32,29 +32,31 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     shelf.put(RECORD, held.clone());
     shelf.put(POOL, asks.clone());
     shelf.refuse(Method::PATCH, "ipallocations");
-    let hub = fake::hub(shelf.client(), Timings::default(), true);
+    let ctx = fake::context(shelf.client(), Timings::default(), true);
     let (key, name) = (Key::new("", "p"), PoolName::from("p"));
-    hub.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
+    ctx.index
+        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
-    hub.stores.pools.written(&key, Version(7), stored);
+    ctx.index.stores.pools.written(&key, Version(7), stored);
     let record = Allocation::decoded(&serde_json::from_value(held).unwrap());
     let record_key = Key::new("", "172.20.1.5");
-    hub.stores
+    ctx.index
+        .stores
         .allocations
         .written(&record_key, Version(3), record);
-    hub.lead(|lead| {
-        lead.set_pool(&key, &hub.stores.pools.get(&key).unwrap());
-        let record = hub.stores.allocations.get(&record_key).unwrap();
-        lead.observe_allocation("172.20.1.5", &record);
+    ctx.index.with_leader(|leader| {
+        leader.set_pool(&key, &ctx.index.stores.pools.get(&key).unwrap());
+        let record = ctx.index.stores.allocations.get(&record_key).unwrap();
+        leader.observe_allocation("172.20.1.5", &record);
     });
 
-    let outcome = bring_up_to_date(&hub, &name).await;
+    let outcome = bring_up_to_date(&ctx, &name).await;
     assert!(
         matches!(outcome, Err(WriteError::Refused(_))),
         "it is tried again: {outcome:?}"
     );
     assert_eq!(
-        hub.refused_writes.all(),
+        ctx.refused_writes.all(),
         [("IPAllocation".to_owned(), record_key)]
     );
     let pool = shelf.get(POOL).unwrap();
@@ -63,7 +65,7 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     assert!(pool.pointer(WISH).is_some(), "the wish stays: {pool}");
 
     shelf.admit();
-    let outcome = bring_up_to_date(&hub, &name).await;
+    let outcome = bring_up_to_date(&ctx, &name).await;
     assert!(matches!(outcome, Ok(Requeue::AwaitChange)), "{outcome:?}");
     assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
     let pool = shelf.get(POOL).unwrap();
@@ -72,5 +74,5 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
         "shop/gone"
     );
     assert!(pool.pointer(WISH).is_none(), "it is dealt with: {pool}");
-    assert!(hub.refused_writes.all().is_empty());
+    assert!(ctx.refused_writes.all().is_empty());
 }

@@ -6,6 +6,7 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::{cached, spec};
@@ -17,9 +18,9 @@ use kube::api::ObjectMeta;
 use serde_json::json;
 use tracing::{info, warn};
 
-use crate::client::Kept;
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
+use crate::index::Index;
 
 /// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
 /// one more address that is taken; a process that meets more than this is better off behind the others.
@@ -53,73 +54,86 @@ pub enum Acquired {
 }
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
-pub async fn acquire(hub: &Hub, request: &Request) -> Result<Acquired, WriteError> {
-    stay_off(hub, request)?;
+pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, WriteError> {
+    stay_off(ctx, request)?;
     let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
         let now = clock::now();
-        let Some(decision) = hub.lead(|lead| lead.ledger.decide(request, now)) else {
+        let Some(decision) = ctx
+            .index
+            .with_leader(|leader| leader.ledger.decide(request, now))
+        else {
             return Err(WriteError::Fenced);
         };
         if let Some(named) =
-            in_doubt.take_if(|named| gives_up(&decision, *named) && is_readable(hub, *named))
+            in_doubt.take_if(|named| gives_up(&decision, *named) && is_readable(ctx, *named))
         {
             // What is known of records may be old, as after standing by behind a watch that had died. Before a load
             // balancer loses what it serves at, the record is read live (IPA-7).
             if let Decision::Take { spec, .. } = &decision {
-                hub.lead(|lead| lead.ledger.abandon(&spec.owner.id, spec.addr));
+                ctx.index
+                    .with_leader(|leader| leader.ledger.abandon(&spec.owner.id, spec.addr));
             }
-            hub.refresh::<IPAllocation>(&record_key(named)).await?;
+            ctx.client
+                .get_live::<IPAllocation>(&record_key(named))
+                .await?;
             continue;
         }
-        if let Some(acquired) = carry_out(hub, request, decision).await? {
+        if let Some(acquired) = carry_out(ctx, request, decision).await? {
             return Ok(acquired);
         }
-        hub.metrics.allocation_conflicts.inc();
+        ctx.metrics.allocation_conflicts.inc();
     }
     Err(too_many_rounds())
 }
 
 /// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
 /// records of its name, which are to be released.
-pub async fn keep(hub: &Hub, request: &Request) -> Result<Vec<Record>, WriteError> {
-    stay_off(hub, request)?;
+pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, WriteError> {
+    stay_off(ctx, request)?;
     let mut in_doubt = request.status.as_ref().map(|status| status.addr);
     for _ in 0..ROUNDS {
         let now = clock::now();
-        let Some(kept) = hub.lead(|lead| lead.ledger.keep(request, now)) else {
+        let Some(kept) = ctx
+            .index
+            .with_leader(|leader| leader.ledger.keep(request, now))
+        else {
             return Err(WriteError::Fenced);
         };
         let loses = |named: IpAddr| {
             kept.as_ref()
                 .map_or(true, |decision| gives_up(decision, named))
         };
-        if let Some(named) = in_doubt.take_if(|named| loses(*named) && is_readable(hub, *named)) {
-            hub.refresh::<IPAllocation>(&record_key(named)).await?;
+        if let Some(named) = in_doubt.take_if(|named| loses(*named) && is_readable(ctx, *named)) {
+            ctx.client
+                .get_live::<IPAllocation>(&record_key(named))
+                .await?;
             continue;
         }
         match kept {
             Err(left) => {
-                earlier_ones_only(hub, request, &left).await?;
+                earlier_ones_only(ctx, request, &left).await?;
                 return Ok(left);
             }
             Ok(decision) => {
                 if let Some(Acquired::Granted { surplus, .. } | Acquired::Waiting { surplus, .. }) =
-                    carry_out(hub, request, decision).await?
+                    carry_out(ctx, request, decision).await?
                 {
                     return Ok(surplus);
                 }
             }
         }
-        hub.metrics.allocation_conflicts.inc();
+        ctx.metrics.allocation_conflicts.inc();
     }
     Err(too_many_rounds())
 }
 
 /// RUN-1: a load balancer does not lose its address to one that is gone, only because the record of that one could not be
 /// released yet; it waits for that.
-fn stay_off(hub: &Hub, request: &Request) -> Result<(), WriteError> {
-    let gone = hub.lead(|lead| lead.waits_for_release(request));
+fn stay_off(ctx: &Context, request: &Request) -> Result<(), WriteError> {
+    let gone = ctx
+        .index
+        .with_leader(|leader| leader.waits_for_release(request));
     match gone.ok_or(WriteError::Fenced)? {
         None => Ok(()),
         Some(gone) => Err(WriteError::Refused(format!(
@@ -131,7 +145,7 @@ fn stay_off(hub: &Hub, request: &Request) -> Result<(), WriteError> {
 /// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
 /// old: it may be the later one that has them (IPA-3).
 pub async fn earlier_ones_only(
-    hub: &Hub,
+    ctx: &Context,
     request: &Request,
     records: &[Record],
 ) -> Result<(), WriteError> {
@@ -139,7 +153,7 @@ pub async fn earlier_ones_only(
     if records.iter().all(own) {
         return Ok(());
     }
-    lives(hub, &request.owner).await
+    lives(ctx, &request.owner).await
 }
 
 fn too_many_rounds() -> WriteError {
@@ -151,7 +165,7 @@ fn too_many_rounds() -> WriteError {
 /// Does what a decision asks for. `None` if somebody else was faster: the ledger has learned what is there, and is to be
 /// asked again.
 async fn carry_out(
-    hub: &Hub,
+    ctx: &Context,
     request: &Request,
     decision: Decision,
 ) -> Result<Option<Acquired>, WriteError> {
@@ -171,9 +185,9 @@ async fn carry_out(
         } => {
             // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
             // the one that is gone.
-            lives(hub, &request.owner).await?;
+            lives(ctx, &request.owner).await?;
             info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
-            write(hub, &record.spec, Some(record.version))
+            write(ctx, &record.spec, Some(record.version))
                 .await?
                 .then_some(())
                 .and_then(|()| granted(grant, surplus, true))
@@ -187,17 +201,21 @@ async fn carry_out(
             stale,
         } => {
             for record in stale {
-                forget_stale(hub, &record).await?;
+                forget_stale(ctx, &record).await?;
             }
-            if hub.lead(|lead| lead.keep_unimported(spec.addr, &spec.owner)) == Some(true) {
+            if ctx
+                .index
+                .with_leader(|leader| leader.keep_unimported(spec.addr, &spec.owner))
+                == Some(true)
+            {
                 return Ok(None);
             }
             if names(request, spec.addr) {
                 // No write of the status is to follow that would find out what has become of it. What is known of it may be
                 // old, and then it may have given the address up, or be another (IPA-6).
-                still_names(hub, request, spec.addr).await?;
+                still_names(ctx, request, spec.addr).await?;
             }
-            if write(hub, &spec, over).await? {
+            if write(ctx, &spec, over).await? {
                 info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
                 granted(grant, surplus, true)
             } else {
@@ -222,8 +240,8 @@ async fn carry_out(
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
 /// named again the next time (RUN-1).
-async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
-    match remove(hub, record).await {
+async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    match remove(ctx, record).await {
         Err(WriteError::Refused(why)) => {
             warn!(address = %record.spec.addr, why, "a record of the past cannot be deleted");
             Ok(())
@@ -233,9 +251,9 @@ async fn forget_stale(hub: &Hub, record: &Record) -> Result<(), WriteError> {
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
-pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
+pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
-    let living = hub.refresh::<LoadBalancer>(&key).await?;
+    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
         return Ok(());
     }
@@ -245,21 +263,20 @@ pub async fn lives(hub: &Hub, owner: &Owner) -> Result<(), WriteError> {
 }
 
 fn names(request: &Request, addr: IpAddr) -> bool {
-    request
-        .status
-        .as_ref()
-        .is_some_and(|status| status.addr == addr)
+    let status = request.status.as_ref();
+    status.is_some_and(|status| status.addr == addr)
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address.
-async fn still_names(hub: &Hub, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
+async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
     let key = cached::key(&request.owner.id);
-    let living = hub.refresh::<LoadBalancer>(&key).await?;
+    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     let now = living.as_ref().map(spec::request);
     if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
         return Ok(());
     }
-    hub.lead(|lead| lead.ledger.abandon(&request.owner.id, addr));
+    ctx.index
+        .with_leader(|leader| leader.ledger.abandon(&request.owner.id, addr));
     Err(WriteError::Conflict(format!(
         "LoadBalancer {key} does not name {addr} any more"
     )))
@@ -283,7 +300,7 @@ fn gives_up(decision: &Decision, named: IpAddr) -> bool {
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
 /// what is there instead.
 pub async fn write(
-    hub: &Hub,
+    ctx: &Context,
     spec: &RecordSpec,
     over: Option<harvester_lb_object::Version>,
 ) -> Result<bool, WriteError> {
@@ -297,14 +314,14 @@ pub async fn write(
                 },
                 spec: cached::allocation_spec(spec),
             };
-            hub.create(&key, &object).await
+            ctx.client.create(&key, &object).await
         }
         Some(version) => {
             let from = ObjectMeta {
                 resource_version: Some(version.0.to_string()),
                 ..ObjectMeta::default()
             };
-            hub.patch(&key, &from, spec_patch(spec)).await
+            ctx.client.patch(&key, &from, spec_patch(spec)).await
         }
     };
     match written {
@@ -317,11 +334,11 @@ pub async fn write(
 /// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
 /// error makes whoever decided it decide again.
 async fn rewrite(
-    hub: &Hub,
+    ctx: &Context,
     spec: &RecordSpec,
     version: harvester_lb_object::Version,
 ) -> Result<(), WriteError> {
-    if write(hub, spec, Some(version)).await? {
+    if write(ctx, spec, Some(version)).await? {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(
@@ -331,8 +348,8 @@ async fn rewrite(
 }
 
 /// Whether a live read of an address' record could tell anything: one that is known and cannot be read is left alone (IPA-8).
-fn is_readable(hub: &Hub, address: IpAddr) -> bool {
-    let known = hub.stores.allocations.get(&record_key(address));
+fn is_readable(ctx: &Context, address: IpAddr) -> bool {
+    let known = ctx.index.stores.allocations.get(&record_key(address));
     !matches!(known.as_deref(), Some(Allocation::Unreadable { .. }))
 }
 
@@ -357,29 +374,33 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
 /// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
 /// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
 /// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
-pub async fn renew(hub: &Hub, addr: IpAddr) -> Result<(), WriteError> {
-    let Some(record) = hub.lead(|lead| lead.ledger.record(addr)).flatten() else {
+pub async fn renew(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
+    let Some(record) = ctx
+        .index
+        .with_leader(|leader| leader.ledger.record(addr))
+        .flatten()
+    else {
         return Ok(());
     };
     let spec = RecordSpec {
         bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
         ..record.spec
     };
-    rewrite(hub, &spec, record.version).await
+    rewrite(ctx, &spec, record.version).await
 }
 
 /// Writes a record as released (REL-1).
-pub async fn release(hub: &Hub, record: &Record) -> Result<(), WriteError> {
-    rewrite(hub, &record.spec, record.version).await?;
+pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    rewrite(ctx, &record.spec, record.version).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
     Ok(())
 }
 
 /// Deletes a record of the past. If it is another by now, the ledger has learned what, and whoever decided it is to
 /// decide again.
-pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
+pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     let key = record_key(record.spec.addr);
-    let uid = match hub.stores.allocations.get(&key).as_deref() {
+    let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
         Some(Allocation::Valid { uid, .. }) => Some(uid.to_string()),
         _ => None,
     };
@@ -388,8 +409,8 @@ pub async fn remove(hub: &Hub, record: &Record) -> Result<(), WriteError> {
         resource_version: Some(record.version.0.to_string()),
         ..ObjectMeta::default()
     };
-    hub.delete::<IPAllocation>(&key, &from).await?;
-    IPAllocation::absent(hub, &key, Version(record.version.0));
+    ctx.client.delete::<IPAllocation>(&key, &from).await?;
+    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, Version(record.version.0));
     Ok(())
 }
 

@@ -22,7 +22,7 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::info;
 
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::load_balancer::release;
 
 /// Where verdicts on backends come from.
@@ -59,36 +59,36 @@ pub enum Children {
 
 /// Brings both to be as they should: the EndpointSlice first, so that nothing is announced without endpoints (REC-3).
 pub async fn ensure(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     vm: &VmSpec,
     found: &Found,
     ip: &str,
 ) -> Result<Children, WriteError> {
-    let stored = hub.stores.services.get(key);
+    let stored = ctx.index.stores.services.get(key);
     let service = stored.as_deref().map(|stored| &**stored);
     match service.map(|s| desired::ownership(&s.metadata, &key.name)) {
-        Some(Ownership::Foreign) => return conflict(hub, key, "Service").await,
+        Some(Ownership::Foreign) => return conflict(ctx, key, "Service").await,
         Some(Ownership::Shared) => return Err(shared(key)),
         Some(Ownership::Ours) | None => {}
     }
-    let slice = hub.stores.slices.get(key);
+    let slice = ctx.index.stores.slices.get(key);
     let known = desired::known_readiness(slice.as_deref());
-    let mut backends = with_readiness(hub, key, vm.check.into(), found, &known);
+    let mut backends = with_readiness(ctx, key, vm.check.into(), found, &known);
     let mut wanted = desired::endpoint_slice(lb, slice.as_deref(), &vm.ports, &backends);
     if let Some(present) = slice.as_deref()
         && vm.check.is_some()
     {
         let told = as_told(&backends, &known);
         let as_before = desired::endpoint_slice(lb, Some(present), &vm.ports, &told);
-        if verdicts_wait(hub, key, present, &wanted, &as_before) {
+        if verdicts_wait(ctx, key, present, &wanted, &as_before) {
             (backends, wanted) = (told, as_before);
         }
     }
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
-    if !ensure_slice(hub, key, slice.as_deref(), wanted).await? {
-        return conflict(hub, key, "EndpointSlice").await;
+    if !ensure_slice(ctx, key, slice.as_deref(), wanted).await? {
+        return conflict(ctx, key, "EndpointSlice").await;
     }
     for (backend, ready) in &backends {
         if known
@@ -109,13 +109,13 @@ pub async fn ensure(
         )));
     }
     let wanted = desired::service(lb, service, &vm.ports, ip);
-    match ensure_service(hub, key, service, wanted).await? {
+    match ensure_service(ctx, key, service, wanted).await? {
         Some(service) => Ok(Children::Present {
             service,
             healthy,
-            probed: probed(hub, key),
+            probed: probed(ctx, key),
         }),
-        None => conflict(hub, key, "Service").await,
+        None => conflict(ctx, key, "Service").await,
     }
 }
 
@@ -126,9 +126,9 @@ fn shared(key: &Key) -> WriteError {
 
 /// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
 /// EndpointSlice would send the traffic of a foreign Service to our backends.
-async fn conflict(hub: &Hub, key: &Key, kind: &str) -> Result<Children, WriteError> {
-    hub.prober.remove_group(&key.to_string());
-    release::take_down(hub, key).await?;
+async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<Children, WriteError> {
+    ctx.prober.remove_group(&key.to_string());
+    release::take_down(ctx, key).await?;
     Ok(Children::Failed(Readiness::not(
         status::NAME_CONFLICT,
         format!(
@@ -139,7 +139,7 @@ async fn conflict(hub: &Hub, key: &Key, kind: &str) -> Result<Children, WriteErr
 
 /// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1), less what their state forbids (BE-5).
 fn with_readiness(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     check: Checking,
     found: &Found,
@@ -149,7 +149,7 @@ fn with_readiness(
     let known = |b: &Backend| known.get(&(b.uid.clone(), b.address)).copied();
     let was_ready = |b: &Backend| known(b).unwrap_or(false);
     let check = match check {
-        Checking::AsItIs => hub.prober.check(&group).map_or(check, Checking::By),
+        Checking::AsItIs => ctx.prober.check(&group).map_or(check, Checking::By),
         other => other,
     };
     match check {
@@ -158,17 +158,17 @@ fn with_readiness(
             let targets = probed
                 .map(|b| Target::new(b.uid.as_str(), b.address.into(), was_ready(b)))
                 .collect();
-            hub.prober
+            ctx.prober
                 .set_group(GroupId::from(group.as_str()), check, targets);
         }
         Checking::Off => {
-            hub.prober.remove_group(&group);
+            ctx.prober.remove_group(&group);
         }
         Checking::AsItIs => {}
     }
     let verdict = |b: &Backend| match check {
         Checking::Off => true,
-        _ => hub
+        _ => ctx
             .prober
             .verdict(&group, &b.uid, b.address.into())
             .unwrap_or_else(|| was_ready(b)),
@@ -203,18 +203,18 @@ fn as_told(
 /// stays `as_before`, and the load balancer is looked at again when their turn has come. A backend that goes is taken
 /// out at once.
 fn verdicts_wait(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     present: &EndpointSlice,
     wanted: &EndpointSlice,
     as_before: &EndpointSlice,
 ) -> bool {
-    let wait = hub.spacing.due_in(key, Instant::now());
+    let wait = ctx.spacing.due_in(key, Instant::now());
     let is_present = |slice| difference(present, slice).is_none();
     if wait.is_zero() || is_present(wanted) || !is_present(as_before) {
         return false;
     }
-    hub.queues.lbs.add_after(key.clone(), wait);
+    ctx.index.queues.lbs.add_after(key.clone(), wait);
     true
 }
 
@@ -222,14 +222,15 @@ fn verdicts_wait(
 /// record cannot be read or written, or it is being deleted and waits for somebody (BE-6). An endpoint whose machine is gone,
 /// on its way out or at another address is taken out, verdicts are written; nothing is made or restored.
 pub async fn follow(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &ObjectMeta,
     check: Checking,
 ) -> Result<(), WriteError> {
     // Before anything is read, so that no later change is missed.
-    hub.lead(|lead| lead.followers.insert(key.clone()));
-    let Some(present) = hub.stores.slices.get(key) else {
+    ctx.index
+        .with_leader(|leader| leader.followers.insert(key.clone()));
+    let Some(present) = ctx.index.stores.slices.get(key) else {
         return Ok(());
     };
     if present.metadata.deletion_timestamp.is_some() {
@@ -237,57 +238,61 @@ pub async fn follow(
     }
     let mut found = Found::default();
     for endpoint in desired::backends(&present) {
-        let vmi = hub
+        let vmi = ctx
+            .index
             .stores
             .vmis
             .get(&Key::new(&key.namespace, &endpoint.name));
         found.stay(endpoint, vmi.as_deref());
     }
-    found.judge(|address| hub.standing(address));
+    found.judge(|address| ctx.index.standing(address));
     let known = desired::known_readiness(Some(&present));
-    let backends = with_readiness(hub, key, check, &found, &known);
+    let backends = with_readiness(ctx, key, check, &found, &known);
     let mut wanted = desired::with_backends(lb, &present, &backends);
     let as_before = desired::with_backends(lb, &present, &as_told(&backends, &known));
-    if verdicts_wait(hub, key, &present, &wanted, &as_before) {
+    if verdicts_wait(ctx, key, &present, &wanted, &as_before) {
         wanted = as_before;
     }
-    ensure_slice(hub, key, Some(&*present), wanted).await?;
+    ensure_slice(ctx, key, Some(&*present), wanted).await?;
     Ok(())
 }
 
 /// How many backends have been probed at all.
-fn probed(hub: &Hub, key: &Key) -> usize {
-    let targets = hub.prober.group(&key.to_string()).unwrap_or_default();
+fn probed(ctx: &Context, key: &Key) -> usize {
+    let targets = ctx.prober.group(&key.to_string()).unwrap_or_default();
     targets.iter().filter(|t| t.last.is_some()).count()
 }
 
 /// Creates or alters the EndpointSlice. Answers whether it is ours.
 async fn ensure_slice(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     present: Option<&EndpointSlice>,
     wanted: EndpointSlice,
 ) -> Result<bool, WriteError> {
     let Some(present) = present else {
-        return match hub.create(key, &wanted).await {
+        return match ctx.client.create(key, &wanted).await {
             Ok(_) => Ok(true),
-            Err(WriteError::AlreadyExists(why)) => adopt_slice(hub, key, why).await,
+            Err(WriteError::AlreadyExists(why)) => adopt_slice(ctx, key, why).await,
             Err(other) => Err(other),
         };
     };
     if present.address_type != wanted.address_type {
         // The field cannot be changed; the deletion queues this load balancer again.
-        hub.delete::<EndpointSlice>(key, &present.metadata).await?;
+        ctx.client
+            .delete::<EndpointSlice>(key, &present.metadata)
+            .await?;
         return Err(WriteError::Conflict(format!(
             "EndpointSlice {key} had a wrong address type"
         )));
     }
     if let Some(patch) = difference(present, &wanted) {
-        hub.spacing.mark(key, Instant::now());
-        let written = hub
+        ctx.spacing.mark(key, Instant::now());
+        let written = ctx
+            .client
             .patch::<EndpointSlice>(key, &present.metadata, patch)
             .await;
-        hub.spacing.mark(key, Instant::now());
+        ctx.spacing.mark(key, Instant::now());
         written?;
     }
     Ok(true)
@@ -295,14 +300,15 @@ async fn ensure_slice(
 
 /// There is an EndpointSlice that the store does not have. Answers whether it is ours, which takes another look: the
 /// watch sees only what has our label.
-async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteError> {
-    if let Some(found) = hub.refresh::<EndpointSlice>(key).await? {
+async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, WriteError> {
+    if let Some(found) = ctx.client.get_live::<EndpointSlice>(key).await? {
         if desired::ownership(&found.metadata, &key.name) != Ownership::Ours {
             return Ok(false);
         }
         if !cached::is_labelled(&found.metadata) {
             let label = json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
-            hub.patch::<EndpointSlice>(key, &found.metadata, label)
+            ctx.client
+                .patch::<EndpointSlice>(key, &found.metadata, label)
                 .await?;
         }
     }
@@ -311,25 +317,25 @@ async fn adopt_slice(hub: &Hub, key: &Key, why: String) -> Result<bool, WriteErr
 
 /// Creates or alters the Service. Answers it, or nothing if it is not ours.
 async fn ensure_service(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     present: Option<&Service>,
     wanted: Service,
 ) -> Result<Option<Arc<CachedService>>, WriteError> {
     let written = match present {
-        None => hub.create(key, &wanted).await,
+        None => ctx.client.create(key, &wanted).await,
         Some(present) => match difference(present, &wanted) {
-            None => return Ok(hub.stores.services.get(key)),
-            Some(patch) => hub.patch(key, &present.metadata, patch).await,
+            None => return Ok(ctx.index.stores.services.get(key)),
+            Some(patch) => ctx.client.patch(key, &present.metadata, patch).await,
         },
     };
     match written {
         Ok(object) => {
-            let stored = hub.stores.services.get(key);
+            let stored = ctx.index.stores.services.get(key);
             Ok(stored.or_else(|| cached::service(Ok(object)).map(Arc::new)))
         }
         Err(error) if error.is_stale() => {
-            let now = hub.stores.services.get(key);
+            let now = ctx.index.stores.services.get(key);
             let foreign = now.is_some_and(|service| {
                 desired::ownership(&service.metadata, &key.name) == Ownership::Foreign
             });

@@ -16,55 +16,57 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tracing::{debug, info};
 
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
-pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
+pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let id = cached::id(key);
-    let Some((departed, bound)) = hub.lead(|lead| {
-        let bound: Vec<Record> = lead
+    let Some((departed, bound)) = ctx.index.with_leader(|leader| {
+        let bound: Vec<Record> = leader
             .ledger
             .records_of(&id)
             .into_iter()
             .filter(|r| r.spec.phase == Phase::Bound)
             .collect();
-        (lead.departed.get(key).cloned(), bound)
+        (leader.departed.get(key).cloned(), bound)
     }) else {
         return Ok(Requeue::AwaitChange);
     };
     if departed.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
-        hub.lead(|lead| lead.ledger.withdraw(&id));
+        ctx.index.with_leader(|leader| leader.ledger.withdraw(&id));
         return Ok(Requeue::AwaitChange);
     }
     let certain = departed
         .as_ref()
         .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
-    if !certain && hub.refresh::<LoadBalancer>(key).await?.is_some() {
+    if !certain && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
         // puts it back into the store, and a living load balancer is reconciled as such.
         return Ok(Requeue::Resync);
     }
 
-    hub.lead(|lead| lead.ledger.withdraw(&id));
-    hub.prober.remove_group(&key.to_string());
-    let shared = hub.lead(|lead| lead.unsupported.shared_service(key).is_some());
+    ctx.index.with_leader(|leader| leader.ledger.withdraw(&id));
+    ctx.prober.remove_group(&key.to_string());
+    let shared = ctx
+        .index
+        .with_leader(|leader| leader.unsupported.shared_service(key).is_some());
     if shared != Some(true) {
-        take_down(hub, key).await?;
+        take_down(ctx, key).await?;
     }
     let had_service = departed.as_ref().is_none_or(|d| d.had_service);
     if had_service
         && !bound.is_empty()
-        && hub.stores.services.get(key).is_none()
+        && ctx.index.stores.services.get(key).is_none()
         // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
-        && hub.refresh::<Service>(key).await?.is_some()
+        && ctx.client.get_live::<Service>(key).await?.is_some()
     {
-        take_down(hub, key).await?;
+        take_down(ctx, key).await?;
     }
-    let all = surplus(hub, key, bound).await?;
+    let all = surplus(ctx, key, bound).await?;
     if all {
-        hub.lead(|lead| lead.is_there(key));
+        ctx.index.with_leader(|leader| leader.is_there(key));
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)
@@ -72,23 +74,25 @@ pub async fn departed(hub: &Hub, key: &Key) -> Result<Requeue, WriteError> {
 
 /// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
 /// end of the Service is an event.
-pub async fn take_down(hub: &Hub, key: &Key) -> Result<(), WriteError> {
-    delete_service(hub, key).await?;
-    if let Some(slice) = hub.stores.slices.get(key)
+pub async fn take_down(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    delete_service(ctx, key).await?;
+    if let Some(slice) = ctx.index.stores.slices.get(key)
         && is_to_go(&slice.metadata, key)
     {
-        hub.delete::<EndpointSlice>(key, &slice.metadata).await?;
+        ctx.client
+            .delete::<EndpointSlice>(key, &slice.metadata)
+            .await?;
     }
     Ok(())
 }
 
 /// Deletes the Service alone.
-pub async fn delete_service(hub: &Hub, key: &Key) -> Result<(), WriteError> {
-    if let Some(service) = hub.stores.services.get(key)
+pub async fn delete_service(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    if let Some(service) = ctx.index.stores.services.get(key)
         && is_to_go(&service.metadata, key)
     {
         info!(service = %key, "deleting the Service");
-        hub.delete::<Service>(key, &service.metadata).await?;
+        ctx.client.delete::<Service>(key, &service.metadata).await?;
     }
     Ok(())
 }
@@ -103,12 +107,12 @@ fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
 /// A late write of a process before this one may have committed one of them meanwhile, or made a Service that shows it, so
 /// both are read live first (IPA-3, IPA-6).
 pub async fn surplus_of_living(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     records: Vec<Record>,
 ) -> Result<(), WriteError> {
     if records.iter().any(|r| r.spec.phase == Phase::Bound)
-        && let Some(lb) = hub.refresh::<LoadBalancer>(key).await?
+        && let Some(lb) = ctx.client.get_live::<LoadBalancer>(key).await?
         && let Some(named) = spec::request(&lb).status
         && records.iter().any(|r| r.spec.addr == named.addr)
     {
@@ -118,23 +122,23 @@ pub async fn surplus_of_living(
         )));
     }
     if records.iter().any(|r| r.spec.phase == Phase::Bound)
-        && hub.stores.services.get(key).is_none()
+        && ctx.index.stores.services.get(key).is_none()
     {
-        hub.refresh::<Service>(key).await?;
-        if hub.stores.services.get(key).is_some() {
+        ctx.client.get_live::<Service>(key).await?;
+        if ctx.index.stores.services.get(key).is_some() {
             return Err(WriteError::Conflict(format!(
                 "Service {key} has just been found"
             )));
         }
     }
-    surplus(hub, key, records).await?;
+    surplus(ctx, key, records).await?;
     Ok(())
 }
 
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
 /// released when that ends, which is an event.
-pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
-    let service = hub.stores.services.get(key);
+pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
+    let service = ctx.index.stores.services.get(key);
     if service.is_some_and(|service| service.undecodable.is_some()) {
         debug!(lb = %key, "nothing is released, which addresses its Service shows is not known");
         return Ok(records.is_empty());
@@ -146,9 +150,10 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
             continue;
         }
         let now = clock::now();
-        let verdict = hub.lead(|lead| {
-            (!lead.unsupported.shares_record(&record)).then(|| {
-                lead.ledger
+        let verdict = ctx.index.with_leader(|leader| {
+            (!leader.unsupported.shares_record(&record)).then(|| {
+                leader
+                    .ledger
                     .may_release(record.spec.addr, &record.spec.owner.uid, now)
             })
         });
@@ -161,7 +166,7 @@ pub async fn surplus(hub: &Hub, key: &Key, records: Vec<Record>) -> Result<bool,
                 debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
                 all = false;
             }
-            Some(Ok(released)) => match allocate::release(hub, &released).await {
+            Some(Ok(released)) => match allocate::release(ctx, &released).await {
                 // That of one address delays none of the others (RUN-1).
                 Err(error) if error.is_refusal() => failed = Some(error),
                 other => other?,

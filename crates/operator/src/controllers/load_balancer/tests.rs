@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::fake::{self, Shelf};
-use crate::index::leader_state::Lead;
+use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
 const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
@@ -48,21 +48,24 @@ fn pool(annotations: &Value) -> Pool {
     })))
 }
 
-/// A leader's hub that knows this pool and this load balancer.
-fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Hub {
-    let hub = fake::hub(shelf.client(), Timings::default(), true);
-    hub.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
+/// A leader's context that knows this pool and this load balancer.
+fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Context {
+    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    ctx.index
+        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let name = Key::new("", "p");
-    hub.lead(|lead| lead.set_pool(&name, &pool));
-    hub.stores.pools.written(&name, Version(4), pool);
-    hub.stores
+    ctx.index
+        .with_leader(|leader| leader.set_pool(&name, &pool));
+    ctx.index.stores.pools.written(&name, Version(4), pool);
+    ctx.index
+        .stores
         .lbs
         .written(&key(), Version(5), Lb::valid(object(lb.clone())));
-    hub
+    ctx
 }
 
 /// Its Service, which shows no address, and its EndpointSlice.
-fn serves(hub: &Hub, shelf: &Shelf) {
+fn serves(ctx: &Context, shelf: &Shelf) {
     let metadata = |version: &str| {
         json!({
             "namespace": "n", "name": "a", "uid": "u-of-a", "resourceVersion": version,
@@ -82,9 +85,12 @@ fn serves(hub: &Hub, shelf: &Shelf) {
     shelf.put(SERVICE, service.clone());
     shelf.put(SLICE, slice.clone());
     let service = cached::service(Ok(object(service))).unwrap();
-    hub.stores.services.written(&key(), Version(6), service);
+    ctx.index
+        .stores
+        .services
+        .written(&key(), Version(6), service);
     let slice = cached::slice(Ok(object::<EndpointSlice>(slice))).unwrap();
-    hub.stores.slices.written(&key(), Version(7), slice);
+    ctx.index.stores.slices.written(&key(), Version(7), slice);
 }
 
 #[tokio::test]
@@ -102,11 +108,11 @@ async fn ipa_9_nothing_is_taken_down_of_one_whose_address_a_withheld_pool_may_ha
     ] {
         let (shelf, lb) = (Shelf::default(), named(workload));
         shelf.put(LB, lb.clone());
-        let hub = leader(&shelf, pool, &lb);
+        let ctx = leader(&shelf, pool, &lb);
         if workload == "vm" {
-            serves(&hub, &shelf);
+            serves(&ctx, &shelf);
         }
-        reconcile(&hub, &key()).await.unwrap();
+        reconcile(&ctx, &key()).await.unwrap();
         let writes = shelf.writes();
         let own = |(method, path, _): &(Method, String, Value)| {
             *method == Method::PATCH && (path == LB || path == SLICE)
@@ -139,20 +145,22 @@ async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
         },
     });
     shelf.put(RECORD, released.clone());
-    let hub = leader(&shelf, pool(&json!({})), &named("vm"));
+    let ctx = leader(&shelf, pool(&json!({})), &named("vm"));
     let record = Allocation::decoded(&object::<IPAllocation>(released));
-    hub.lead(|lead| lead.observe_allocation("10.0.0.2", &record));
-    hub.stores
+    ctx.index
+        .with_leader(|leader| leader.observe_allocation("10.0.0.2", &record));
+    ctx.index
+        .stores
         .allocations
         .written(&Key::new("", "10.0.0.2"), Version(8), record);
-    let outcome = reconcile(&hub, &key()).await;
+    let outcome = reconcile(&ctx, &key()).await;
     assert!(
         matches!(outcome, Err(WriteError::Conflict(_))),
         "{outcome:?}"
     );
     assert_eq!(shelf.writes(), []);
     // The next look knows better.
-    reconcile(&hub, &key()).await.unwrap();
+    reconcile(&ctx, &key()).await.unwrap();
     assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
     let after = shelf.get(LB).unwrap();
     assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");

@@ -11,11 +11,11 @@ use harvester_lb_object::Key;
 use tracing::info;
 
 use crate::clock;
-use crate::context::Hub;
+use crate::context::Context;
 
 /// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
 pub async fn write_status(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     report: &Report,
@@ -24,7 +24,7 @@ pub async fn write_status(
     let Some(patch) = difference(lb, &wanted) else {
         return Ok(wanted);
     };
-    let written = hub.patch(key, &lb.metadata, patch).await?;
+    let written = ctx.client.patch(key, &lb.metadata, patch).await?;
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
     let after = wanted
         .status
@@ -41,27 +41,27 @@ pub async fn write_status(
         info!(lb = %key, reason, message, "status");
     }
     for notice in status::notices(before, after) {
-        hub.notify_lb(&lb.metadata, &notice);
+        ctx.notify_lb(&lb.metadata, &notice);
     }
     Ok(written)
 }
 
 /// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
 pub async fn drop_finalizers(
-    hub: &Hub,
+    ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
 ) -> Result<Requeue, WriteError> {
-    hub.lead(|lead| {
+    ctx.index.with_leader(|leader| {
         let id = cached::id(key);
-        if lead
+        if leader
             .unsupported
-            .of_lb(&lead.ledger, key, &lb.metadata)
+            .of_lb(&leader.ledger, key, &lb.metadata)
             .is_none()
         {
-            lead.ledger.withdraw(&id);
+            leader.ledger.withdraw(&id);
         } else {
-            lead.ledger.set_aside(&id);
+            leader.ledger.set_aside(&id);
         }
     });
     let mut wanted = lb.clone();
@@ -69,7 +69,11 @@ pub async fn drop_finalizers(
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
     }
     if let Some(patch) = difference(lb, &wanted) {
-        match hub.patch::<LoadBalancer>(key, &lb.metadata, patch).await {
+        match ctx
+            .client
+            .patch::<LoadBalancer>(key, &lb.metadata, patch)
+            .await
+        {
             // The last finalizer: the answer is the object as it was when it went.
             Ok(_) | Err(WriteError::NotFound(_)) => {}
             Err(other) => return Err(other),

@@ -11,7 +11,7 @@ fn pool(value: Value) -> Pool {
 
 #[test]
 fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     let spec = |addr: &str, pool: &str| RecordSpec {
         addr: addr.parse().unwrap(),
         pool: pool.into(),
@@ -21,33 +21,33 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
         released_at: None,
     };
     let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
-    lead.import([of_p.clone(), of_q.clone()]);
-    assert_eq!(lead.unimported("p"), std::slice::from_ref(&of_p));
+    leader.import([of_p.clone(), of_q.clone()]);
+    assert_eq!(leader.unimported("p"), std::slice::from_ref(&of_p));
     assert_eq!(
-        lead.unimported_pools(),
+        leader.unimported_pools(),
         BTreeSet::from(["p".into(), "q".into()])
     );
-    lead.imported(of_p.addr);
-    assert!(lead.unimported("p").is_empty());
-    let dirty: Vec<PoolName> = lead
+    leader.imported(of_p.addr);
+    assert!(leader.unimported("p").is_empty());
+    let dirty: Vec<PoolName> = leader
         .take_dirty()
         .into_iter()
         .map(|(pool, _)| pool)
         .collect();
     assert_eq!(dirty, ["p".into()], "now its status may be written");
-    assert_eq!(lead.unimported("q"), [of_q]);
+    assert_eq!(leader.unimported("q"), [of_q]);
 }
 
 #[test]
 fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     let range = harvester_lb_ipam::RangeSpec {
         subnet: "172.20.2.2/32".to_owned(),
         start: None,
         end: None,
         gateway: None,
     };
-    lead.ledger.set_pool(PoolSpec {
+    leader.ledger.set_pool(PoolSpec {
         name: "p".into(),
         created: Micros(0),
         ranges: PoolRanges::parse(&[range]),
@@ -66,11 +66,11 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
         bound_at: Micros(1),
         released_at: None,
     };
-    lead.import([of_map]);
+    leader.import([of_map]);
     // Its holder is on its way out, or wants an address of another pool: its claim is gone.
-    lead.ledger.withdraw(&holder.id);
-    assert!(!lead.keep_unimported(addr, &holder), "its own");
-    assert!(lead.keep_unimported(addr, &asks));
+    leader.ledger.withdraw(&holder.id);
+    assert!(!leader.keep_unimported(addr, &holder), "its own");
+    assert!(leader.keep_unimported(addr, &asks));
     let request = Request {
         owner: asks.clone(),
         created: Micros(2),
@@ -79,42 +79,45 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
         workload: harvester_lb_ipam::Workload::Cluster,
         status: None,
     };
-    let waits = |lead: &mut Lead| {
-        let decision = lead.ledger.decide(&request, Micros(3));
+    let waits = |leader: &mut LeaderState| {
+        let decision = leader.ledger.decide(&request, Micros(3));
         matches!(decision, harvester_lb_ipam::Decision::Wait { .. })
     };
-    assert!(waits(&mut lead), "its one address is taken");
-    lead.imported(addr);
-    assert!(!lead.keep_unimported(addr, &asks), "now its record says so");
+    assert!(waits(&mut leader), "its one address is taken");
+    leader.imported(addr);
+    assert!(
+        !leader.keep_unimported(addr, &asks),
+        "now its record says so"
+    );
 }
 
 #[test]
 fn gc_2_the_removals_that_are_remembered_are_bounded() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     for n in 0..REMOVED_CLUSTERS + 5 {
         let at = Micros(i64::try_from(n).unwrap());
-        lead.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
+        leader.guest_cluster_removed(&Key::new("ns", format!("gc{n}")), at);
     }
-    assert_eq!(lead.removed_clusters.len(), REMOVED_CLUSTERS);
-    assert!(!lead.removed_clusters.contains_key(&Key::new("ns", "gc4")));
+    assert_eq!(leader.removed_clusters.len(), REMOVED_CLUSTERS);
+    assert!(!leader.removed_clusters.contains_key(&Key::new("ns", "gc4")));
     let last = Key::new("ns", format!("gc{}", REMOVED_CLUSTERS + 4));
-    lead.guest_cluster_removed(&last, Micros(0));
+    leader.guest_cluster_removed(&last, Micros(0));
     let at = i64::try_from(REMOVED_CLUSTERS + 4).unwrap();
     assert_eq!(
-        lead.removed_clusters[&last],
+        leader.removed_clusters[&last],
         Micros(at),
         "the last one counts"
     );
 }
 
 /// A leader that knows the pool `p` of 172.20.2.2 alone.
-fn lead() -> Lead {
-    let mut lead = Lead::new(Ledger::new(Settings::default()));
+fn leader_of_one_pool() -> LeaderState {
+    let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let object =
         json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
-    lead.set_pool(&Key::new("", "p"), &pool(object));
-    lead.take_dirty();
-    lead
+    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.take_dirty();
+    leader
 }
 
 /// The record of 172.20.2.2 in a version; one that bears another name cannot be read.
@@ -135,31 +138,31 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
 
 #[test]
 fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
-    let mut lead = lead();
+    let mut leader = leader_of_one_pool();
     for (version, phase) in [(1, "Bound"), (2, "Released")] {
-        lead.observe_allocation("172.20.2.2", &allocation(version, phase, true));
-        assert_eq!(lead.take_dirty(), [("p".into(), true)], "{phase}");
+        leader.observe_allocation("172.20.2.2", &allocation(version, phase, true));
+        assert_eq!(leader.take_dirty(), [("p".into(), true)], "{phase}");
     }
     let object =
         json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/29"}]}});
-    lead.set_pool(&Key::new("", "p"), &pool(object));
-    lead.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
-    assert_eq!(lead.take_dirty(), [("p".into(), false)], "one of five");
+    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
+    assert_eq!(leader.take_dirty(), [("p".into(), false)], "one of five");
 }
 
 /// A live read may be overtaken by the watch.
 #[test]
 fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
-    let mut lead = lead();
-    lead.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
+    let mut leader = leader_of_one_pool();
+    leader.observe_allocation("172.20.2.2", &allocation(6, "Bound", true));
     let unreadable = allocation(5, "Bound", false);
     assert!(matches!(unreadable, Allocation::Unreadable { .. }));
-    lead.observe_allocation("172.20.2.2", &unreadable);
-    assert_eq!(lead.ledger.counts().blocked, 0);
-    lead.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
-    assert_eq!(lead.ledger.counts().blocked, 1);
-    lead.forget("172.20.2.2", harvester_lb_object::Version(7));
-    assert_eq!(lead.ledger.counts().blocked, 0);
+    leader.observe_allocation("172.20.2.2", &unreadable);
+    assert_eq!(leader.ledger.counts().blocked, 0);
+    leader.observe_allocation("172.20.2.2", &allocation(7, "Bound", false));
+    assert_eq!(leader.ledger.counts().blocked, 1);
+    leader.forget("172.20.2.2", harvester_lb_object::Version(7));
+    assert_eq!(leader.ledger.counts().blocked, 0);
 }
 
 /// A dead owner's record of an address that a living load balancer names, which could not be released.
@@ -175,40 +178,40 @@ fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
         status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
     };
     let waiting = || {
-        let mut lead = lead();
-        lead.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+        let mut leader = leader_of_one_pool();
+        leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
         let departed = Departed {
             uid: "u".into(),
             had_service: true,
             certain: true,
         };
-        lead.departed.insert(gone.clone(), departed);
-        lead.keep_unreleased(BTreeSet::from([addr]));
-        lead.ledger.take_wakes();
-        let holder = lead.waits_for_release(&request);
+        leader.departed.insert(gone.clone(), departed);
+        leader.keep_unreleased(BTreeSet::from([addr]));
+        leader.ledger.take_wakes();
+        let holder = leader.waits_for_release(&request);
         assert_eq!(holder, Some(cached::id(&gone)));
-        assert!(lead.ledger.take_wakes().is_empty());
-        lead
+        assert!(leader.ledger.take_wakes().is_empty());
+        leader
     };
-    let woken = |lead: &mut Lead, what: &str| {
-        let wakes = lead.ledger.take_wakes();
+    let woken = |leader: &mut LeaderState, what: &str| {
+        let wakes = leader.ledger.take_wakes();
         assert!(wakes.contains(&request.owner.id), "{what}: {wakes:?}");
-        assert_eq!(lead.waits_for_release(&request), None, "{what}");
+        assert_eq!(leader.waits_for_release(&request), None, "{what}");
     };
 
-    let mut lead = waiting();
-    lead.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
-    woken(&mut lead, "released");
+    let mut leader = waiting();
+    leader.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
+    woken(&mut leader, "released");
 
-    let mut lead = waiting();
-    lead.forget("172.20.2.2", harvester_lb_object::Version(2));
-    woken(&mut lead, "deleted by hand");
+    let mut leader = waiting();
+    leader.forget("172.20.2.2", harvester_lb_object::Version(2));
+    woken(&mut leader, "deleted by hand");
 
-    let mut lead = waiting();
-    lead.is_there(&gone);
-    woken(&mut lead, "its owner is there after all");
+    let mut leader = waiting();
+    leader.is_there(&gone);
+    woken(&mut leader, "its owner is there after all");
 
-    let mut lead = waiting();
-    lead.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
-    assert!(lead.ledger.take_wakes().is_empty(), "it is as it was");
+    let mut leader = waiting();
+    leader.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
+    assert!(leader.ledger.take_wakes().is_empty(), "it is as it was");
 }

@@ -37,7 +37,7 @@ enum Fate {
 /// An API server: a Lease that can be lost, and a load balancer that is asked for at the beginning.
 struct Server {
     fate: Fate,
-    hub: Mutex<Option<Arc<Hub>>>,
+    ctx: Mutex<Option<Arc<Context>>>,
     /// The Lease cannot be renewed.
     away: AtomicBool,
     /// A request of the beginning has arrived.
@@ -51,7 +51,7 @@ impl Server {
     fn new(fate: Fate) -> Arc<Self> {
         Arc::new(Self {
             fate,
-            hub: Mutex::default(),
+            ctx: Mutex::default(),
             away: AtomicBool::default(),
             arrived: Notify::new(),
             asked: AtomicUsize::default(),
@@ -77,8 +77,8 @@ impl Server {
         match self.fate {
             Fate::AtOnce => {}
             Fate::AtTheEnd => {
-                let hub = self.hub.lock().clone().unwrap();
-                hub.queues.lbs.closed().await;
+                let ctx = self.ctx.lock().clone().unwrap();
+                ctx.index.queues.lbs.closed().await;
             }
             Fate::Never => std::future::pending().await,
         }
@@ -97,14 +97,17 @@ fn object<T: DeserializeOwned>(value: Value) -> T {
 }
 
 /// The owner of a record is gone and a living load balancer names the address: that is asked about before anything else.
-fn left_behind(hub: &Hub) {
+fn left_behind(ctx: &Context) {
     let lb: LoadBalancer = object(json!({
         "metadata": {"namespace": "n", "name": "lives", "uid": "u-lives"},
         "spec": {"workloadType": "cluster"},
         "status": {"allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p"}},
     }));
     let key = Key::new("n", "lives");
-    hub.stores.lbs.written(&key, Version(1), Lb::valid(lb));
+    ctx.index
+        .stores
+        .lbs
+        .written(&key, Version(1), Lb::valid(lb));
     let record: IPAllocation = object(json!({
         "metadata": {"name": "10.0.0.2", "uid": "u-record", "resourceVersion": "2"},
         "spec": {
@@ -114,16 +117,19 @@ fn left_behind(hub: &Hub) {
     }));
     let record = Allocation::decoded(&record);
     let name = Key::new("", "10.0.0.2");
-    hub.stores.allocations.written(&name, Version(2), record);
+    ctx.index
+        .stores
+        .allocations
+        .written(&name, Version(2), record);
 }
 
-/// Leads for a term with this hub, until `during` is over; then it is asked to stop, unless it has lost the Lease.
-async fn term(server: &Arc<Server>, hub: Hub, during: impl AsyncFnOnce(&Hub)) -> End {
+/// Leads for a term with this ctx, until `during` is over; then it is asked to stop, unless it has lost the Lease.
+async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Context)) -> End {
     let limits = harvester_lb_prober::Settings::for_file_limit(64);
     let (_prober, mut edges) = Prober::start(limits, Arc::new(()));
-    let hub = Arc::new(hub);
-    left_behind(&hub);
-    *server.hub.lock() = Some(Arc::clone(&hub));
+    let ctx = Arc::new(ctx);
+    left_behind(&ctx);
+    *server.ctx.lock() = Some(Arc::clone(&ctx));
     let settings = Settings {
         namespace: "n".into(),
         name: "l".into(),
@@ -134,12 +140,12 @@ async fn term(server: &Arc<Server>, hub: Hub, during: impl AsyncFnOnce(&Hub)) ->
     };
     let mut candidate = Candidate::new(server.client(), settings);
     let stop = CancellationToken::new();
-    let leadership = Arc::clone(&hub.leadership);
+    let leadership = Arc::clone(&ctx.leadership);
     candidate.acquire(leadership, &stop, || {}).await.unwrap();
-    let leads = Box::pin(lead(&hub, 1, &mut edges, &mut candidate, &stop));
+    let leads = Box::pin(lead(&ctx, 1, &mut edges, &mut candidate, &stop));
     let during = async {
         server.arrived.notified().await;
-        during(&hub).await;
+        during(&ctx).await;
         if !server.away.load(Relaxed) {
             stop.cancel();
         }
@@ -147,7 +153,7 @@ async fn term(server: &Arc<Server>, hub: Hub, during: impl AsyncFnOnce(&Hub)) ->
     let both = async { tokio::join!(leads, during).0 };
     let end = tokio::time::timeout(LIMIT, both).await.unwrap().unwrap();
     if end == End::Lost {
-        assert!(!hub.leads(), "its knowledge is left");
+        assert!(!ctx.index.is_leader(), "its knowledge is left");
     }
     end
 }
@@ -159,8 +165,8 @@ async fn run_5_requests_of_the_beginning_are_answered_before_the_lease_is_asked_
         drain_limit: LIMIT,
         ..Timings::default()
     };
-    let hub = fake::first(server.client(), timings);
-    let end = term(&server, hub, async |_| server.away.store(true, Relaxed)).await;
+    let ctx = fake::first(server.client(), timings);
+    let end = term(&server, ctx, async |_| server.away.store(true, Relaxed)).await;
     assert_eq!(end, End::Lost);
     // The answer came after the loss.
     assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
@@ -174,8 +180,8 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_stops_when_that_is_answered(
         flush_limit: LIMIT,
         ..Timings::default()
     };
-    let hub = fake::first(server.client(), timings);
-    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+    let ctx = fake::first(server.client(), timings);
+    assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
     assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
     assert!(server.answered.load(Relaxed) > 0);
 }
@@ -187,8 +193,8 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_waits_for_no_answer_for_ever
         flush_limit: Duration::from_millis(50),
         ..Timings::default()
     };
-    let hub = fake::first(server.client(), timings);
-    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+    let ctx = fake::first(server.client(), timings);
+    assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
     assert_eq!(server.answered.load(Relaxed), 0);
 }
 
@@ -202,24 +208,24 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_does_not_begin_again() {
         ..Timings::default()
     };
     // It cannot take over what is there, as it may not write.
-    let hub = fake::hub(server.client(), timings, false);
-    assert_eq!(term(&server, hub, async |_| {}).await, End::Stopped);
+    let ctx = fake::context(server.client(), timings, false);
+    assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
 }
 
 #[tokio::test]
 async fn run_5_events_that_wait_are_written_before_the_lease_is_given_up() {
     let server = Server::new(Fate::AtOnce);
-    let hub = fake::first(server.client(), Timings::default());
-    let left = async |hub: &Hub| {
+    let ctx = fake::first(server.client(), Timings::default());
+    let left = async |ctx: &Context| {
         let notice = Notice {
             warning: false,
             reason: "Reason".into(),
             text: "text".into(),
         };
         for _ in 0..500 {
-            hub.notify_lb(&ObjectMeta::default(), &notice);
+            ctx.notify_lb(&ObjectMeta::default(), &notice);
         }
     };
-    assert_eq!(term(&server, hub, left).await, End::Stopped);
+    assert_eq!(term(&server, ctx, left).await, End::Stopped);
     assert_eq!(server.events.load(Relaxed), 500);
 }

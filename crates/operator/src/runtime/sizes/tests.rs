@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use harvester_lb_controller_kit::client::RequestObserver;
+use harvester_lb_prober::{Observer, ProbeResult};
 use prometheus::proto::MetricFamily;
 use prometheus::proto::MetricType;
 
 use super::*;
 use crate::metrics::{Metrics, ProbeMetrics};
-use harvester_lb_controller_kit::client::RequestObserver;
-use harvester_lb_prober::{Observer, ProbeResult};
-use std::time::Duration;
 
 /// Every family, whether it has values yet or not.
 fn all() -> Vec<MetricFamily> {

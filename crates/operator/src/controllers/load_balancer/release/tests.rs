@@ -11,8 +11,7 @@ use serde_json::{Value, json};
 use crate::controllers::load_balancer::reconcile;
 use crate::controllers::takeover;
 use crate::fake::{self, Shelf};
-use crate::index::handlers;
-use crate::index::leader_state::Lead;
+use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
 const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/10.0.0.2";
@@ -25,8 +24,8 @@ fn key(name: &str) -> Key {
     Key::new("n", name)
 }
 
-/// A hub that knows the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that has it.
-fn with_record() -> (Hub, Shelf) {
+/// A ctx that knows the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that has it.
+fn with_record() -> (Context, Shelf) {
     let shelf = Shelf::default();
     let record = json!({
         "metadata": {"name": "10.0.0.2", "uid": "u-record", "resourceVersion": "3"},
@@ -36,22 +35,27 @@ fn with_record() -> (Hub, Shelf) {
         },
     });
     shelf.put(RECORD, record.clone());
-    let hub = fake::hub(shelf.client(), Timings::default(), true);
+    let ctx = fake::context(shelf.client(), Timings::default(), true);
     let record = Allocation::decoded(&object::<IPAllocation>(record));
     let name = Key::new("", "10.0.0.2");
-    hub.stores.allocations.written(&name, Version(3), record);
-    (hub, shelf)
+    ctx.index
+        .stores
+        .allocations
+        .written(&name, Version(3), record);
+    (ctx, shelf)
 }
 
 /// It leads, and knows that record.
-fn lead(hub: &Hub) {
-    hub.begin_lead(|| Lead::new(Ledger::new(Settings::default())));
-    let record = hub.stores.allocations.get(&Key::new("", "10.0.0.2"));
-    hub.lead(|lead| lead.observe_allocation("10.0.0.2", &record.unwrap()));
+fn lead(ctx: &Context) {
+    ctx.index
+        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
+    let record = ctx.index.stores.allocations.get(&Key::new("", "10.0.0.2"));
+    ctx.index
+        .with_leader(|leader| leader.observe_allocation("10.0.0.2", &record.unwrap()));
 }
 
 /// A load balancer with an annotation, and an address in its status.
-fn appears(hub: &Hub, name: &str, annotation: &str, value: &str) {
+fn appears(ctx: &Context, name: &str, annotation: &str, value: &str) {
     let lb: LoadBalancer = object(json!({
         "metadata": {
             "namespace": "n", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
@@ -60,15 +64,15 @@ fn appears(hub: &Hub, name: &str, annotation: &str, value: &str) {
         "spec": {"workloadType": "cluster"},
         "status": {"allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p"}},
     }));
-    let lbs = &hub.stores.lbs;
+    let lbs = &ctx.index.stores.lbs;
     let change = lbs.written(&key(name), Version(5), Lb::valid(lb));
-    handlers::lb_changed(hub, &key(name), &change.unwrap());
+    ctx.index.lb_changed(&key(name), &change.unwrap());
 }
 
 /// It is seen to go.
-fn goes(hub: &Hub, name: &str) {
-    let change = hub.stores.lbs.forget(&key(name), Version(9));
-    handlers::lb_changed(hub, &key(name), &change.unwrap());
+fn goes(ctx: &Context, name: &str) {
+    let change = ctx.index.stores.lbs.forget(&key(name), Version(9));
+    ctx.index.lb_changed(&key(name), &change.unwrap());
 }
 
 fn phase(shelf: &Shelf) -> Value {
@@ -76,11 +80,11 @@ fn phase(shelf: &Shelf) -> Value {
 }
 
 /// What is due now, and no more afterwards.
-fn due(hub: &Hub) -> Vec<Key> {
-    let next = || hub.queues.lbs.next().now_or_never().flatten();
+fn due(ctx: &Context) -> Vec<Key> {
+    let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
     let due: Vec<Key> = std::iter::from_fn(next).collect();
     for key in &due {
-        hub.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
+        ctx.index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
     }
     due
 }
@@ -94,23 +98,23 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
         keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ];
     for annotation in annotations {
-        let (hub, shelf) = with_record();
-        lead(&hub);
-        appears(&hub, "held", annotation, "x");
-        goes(&hub, "held");
-        let next = reconcile(&hub, &key("held")).await.unwrap();
+        let (ctx, shelf) = with_record();
+        lead(&ctx);
+        appears(&ctx, "held", annotation, "x");
+        goes(&ctx, "held");
+        let next = reconcile(&ctx, &key("held")).await.unwrap();
         assert_eq!(
             (phase(&shelf), next),
             (json!("Released"), Requeue::AwaitChange),
             "{annotation}"
         );
         assert_eq!(shelf.writes().len(), 1, "{annotation}");
-        let left = hub.lead(|lead| lead.departed.len());
+        let left = ctx.index.with_leader(|leader| leader.departed.len());
         assert_eq!(left, Some(0), "{annotation}");
     }
-    let (hub, shelf) = with_record();
-    takeover::begin(&hub).await.unwrap();
-    let next = reconcile(&hub, &key("held")).await.unwrap();
+    let (ctx, shelf) = with_record();
+    takeover::begin(&ctx).await.unwrap();
+    let next = reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!(
         (phase(&shelf), next),
         (json!("Released"), Requeue::AwaitChange)
@@ -119,21 +123,21 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
 
 #[tokio::test]
 async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
-    let (hub, shelf) = with_record();
-    lead(&hub);
+    let (ctx, shelf) = with_record();
+    lead(&ctx);
     // Members of the group of a load balancer that is no more: one holds the record, one shares its address.
-    appears(&hub, "held", keys::ANNOTATION_PRIMARY, "first");
-    appears(&hub, "member", keys::ANNOTATION_PRIMARY, "first");
-    goes(&hub, "held");
-    let next = reconcile(&hub, &key("held")).await.unwrap();
+    appears(&ctx, "held", keys::ANNOTATION_PRIMARY, "first");
+    appears(&ctx, "member", keys::ANNOTATION_PRIMARY, "first");
+    goes(&ctx, "held");
+    let next = reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!((phase(&shelf), next), (json!("Bound"), Requeue::Resync));
-    due(&hub);
-    goes(&hub, "member");
-    let woken = due(&hub);
+    due(&ctx);
+    goes(&ctx, "member");
+    let woken = due(&ctx);
     assert!(
         woken.contains(&key("held")),
         "nobody looks again: {woken:?}"
     );
-    reconcile(&hub, &key("held")).await.unwrap();
+    reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!(phase(&shelf), "Released");
 }

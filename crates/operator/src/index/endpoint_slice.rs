@@ -1,0 +1,14 @@
+//! Changes of EndpointSlices that are ours.
+
+use harvester_lb_controller_kit::store::Change;
+use harvester_lb_object::Key;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use super::Index;
+
+impl Index {
+    /// An EndpointSlice of ours was made, altered or deleted.
+    pub fn slice_changed(&self, key: &Key, _: &Change<EndpointSlice>) {
+        self.queue_lb_if_known(key);
+    }
+}

@@ -1,0 +1,82 @@
+//! Changes of IPAllocations.
+
+use std::net::IpAddr;
+
+use harvester_lb_controller_kit::store::Change;
+use harvester_lb_core::cached::{self, Allocation};
+use harvester_lb_ipam::addr;
+use harvester_lb_object::Key;
+use tracing::warn;
+
+use super::Index;
+
+impl Index {
+    /// A record was made, altered or deleted: by an earlier write of ours that came late, by another leader, or by hand.
+    pub fn allocation_changed(&self, key: &Key, change: &Change<Allocation>) {
+        let mut owners = Vec::new();
+        let present = matches!(change, Change::Applied { .. });
+        if let Some(uid) = self
+            .with_leader(|leader| leader.unsupported.set_record(&key.name, present))
+            .flatten()
+        {
+            self.lease_changed(uid);
+        }
+        let is_leader = self.with_leader(|leader| match change {
+            Change::Applied { old, new } => {
+                leader.observe_allocation(&key.name, new);
+                for allocation in [Some(new), old.as_ref()].into_iter().flatten() {
+                    if let Allocation::Valid { record, .. } = &**allocation {
+                        owners.push(cached::key(&record.spec.owner.id));
+                    }
+                }
+            }
+            Change::Deleted { old, .. } => {
+                let version = match &**old {
+                    Allocation::Valid { record, .. } => {
+                        owners.push(cached::key(&record.spec.owner.id));
+                        record.version
+                    }
+                    Allocation::Unreadable { version, .. } => *version,
+                    Allocation::Reserved => return,
+                };
+                leader.forget(&key.name, version);
+            }
+        });
+        if is_leader.is_none() {
+            return;
+        }
+        if !matches!(change, Change::Applied { old: Some(_), .. }) {
+            self.record_came_or_went(key);
+        }
+        if let Change::Applied { new, .. } = change
+            && let Allocation::Unreadable { why, .. } = &**new
+        {
+            warn!(record = %key, why, "a record cannot be read; its address is given to nobody until it is repaired or deleted");
+        }
+        for owner in owners {
+            self.queues.lbs.add(owner);
+        }
+    }
+
+    /// There is an IPAllocation, or there is none any more: whoever reports its address is judged anew (BE-8).
+    pub fn record_came_or_went(&self, key: &Key) {
+        if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
+            let reporters = self.addresses.lock().reporters_of(&[address]);
+            self.queue_reporters(&reporters);
+        }
+    }
+
+    /// The load balancer of this uid has a lease that a later version has made, or has it no more (IPA-9). That is rare enough
+    /// to look for it among all.
+    fn lease_changed(&self, uid: &str) {
+        let mut of_uid = Vec::new();
+        self.stores.lbs.for_each(|key, lb| {
+            if lb.uid() == uid {
+                of_uid.push(key.clone());
+            }
+        });
+        for lb in of_uid {
+            self.queues.lbs.add(lb);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Changes of load balancers.
+
+use harvester_lb_api::{LoadBalancer, WorkloadType};
+use harvester_lb_controller_kit::store::Change;
+use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::{guest_cluster, time};
+use harvester_lb_object::Key;
+
+use super::Index;
+use super::leader_state::Departed;
+
+impl Index {
+    /// A load balancer was made, altered or deleted.
+    pub fn lb_changed(&self, key: &Key, change: &Change<Lb>) {
+        let concerned = self.with_leader(|leader| match change {
+            // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
+            Change::Applied { new, .. } => {
+                leader.is_there(key);
+                let news = leader.unsupported.set_lb(key, Some(new));
+                leader.concerned(news)
+            }
+            Change::Deleted { old, certain } => {
+                leader.ledger.withdraw(&cached::id(key));
+                leader.moving.remove(key);
+                leader.followers.remove(key);
+                leader.departed.insert(key.clone(), departed(old, *certain));
+                let news = leader.unsupported.set_lb(key, None);
+                leader.concerned(news)
+            }
+        });
+        if let Change::Deleted { .. } = change {
+            // Also while nobody leads: the health checks go on until another does (RUN-5).
+            self.prober.remove_group(&key.to_string());
+            self.queues.lbs.forget(key);
+        }
+        let Some(concerned) = concerned else {
+            return;
+        };
+        self.queue_lbs(concerned);
+        if let Change::Applied { old: None, new } = change
+            && let Lb::Valid(lb) = &**new
+        {
+            self.queue_cluster_of(lb);
+        }
+        self.queues.lbs.add(key.clone());
+    }
+
+    /// A load balancer is there: it may be one of a cluster that is being removed.
+    pub fn queue_cluster_of(&self, lb: &LoadBalancer) {
+        if lb.spec.workload() == WorkloadType::Cluster
+            && let Some(cluster) = guest_cluster::of_load_balancer(lb)
+        {
+            let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
+            let cluster = Key::new(namespace, cluster);
+            let witnessed =
+                self.with_leader(|leader| leader.removed_clusters.get(&cluster).copied());
+            let concerned = witnessed
+                .flatten()
+                .is_some_and(|at| time::created(&lb.metadata) <= at);
+            // Looking at the nodes of a namespace is not free: only where there is a reason.
+            if concerned
+                || guest_cluster::is_marked(&lb.metadata)
+                || self
+                    .stores
+                    .vms
+                    .any_in_namespace(namespace, |vm| vm.cluster_removed)
+            {
+                self.queue_guest_cluster(cluster);
+            }
+        }
+    }
+}
+
+fn departed(old: &Lb, certain: bool) -> Departed {
+    Departed {
+        uid: old.uid().to_owned(),
+        had_service: match old {
+            Lb::Valid(lb) => lb.spec.workload() == WorkloadType::Vm,
+            Lb::Invalid(..) => true,
+        },
+        certain,
+    }
+}

@@ -1,0 +1,52 @@
+//! Changes of Services, everybody's.
+
+use harvester_lb_controller_kit::store::Change;
+use harvester_lb_core::backend_addresses::ServiceAddresses;
+use harvester_lb_core::cached::{self, CachedService};
+use harvester_lb_object::Key;
+
+use super::Index;
+
+impl Index {
+    /// A Service was made, altered or deleted, by whomever.
+    pub fn service_changed(&self, key: &Key, _: &Change<CachedService>) {
+        self.service_is_known(key);
+        self.queue_lb_if_known(key);
+    }
+
+    /// Another copy of a Service is known, or that it is gone: what its addresses mean to others (BE-8, IPA-3).
+    pub fn service_is_known(&self, key: &Key) {
+        let reporters = self.upsert_service(key);
+        self.queue_reporters(&reporters);
+    }
+
+    /// Tells which addresses a Service has: the ledger, and who judges those of backends. Read from the store under the lock
+    /// of each: whoever comes last has the newest copy, in whatever order the copies came. Answers the virtual machines
+    /// that report any of what has changed (BE-8).
+    fn upsert_service(&self, key: &Key) -> Vec<Key> {
+        let mut addresses = self.addresses.lock();
+        let service = self.stores.services.get(key);
+        let now = service.as_ref().map(|s| ServiceAddresses::of(s));
+        let now = now.unwrap_or_default();
+        let reporters = match &service {
+            Some(service) if service.undecodable.is_some() => addresses.add_service(key, &now),
+            _ => addresses.set_service(key, now),
+        };
+        drop(addresses);
+        let concerned = self.with_leader(|leader| {
+            let service = self.stores.services.get(key);
+            let service = service.as_deref();
+            let shown = service.map(|s| cached::shown_addresses(s));
+            let (id, shown) = (cached::id(key), shown.unwrap_or_default());
+            if service.is_some_and(|s| s.undecodable.is_some()) {
+                leader.ledger.add_shown(&id, &shown);
+            } else {
+                leader.ledger.set_shown(&id, &shown);
+            }
+            let news = leader.unsupported.set_service(key, service.map(|s| &**s));
+            leader.concerned(news)
+        });
+        self.queue_lbs(concerned.into_iter().flatten());
+        reporters
+    }
+}

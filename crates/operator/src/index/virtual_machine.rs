@@ -1,0 +1,162 @@
+//! Changes of virtual machines, running or not: whom their addresses concern (BE-3, BE-8), and the removal of the guest
+//! clusters that they are nodes of (GC-1).
+
+use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
+use harvester_lb_controller_kit::store::Change;
+use harvester_lb_core::cached::{Lb, Vm, Vmi};
+use harvester_lb_core::{backends, desired, guest_cluster, time};
+use harvester_lb_ipam::Micros;
+use harvester_lb_object::Key;
+use tracing::warn;
+
+use super::Index;
+use super::queues::{LegacyKind, LegacyObject};
+use crate::clock;
+
+impl Index {
+    /// A running virtual machine was started, altered or stopped (BE-3): whoever selected it before or selects it now.
+    pub fn vmi_changed(&self, key: &Key, change: &Change<Vmi>) {
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_deref(), Some(&**new)),
+            Change::Deleted { old, .. } => (Some(&**old), None),
+        };
+        let reports = |vmi: &Vmi| vmi.address.filter(|_| !vmi.deleting);
+        let others = self
+            .addresses
+            .lock()
+            .set_machine(key, new.and_then(reports));
+        if !self.is_leader() {
+            return;
+        }
+        if new.is_some_and(|new| new.finalizers_to_keep.is_some()) {
+            self.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vmi,
+                key: key.clone(),
+            });
+        }
+        if old != new {
+            self.queue_selecting(key, &[old, new]);
+        }
+        self.queue_reporters(&others);
+    }
+
+    /// Queues the load balancers in front of virtual machines whose address is judged anew (BE-8).
+    pub(super) fn queue_reporters(&self, vmis: &[Key]) {
+        if vmis.is_empty() || !self.is_leader() {
+            return;
+        }
+        for key in vmis {
+            let vmi = self.stores.vmis.get(key);
+            self.queue_selecting(key, &[vmi.as_deref()]);
+        }
+    }
+
+    /// Queues the load balancers that select a virtual machine as it was or is.
+    fn queue_selecting(&self, key: &Key, vmis: &[Option<&Vmi>]) {
+        let mut selected = Vec::new();
+        self.stores
+            .lbs
+            .visit_namespace(&key.namespace, |lb_key, lb| {
+                if let Lb::Valid(lb) = lb
+                    && vmis.iter().flatten().any(|vmi| selects(lb, vmi))
+                {
+                    selected.push(lb_key.clone());
+                }
+            });
+        selected.extend(self.followers(key, vmis));
+        for lb in selected {
+            self.queues.lbs.add(lb);
+        }
+    }
+
+    /// The load balancers that serve a virtual machine and whose selector does not tell so any more, or need not (BE-6).
+    fn followers(&self, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
+        let first = Key::new(&key.namespace, "");
+        let all = self.with_leader(|leader| {
+            let followers = leader.followers.range(first..);
+            followers
+                .take_while(|lb| lb.namespace == key.namespace)
+                .cloned()
+                .collect::<Vec<_>>()
+        });
+        let mut all = all.unwrap_or_default();
+        all.retain(|lb| {
+            self.stores.slices.get(lb).is_some_and(|slice| {
+                desired::backends(&slice)
+                    .iter()
+                    .any(|served| vmis.iter().flatten().any(|vmi| vmi.uid == served.uid))
+            })
+        });
+        all
+    }
+
+    /// A virtual machine was made, altered or deleted (GC-1, FIN-1).
+    pub fn vm_changed(&self, key: &Key, change: &Change<Vm>) {
+        if let Change::Applied { new, .. } = change
+            && new.finalizers_to_keep.is_some()
+            && self.is_leader()
+        {
+            self.queues.legacy.add(LegacyObject {
+                kind: LegacyKind::Vm,
+                key: key.clone(),
+            });
+        }
+        self.node_of_guest_cluster_changed(key, change);
+    }
+
+    /// A virtual machine was made, altered or deleted.
+    fn node_of_guest_cluster_changed(&self, key: &Key, change: &Change<Vm>) {
+        match change {
+            Change::Applied { old, new } => {
+                if old.as_ref().is_none_or(|old| old != new) {
+                    self.queue_cluster_of_node(key, new);
+                }
+            }
+            Change::Deleted { old, certain } => {
+                if let Some(cluster) = guest_cluster::being_removed(key, old) {
+                    let at = old.deleted_at.or_else(|| certain.then(clock::now));
+                    // Absent from a list, it has gone some time after the last mark that it called for.
+                    let at = at.or_else(|| self.last_marked(&cluster));
+                    self.with_leader(|leader| {
+                        if let Some(at) = at {
+                            leader.guest_cluster_removed(&cluster, at);
+                        }
+                    });
+                    self.queue_guest_cluster(cluster);
+                }
+            }
+        }
+    }
+
+    /// A virtual machine is there.
+    pub fn queue_cluster_of_node(&self, key: &Key, vm: &Vm) {
+        if vm.from_node_driver && vm.cluster_removed && vm.guest_cluster.is_none() {
+            warn!(vm = %key, label = keys::LABEL_GUEST_CLUSTER, "a node of a guest cluster is removed, but does not say of which; its load balancers stay");
+        }
+        if let Some(cluster) = guest_cluster::being_removed(key, vm) {
+            self.queue_guest_cluster(cluster);
+        }
+    }
+
+    /// When the youngest of a cluster's marked load balancers was made.
+    fn last_marked(&self, cluster: &Key) -> Option<Micros> {
+        let mut last = None;
+        self.stores
+            .lbs
+            .visit_namespace(&cluster.namespace, |_, lb| {
+                if let Lb::Valid(lb) = lb
+                    && guest_cluster::of_load_balancer(lb) == Some(&*cluster.name)
+                    && guest_cluster::is_marked(&lb.metadata)
+                {
+                    last = last.max(Some(time::created(&lb.metadata)));
+                }
+            });
+        last
+    }
+}
+
+fn selects(lb: &LoadBalancer, vmi: &Vmi) -> bool {
+    let selector = lb.spec.backend_server_selector.as_ref();
+    lb.spec.workload() == WorkloadType::Vm
+        && selector.is_some_and(|selector| backends::matches(selector, &vmi.labels))
+}
