@@ -62,6 +62,8 @@ pub enum Step {
         lost: Option<Lost>,
         /// As above.
         extra_records: Vec<Record>,
+        /// What it serves at stays as it is, and the further records too (see [`Decision::Wait`]).
+        stays: bool,
     },
     /// There is nothing to keep (ALC-10). The last step of [`Allocation::keep`] alone.
     Nothing {
@@ -286,11 +288,13 @@ impl<'a> Allocation<'a> {
                 explanation,
                 lost,
                 surplus,
+                stays,
             } => Some(Step::Wait {
                 reason,
                 explanation,
                 lost,
                 extra_records: surplus,
+                stays,
             }),
         }
     }
@@ -320,10 +324,7 @@ impl<'a> Allocation<'a> {
 fn abandons_status_address(decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
         // Nothing is taken away, and a read would not tell more.
-        Decision::Wait {
-            reason: WaitReason::RecordUnreadable,
-            ..
-        } => return false,
+        Decision::Wait { stays: true, .. } => return false,
         Decision::Held { grant, surplus }
         | Decision::Adopt { grant, surplus, .. }
         | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),

@@ -4,7 +4,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::store::{Change, Store};
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_core::cached::{self, Allocation, CachedService, Lb, Pool};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -93,9 +93,9 @@ impl CachedResource<Index> for IPAllocation {
 }
 
 impl CachedResource<Index> for Service {
-    type Cached = Self;
+    type Cached = CachedService;
 
-    fn store(index: &Index) -> &Store<Self> {
+    fn store(index: &Index) -> &Store<CachedService> {
         &index.stores.services
     }
 
@@ -104,7 +104,7 @@ impl CachedResource<Index> for Service {
     }
 
     /// What it shows must be known before the next decision.
-    fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Self>> {
+    fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<CachedService>> {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(index).written(key, stamp, object)?;
@@ -112,7 +112,7 @@ impl CachedResource<Index> for Service {
         Some(change)
     }
 
-    fn changed(index: &Index, key: &Key, change: &Change<Self>) {
+    fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
         if matches!(change, Change::Deleted { .. }) {
             index.service_is_known(key);
         }

@@ -165,3 +165,6 @@ impl Index {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

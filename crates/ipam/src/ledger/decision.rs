@@ -229,6 +229,9 @@ pub enum Decision {
         lost: Option<Lost>,
         /// See above; here once its Service is gone (REL-4).
         surplus: Vec<Record>,
+        /// What it serves at stays as it is, and `surplus` too: the address that its status names may be its own, which
+        /// cannot be told as long as the record cannot be read (IPA-1), or the pool hands out nothing new (IPA-9).
+        stays: bool,
     },
 }
 

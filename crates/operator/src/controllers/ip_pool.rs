@@ -152,6 +152,11 @@ async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<
                 warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
                 return Ok(());
             }
+            let service = ctx.index.stores.services.get(&key);
+            if service.is_some_and(|service| service.undecodable.is_some()) {
+                warn!(%pool, value, "not released by hand: the Service cannot be decoded, and may show the address");
+                return Ok(());
+            }
             if ctx.client.get_live::<LoadBalancer>(&key).await?.is_some() {
                 warn!(%pool, value, "not released by hand: the load balancer exists");
                 return Ok(());

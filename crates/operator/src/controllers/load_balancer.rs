@@ -136,10 +136,11 @@ async fn reconcile_valid(
                 message,
                 lost,
                 surplus,
+                stays,
             }) => {
                 let readiness = Readiness::not(reason.as_str(), message);
-                if reason == WaitReason::RecordUnreadable {
-                    // The address is nobody else's; what serves goes on until the record is repaired.
+                if stays {
+                    // The address is nobody else's; what serves goes on until the record is repaired, or the pool can tell.
                     let followed = follow(ctx, key, lb).await;
                     write_status(ctx, key, lb, &Report::only(readiness)).await?;
                     followed?;
@@ -498,3 +499,6 @@ fn move_is_stuck(
         })
         .flatten()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,9 @@
 //! The newest known copies of objects, a store for each kind that is watched.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Store;
-use harvester_lb_core::cached::{Allocation, Lb, Pool, Vm, Vmi};
-use k8s_openapi::api::core::v1::Service;
+use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// The stores, one for each kind that is watched. Clones share them.
@@ -18,7 +16,7 @@ pub struct Stores {
     /// Records.
     pub allocations: Arc<Store<Allocation>>,
     /// Services, everybody's: a name conflict has to be seen, and its end too.
-    pub services: Arc<Store<Service>>,
+    pub services: Arc<Store<CachedService>>,
     /// EndpointSlices with our label.
     pub slices: Arc<Store<EndpointSlice>>,
     /// Running virtual machines.
@@ -26,7 +24,7 @@ pub struct Stores {
     /// Virtual machines.
     pub vms: Arc<Store<Vm>>,
     /// Nodes; their addresses are all that is kept of them (BE-8).
-    pub nodes: Arc<Store<Vec<Ipv4Addr>>>,
+    pub nodes: Arc<Store<NodeAddresses>>,
 }
 
 impl Stores {

@@ -44,6 +44,8 @@ pub enum Acquired {
         lost: Option<Lost>,
         /// As above.
         surplus: Vec<Record>,
+        /// What it serves at stays as it is, the address in its status and the further records too.
+        stays: bool,
     },
 }
 
@@ -64,11 +66,13 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
             explanation,
             lost,
             extra_records: surplus,
+            stays,
         } => Ok(Acquired::Waiting {
             reason,
             message: explanation.to_string(),
             lost,
             surplus,
+            stays,
         }),
         other => Err(no_end(&other)),
     }
@@ -111,6 +115,11 @@ async fn last_step(
                 replaces,
                 reason,
             } => {
+                if reason.is_some() && names(request, spec.addr) {
+                    // No write of the status is to follow that would find out what has become of it. What is known of it may
+                    // be old, and then it may have given the address up, or be another (IPA-6).
+                    still_names(ctx, request, spec.addr).await?;
+                }
                 if write(ctx, &spec, replaces).await? {
                     allocation.accepted();
                     let reason =
@@ -176,6 +185,26 @@ pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     }
     Err(WriteError::Conflict(format!(
         "LoadBalancer {key} has been made anew"
+    )))
+}
+
+fn names(request: &Request, addr: IpAddr) -> bool {
+    let status = request.status.as_ref();
+    status.is_some_and(|status| status.addr == addr)
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address.
+async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
+    let key = cached::key(&request.owner.id);
+    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
+    let now = living.as_ref().map(spec::request);
+    if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
+        return Ok(());
+    }
+    ctx.index
+        .with_leader(|leader| leader.ledger.abandon(&request.owner.id, addr));
+    Err(WriteError::Conflict(format!(
+        "LoadBalancer {key} does not name {addr} any more"
     )))
 }
 

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::{self, Backend, Found};
-use harvester_lb_core::cached;
-use harvester_lb_core::cached::State;
+use harvester_lb_core::cached::{self, CachedService, State};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::spec::VmSpec;
@@ -48,7 +47,7 @@ pub enum Children {
     /// They are there.
     Present {
         /// The Service.
-        service: Arc<Service>,
+        service: Arc<CachedService>,
         /// How many backends take traffic.
         healthy: usize,
         /// How many backends have been probed at all.
@@ -67,11 +66,9 @@ pub async fn ensure(
     found: &Found,
     ip: &str,
 ) -> Result<Children, WriteError> {
-    let service = ctx.index.stores.services.get(key);
-    match service
-        .as_ref()
-        .map(|s| desired::ownership(&s.metadata, &key.name))
-    {
+    let stored = ctx.index.stores.services.get(key);
+    let service = stored.as_deref().map(|stored| &**stored);
+    match service.map(|s| desired::ownership(&s.metadata, &key.name)) {
         Some(Ownership::Foreign) => return conflict(ctx, key, "Service").await,
         Some(Ownership::Shared) => return Err(shared(key)),
         Some(Ownership::Ours) | None => {}
@@ -102,8 +99,17 @@ pub async fn ensure(
             info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
         }
     }
-    let wanted = desired::service(lb, service.as_deref(), &vm.ports, ip);
-    match ensure_service(ctx, key, service.as_deref(), wanted).await? {
+    if let Some(why) = stored
+        .as_ref()
+        .and_then(|stored| stored.undecodable.as_ref())
+    {
+        // What else it has is not known, and must stay.
+        return Err(WriteError::Refused(format!(
+            "the Service cannot be decoded, correct it or delete it: {why}"
+        )));
+    }
+    let wanted = desired::service(lb, service, &vm.ports, ip);
+    match ensure_service(ctx, key, service, wanted).await? {
         Some(service) => Ok(Children::Present {
             service,
             healthy,
@@ -315,7 +321,7 @@ async fn ensure_service(
     key: &Key,
     present: Option<&Service>,
     wanted: Service,
-) -> Result<Option<Arc<Service>>, WriteError> {
+) -> Result<Option<Arc<CachedService>>, WriteError> {
     let written = match present {
         None => ctx.client.create(key, &wanted).await,
         Some(present) => match difference(present, &wanted) {
@@ -324,13 +330,10 @@ async fn ensure_service(
         },
     };
     match written {
-        Ok(object) => Ok(Some(
-            ctx.index
-                .stores
-                .services
-                .get(key)
-                .unwrap_or_else(|| Arc::new(object)),
-        )),
+        Ok(object) => {
+            let stored = ctx.index.stores.services.get(key);
+            Ok(stored.or_else(|| cached::service(Ok(object)).map(Arc::new)))
+        }
         Err(error) if error.is_stale() => {
             let now = ctx.index.stores.services.get(key);
             let foreign = now.is_some_and(|service| {

@@ -138,6 +138,11 @@ pub async fn surplus_of_living(
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
 /// released when that ends, which is an event.
 pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
+    let service = ctx.index.stores.services.get(key);
+    if service.is_some_and(|service| service.undecodable.is_some()) {
+        debug!(lb = %key, "nothing is released, which addresses its Service shows is not known");
+        return Ok(records.is_empty());
+    }
     let mut all = true;
     let mut failed = None;
     for record in records {

@@ -140,6 +140,7 @@ impl StateMachineTest for Subject {
             (model.reserved.len(), model.claims.len())
         );
         assert_eq!(counts.waiting, model.waiting.len());
+        assert_eq!(ledger.held_back.len(), model.held_back.len());
         for last in 0..ADDRESSES {
             assert_eq!(
                 ledger.taken.contains(at(last)),
