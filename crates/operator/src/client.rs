@@ -4,6 +4,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::store::{Change, Store};
+use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, CachedService, Lb, Pool};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
@@ -11,6 +12,14 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 
 use crate::index::Index;
+use crate::index::leader::NotLeading;
+
+/// Whoever does not lead may not write.
+impl From<NotLeading> for WriteError {
+    fn from(_: NotLeading) -> Self {
+        Self::Fenced
+    }
+}
 
 impl CachedResource<Index> for LoadBalancer {
     type Cached = Lb;
@@ -70,7 +79,7 @@ impl CachedResource<Index> for IPAllocation {
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let stamp = Stamp::of(&object.metadata);
         let allocation = Allocation::decoded(object);
-        index.with_leader(|leader| leader.observe_allocation(&key.name, &allocation));
+        index.record_is_known(&key.name, &allocation);
         let change = Self::store(index).written(key, stamp, allocation)?;
         if let Change::Applied { old: None, .. } = &change {
             index.record_came_or_went(key);
@@ -85,7 +94,7 @@ impl CachedResource<Index> for IPAllocation {
 
     fn remove(index: &Index, key: &Key, known: Version) {
         let gone = Self::store(index).forget(key, known);
-        index.with_leader(|leader| leader.forget(&key.name, known));
+        index.record_is_gone(&key.name, known);
         if gone.is_some() {
             index.record_came_or_went(key);
         }

@@ -8,6 +8,7 @@
 mod endpoint_slice;
 mod ip_allocation;
 mod ip_pool;
+pub mod leader;
 pub mod leader_state;
 mod load_balancer;
 mod node;
@@ -103,7 +104,7 @@ impl Index {
     }
 
     /// Works on the leader's state, then queues what that has made due. `None` if this process does not lead.
-    pub fn with_leader<T>(&self, work: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
+    fn with_leader<T>(&self, work: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
         let mut guard = self.leader.lock();
         let leader = guard.as_mut()?;
         let answer = work(leader);

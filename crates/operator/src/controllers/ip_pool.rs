@@ -7,11 +7,11 @@ use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb, Pool};
-use harvester_lb_core::pool_status::{self, MAPS_LIMIT, Snapshot};
+use harvester_lb_core::pool_status::{self, MAPS_LIMIT};
 use harvester_lb_core::status::notices;
 use harvester_lb_core::time;
 use harvester_lb_ipam::PoolName;
-use harvester_lb_ipam::manual_release::{self, Verdict};
+use harvester_lb_ipam::manual_release::Verdict;
 use harvester_lb_object::Key;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -77,18 +77,13 @@ async fn write_status(
     asked: bool,
 ) -> Result<Requeue, WriteError> {
     ctx.index.pool_throttle.deciding(name);
-    let snapshot = ctx
-        .index
-        .with_leader(|leader| Snapshot::of(&leader.ledger, name))
-        .flatten();
+    let snapshot = ctx.index.pool_snapshot(name);
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
         return Ok(Requeue::AwaitChange);
     };
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
-    let Some(conditions) = ctx.index.with_leader(|leader| {
-        pool_status::conditions(&leader.ledger, name, pool, &projection, &now)
-    }) else {
+    let Some(conditions) = ctx.index.pool_conditions(name, pool, &projection, &now) else {
         return Ok(Requeue::AwaitChange);
     };
     let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
@@ -123,11 +118,8 @@ async fn write_status(
 async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // Whether the load balancer lives is asked of the API server, not of a store that may lag.
     let judged = || {
-        ctx.index
-            .with_leader(|leader| {
-                manual_release::judge(&leader.ledger, pool, value, |_| false, clock::now())
-            })
-            .ok_or(WriteError::Fenced)
+        let now = clock::now();
+        ctx.index.judge_manual_release(pool, value, now)
     };
     match judged()? {
         Verdict::Nothing => {}
@@ -136,11 +128,7 @@ async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<
         }
         Verdict::Release(record) => {
             let key = cached::key(&record.spec.owner.id);
-            if ctx
-                .index
-                .with_leader(|leader| leader.unsupported.shares_record(&record))
-                != Some(false)
-            {
+            if ctx.index.may_be_shared(&record) {
                 warn!(%pool, value, "not released by hand: other load balancers share the address");
                 return Ok(());
             }

@@ -16,7 +16,7 @@ use harvester_lb_api::{AllocatedAddress, Ipam, LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::Found;
-use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::cached::Lb;
 use harvester_lb_core::readiness::{self, Facts};
 use harvester_lb_core::spec::{self, Checked, Source, VmSpec};
 use harvester_lb_core::status::{self, Field, Readiness, Report};
@@ -25,7 +25,6 @@ use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::time::Instant;
 use tracing::{debug, info};
 
 use self::allocate::Acquired;
@@ -33,6 +32,7 @@ use self::owned_objects::{Checking, Children};
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
+use crate::index::leader::ShownAddress;
 
 /// An address for a load balancer, whatever its source.
 struct Address {
@@ -48,11 +48,10 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
     let Some(lb) = ctx.index.stores.lbs.get(key) else {
         return release::departed(ctx, key).await;
     };
-    ctx.index.with_leader(|leader| leader.followers.remove(key));
+    ctx.index.stop_following(key);
     match &*lb {
         Lb::Invalid(meta, error) => {
-            ctx.index
-                .with_leader(|leader| leader.ledger.dequeue(&cached::id(key)));
+            ctx.index.dequeue(key);
             let followed = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
                 owned_objects::follow(ctx, key, meta, Checking::AsItIs).await
             } else {
@@ -81,10 +80,7 @@ async fn reconcile_valid(
     key: &Key,
     lb: &LoadBalancer,
 ) -> Result<Requeue, WriteError> {
-    let unsupported = ctx
-        .index
-        .with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, key, &lb.metadata));
-    if let Some(unsupported) = unsupported.flatten() {
+    if let Some(unsupported) = ctx.index.unsupported(key, &lb.metadata) {
         return leave_alone(ctx, key, lb, &unsupported).await;
     }
     let checked = match spec::check(lb) {
@@ -164,8 +160,7 @@ async fn leave_alone(
     lb: &LoadBalancer,
     unsupported: &Unsupported,
 ) -> Result<Requeue, WriteError> {
-    ctx.index
-        .with_leader(|leader| leader.ledger.set_aside(&cached::id(key)));
+    ctx.index.set_aside(key);
     let followed = follow(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
@@ -247,14 +242,7 @@ async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result
     let further = match lb.spec.address_source() {
         Ipam::Pool => allocate::keep(ctx, &request).await?,
         Ipam::Dhcp => {
-            let id = cached::id(key);
-            let mut left = ctx
-                .index
-                .with_leader(|leader| {
-                    leader.ledger.withdraw(&id);
-                    leader.ledger.records_of(&id)
-                })
-                .unwrap_or_default();
+            let mut left = ctx.index.withdraw_from_pools(key);
             left.retain(|record| record.spec.owner != request.owner);
             allocate::earlier_ones_only(ctx, &request, &left).await?;
             left
@@ -265,21 +253,13 @@ async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
 fn dhcp(ctx: &Context, key: &Key) -> Address {
-    let id = cached::id(key);
-    let surplus = ctx
-        .index
-        .with_leader(|leader| {
-            leader.ledger.withdraw(&id);
-            leader.ledger.records_of(&id)
-        })
-        .unwrap_or_default();
     Address {
         allocated: AllocatedAddress {
             ip: Some(keys::DHCP_ADDRESS.to_owned()),
             ..AllocatedAddress::default()
         },
         load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
-        surplus,
+        surplus: ctx.index.withdraw_from_pools(key),
         lost: None,
         out_of_pool: false,
     }
@@ -409,7 +389,7 @@ async fn serve_vm(
             if stuck == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
                 release::delete_service(ctx, key).await?;
-                ctx.index.with_leader(|leader| leader.moving.remove(key));
+                ctx.index.end_move(key);
             }
             let readiness = readiness::readiness(&Facts {
                 key,
@@ -482,22 +462,13 @@ fn move_is_stuck(
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
         || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
-    ctx.index
-        .with_leader(|leader| {
-            // First announced late, when its record had been released already, an address may be another's by now.
-            let is_recorded = || external.is_some_and(|ip| leader.ledger.record(ip).is_some());
-            let moving = is_to_leave || (differs && is_recorded());
-            if !moving {
-                leader.moving.remove(key);
-                return None;
-            }
-            let since = *leader
-                .moving
-                .entry(key.clone())
-                .or_insert_with(Instant::now);
-            Some(ctx.timings.move_limit.saturating_sub(since.elapsed()))
-        })
-        .flatten()
+    let shown = match external {
+        _ if is_to_leave => ShownAddress::ToLeave,
+        Some(other) if differs => ShownAddress::Other(other),
+        _ => ShownAddress::AsWanted,
+    };
+    let since = ctx.index.moving_since(key, shown)?;
+    Some(ctx.timings.move_limit.saturating_sub(since.elapsed()))
 }
 
 #[cfg(test)]

@@ -39,10 +39,7 @@ fn pass(ctx: &Context) -> Option<Duration> {
             is_due.then_some(())
         })
         .count();
-    let (misinformed, more) = ctx.index.with_leader(|leader| {
-        let misinformed = leader.ledger.take_misinformed(LOOK, piece);
-        (misinformed, leader.ledger.has_suspects())
-    })?;
+    let (misinformed, more) = ctx.index.take_misinformed(LOOK, piece)?;
     for id in misinformed {
         throttle.take(now);
         ctx.index.queues.lbs.add(cached::key(&id));

@@ -52,11 +52,8 @@ impl Index {
         {
             let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
             let cluster = Key::new(namespace, cluster);
-            let witnessed =
-                self.with_leader(|leader| leader.removed_clusters.get(&cluster).copied());
-            let concerned = witnessed
-                .flatten()
-                .is_some_and(|at| time::created(&lb.metadata) <= at);
+            let removed_at = self.guest_cluster_removed_at(&cluster).ok().flatten();
+            let concerned = removed_at.is_some_and(|at| time::created(&lb.metadata) <= at);
             // Looking at the nodes of a namespace is not free: only where there is a reason.
             if concerned
                 || guest_cluster::is_marked(&lb.metadata)

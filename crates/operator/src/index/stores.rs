@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi};
+use harvester_lb_core::unsupported;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// The stores, one for each kind that is watched. Clones share them.
@@ -28,6 +29,21 @@ pub struct Stores {
 }
 
 impl Stores {
+    /// All that is known of what is not this version's to touch (IPA-9).
+    pub fn unsupported(&self) -> unsupported::Index {
+        let mut index = unsupported::Index::default();
+        self.lbs.for_each(|key, lb| {
+            index.set_lb(key, Some(lb));
+        });
+        self.services.for_each(|key, service| {
+            index.set_service(key, Some(service));
+        });
+        self.allocations.for_each(|key, _| {
+            index.set_record(&key.name, true);
+        });
+        index
+    }
+
     /// The kinds that have not been listed yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         [

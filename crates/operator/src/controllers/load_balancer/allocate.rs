@@ -97,12 +97,10 @@ async fn last_step(
 ) -> Result<Step, WriteError> {
     loop {
         let now = clock::now();
-        let step = ctx
-            .index
-            .with_leader(|leader| allocation.next(&mut leader.ledger, now));
+        let step = ctx.index.next_step(&mut allocation, now);
         let conflicts = allocation.take_conflicts();
         ctx.metrics.allocation_conflicts.inc_by(conflicts);
-        match step.ok_or(WriteError::Fenced)? {
+        match step? {
             Step::ReadRecord(addr) => {
                 ctx.client
                     .get_live::<IPAllocation>(&record_key(addr))
@@ -201,8 +199,7 @@ async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(
     if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
         return Ok(());
     }
-    ctx.index
-        .with_leader(|leader| leader.ledger.abandon(&request.owner.id, addr));
+    ctx.index.abandon(&request.owner.id, addr);
     Err(WriteError::Conflict(format!(
         "LoadBalancer {key} does not name {addr} any more"
     )))
@@ -276,11 +273,7 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
 /// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
 /// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
 pub async fn renew(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
-    let Some(record) = ctx
-        .index
-        .with_leader(|leader| leader.ledger.record(addr))
-        .flatten()
-    else {
+    let Some(record) = ctx.index.record(addr) else {
         return Ok(());
     };
     let spec = RecordSpec {

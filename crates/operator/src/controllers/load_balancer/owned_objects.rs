@@ -228,8 +228,7 @@ pub async fn follow(
     check: Checking,
 ) -> Result<(), WriteError> {
     // Before anything is read, so that no later change is missed.
-    ctx.index
-        .with_leader(|leader| leader.followers.insert(key.clone()));
+    ctx.index.start_following(key);
     let Some(present) = ctx.index.stores.slices.get(key) else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::{cached, spec};
+use harvester_lb_core::spec;
 use harvester_lb_ipam::{Blocked, Phase, Record};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -18,27 +18,19 @@ use tracing::{debug, info};
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
+use crate::index::leader::{LeftBehind, ReleaseVerdict};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
 pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
-    let id = cached::id(key);
-    let Some((departed, bound)) = ctx.index.with_leader(|leader| {
-        let bound: Vec<Record> = leader
-            .ledger
-            .records_of(&id)
-            .into_iter()
-            .filter(|r| r.spec.phase == Phase::Bound)
-            .collect();
-        (leader.departed.get(key).cloned(), bound)
-    }) else {
+    let Ok(LeftBehind { deleted, bound }) = ctx.index.left_behind(key) else {
         return Ok(Requeue::AwaitChange);
     };
-    if departed.is_none() && bound.is_empty() {
+    if deleted.is_none() && bound.is_empty() {
         // Nobody to make a record again that was deleted by hand (IPA-7).
-        ctx.index.with_leader(|leader| leader.ledger.withdraw(&id));
+        ctx.index.withdraw(key);
         return Ok(Requeue::AwaitChange);
     }
-    let certain = departed
+    let certain = deleted
         .as_ref()
         .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
     if !certain && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
@@ -47,15 +39,12 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
         return Ok(Requeue::Resync);
     }
 
-    ctx.index.with_leader(|leader| leader.ledger.withdraw(&id));
+    ctx.index.withdraw(key);
     ctx.prober.remove_group(&key.to_string());
-    let shared = ctx
-        .index
-        .with_leader(|leader| leader.unsupported.shared_service(key).is_some());
-    if shared != Some(true) {
+    if !ctx.index.has_shared_service(key) {
         take_down(ctx, key).await?;
     }
-    let had_service = departed.as_ref().is_none_or(|d| d.had_service);
+    let had_service = deleted.as_ref().is_none_or(|d| d.had_service);
     if had_service
         && !bound.is_empty()
         && ctx.index.stores.services.get(key).is_none()
@@ -66,7 +55,7 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     }
     let all = surplus(ctx, key, bound).await?;
     if all {
-        ctx.index.with_leader(|leader| leader.is_there(key));
+        ctx.index.nothing_left_of(key);
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)
@@ -149,34 +138,23 @@ pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<b
         if record.spec.phase != Phase::Bound {
             continue;
         }
-        let now = clock::now();
-        let verdict = ctx.index.with_leader(|leader| {
-            (!leader.unsupported.shares_record(&record)).then(|| {
-                leader
-                    .ledger
-                    .may_release(record.spec.addr, &record.spec.owner.uid, now)
-            })
-        });
-        let Some(verdict) = verdict else {
-            return Err(WriteError::Fenced);
-        };
-        match verdict {
+        match ctx.index.may_release(&record, clock::now())? {
             // IPA-9: whoever shares it ends, or leaves: that is an event.
-            None => {
+            ReleaseVerdict::Shared => {
                 debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
                 all = false;
             }
-            Some(Ok(released)) => match allocate::release(ctx, &released).await {
+            ReleaseVerdict::Release(released) => match allocate::release(ctx, &released).await {
                 // That of one address delays none of the others (RUN-1).
                 Err(error) if error.is_refusal() => failed = Some(error),
                 other => other?,
             },
-            Some(Err(why @ (Blocked::Shown { .. } | Blocked::Unreadable))) => {
+            ReleaseVerdict::Blocked(why @ (Blocked::Shown { .. } | Blocked::Unreadable)) => {
                 debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
                 all = false;
             }
             // Released, taken over or gone meanwhile: nothing is left to do for this owner.
-            Some(Err(other)) => {
+            ReleaseVerdict::Blocked(other) => {
                 debug!(lb = %key, address = %record.spec.addr, ?other, "not released");
             }
         }

@@ -2,7 +2,6 @@ use super::*;
 
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_core::cached::{self, Allocation, Pool};
-use harvester_lb_ipam::{Ledger, Settings};
 use harvester_lb_object::Version;
 use http::Method;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -51,16 +50,14 @@ fn pool(annotations: &Value) -> Pool {
 /// A leader's context that knows this pool and this load balancer.
 fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Context {
     let ctx = fake::context(shelf.client(), Timings::default(), true);
-    ctx.index
-        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let name = Key::new("", "p");
-    ctx.index
-        .with_leader(|leader| leader.set_pool(&name, &pool));
     ctx.index.stores.pools.written(&name, Version(4), pool);
     ctx.index
         .stores
         .lbs
         .written(&key(), Version(5), Lb::valid(object(lb.clone())));
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
     ctx
 }
 
@@ -147,8 +144,7 @@ async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
     shelf.put(RECORD, released.clone());
     let ctx = leader(&shelf, pool(&json!({})), &named("vm"));
     let record = Allocation::decoded(&object::<IPAllocation>(released));
-    ctx.index
-        .with_leader(|leader| leader.observe_allocation("10.0.0.2", &record));
+    ctx.index.record_is_known("10.0.0.2", &record);
     ctx.index
         .stores
         .allocations
