@@ -333,7 +333,7 @@ impl Model {
         let own = |owner: &Owner| owner.id != *id || *owner == request.owner;
         self.reserved.retain(|r| own(&r.owner));
         self.claims.retain(|c| own(&c.1));
-        self.waiting.retain(|w| own(&w.owner));
+        self.earlier_ones_leave(&request.owner);
         self.held_back.retain(|held| held.0.id != *id);
         let status = request.status.as_ref().map(|status| status.addr);
         let bound: Vec<Record> = self.bound_of(id).into_iter().cloned().collect();
@@ -606,6 +606,13 @@ impl Model {
         };
         self.records.push(record.clone());
         self.effect = Effect::Observe(record);
+    }
+
+    /// An earlier load balancer of the name waits no more, before the later one does.
+    fn earlier_ones_leave(&mut self, owner: &Owner) {
+        self.waiting
+            .retain(|w| w.owner.id != owner.id || w.owner == *owner);
+        self.tidy();
     }
 
     /// Nothing is remembered of a missing pool that nobody names.

@@ -108,6 +108,7 @@ impl ReferenceStateMachine for Model {
                     || model.reserved.iter().any(|r| r.owner.id == *id)
                     || model.claims.iter().any(|c| c.1.id == *id);
                 if !holds {
+                    model.earlier_ones_leave(&request.owner);
                     model.waiting.retain(|w| w.owner.id != *id);
                     model.waiting.push(request.clone());
                 }
