@@ -65,8 +65,8 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
         else {
             return Err(WriteError::Fenced);
         };
-        if let Some(named) =
-            in_doubt.take_if(|named| gives_up(&decision, *named) && is_readable(ctx, *named))
+        if let Some(named) = in_doubt
+            .take_if(|named| gives_up(request, &decision, *named) && is_readable(ctx, *named))
         {
             // What is known of records may be old, as after standing by behind a watch that had died. Before a load
             // balancer loses what it serves at, the record is read live (IPA-7).
@@ -102,7 +102,7 @@ pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, Write
         };
         let loses = |named: IpAddr| {
             kept.as_ref()
-                .map_or(true, |decision| gives_up(decision, named))
+                .map_or(true, |decision| gives_up(request, decision, named))
         };
         if let Some(named) = in_doubt.take_if(|named| loses(*named) && is_readable(ctx, *named)) {
             ctx.client
@@ -282,8 +282,9 @@ async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(
     )))
 }
 
-/// Whether a decision takes the address that the status names from a load balancer without a record that says so.
-fn gives_up(decision: &Decision, named: IpAddr) -> bool {
+/// Whether a decision takes the address that the status names from a load balancer without a record of its own that says so.
+/// One of an earlier load balancer of the name may be an old copy of what is this one's by now.
+fn gives_up(request: &Request, decision: &Decision, named: IpAddr) -> bool {
     if let Decision::Wait { stays: true, .. } = decision {
         // Nothing is taken away, and a read would not tell more.
         return false;
@@ -294,7 +295,8 @@ fn gives_up(decision: &Decision, named: IpAddr) -> bool {
         | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
         Decision::Wait { surplus, .. } => (None, surplus),
     };
-    granted != Some(named) && surplus.iter().all(|record| record.spec.addr != named)
+    let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
+    granted != Some(named) && !surplus.iter().any(says_so)
 }
 
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
