@@ -5,7 +5,7 @@
 
 pub mod announcer;
 pub mod audit;
-pub mod bench;
+pub mod exported;
 pub mod figures;
 pub mod lives;
 pub mod quiet;

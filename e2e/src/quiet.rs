@@ -8,6 +8,7 @@ use anyhow::{bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys};
+use harvester_lb_audit::{Finding, Report};
 use harvester_lb_testkit::eventually;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -19,9 +20,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::audit::{Everything, Findings};
 use crate::figures::Figures;
 use crate::world::{OURS, World};
+use crate::{audit, exported};
 
 /// Two of the shortest times between two writes of a pool's status (200 ms of quiet, and [`crate::world::BRISK`]), and some:
 /// whatever else is due shows in the operator's figures.
@@ -83,39 +84,54 @@ async fn at_rest(world: &World, node: &str) -> Option<Written> {
     Some(written)
 }
 
-/// Waits for quiet, and audits: there must be no wrong, and nobody who waits.
+/// Waits for quiet, and audits: there must be no wrong, and nobody without an address. Of the pools named, the figures that
+/// are exported must be right, too.
 ///
 /// A pool's status alone may be behind at that moment: after a slow write the next waits twenty times as long
 /// (POOL-3), which is no work that is due. It then comes by itself, and nothing else does: a change that was forgotten
 /// would stay forgotten. How late it came is said, with the slowest writes, so that a delay without its cause shows.
-pub async fn audited(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Findings> {
-    let found = audited_full(world, node, pools).await?;
-    ensure!(found.waiting.is_empty(), "unserved: {:?}", found.waiting);
-    Ok(found)
+pub async fn audited(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
+    let report = audited_full(world, node, pools).await?;
+    ensure!(report.waiting.is_empty(), "unserved: {:?}", report.waiting);
+    Ok(report)
 }
 
 /// As [`audited`], for pools that are too small on purpose: somebody may wait for one that is full.
-pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Findings> {
+pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
     quiet(world, node).await?;
     let since = Instant::now();
     loop {
-        let all = Everything::read(world).await?;
-        let mut found = all.audit(pools);
+        let all = audit::read(world).await?;
+        let report = harvester_lb_audit::audit(&all);
         let figures = Figures::read(world, node).await?;
-        found.wrongs.extend(all.exported(&figures, pools));
-        if found.wrongs.is_empty() {
+        let wrongs = exported::wrongs(&all, &figures, pools);
+        if report.findings.is_empty() && wrongs.is_empty() {
             if since.elapsed() > Duration::from_secs(1) {
                 say_late(world, node, since.elapsed()).await;
             }
-            return Ok(found);
+            let unserved = report.waiting.iter().find(|w| w.reason != "NoAvailableIP");
+            ensure!(unserved.is_none(), "unserved: {unserved:?}");
+            for name in pools {
+                let named = |pool: &&IPPool| pool.metadata.name.as_deref() == Some(name);
+                ensure!(
+                    all.pools.iter().any(|pool| named(&pool)),
+                    "there is no pool {name}"
+                );
+            }
+            return Ok(report);
         }
-        let behind = found.wrongs.iter().all(|w| w.starts_with("pool "));
-        if !behind || since.elapsed() > PACE_LIMIT {
+        let behind = report.findings.iter().all(Finding::is_of_a_pool);
+        if !behind || !wrongs.is_empty() || since.elapsed() > PACE_LIMIT {
             say_late(world, node, since.elapsed()).await;
-            bail!("{:#?}", found.wrongs);
+            bail!("{:#?} {wrongs:#?}", lines(&report));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
+}
+
+/// Each finding in a line.
+pub fn lines(report: &Report) -> Vec<String> {
+    report.findings.iter().map(ToString::to_string).collect()
 }
 
 #[allow(clippy::print_stderr, reason = "the way to the reader of a test")]

@@ -19,8 +19,10 @@
 
 #[path = "schedules/api.rs"]
 mod api;
-#[path = "schedules/naive.rs"]
-mod naive;
+#[path = "schedules/at_rest.rs"]
+mod at_rest;
+#[path = "schedules/failure.rs"]
+mod failure;
 #[path = "schedules/oracle.rs"]
 mod oracle;
 #[path = "schedules/plan.rs"]

@@ -26,6 +26,7 @@ const CORE: &str = "harvester-lb-core";
 const KIT: &str = "harvester-lb-controller-kit";
 const TESTKIT: &str = "harvester-lb-testkit";
 const HOSTILE: &str = "harvester-lb-hostile";
+const AUDIT: &str = "harvester-lb-audit";
 const FIXTURES: &str = "harvester-lb-fixtures";
 const OPERATOR: &str = "harvester-load-balancer";
 
@@ -109,7 +110,7 @@ const RULES: &[Rule] = &[
     Rule {
         name: OPERATOR,
         ours: &[OBJECT, API, IPAM, PROBER, CORE, KIT],
-        tests: &[TESTKIT, HOSTILE, FIXTURES],
+        tests: &[TESTKIT, HOSTILE, FIXTURES, AUDIT],
         only: None,
         never: &[TESTKIT, HOSTILE, FIXTURES],
     },
@@ -119,6 +120,14 @@ const RULES: &[Rule] = &[
         tests: &[],
         only: None,
         never: &[TESTKIT],
+    },
+    // It judges what the operator has done, and shares no decision with it.
+    Rule {
+        name: AUDIT,
+        ours: &[OBJECT, API],
+        tests: &[FIXTURES],
+        only: Some(&[OBJECT, API, "k8s-openapi"]),
+        never: &[FIXTURES],
     },
     Rule {
         name: FIXTURES,
@@ -144,7 +153,7 @@ const RULES: &[Rule] = &[
     // The operator is a program to these tests, no library.
     Rule {
         name: "harvester-lb-e2e",
-        ours: &[API, TESTKIT, HOSTILE, FIXTURES],
+        ours: &[API, AUDIT, TESTKIT, HOSTILE, FIXTURES],
         tests: &[],
         only: None,
         never: &[],
@@ -192,6 +201,23 @@ const PURE: &[(&str, &[&str])] = &[
             "Client",
             "Instant",
             "Prober",
+            "SystemTime",
+            "Timestamp::now",
+            "println!",
+            "static mut",
+            "std::env",
+            "std::fs",
+            "std::io",
+            "std::process",
+            "std::thread",
+            "tokio",
+        ],
+    ),
+    (
+        "crates/audit/src",
+        &[
+            "async ",
+            "Instant",
             "SystemTime",
             "Timestamp::now",
             "println!",

@@ -17,35 +17,18 @@ use crate::repository::Faults;
 /// Longest chain of re-exports that is followed; one that leads back to itself does not compile.
 const HOPS: usize = 16;
 
-/// Rings that are still to be cut, each by one of its files. One that has been cut must go from here.
-const TO_CUT: &[&str] = &[
-    "crates/operator/tests/schedules/oracle.rs",
-    "e2e/src/audit.rs",
-    "e2e/src/bench/replay.rs",
-];
-
 /// File to the files that it uses, and a name that it uses of each.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = Faults::new();
-    let mut seen = BTreeSet::new();
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
         for file in targets(root, manifest)? {
             let modules = Modules::read(root, &file)?;
-            for circle in circles(&uses(&modules)) {
-                let known = TO_CUT
-                    .iter()
-                    .find(|file| circle.iter().any(|(from, ..)| from == *file));
-                match known {
-                    Some(file) => _ = seen.insert(*file),
-                    None => faults.push(tell(&circle)),
-                }
-            }
+            let circles = circles(&uses(&modules));
+            faults.extend(circles.iter().map(|circle| tell(circle)));
         }
     }
-    let cut = TO_CUT.iter().filter(|file| !seen.contains(*file));
-    faults.extend(cut.map(|file| format!("{file} is in no ring any more: take it off the list")));
     Ok(faults)
 }
 

@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
-use super::cluster::{Took, rounds};
+use super::cluster::rounds;
 use super::report::{Report, Row};
-use crate::world::World;
+use super::took::Took;
+use harvester_lb_e2e::world::World;
 
 const FEW: u32 = 1_000;
 const MANY: u32 = 10_000;
 const ROUNDS: usize = 3;
 
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let few = ratios(world, report, FEW).await?;
     let many = ratios(world, report, MANY).await?;
     let row = "API server CPU per LB over its replay: at 10,000, limit: at 1,000";

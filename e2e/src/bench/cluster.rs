@@ -3,50 +3,23 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use harvester_lb_api::IPPool;
-use tokio::task::JoinHandle;
-
 use super::driver::{
     at_rest, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb, delete_lb, end,
-    operator, pool, seen, spread,
+    operator, pool, pool_says, spread,
 };
 use super::replay::replay;
 use super::report::{Report, Row, say};
-use crate::figures::Figures;
-use crate::world::{World, allocated};
+use super::took::Took;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::world::{World, allocated};
 
 const COUNT: usize = 1_000;
 /// How often the operator and the bare client do it, in turns.
 const ROUNDS: usize = 5;
 const NODE: &str = "node1";
 
-/// What making and deleting took.
-#[derive(Clone, Debug, Default)]
-pub struct Took {
-    /// Seconds from the first create to the last address.
-    pub create: f64,
-    /// CPU seconds of the API server, until the pool's status told of all.
-    pub create_cpu: f64,
-    /// Writes of the pool's status meanwhile.
-    pub create_pool_writes: usize,
-    /// Seconds from the first delete to the pool's status that says that all is free.
-    pub delete: f64,
-    /// Seconds from the answer to the last delete to the same.
-    pub after_last: f64,
-    /// CPU seconds of the API server meanwhile.
-    pub delete_cpu: f64,
-    /// Writes of the pool's status meanwhile.
-    pub delete_pool_writes: usize,
-    /// Other writes of the operator for making all, but its Lease.
-    pub create_writes: u64,
-    /// Other writes of the operator for deleting all, but its Lease.
-    pub delete_writes: u64,
-    /// Conflicts of the operator.
-    pub conflicts: f64,
-}
-
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let (operator, bare) = rounds(world, COUNT, ROUNDS, true).await?;
     let count = f64::from(u32::try_from(COUNT)?);
     let of = |all: &[Took], what: fn(&Took) -> f64| all.iter().map(what).collect::<Vec<f64>>();
@@ -140,7 +113,7 @@ pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> 
 
 /// Rounds of the operator and of the bare client, in turns, on the same API server. The bare client writes the pool's status as often as
 /// the operator has, and after a first, uncounted round both have the same past.
-pub async fn rounds(
+pub(crate) async fn rounds(
     world: &Arc<World>,
     count: usize,
     rounds: usize,
@@ -224,19 +197,6 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     end(&operator).await?;
     clean(world).await?;
     Ok(took)
-}
-
-/// Waits for a status of the pool with so many held addresses.
-pub fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<Instant>> {
-    seen(world.pools(), 1, move |pool: &IPPool| {
-        pool.status.as_ref().is_some_and(|s| {
-            let shown = s
-                .allocated
-                .as_ref()
-                .map_or(0, std::collections::BTreeMap::len);
-            s.total - s.available == held && i64::try_from(shown) == Ok(held)
-        })
-    })
 }
 
 /// What the operator has written: of the pool's status, and all else but its Lease.

@@ -21,20 +21,20 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::figures::Figures;
-use crate::world::World;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::world::World;
 
 /// Where the rows have their objects.
-pub const NAMESPACE: &str = "bench";
+pub(crate) const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
-pub const CONNECTIONS: usize = 16;
+pub(crate) const CONNECTIONS: usize = 16;
 /// Longest time that anything here may take.
-pub const LIMIT: Duration = Duration::from_mins(5);
+pub(crate) const LIMIT: Duration = Duration::from_mins(5);
 /// Environment of an operator as it is shipped; other tests have it say more.
-pub const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
+pub(crate) const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 
 /// Clients that share no connection.
-pub async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
+pub(crate) async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
     let kubeconfig = kube::config::Kubeconfig::read_from(world.bed.kubeconfig("admin")?)?;
     let mut all = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -49,7 +49,11 @@ pub async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
 }
 
 /// Does the work for 0 to `count`, each connection taking the next number when it is done with one.
-pub async fn spread<F, Fut>(clients: &[Client], count: usize, work: F) -> anyhow::Result<Duration>
+pub(crate) async fn spread<F, Fut>(
+    clients: &[Client],
+    count: usize,
+    work: F,
+) -> anyhow::Result<Duration>
 where
     F: Fn(Client, usize) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = anyhow::Result<()>> + Send,
@@ -77,7 +81,7 @@ where
 }
 
 /// The watches that an operator has open, held by a client that does nothing with what they bring.
-pub struct Watches(Vec<JoinHandle<()>>);
+pub(crate) struct Watches(Vec<JoinHandle<()>>);
 
 impl Drop for Watches {
     fn drop(&mut self) {
@@ -89,7 +93,7 @@ impl Drop for Watches {
 
 impl Watches {
     /// Opens them.
-    pub fn open(client: &Client) -> Self {
+    pub(crate) fn open(client: &Client) -> Self {
         Self(vec![
             idle::<LoadBalancer>(client),
             idle::<IPPool>(client),
@@ -121,7 +125,7 @@ where
 }
 
 /// Waits until so many objects are as wanted, or have been, looking at a watch; answers when the last of them was seen.
-pub fn seen<K>(
+pub(crate) fn seen<K>(
     api: Api<K>,
     count: usize,
     wanted: impl Fn(&K) -> bool + Send + 'static,
@@ -133,7 +137,7 @@ where
 }
 
 /// As [`seen`], with a limit of its own.
-pub fn seen_within<K>(
+pub(crate) fn seen_within<K>(
     api: Api<K>,
     count: usize,
     limit: Duration,
@@ -165,7 +169,7 @@ where
 }
 
 /// Waits until so many load balancers of the namespace are as wanted, as [`seen`] does.
-pub fn count_until(
+pub(crate) fn count_until(
     client: &Client,
     count: usize,
     wanted: impl Fn(&LoadBalancer) -> bool + Send + 'static,
@@ -174,8 +178,21 @@ pub fn count_until(
     seen(api, count, wanted)
 }
 
+/// Waits for a status of the pool with so many held addresses.
+pub(crate) fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<Instant>> {
+    seen(world.pools(), 1, move |pool: &IPPool| {
+        pool.status.as_ref().is_some_and(|s| {
+            let shown = s
+                .allocated
+                .as_ref()
+                .map_or(0, std::collections::BTreeMap::len);
+            s.total - s.available == held && i64::try_from(shown) == Ok(held)
+        })
+    })
+}
+
 /// A cluster-type load balancer as a guest makes it.
-pub fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
+pub(crate) fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {
             "namespace": NAMESPACE, "name": name,
@@ -193,27 +210,27 @@ pub fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
 }
 
 /// The pool of all rows: a /16, which is more than any row takes.
-pub async fn pool(world: &World, name: &str, subnet: &str) -> anyhow::Result<()> {
+pub(crate) async fn pool(world: &World, name: &str, subnet: &str) -> anyhow::Result<()> {
     world
         .pool(name, json!({"ranges": [{"subnet": subnet}]}))
         .await
 }
 
 /// Makes a load balancer.
-pub async fn create_lb(client: &Client, lb: &LoadBalancer) -> anyhow::Result<LoadBalancer> {
+pub(crate) async fn create_lb(client: &Client, lb: &LoadBalancer) -> anyhow::Result<LoadBalancer> {
     let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
     Ok(api.create(&PostParams::default(), lb).await?)
 }
 
 /// Deletes a load balancer.
-pub async fn delete_lb(client: &Client, name: &str) -> anyhow::Result<()> {
+pub(crate) async fn delete_lb(client: &Client, name: &str) -> anyhow::Result<()> {
     let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
     api.delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
 /// A request of the operator, replayed: makes the record of an address.
-pub async fn replay_record(
+pub(crate) async fn replay_record(
     client: &Client,
     lb: &LoadBalancer,
     address: &str,
@@ -232,7 +249,7 @@ pub async fn replay_record(
 }
 
 /// A request of the operator, replayed: the record of an address that is given back.
-pub async fn replay_release(client: &Client, record: &IPAllocation) -> anyhow::Result<()> {
+pub(crate) async fn replay_release(client: &Client, record: &IPAllocation) -> anyhow::Result<()> {
     let patch = json!({
         "metadata": {"uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version},
         "spec": {
@@ -248,7 +265,7 @@ pub async fn replay_release(client: &Client, record: &IPAllocation) -> anyhow::R
 }
 
 /// A request of the operator, replayed: a status with an address.
-pub async fn replay_status(
+pub(crate) async fn replay_status(
     client: &Client,
     name: &str,
     version: Option<&str>,
@@ -262,7 +279,7 @@ pub async fn replay_status(
 }
 
 /// The status of a load balancer that is done.
-pub fn ready_status(address: &str) -> Value {
+pub(crate) fn ready_status(address: &str) -> Value {
     json!({
         "address": address,
         "allocatedAddress": {"ip": address, "ipPool": "bench", "mask": "255.255.0.0", "gateway": "10.60.0.1"},
@@ -274,19 +291,19 @@ pub fn ready_status(address: &str) -> Value {
 }
 
 /// The address of a number.
-pub fn address(number: usize) -> String {
+pub(crate) fn address(number: usize) -> String {
     format!("10.60.{}.{}", 1 + number / 250, 1 + number % 250)
 }
 
 /// The operator as it is shipped, on a node; ready, leading and at rest.
-pub async fn operator(world: &World, node: &str) -> anyhow::Result<Arc<Process>> {
+pub(crate) async fn operator(world: &World, node: &str) -> anyhow::Result<Arc<Process>> {
     let operator = world.start_operator_with(node, &[], AS_SHIPPED).await?;
     at_rest(world, node).await?;
     Ok(operator)
 }
 
 /// Ends an operator in order.
-pub async fn end(operator: &Process) -> anyhow::Result<()> {
+pub(crate) async fn end(operator: &Process) -> anyhow::Result<()> {
     operator.term()?;
     operator.wait(Duration::from_secs(30)).await?;
     Ok(())
@@ -294,7 +311,7 @@ pub async fn end(operator: &Process) -> anyhow::Result<()> {
 
 /// Waits until the operator leads, has nothing to do, and has written nothing but its Lease for two and a half seconds. It is asked for
 /// its figures alone, so that waiting costs the API server nothing.
-pub async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
+pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
     let mut last = (BTreeMap::new(), Instant::now());
     let deadline = Instant::now() + LIMIT;
     while last.1.elapsed() < Duration::from_millis(2_500) {
@@ -311,7 +328,7 @@ pub async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
 }
 
 /// Removes every load balancer, record, child and machine. No operator may run.
-pub async fn clean(world: &World) -> anyhow::Result<()> {
+pub(crate) async fn clean(world: &World) -> anyhow::Result<()> {
     let all = clients(world).await?;
     let client = world.client();
     remove(&all, &world.lbs(NAMESPACE)).await?;
@@ -352,7 +369,7 @@ where
 }
 
 /// CPU seconds that a process has used.
-pub fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
+pub(crate) fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat
         .rsplit(')')

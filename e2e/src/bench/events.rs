@@ -18,9 +18,9 @@ use super::driver::{
 };
 use super::machine::{machines, vm_lb};
 use super::report::{Report, Row};
-use crate::announcer::Announcer;
-use crate::figures::Figures;
-use crate::world::{World, allocated, ready};
+use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::world::{World, allocated, ready};
 
 const NODE: &str = "node1";
 /// Load balancers that wait for one address, one after the other.
@@ -41,7 +41,7 @@ const GATHERED: Duration = Duration::from_millis(200);
 const JITTER: Duration = Duration::from_millis(20);
 
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let operator = operator(world, NODE).await?;
     freed(world, report).await?;
     before_their_pool(world, report).await?;

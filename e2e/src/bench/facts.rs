@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::world::repository;
+use harvester_lb_e2e::world::repository;
 
 /// See the module.
 #[derive(Debug)]
-pub struct Facts {
+pub(crate) struct Facts {
     date: String,
     cpu: String,
     cores: usize,
@@ -27,7 +27,7 @@ pub struct Facts {
 
 impl Facts {
     /// Those of this machine now, and of an operator's program.
-    pub fn collect(operator: &Path) -> Self {
+    pub(crate) fn collect(operator: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = field(&read("/proc/cpuinfo"), "model name");
         let memory: u64 = field(&read("/proc/meminfo"), "MemTotal")
@@ -57,18 +57,18 @@ impl Facts {
     }
 
     /// The API server's version, once there is one.
-    pub fn apiserver(&mut self, version: String) {
+    pub(crate) fn apiserver(&mut self, version: String) {
         self.apiserver = Some(version);
     }
 
     /// The run is over.
-    pub fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         self.load_after = Some(load());
         self.seconds = self.started.elapsed().as_secs();
     }
 
     /// All of it in a sentence.
-    pub fn sentence(&self) -> String {
+    pub(crate) fn sentence(&self) -> String {
         let apiserver = self.apiserver.as_deref().map_or_else(String::new, |v| {
             format!(", API server {v} and etcd without fsync on the same machine")
         });
@@ -91,7 +91,7 @@ impl Facts {
     }
 
     /// All of it as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         json!({
             "date": self.date, "cpu": self.cpu, "cores": self.cores, "memory_gib": self.memory_gib,
             "kernel": self.kernel, "operator": self.operator, "commit": self.commit,

@@ -20,7 +20,7 @@ use super::driver::{
 };
 use super::report::{Report, Row, say};
 use super::scale::{POD, kill, looked_at, mib};
-use crate::world::{World, allocated};
+use harvester_lb_e2e::world::{World, allocated};
 
 const NODE: &str = "node1";
 const POOLS: usize = 4;
@@ -42,7 +42,7 @@ struct Took {
 }
 
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let count = match std::env::var(COUNT_VARIABLE) {
         Ok(text) => text.parse().context(COUNT_VARIABLE)?,
         Err(_) => COUNT,

@@ -17,9 +17,9 @@ use super::driver::{
     pool, ready_status, replay_record, replay_status, spread,
 };
 use super::report::{Report, Row};
-use crate::announcer::{Announcer, announce};
-use crate::figures::Figures;
-use crate::world::{World, ready};
+use harvester_lb_e2e::announcer::{Announcer, announce};
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::world::{World, ready};
 
 const COUNT: usize = 200;
 const MACHINES: usize = 3;
@@ -28,7 +28,7 @@ const ROUNDS: usize = 3;
 const NODE: &str = "node1";
 
 /// A load balancer of VM type without a health check: a benchmark of writes, not of probes.
-pub fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
+pub(crate) fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {"namespace": NAMESPACE, "name": name},
         "spec": with(vm_spec(app), json!({"ipPool": "bench"})),
@@ -36,7 +36,7 @@ pub fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
 }
 
 /// Machines that carry a label, at addresses from 10.99.0.1 on.
-pub async fn machines(
+pub(crate) async fn machines(
     world: &Arc<World>,
     count: usize,
     app: fn(usize) -> String,
@@ -63,7 +63,7 @@ pub async fn machines(
 }
 
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     // A first round of each, which is not counted, warms the API server up.
     with_operator(world, COUNT / 4).await?;
     replay(world, COUNT / 4).await?;

@@ -3,26 +3,27 @@
 //! Each name stands for a few rows that are measured together, on a control plane of their own if they need one, so
 //! that what fails spoils nothing else and no row is slower for what another has left behind.
 
-pub mod api_cpu;
-pub mod cluster;
-pub mod driver;
-pub mod events;
-pub mod facts;
-pub mod large;
-pub mod machine;
-pub mod pool_status;
-pub mod programs;
-pub mod replay;
-pub mod report;
-pub mod scale;
+mod api_cpu;
+mod cluster;
+mod driver;
+mod events;
+mod facts;
+mod large;
+mod machine;
+mod pool_status;
+mod programs;
+mod replay;
+mod report;
+mod scale;
+mod took;
 
 use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_testkit::BedOptions;
 
-use crate::world::World;
 use facts::Facts;
+use harvester_lb_e2e::world::World;
 use report::{Report, say};
 
 /// The names, in order.
@@ -40,7 +41,7 @@ const NAMES: &[&str] = &[
 ];
 
 /// Measures the rows of these names, or all. Whether all could be measured; what they say is not judged here.
-pub async fn run(wanted: &[String]) -> anyhow::Result<bool> {
+pub(crate) async fn run(wanted: &[String]) -> anyhow::Result<bool> {
     for name in wanted {
         ensure!(
             NAMES.contains(&name.as_str()),

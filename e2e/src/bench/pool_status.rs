@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
 /// See the module.
-pub struct PoolStatus {
+pub(crate) struct PoolStatus {
     client: Client,
     name: String,
     total: i64,
@@ -37,7 +37,7 @@ struct Maps {
 
 impl PoolStatus {
     /// Of a pool that was just made; writes its first status.
-    pub async fn first(client: Client, name: &str, total: i64) -> anyhow::Result<Arc<Self>> {
+    pub(crate) async fn first(client: Client, name: &str, total: i64) -> anyhow::Result<Arc<Self>> {
         let pool = Api::<IPPool>::all(client.clone()).get(name).await?;
         let status = Arc::new(Self {
             client,
@@ -53,13 +53,13 @@ impl PoolStatus {
 
     /// So many records are about to change, and the status is to be written so many times meanwhile: the last time by
     /// [`PoolStatus::last`], the others evenly spread.
-    pub fn expect(&self, records: usize, writes: usize) {
+    pub(crate) fn expect(&self, records: usize, writes: usize) {
         let mut maps = self.maps.lock();
         (maps.changed, maps.expected, maps.writes) = (0, records, writes.max(1));
     }
 
     /// An address is held.
-    pub fn bound(self: &Arc<Self>, address: &str, id: &str) {
+    pub(crate) fn bound(self: &Arc<Self>, address: &str, id: &str) {
         self.changed(|maps| {
             maps.history.remove(address);
             maps.allocated.insert(address.to_owned(), id.to_owned());
@@ -68,7 +68,7 @@ impl PoolStatus {
     }
 
     /// An address is given back.
-    pub fn released(self: &Arc<Self>, address: &str) {
+    pub(crate) fn released(self: &Arc<Self>, address: &str) {
         self.changed(|maps| {
             if let Some((address, id)) = maps.allocated.remove_entry(address) {
                 maps.history.insert(address, id);
@@ -92,7 +92,7 @@ impl PoolStatus {
     }
 
     /// The last write of those expected, after all others.
-    pub async fn last(&self) -> anyhow::Result<()> {
+    pub(crate) async fn last(&self) -> anyhow::Result<()> {
         let mut running = std::mem::take(&mut *self.running.lock());
         while let Some(done) = running.join_next().await {
             done??;

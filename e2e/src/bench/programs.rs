@@ -22,8 +22,8 @@ const TURNS: usize = 3;
 const DEAD: &str = "40000";
 const BESIDE: u64 = 1_000;
 
-/// The operator's program, as [`crate::world::World`] finds it.
-pub fn operator() -> anyhow::Result<PathBuf> {
+/// The operator's program, as [`harvester_lb_e2e::world::World`] finds it.
+pub(crate) fn operator() -> anyhow::Result<PathBuf> {
     match std::env::var_os("HLB_OPERATOR") {
         Some(path) => Ok(PathBuf::from(path)),
         None => beside("harvester-load-balancer"),
@@ -68,7 +68,7 @@ fn number(said: &Value, path: &str) -> anyhow::Result<f64> {
 }
 
 /// Row: size of the program.
-pub fn size(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn size(report: &mut Report) -> anyhow::Result<()> {
     let bytes = std::fs::metadata(operator()?)?.len();
     let megabytes = f64::from(u32::try_from(bytes)?) / 1e6;
     report.row(Row::one("release binary, stripped", "MB", megabytes).at_most(15.0));
@@ -76,7 +76,7 @@ pub fn size(report: &mut Report) -> anyhow::Result<()> {
 }
 
 /// Rows: the ledger at 65,000 records.
-pub fn ledger(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn ledger(report: &mut Report) -> anyhow::Result<()> {
     let said = example("ledger", &["65000", "7"])?;
     let kinds = said["per_second"].as_array().context("no rates")?;
     for kind in kinds {
@@ -114,7 +114,7 @@ const SCALES: [(&str, usize, &str); 3] = [
 ];
 
 /// Rows: instructions of an operation of the ledger, against those at a tenth of the size.
-pub fn ledger_scale(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn ledger_scale(report: &mut Report) -> anyhow::Result<()> {
     for (kind, size, what) in SCALES {
         let (large, small) = (instructions(kind, size)?, instructions(kind, size / 10)?);
         report.row(
@@ -151,7 +151,7 @@ fn instructions(kind: &str, size: usize) -> anyhow::Result<f64> {
 }
 
 /// Rows: the prober alone.
-pub fn prober(report: &mut Report) -> anyhow::Result<()> {
+pub(crate) fn prober(report: &mut Report) -> anyhow::Result<()> {
     let (mut turns, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..TURNS {
         let load = |what: &str| example("load", &[what, TARGETS, SECONDS, PERIOD, FEW_DEAD]);

@@ -11,13 +11,13 @@ use kube::Client;
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::cluster::{Took, pool_says};
 use super::driver::{
     NAMESPACE, Watches, address, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb,
-    delete_lb, pool, ready_status, replay_record, replay_release, replay_status, spread,
+    delete_lb, pool, pool_says, ready_status, replay_record, replay_release, replay_status, spread,
 };
 use super::pool_status::PoolStatus;
-use crate::world::{World, allocated};
+use super::took::Took;
+use harvester_lb_e2e::world::{World, allocated};
 
 /// Addresses that the pool can hand out.
 const TOTAL: i64 = 65_533;
@@ -46,7 +46,7 @@ struct Bare {
 
 /// Makes so many load balancers, and deletes them. The pool's status is written as often as the operator has written it in
 /// `like`, and for the last time as soon as the last record is written: nobody can know it earlier.
-pub async fn replay(
+pub(crate) async fn replay(
     world: &Arc<World>,
     count: usize,
     delete: bool,

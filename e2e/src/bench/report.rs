@@ -7,7 +7,7 @@ use anyhow::Context;
 use serde_json::{Value, json};
 
 use super::facts::Facts;
-use crate::world::repository;
+use harvester_lb_e2e::world::repository;
 
 /// What a figure is to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +21,7 @@ enum Target {
 /// A row: one figure or several of the same kind, of which the median counts, and what they are held against.
 #[must_use]
 #[derive(Clone, Debug)]
-pub struct Row {
+pub(crate) struct Row {
     what: String,
     unit: &'static str,
     figures: Vec<f64>,
@@ -32,12 +32,12 @@ pub struct Row {
 
 impl Row {
     /// A row with one figure.
-    pub fn one(what: &str, unit: &'static str, figure: f64) -> Self {
+    pub(crate) fn one(what: &str, unit: &'static str, figure: f64) -> Self {
         Self::of(what, unit, vec![figure])
     }
 
     /// A row with a figure of each round.
-    pub fn of(what: &str, unit: &'static str, figures: Vec<f64>) -> Self {
+    pub(crate) fn of(what: &str, unit: &'static str, figures: Vec<f64>) -> Self {
         Self {
             what: what.to_owned(),
             unit,
@@ -49,31 +49,31 @@ impl Row {
     }
 
     /// What the same takes at least here: that of each round.
-    pub fn limits(mut self, limits: Vec<f64>) -> Self {
+    pub(crate) fn limits(mut self, limits: Vec<f64>) -> Self {
         self.limits = limits;
         self
     }
 
     /// The target: at most this.
-    pub fn at_most(mut self, target: f64) -> Self {
+    pub(crate) fn at_most(mut self, target: f64) -> Self {
         self.target = Some(Target::AtMost(target));
         self
     }
 
     /// The target: at least this.
-    pub fn at_least(mut self, target: f64) -> Self {
+    pub(crate) fn at_least(mut self, target: f64) -> Self {
         self.target = Some(Target::AtLeast(target));
         self
     }
 
     /// The target: at most so many times the limit.
-    pub fn at_most_times(mut self, target: f64) -> Self {
+    pub(crate) fn at_most_times(mut self, target: f64) -> Self {
         self.target = Some(Target::Times(target));
         self
     }
 
     /// What is to be known besides.
-    pub fn note(mut self, note: impl Into<String>) -> Self {
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
@@ -138,7 +138,7 @@ impl Row {
 
 /// The rows of a run.
 #[derive(Debug)]
-pub struct Report {
+pub(crate) struct Report {
     facts: Facts,
     rows: Vec<Row>,
     failures: Vec<String>,
@@ -146,7 +146,7 @@ pub struct Report {
 
 impl Report {
     /// No rows yet, on this machine.
-    pub fn new(facts: Facts) -> Self {
+    pub(crate) fn new(facts: Facts) -> Self {
         say(&facts.sentence());
         Self {
             facts,
@@ -156,30 +156,30 @@ impl Report {
     }
 
     /// What is known of the machine.
-    pub fn facts(&mut self) -> &mut Facts {
+    pub(crate) fn facts(&mut self) -> &mut Facts {
         &mut self.facts
     }
 
     /// Says and keeps a row.
-    pub fn row(&mut self, row: Row) {
+    pub(crate) fn row(&mut self, row: Row) {
         say(&line(&row));
         self.rows.push(row);
     }
 
     /// Rows that could not be measured.
-    pub fn failed(&mut self, rows: &str, error: &anyhow::Error) {
+    pub(crate) fn failed(&mut self, rows: &str, error: &anyhow::Error) {
         let failure = format!("{rows}: not measured: {error:#}");
         say(&failure);
         self.failures.push(failure);
     }
 
     /// Whether all rows were measured.
-    pub fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.failures.is_empty()
     }
 
     /// Prints all rows once more, and writes them as JSON and Markdown.
-    pub fn write(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn write(&mut self) -> anyhow::Result<()> {
         self.facts.end();
         say("");
         for row in &self.rows {
@@ -287,7 +287,7 @@ fn short(value: f64) -> String {
 }
 
 /// The middle one; of an even number the mean of the middle two. None: not a number.
-pub fn median(all: &[f64]) -> f64 {
+pub(crate) fn median(all: &[f64]) -> f64 {
     let mut all = all.to_vec();
     all.sort_by(f64::total_cmp);
     match (all.len(), all.get(all.len() / 2)) {
@@ -299,7 +299,7 @@ pub fn median(all: &[f64]) -> f64 {
 
 /// Prints a line.
 #[allow(clippy::print_stdout, reason = "what the program is for")]
-pub fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("{line}");
 }
 

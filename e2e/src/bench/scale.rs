@@ -9,23 +9,22 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use tokio::task::JoinHandle;
 
-use super::cluster::pool_says;
 use super::driver::{
     AS_SHIPPED, LIMIT, NAMESPACE, at_rest, clients, cluster_lb, count_until, create_lb, delete_lb,
-    operator, pool, seen, spread,
+    operator, pool, pool_says, seen, spread,
 };
 use super::report::{Report, Row};
-use crate::figures::Figures;
-use crate::world::{World, allocated};
+use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::world::{World, allocated};
 
 const COUNT: usize = 10_000;
 const NODE: &str = "node1";
 const OTHER: &str = "node2";
 /// The pod that the operator on the first node says it is in.
-pub const POD: (&str, &str) = ("POD_UID", "bench");
+pub(crate) const POD: (&str, &str) = ("POD_UID", "bench");
 
 /// The rows.
-pub async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let first = operator(world, NODE).await?;
     report.row(Row::one("RSS idle", "MiB", mib(&first)?).at_most(30.0));
     pool(world, "bench", "10.60.0.0/16").await?;
@@ -144,14 +143,14 @@ async fn next_write(
 }
 
 /// Kills an operator and waits for its end.
-pub async fn kill(operator: &Process) -> anyhow::Result<()> {
+pub(crate) async fn kill(operator: &Process) -> anyhow::Result<()> {
     operator.kill9()?;
     operator.wait(LIMIT).await?;
     Ok(())
 }
 
 /// Waits until every load balancer was looked at once.
-pub async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
+pub(crate) async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
     let count = f64::from(u32::try_from(count)?);
     eventually(&format!("{node} has looked at all"), LIMIT, || async {
         let figures = Figures::read(world, node).await?;
@@ -164,7 +163,7 @@ pub async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Resul
 }
 
 /// Resident memory of a process.
-pub fn mib(process: &Process) -> anyhow::Result<f64> {
+pub(crate) fn mib(process: &Process) -> anyhow::Result<f64> {
     // Memory that a burst has left behind is given back soon after.
     std::thread::sleep(Duration::from_secs(1));
     Ok(f64::from(u32::try_from(process.rss_kib()?)?) / 1024.0)

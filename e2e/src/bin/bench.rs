@@ -7,9 +7,11 @@
 //!
 //! Arguments: names of rows; none: all.
 
+#[path = "../bench/mod.rs"]
+mod bench;
+
 use std::process::ExitCode;
 
-use harvester_lb_e2e::bench;
 use harvester_lb_testkit::enter;
 
 #[allow(clippy::print_stderr, reason = "the way to the user")]

@@ -1,7 +1,7 @@
 //! What a leader knows beyond the stores: the ledger, and who has just gone.
 //!
 //! It is made when leadership begins and lives behind one lock that is never held across a request. Changes to it come
-//! out as keys to be queued, which [`Context::lead`](crate::context::Context::lead) collects, so that no wake-up is forgotten.
+//! out as keys to be queued, which [`Index::with_leader`](crate::index::Index::with_leader) collects, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

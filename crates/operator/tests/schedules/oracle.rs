@@ -1,5 +1,5 @@
-//! What must hold after every change, and what the world must look like at rest. Written from the contract, naively: it
-//! reads the objects as they are stored and knows nothing of the operator's own picture.
+//! What must hold after every change. Written from the contract, naively: it reads the objects as they are stored and knows
+//! nothing of the operator's own picture.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,8 @@ use harvester_lb_api::keys;
 use harvester_lb_object::Key;
 use serde_json::Value;
 
-use super::api::{By, Event, Kind, Server};
-use super::naive;
-
-/// A rule that was broken.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    /// Which rule.
-    pub(crate) rule: &'static str,
-    /// How.
-    pub(crate) text: String,
-}
-
-impl Failure {
-    pub(crate) fn new(rule: &'static str, text: String) -> Self {
-        Self { rule, text }
-    }
-}
-
-macro_rules! must {
-    ($rule:literal, $holds:expr, $($arg:tt)*) => {
-        if !$holds {
-            return Err(Failure::new($rule, format!($($arg)*)));
-        }
-    };
-}
+use super::api::{By, Event, Kind};
+use super::failure::{Failure, must};
 
 /// A load balancer, as far as addresses go.
 #[derive(Clone, Debug, PartialEq)]
@@ -92,7 +69,7 @@ impl Lb {
             dhcp: object["spec"]["ipam"] == "dhcp",
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
-            asks: naive::asks(object),
+            asks: asks_for_more(object),
         }
     }
 }
@@ -113,8 +90,15 @@ impl Record {
     }
 }
 
+/// IPA-9: whether a load balancer asks for what only a later version can do.
+fn asks_for_more(lb: &Value) -> bool {
+    let annotations = &lb["metadata"]["annotations"];
+    !annotations[keys::ANNOTATION_REQUESTED_ADDRESS].is_null()
+        || !annotations[keys::ANNOTATION_PRIMARY].is_null()
+}
+
 /// Whether a Service is the operator's.
-pub(crate) fn is_ours(object: &Value, key: &Key) -> bool {
+fn is_ours(object: &Value, key: &Key) -> bool {
     let owned = object["metadata"]["ownerReferences"]
         .as_array()
         .is_some_and(|all| {
@@ -361,16 +345,4 @@ impl Oracle {
             .filter(|lb| !lb.dhcp && lb.committed.is_none())
             .count()
     }
-}
-
-/// The world at rest.
-pub(crate) fn at_rest(server: &Server) -> Result<(), Failure> {
-    naive::records_have_owners(server)?;
-    for (key, lb) in server.all(Kind::Lb) {
-        naive::lb_is_as_it_should(server, key, lb)?;
-    }
-    for (key, pool) in server.all(Kind::Pool) {
-        naive::pool_is_as_it_should(server, key, pool)?;
-    }
-    naive::no_orphans(server)
 }

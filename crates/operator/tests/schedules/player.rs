@@ -15,7 +15,7 @@ use harvester_load_balancer::metrics::{Metrics, ProbeMetrics};
 use kube::Client;
 use tokio::runtime::{Builder, Runtime};
 
-use super::oracle::Failure;
+use super::failure::Failure;
 use super::plan::{self, Plan};
 use super::process::{Planted, Shared};
 use super::sent::Sent;

@@ -17,7 +17,9 @@ use harvester_load_balancer::index::queues::Singleton;
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Event, Kind, Objects, Server, Verb};
-use super::oracle::{self, Failure, Oracle};
+use super::at_rest;
+use super::failure::Failure;
+use super::oracle::Oracle;
 use super::plan::{Plan, Style};
 use super::process::{Link, Planted, Process, Shared, State, Work};
 use super::wire::Wire;
@@ -191,7 +193,7 @@ impl World {
         self.rest().await?;
         self.figures.served = self.oracle.served();
         self.figures.waiting = self.oracle.waiting();
-        oracle::at_rest(&self.server)?;
+        at_rest::judge(&self.server)?;
         self.writes_nothing("a further look at everything", true)
             .await?;
         if self.rng.u8(..4) > 0 {

@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Rule, Share};
 use serde_json::json;
@@ -128,14 +129,13 @@ impl Course {
         loop {
             gauge.look().await?;
             let what = if idle(world).await {
-                let found = audit(world, &[self.stage.ns]).await?;
-                let mut wrongs = found.wrongs;
-                wrongs.retain(|w| !w.starts_with("pool "));
-                wrongs.extend(found.waiting);
-                if wrongs.is_empty() && idle(world).await {
+                let mut report = audit(world).await?;
+                report.findings.retain(|finding| !finding.is_of_a_pool());
+                let well = report.findings.is_empty() && report.waiting.is_empty();
+                if well && idle(world).await {
                     return Ok(since.elapsed());
                 }
-                format!("{wrongs:#?}")
+                format!("{:#?} {:?}", lines(&report), report.waiting)
             } else {
                 "the operator is not idle".to_owned()
             };

@@ -1,11 +1,14 @@
 //! Whether the figures that the leader exports are what the API server holds (OPS-1).
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use harvester_lb_api::Phase;
+use harvester_lb_audit::Snapshot;
 
-use super::Everything;
 use crate::figures::Figures;
 use crate::world::{allocated, ready};
 
@@ -13,7 +16,7 @@ use crate::world::{allocated, ready};
 const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
 
 /// One line for each figure that is wrong.
-pub(super) fn wrongs(all: &Everything, figures: &Figures, pools: &[&str]) -> Vec<String> {
+pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> {
     let mut wrongs = Vec::new();
     let mut compare = |what: &str, exported: BTreeMap<String, f64>, stored: &[(String, f64)]| {
         let stored: BTreeMap<String, f64> = stored.iter().cloned().collect();
@@ -23,7 +26,7 @@ pub(super) fn wrongs(all: &Everything, figures: &Figures, pools: &[&str]) -> Vec
     };
 
     let mut stored: BTreeMap<String, f64> = BTreeMap::new();
-    for lb in &all.lbs {
+    for lb in &all.load_balancers {
         let (status, reason, _) =
             ready(lb).unwrap_or_else(|| ("Unknown".into(), String::new(), String::new()));
         *stored.entry(format!("{status} {reason}")).or_default() += 1.0;
@@ -38,7 +41,7 @@ pub(super) fn wrongs(all: &Everything, figures: &Figures, pools: &[&str]) -> Vec
     let name = "harvester_lb_ipallocations";
     compare(name, series(figures, name, &["phase"]), &stored);
 
-    let waiting = all.lbs.iter().filter(|lb| {
+    let waiting = all.load_balancers.iter().filter(|lb| {
         allocated(lb).is_none() && ready(lb).is_some_and(|(_, reason, _)| WAIT.contains(&&*reason))
     });
     let name = "harvester_lb_load_balancers_waiting";
@@ -51,10 +54,13 @@ pub(super) fn wrongs(all: &Everything, figures: &Figures, pools: &[&str]) -> Vec
     for pool in pools {
         #[allow(clippy::cast_precision_loss, reason = "a pool of a test is small")]
         let total = all
-            .pool(pool)
+            .pools
+            .iter()
+            .find(|p| p.metadata.name.as_deref() == Some(pool))
             .and_then(|p| p.status.as_ref())
             .map_or(0.0, |s| s.total as f64);
-        let held = size(all.of(pool, Phase::Bound).count());
+        let of_pool = all.records.iter().filter(|r| r.spec.pool == **pool);
+        let held = size(of_pool.filter(|r| r.spec.phase == Phase::Bound).count());
         let stored = [
             ("allocated", held),
             ("available", total - held),

@@ -1,0 +1,79 @@
+//! What only a later version of the operator can do, and this one must not touch (IPA-9).
+
+use std::collections::BTreeSet;
+
+use harvester_lb_api::{IPPool, LoadBalancer, keys};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::meta::{annotation, given, is_ours, key_of, shown};
+
+/// Whether a load balancer asks for what only a later version can do.
+pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
+    let annotations = lb.metadata.annotations.as_ref();
+    let asked = [
+        keys::ANNOTATION_REQUESTED_ADDRESS,
+        keys::ANNOTATION_PRIMARY,
+        keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+    ];
+    annotations.is_some_and(|all| asked.iter().any(|name| all.contains_key(*name)))
+}
+
+/// Whether a pool has a list of exclusions; one without entries excludes nothing.
+pub(crate) fn excludes(pool: &IPPool) -> bool {
+    let list = annotation(&pool.metadata, keys::ANNOTATION_EXCLUDE).unwrap_or_default();
+    list.split(',').any(|entry| !entry.trim().is_empty())
+}
+
+/// Who shares addresses with whom.
+#[derive(Default)]
+pub(crate) struct Sharing<'a> {
+    /// Load balancers that own a Service together with others.
+    pub(crate) parts: BTreeSet<Key>,
+    /// Names that others of the namespace name as the one whose address they share.
+    pub(crate) primaries: BTreeSet<Key>,
+    /// Namespace and address: what somebody there shares, or a shared Service shows.
+    pub(crate) addresses: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Sharing<'a> {
+    pub(crate) fn read(lbs: &'a [LoadBalancer], services: &'a [Service]) -> Self {
+        let mut all = Self::default();
+        for lb in lbs {
+            let meta = &lb.metadata;
+            if let Some(primary) = annotation(meta, keys::ANNOTATION_PRIMARY) {
+                let namespace = meta.namespace.as_deref().unwrap_or_default();
+                all.primaries.insert(Key::new(namespace, primary));
+                all.addresses.insert((namespace, given(lb)));
+            }
+        }
+        for service in services {
+            let meta = &service.metadata;
+            let key = key_of(meta);
+            if !is_shared(meta) {
+                continue;
+            }
+            let owners = owners(meta).map(|name| Key::new(&key.namespace, name));
+            all.parts.extend(owners);
+            all.parts.insert(key);
+            let namespace = meta.namespace.as_deref().unwrap_or_default();
+            let addresses = shown(service).map(|address| (namespace, address));
+            all.addresses.extend(addresses);
+        }
+        all
+    }
+}
+
+/// Names of the load balancers that own an object.
+fn owners(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
+    let owners = meta.owner_references.iter().flatten();
+    let owners = owners.filter(|owner| owner.kind == "LoadBalancer");
+    owners.map(|owner| &*owner.name)
+}
+
+/// Whether an object of ours belongs to others than the load balancer of its name.
+pub(crate) fn is_shared(meta: &ObjectMeta) -> bool {
+    let name = meta.name.as_deref();
+    is_ours(meta) && owners(meta).any(|owner| Some(owner) != name)
+}

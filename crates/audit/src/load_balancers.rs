@@ -1,0 +1,377 @@
+//! Load balancers: the address that each has, or why it has none (sections 5, 6 and 9).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
+use harvester_lb_api::{Condition, Ipam, WorkloadType, keys};
+
+use crate::finding::{Finding, Report, must, words};
+use crate::later::excludes;
+use crate::meta::{asked, is_ours};
+use crate::objects::{Lb, Objects, Pool};
+use crate::ranges::Ranges;
+use crate::{backends, owned_objects};
+
+/// Reasons of a spec that is refused: what there was before is left as it is (BE-6, ALC-10).
+const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
+
+/// Judges one. Answers why it has no address, if it rightly has none.
+pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
+    if lb.object.metadata.deletion_timestamp.is_some() {
+        return backends::follow(objects, lb).map(|()| None);
+    }
+    let Some(ready) = lb.condition("Ready") else {
+        let text = "has no condition Ready".to_owned();
+        return Err(Finding::new("section 9", lb.to_string(), text));
+    };
+    let reason = ready.reason.as_deref().unwrap_or_default();
+    let waiting = lb.given.is_empty().then_some(reason);
+    must!(
+        "section 9",
+        lb,
+        (ready.status == "True") == (reason == "Ready"),
+        "says {}",
+        words(ready)
+    );
+    if objects.is_left_alone(lb) {
+        must!(
+            "IPA-9",
+            lb,
+            reason == "UnsupportedAnnotation",
+            "is not this version's to touch, and says {}",
+            words(ready)
+        );
+        return Ok(waiting);
+    }
+    let spec = Spec::of(lb);
+    must!(
+        "section 9",
+        lb,
+        match spec {
+            Spec::Sound => !REFUSED.contains(&reason),
+            Spec::WithoutListeners => reason == "InvalidListener",
+            Spec::Odd => true,
+        },
+        "has a spec that is {spec:?}, and says {}",
+        words(ready)
+    );
+    if spec == Spec::WithoutListeners || REFUSED.contains(&reason) {
+        return backends::follow(objects, lb).map(|()| waiting);
+    }
+    if lb.object.spec.address_source() == Ipam::Dhcp {
+        let held = held(objects, lb);
+        must!(
+            "OPS-3",
+            lb,
+            lb.given == keys::DHCP_ADDRESS,
+            "takes its address by DHCP and is given {:?}",
+            lb.given
+        );
+        must!(
+            "OPS-3",
+            lb,
+            held.is_empty(),
+            "takes its address by DHCP and holds {held:?}"
+        );
+        return owned_objects::judge(objects, lb, ready).map(|()| None);
+    }
+    match held(objects, lb)[..] {
+        [] => waits(objects, lb, ready).map(|()| Some(reason)),
+        [(address, pool)] => {
+            holds(objects, lb, address, pool)?;
+            if suits(lb, address) {
+                return owned_objects::judge(objects, lb, ready).map(|()| None);
+            }
+            must!(
+                "BE-7",
+                lb,
+                reason == "AddressFamilyMismatch",
+                "has {address} from another life, and says {}",
+                words(ready)
+            );
+            backends::follow(objects, lb).map(|()| None)
+        }
+        ref held => Err(Finding::new(
+            "ALC-1",
+            lb.to_string(),
+            format!("holds {held:?}"),
+        )),
+    }
+}
+
+/// No address belongs to two (ALC-8), and none is shown by two Services (REL-3).
+pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
+    let mut given: BTreeMap<&str, &Lb<'_>> = BTreeMap::new();
+    for lb in objects.lbs.values() {
+        // One that shares an address names it too (IPA-9), and what one names whose spec is refused may have been released by
+        // hand.
+        let aside = objects.is_left_alone(lb) || Spec::of(lb) != Spec::Sound;
+        if lb.given.is_empty() || lb.given == keys::DHCP_ADDRESS || aside {
+            continue;
+        }
+        if let Some(other) = given.insert(lb.given, lb) {
+            let text = format!("is given {} as well as {}", lb.given, other.key);
+            report
+                .findings
+                .push(Finding::new("ALC-8", lb.to_string(), text));
+        }
+    }
+    let mut shown: BTreeMap<&str, String> = BTreeMap::new();
+    for (key, service) in &objects.services {
+        let address = asked(service);
+        if address.is_empty() || address == keys::DHCP_ADDRESS || !is_ours(&service.metadata) {
+            continue;
+        }
+        let id = format!("Service {key}");
+        if let Some(other) = shown.insert(address, id.clone()) {
+            let text = format!("asks for {address} as well as {other}");
+            report.findings.push(Finding::new("REL-3", id, text));
+        }
+    }
+}
+
+/// Address and pool of the records that are held for a load balancer, whatever uid they have. What it does not need stays
+/// as long as others may share it.
+fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
+    let records = objects.bound_of(&lb.key).filter(|record| {
+        let own = record.address == lb.given && record.uid == lb.uid;
+        own || !objects.may_be_shared(record.address, &lb.key)
+    });
+    records
+        .map(|record| (record.address, record.pool))
+        .collect()
+}
+
+/// How much is known of a spec without the operator's own checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spec {
+    /// Nothing of it can be refused.
+    Sound,
+    /// Of VM type without a listener (WV-1): refused for sure.
+    WithoutListeners,
+    /// Refused or not.
+    Odd,
+}
+
+impl Spec {
+    fn of(lb: &Lb<'_>) -> Self {
+        let spec = &lb.object.spec;
+        if spec.workload() == WorkloadType::Cluster {
+            return Self::Sound;
+        }
+        let listeners = spec.listeners.as_deref().unwrap_or_default();
+        let selector = spec.backend_server_selector.iter().flatten();
+        if listeners.is_empty() {
+            Self::WithoutListeners
+        } else if are_plain(listeners)
+            && selector
+                .map(|(_, values)| values)
+                .all(|values| !values.is_empty())
+            && spec.health_check.as_ref().is_none_or(is_plain)
+        {
+            Self::Sound
+        } else {
+            Self::Odd
+        }
+    }
+}
+
+/// Listeners with names and ports as a Service takes them, each once.
+fn are_plain(listeners: &[Listener]) -> bool {
+    let mut names = BTreeSet::new();
+    let mut ports = BTreeSet::new();
+    listeners.iter().all(|listener| {
+        let name = listener.name.as_deref().unwrap_or_default();
+        let letters = name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let is_port = |port: i64| (1..=65_535).contains(&port);
+        letters
+            && (1..=15).contains(&name.len())
+            && name.bytes().any(|b| b.is_ascii_lowercase())
+            && names.insert(name)
+            && matches!(&*listener.protocol, "TCP" | "UDP")
+            && is_port(listener.port)
+            && is_port(listener.backend_port)
+            && ports.insert((&*listener.protocol, listener.port))
+    })
+}
+
+/// A health check of a port that can be, with numbers that can be.
+fn is_plain(check: &HealthCheck) -> bool {
+    let numbers = [
+        check.success_threshold,
+        check.failure_threshold,
+        check.period_seconds,
+        check.timeout_seconds,
+    ];
+    let is_plain = |most: i64, number: Option<i64>| number.is_none_or(|n| (0..=most).contains(&n));
+    is_plain(65_535, check.port) && numbers.into_iter().all(|number| is_plain(3_600, number))
+}
+
+/// BE-7: whether a load balancer can have this address.
+fn suits(lb: &Lb<'_>, address: &str) -> bool {
+    lb.object.spec.workload() != WorkloadType::Vm || !address.contains(':')
+}
+
+/// ALC-6, REL-4, IPA-7: one that holds an address.
+fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<(), Finding> {
+    must!(
+        "ALC-6",
+        lb,
+        lb.given == address,
+        "holds {address} and is given {:?}",
+        lb.given
+    );
+    let status = lb.object.status.as_ref();
+    let allocated = status.and_then(|status| status.allocated_address.as_ref());
+    let says = allocated.and_then(|allocated| allocated.ip_pool.as_deref());
+    must!(
+        "ALC-6",
+        lb,
+        says == Some(of),
+        "holds {address} of IPPool {of}, and its status says {says:?}"
+    );
+    let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
+    must!(
+        "REL-4",
+        lb,
+        named.is_empty() || named == of,
+        "names IPPool {named} and holds {address} of {of}"
+    );
+    let outside = match objects.pools.get(of).map(|pool| &pool.ranges) {
+        None => true,
+        Some(Ranges::Invalid) => false,
+        Some(Ranges::Unknown) => return Ok(()),
+        Some(Ranges::Plain(ranges)) => address
+            .parse()
+            .is_ok_and(|address: IpAddr| !ranges.contains(address)),
+    };
+    let told = lb.is_told("AddressOutOfPool");
+    must!(
+        "IPA-7",
+        lb,
+        outside == told,
+        "holds {address} of IPPool {of}; outside of it: {outside}, told: {told}"
+    );
+    Ok(())
+}
+
+/// ALC-5, SEL-7, REL-4: one that holds no address.
+fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
+    let named = lb
+        .object
+        .spec
+        .ip_pool
+        .as_deref()
+        .filter(|name| !name.is_empty());
+    let name = named.or_else(|| objects.selected(lb));
+    let pool = name.and_then(|name| objects.pools.get(name));
+    let (expected, says) = match (name, pool) {
+        (None, _) => ("NoMatchedPool", no_pool(objects)),
+        (Some(name), None) => ("PoolNotFound", vec![format!("pool {name}: does not exist")]),
+        (Some(name), Some(pool)) => {
+            let Some((reason, why)) = exhausted(objects, lb, pool, ready)? else {
+                return Ok(());
+            };
+            (reason, vec![format!("pool {name}: {why}")])
+        }
+    };
+    must!(
+        "section 9",
+        lb,
+        ready.reason.as_deref() == Some(expected),
+        "waits because of {expected}, and says {}",
+        words(ready)
+    );
+    let message = ready.message.as_deref().unwrap_or_default();
+    must!(
+        "SEL-7",
+        lb,
+        says.iter().all(|part| message.contains(part)),
+        "waits and is to be told {says:?}, and is told {message:?}"
+    );
+    must!(
+        "ALC-5",
+        lb,
+        lb.given.is_empty(),
+        "holds nothing and is given {}",
+        lb.given
+    );
+    if lb.object.spec.workload() == WorkloadType::Vm {
+        must!(
+            "REL-4",
+            lb,
+            lb.address().is_empty(),
+            "waits, and its status.address is {}",
+            lb.address()
+        );
+    }
+    let service = objects
+        .services
+        .get(&lb.key)
+        .map(|service| &service.metadata);
+    let slice = objects.slices.get(&lb.key).map(|slice| &slice.metadata);
+    for (kind, meta) in [("Service", service), ("EndpointSlice", slice)] {
+        must!(
+            "REL-4",
+            lb,
+            !meta.is_some_and(is_ours),
+            "waits and has the {kind} of its name"
+        );
+    }
+    Ok(())
+}
+
+/// What one is told that no pool selects.
+fn no_pool(objects: &Objects<'_>) -> Vec<String> {
+    if objects.pools.is_empty() {
+        return vec!["there are no pools".to_owned()];
+    }
+    let pools = objects.pools.keys();
+    pools.map(|name| format!("pool {name}: ")).collect()
+}
+
+/// Why a pool has no address for a load balancer: the reason, and what is said of the pool. Nothing if that is not known.
+fn exhausted(
+    objects: &Objects<'_>,
+    lb: &Lb<'_>,
+    pool: &Pool<'_>,
+    ready: &Condition,
+) -> Result<Option<(&'static str, &'static str)>, Finding> {
+    if excludes(pool.object) {
+        let why = "this version does not support its annotation";
+        return Ok(Some(("UnsupportedAnnotation", why)));
+    }
+    let ranges = match &pool.ranges {
+        Ranges::Unknown => return Ok(None),
+        Ranges::Invalid => return Ok(Some(("PoolInvalid", "its ranges are invalid"))),
+        Ranges::Plain(ranges) => ranges,
+    };
+    let Some(addresses) = ranges.addresses() else {
+        return Ok(None);
+    };
+    let (all, suited) = (addresses.len(), |addr: &&IpAddr| {
+        suits(lb, &addr.to_string())
+    });
+    let mut fit = addresses.iter().filter(suited).peekable();
+    if fit.peek().is_none() && all > 0 {
+        return Ok(Some(("AddressFamilyMismatch", "has IPv6 addresses alone")));
+    }
+    let fit: Vec<&IpAddr> = fit.collect();
+    let free = fit.iter().find(|addr| !objects.taken.contains(**addr));
+    must!(
+        "ALC-5",
+        lb,
+        free.is_none(),
+        "waits ({}), and {free:?} of {pool} is free",
+        words(ready)
+    );
+    let why = if fit.len() < all {
+        "all IPv4 addresses are taken"
+    } else {
+        "all addresses are taken"
+    };
+    Ok(Some(("NoAvailableIP", why)))
+}

@@ -1,0 +1,68 @@
+//! Small things that are read of objects.
+
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// Namespace and name.
+pub(crate) fn key_of(meta: &ObjectMeta) -> Key {
+    let part = |part: &Option<String>| part.clone().unwrap_or_default();
+    Key::new(part(&meta.namespace), part(&meta.name))
+}
+
+/// Whether a Service or an EndpointSlice is the operator's (SVC-1): it has its label, or the LoadBalancer of its name as an
+/// owner.
+pub(crate) fn is_ours(meta: &ObjectMeta) -> bool {
+    let name = meta.name.as_deref();
+    let owners = meta.owner_references.iter().flatten();
+    let mut owners = owners.filter(|owner| owner.kind == "LoadBalancer");
+    let labels = meta.labels.as_ref();
+    labels
+        .and_then(|labels| labels.get(keys::LABEL_SERVICELB))
+        .map(String::as_str)
+        == Some("true")
+        || owners.any(|owner| Some(&*owner.name) == name)
+}
+
+/// Whether an object has one owner, of this uid (section 8.2).
+pub(crate) fn is_owned_by(meta: &ObjectMeta, uid: &str) -> bool {
+    let owners: Vec<&OwnerReference> = meta.owner_references.iter().flatten().collect();
+    matches!(owners[..], [owner] if owner.uid == uid)
+}
+
+/// `spec.loadBalancerIP` of a Service; empty if it asks for none.
+pub(crate) fn asked(service: &Service) -> &str {
+    let spec = service.spec.as_ref();
+    let asked = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+    asked.unwrap_or_default()
+}
+
+/// The address that is announced for a Service; empty if there is none (REC-2).
+pub(crate) fn announced(service: &Service) -> &str {
+    let status = service.status.as_ref();
+    let ingress =
+        status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref()?.first());
+    ingress
+        .and_then(|ingress| ingress.ip.as_deref())
+        .unwrap_or_default()
+}
+
+/// Both addresses of a Service, as far as there are any.
+pub(crate) fn shown(service: &Service) -> impl Iterator<Item = &str> {
+    [asked(service), announced(service)]
+        .into_iter()
+        .filter(|address| !address.is_empty())
+}
+
+/// The value of an annotation.
+pub(crate) fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
+    meta.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// `status.allocatedAddress.ip` of a load balancer; empty if there is none.
+pub(crate) fn given(lb: &LoadBalancer) -> &str {
+    let status = lb.status.as_ref();
+    let given = status.and_then(|status| status.allocated_address.as_ref()?.ip.as_deref());
+    given.unwrap_or_default()
+}

@@ -1,0 +1,249 @@
+//! The snapshot, sorted for look-ups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::IpAddr;
+
+use harvester_lb_api::{Condition, IPAllocation, IPPool, LoadBalancer, Phase, condition};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::later::{Sharing, asks_for_more};
+use crate::meta::{annotation, asked, given, key_of};
+use crate::ranges::Ranges;
+use crate::snapshot::{Cluster, Snapshot};
+
+/// A LoadBalancer.
+pub(crate) struct Lb<'a> {
+    pub(crate) key: Key,
+    pub(crate) uid: &'a str,
+    pub(crate) object: &'a LoadBalancer,
+    /// `status.allocatedAddress.ip`; empty if there is none.
+    pub(crate) given: &'a str,
+}
+
+/// An IPPool.
+pub(crate) struct Pool<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) object: &'a IPPool,
+    pub(crate) ranges: Ranges,
+}
+
+/// An IPAllocation that is held.
+pub(crate) struct Bound<'a> {
+    pub(crate) address: &'a str,
+    pub(crate) pool: &'a str,
+    pub(crate) owner: Key,
+    pub(crate) uid: &'a str,
+}
+
+/// The snapshot by namespace and name.
+pub(crate) struct Objects<'a> {
+    pub(crate) lbs: BTreeMap<Key, Lb<'a>>,
+    pub(crate) pools: BTreeMap<&'a str, Pool<'a>>,
+    pub(crate) records: &'a [IPAllocation],
+    pub(crate) bound: Vec<Bound<'a>>,
+    /// Places in `bound`.
+    by_owner: BTreeMap<Key, Vec<usize>>,
+    pub(crate) services: BTreeMap<Key, &'a Service>,
+    pub(crate) slices: BTreeMap<Key, &'a EndpointSlice>,
+    pub(crate) cluster: Option<&'a Cluster>,
+    pub(crate) announcing: bool,
+    /// Addresses of Services and IPAllocations, which no backend may have (BE-8).
+    pub(crate) reserved: BTreeSet<&'a str>,
+    /// Addresses that are somebody's: of IPAllocations that are held, and what Services ask for.
+    pub(crate) taken: BTreeSet<IpAddr>,
+    pub(crate) sharing: Sharing<'a>,
+}
+
+impl<'a> Objects<'a> {
+    pub(crate) fn sort(snapshot: &'a Snapshot) -> Self {
+        let lbs: BTreeMap<Key, Lb<'a>> = snapshot
+            .load_balancers
+            .iter()
+            .map(|object| {
+                let key = key_of(&object.metadata);
+                (key.clone(), Lb::new(key, object))
+            })
+            .collect();
+        let services: BTreeMap<Key, &Service> = snapshot
+            .services
+            .iter()
+            .map(|service| (key_of(&service.metadata), service))
+            .collect();
+        let slices = snapshot.slices.iter();
+        let slices = slices
+            .map(|slice| (key_of(&slice.metadata), slice))
+            .collect();
+        let pools = snapshot.pools.iter().map(Pool::new);
+        let bound: Vec<Bound<'a>> = snapshot.records.iter().filter_map(Bound::read).collect();
+        let mut by_owner: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+        for (at, record) in bound.iter().enumerate() {
+            by_owner.entry(record.owner.clone()).or_default().push(at);
+        }
+        let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
+        let held = bound.iter().map(|record| record.address);
+        let asked = services.values().map(|service| asked(service));
+        taken.extend(
+            held.chain(asked)
+                .filter_map(|text| text.parse::<IpAddr>().ok()),
+        );
+        let sharing = Sharing::read(&snapshot.load_balancers, &snapshot.services);
+        let mut objects = Self {
+            reserved: reserved(snapshot),
+            pools: pools.map(|pool| (pool.name, pool)).collect(),
+            records: &snapshot.records,
+            bound,
+            by_owner,
+            services,
+            slices,
+            cluster: snapshot.cluster.as_ref(),
+            announcing: snapshot.announcing,
+            taken,
+            sharing,
+            lbs,
+        };
+        // What one names that is left alone is taken too, with a record or without.
+        let named: Vec<IpAddr> = objects
+            .lbs
+            .values()
+            .filter(|lb| objects.is_left_alone(lb))
+            .filter_map(|lb| lb.given.parse().ok())
+            .collect();
+        objects.taken.extend(named);
+        objects
+    }
+
+    /// The records that are held for a load balancer of this name, whatever its uid.
+    pub(crate) fn bound_of(&self, owner: &Key) -> impl Iterator<Item = &Bound<'a>> {
+        let places = self.by_owner.get(owner).into_iter().flatten();
+        places.map(|at| &self.bound[*at])
+    }
+
+    /// Whether a load balancer is to be left as it is: it asks for more, has a part in a shared Service, or would take a record
+    /// over whose address others share.
+    pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
+        let mut uids = self.bound_of(&lb.key).map(|record| record.uid).peekable();
+        let would_take_over = uids.peek().is_some() && !uids.any(|uid| uid == lb.uid);
+        asks_for_more(lb.object)
+            || self.sharing.parts.contains(&lb.key)
+            || (would_take_over && self.sharing.primaries.contains(&lb.key))
+    }
+
+    /// Whether somebody may share the address of a record that its owner does not need.
+    pub(crate) fn may_be_shared(&self, address: &str, owner: &Key) -> bool {
+        let sharing = &self.sharing;
+        sharing.addresses.contains(&(&*owner.namespace, address))
+            || sharing.parts.contains(owner)
+            || sharing.primaries.contains(owner)
+    }
+}
+
+/// Addresses that are a Service's or have an IPAllocation.
+fn reserved(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let records = snapshot.records.iter().map(|record| &*record.spec.address);
+    let services = snapshot.services.iter().flat_map(|service| {
+        let spec = service.spec.as_ref();
+        let ip = spec.and_then(|spec| spec.cluster_ip.as_deref());
+        let ips = spec.and_then(|spec| spec.cluster_ips.as_ref());
+        let external = spec.and_then(|spec| spec.external_ips.as_ref());
+        let status = service.status.as_ref();
+        let ingress = status.and_then(|status| status.load_balancer.as_ref()?.ingress.as_ref());
+        let ingress = ingress.into_iter().flatten();
+        let texts = ips
+            .into_iter()
+            .chain(external)
+            .flatten()
+            .map(String::as_str);
+        ip.into_iter()
+            .chain(texts)
+            .chain(ingress.filter_map(|ingress| ingress.ip.as_deref()))
+    });
+    records
+        .chain(services)
+        .filter(|text| !text.is_empty())
+        .collect()
+}
+
+impl<'a> Lb<'a> {
+    fn new(key: Key, object: &'a LoadBalancer) -> Self {
+        Self {
+            key,
+            uid: object.metadata.uid.as_deref().unwrap_or_default(),
+            object,
+            given: given(object),
+        }
+    }
+
+    pub(crate) fn condition(&self, type_: &str) -> Option<&'a Condition> {
+        let status = self.object.status.as_ref()?;
+        condition::find(status.conditions.as_deref()?, type_)
+    }
+
+    /// Whether a condition is there and True.
+    pub(crate) fn is_told(&self, type_: &str) -> bool {
+        self.condition(type_).is_some_and(|c| c.status == "True")
+    }
+
+    /// `status.address`; empty if there is none.
+    pub(crate) fn address(&self) -> &'a str {
+        let status = self.object.status.as_ref();
+        status
+            .and_then(|status| status.address.as_deref())
+            .unwrap_or_default()
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> &'a str {
+        annotation(&self.object.metadata, name).unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Lb<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LoadBalancer {}", self.key)
+    }
+}
+
+impl<'a> Pool<'a> {
+    fn new(object: &'a IPPool) -> Self {
+        Self {
+            name: object.metadata.name.as_deref().unwrap_or_default(),
+            ranges: Ranges::read(&object.spec.ranges),
+            object,
+        }
+    }
+
+    pub(crate) fn condition(&self, type_: &str) -> Option<&'a Condition> {
+        let status = self.object.status.as_ref()?;
+        condition::find(status.conditions.as_deref()?, type_)
+    }
+
+    pub(crate) fn annotation(&self, name: &str) -> Option<&'a str> {
+        annotation(&self.object.metadata, name)
+    }
+}
+
+impl fmt::Display for Pool<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IPPool {}", self.name)
+    }
+}
+
+impl<'a> Bound<'a> {
+    fn read(record: &'a IPAllocation) -> Option<Self> {
+        let spec = &record.spec;
+        (spec.phase == Phase::Bound).then(|| Self {
+            address: &spec.address,
+            pool: &spec.pool,
+            owner: Key::new(&spec.owner.namespace, &spec.owner.name),
+            uid: &spec.owner.uid,
+        })
+    }
+}
+
+impl fmt::Display for Bound<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IPAllocation of {}", self.address)
+    }
+}

@@ -1,0 +1,178 @@
+//! Service, EndpointSlice and the rest of the status of a load balancer that has an address (sections 8 and 9).
+
+use harvester_lb_api::{Condition, WorkloadType, keys};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::backends;
+use crate::finding::{Finding, must, words};
+use crate::meta::{announced, asked, is_ours, is_owned_by};
+use crate::objects::{Lb, Objects};
+
+/// On a Service: addresses that kube-vip announces instead of the one that is asked for (section 8.2).
+const OVERRIDE: &str = keys::ANNOTATION_KUBE_VIP_ADDRESSES;
+
+/// Judges what belongs to one.
+pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
+    let service = objects.services.get(&lb.key);
+    let slice = objects.slices.get(&lb.key);
+    if lb.object.spec.workload() == WorkloadType::Cluster {
+        return of_cluster(
+            lb,
+            ready,
+            service.copied(),
+            slice.map(|slice| &slice.metadata),
+        );
+    }
+    let reason = ready.reason.as_deref().unwrap_or_default();
+    let foreign = service.is_some_and(|service| !is_ours(&service.metadata));
+    let foreign_slice = slice.is_some_and(|slice| !is_ours(&slice.metadata));
+    if foreign || foreign_slice {
+        must!(
+            "SVC-1",
+            lb,
+            reason == "NameConflict",
+            "has somebody else's Service or EndpointSlice, and says {}",
+            words(ready)
+        );
+        must!(
+            "SVC-1",
+            lb,
+            !foreign || slice.is_none_or(|slice| !is_ours(&slice.metadata)),
+            "has an EndpointSlice beside somebody else's Service"
+        );
+        return Ok(());
+    }
+    let Some(service) = service else {
+        let text = format!("has {} and no Service; it says {}", lb.given, words(ready));
+        return Err(Finding::new("REC-4", lb.to_string(), text));
+    };
+    the_service(lb, service)?;
+    let announced = announced(service);
+    must!(
+        "REC-2",
+        lb,
+        lb.address() == announced,
+        "is at {announced:?}, and its status.address is {:?}",
+        lb.address()
+    );
+    let annotations = service.metadata.annotations.as_ref();
+    let overridden = annotations.is_some_and(|all| all.contains_key(OVERRIDE));
+    must!(
+        "REL-4",
+        lb,
+        !objects.announcing
+            || announced == lb.given
+            || (overridden || lb.given == keys::DHCP_ADDRESS) && !announced.is_empty(),
+        "has {}, and {announced:?} is announced",
+        lb.given
+    );
+    let Some(slice) = slice else {
+        let text = "has no EndpointSlice".to_owned();
+        return Err(Finding::new("REC-4", lb.to_string(), text));
+    };
+    must!(
+        "section 8.3",
+        lb,
+        is_owned_by(&slice.metadata, lb.uid) && is_ours(&slice.metadata),
+        "its EndpointSlice has the owners {:?}",
+        slice.metadata.owner_references
+    );
+    backends::judge(objects, lb, ready, slice, !announced.is_empty())
+}
+
+/// REC-1: a guest cluster brings its own data path.
+fn of_cluster(
+    lb: &Lb<'_>,
+    ready: &Condition,
+    service: Option<&Service>,
+    slice: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
+) -> Result<(), Finding> {
+    must!(
+        "REC-1",
+        lb,
+        ready.reason.as_deref() == Some("Ready"),
+        "has {}, and says {}",
+        lb.given,
+        words(ready)
+    );
+    must!(
+        "REC-1",
+        lb,
+        !service.is_some_and(|service| is_ours(&service.metadata)),
+        "is of cluster type and has a Service"
+    );
+    must!(
+        "REC-1",
+        lb,
+        !slice.is_some_and(is_ours),
+        "is of cluster type and has an EndpointSlice"
+    );
+    must!(
+        "REC-1",
+        lb,
+        lb.given == keys::DHCP_ADDRESS || !lb.address().is_empty(),
+        "has {}, and its status.address is empty",
+        lb.given
+    );
+    Ok(())
+}
+
+/// Section 8.2.
+fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
+    let meta = &service.metadata;
+    must!(
+        "section 8.2",
+        lb,
+        is_owned_by(meta, lb.uid),
+        "its Service has the owners {:?}",
+        meta.owner_references
+    );
+    let labels = meta.labels.as_ref();
+    must!(
+        "section 8.2",
+        lb,
+        labels.is_some_and(|all| all.get(keys::LABEL_SERVICELB).is_some_and(|v| v == "true")),
+        "its Service lacks the label {}",
+        keys::LABEL_SERVICELB
+    );
+    must!(
+        "section 8.2",
+        lb,
+        asked(service) == lb.given,
+        "has {}, and its Service asks for {:?}",
+        lb.given,
+        asked(service)
+    );
+    let spec = service.spec.clone().unwrap_or_default();
+    must!(
+        "section 8.2",
+        lb,
+        spec.selector
+            .as_ref()
+            .is_none_or(std::collections::BTreeMap::is_empty),
+        "its Service has a selector"
+    );
+    let listeners = lb.object.spec.listeners.iter().flatten();
+    let expected: Vec<(Option<&str>, &str, i64, i64)> = listeners
+        .map(|l| (l.name.as_deref(), &*l.protocol, l.port, l.backend_port))
+        .collect();
+    let ports = spec.ports.iter().flatten();
+    let ports: Vec<(Option<&str>, &str, i64, i64)> = ports
+        .map(|port| {
+            let target = match port.target_port {
+                Some(IntOrString::Int(target)) => target.into(),
+                _ => 0,
+            };
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            (port.name.as_deref(), protocol, port.port.into(), target)
+        })
+        .collect();
+    must!(
+        "section 8.2",
+        lb,
+        ports == expected,
+        "has the listeners {expected:?}, and its Service the ports {ports:?}"
+    );
+    Ok(())
+}

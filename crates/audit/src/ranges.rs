@@ -1,0 +1,242 @@
+//! The addresses of a pool (section 4), read and counted in the plainest way.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
+
+use harvester_lb_api::ippool::Range;
+
+/// Most addresses that are counted one by one.
+const COUNTED: u128 = 1 << 20;
+
+/// What ranges come to.
+#[derive(Debug)]
+pub(crate) enum Ranges {
+    /// One of them cannot be (RNG-1, RNG-3).
+    Invalid,
+    /// One of them is of a kind that this module does not know: a subnet of one or two addresses, no range at all.
+    Unknown,
+    /// All are of the plain kind.
+    Plain(Plain),
+}
+
+/// Plain ranges.
+#[derive(Debug, Default)]
+pub(crate) struct Plain {
+    spans: Vec<Span>,
+    gateways: BTreeSet<IpAddr>,
+}
+
+/// Addresses of one family, first and last included.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Span {
+    v4: bool,
+    bits: RangeInclusive<u128>,
+}
+
+impl Span {
+    fn contains(&self, addr: IpAddr) -> bool {
+        self.v4 == addr.is_ipv4() && self.bits.contains(&bits(addr))
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.v4 == other.v4
+            && self.bits.start() <= other.bits.end()
+            && other.bits.start() <= self.bits.end()
+    }
+
+    fn addr(&self, bits: u128) -> IpAddr {
+        match u32::try_from(bits) {
+            Ok(bits) if self.v4 => Ipv4Addr::from_bits(bits).into(),
+            _ => Ipv6Addr::from_bits(bits).into(),
+        }
+    }
+}
+
+fn bits(addr: IpAddr) -> u128 {
+    match addr {
+        IpAddr::V4(addr) => addr.to_bits().into(),
+        IpAddr::V6(addr) => addr.to_bits(),
+    }
+}
+
+impl Ranges {
+    pub(crate) fn read(ranges: &[Range]) -> Self {
+        let mut plain = Plain::default();
+        let mut unknown = ranges.is_empty();
+        for range in ranges {
+            match one(range) {
+                Err(Odd::Invalid) => return Self::Invalid,
+                Err(Odd::Unknown) => unknown = true,
+                Ok((span, gateway)) => {
+                    plain.spans.push(span);
+                    plain.gateways.insert(gateway);
+                }
+            }
+        }
+        if unknown {
+            Self::Unknown
+        } else {
+            Self::Plain(plain)
+        }
+    }
+
+    /// The ranges, if they are plain.
+    pub(crate) fn plain(&self) -> Option<&Plain> {
+        match self {
+            Self::Plain(plain) => Some(plain),
+            Self::Invalid | Self::Unknown => None,
+        }
+    }
+}
+
+/// Why a range is not counted here.
+enum Odd {
+    Invalid,
+    Unknown,
+}
+
+/// A range and its gateway.
+fn one(range: &Range) -> Result<(Span, IpAddr), Odd> {
+    let (network, prefix) = range.subnet.split_once('/').ok_or(Odd::Invalid)?;
+    let network: IpAddr = network.parse().map_err(|_| Odd::Invalid)?;
+    let digits = prefix.bytes().all(|b| b.is_ascii_digit());
+    let prefix: u32 = prefix.parse().map_err(|_| Odd::Invalid)?;
+    if !digits || network.to_canonical() != network {
+        return Err(Odd::Invalid);
+    }
+    let (v4, width) = (network.is_ipv4(), if network.is_ipv4() { 32 } else { 128 });
+    if prefix > width {
+        return Err(Odd::Invalid);
+    }
+    if prefix > width - 2 || prefix == 0 {
+        return Err(Odd::Unknown);
+    }
+    let size = 1_u128 << (width - prefix);
+    let network = bits(network) & !(size - 1);
+    // Without the network's address and the one of all ones, which nobody may name (RNG-3).
+    let hosts = network + 1..=network + (size - 2);
+    let given = |text: Option<&String>, otherwise: u128| {
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            return Ok(otherwise);
+        };
+        let addr: IpAddr = text.parse().map_err(|_| Odd::Invalid)?;
+        let addr = addr.to_canonical();
+        let inside = addr.is_ipv4() == v4 && hosts.contains(&bits(addr));
+        inside.then(|| bits(addr)).ok_or(Odd::Invalid)
+    };
+    let last = if v4 { *hosts.end() } else { hosts.end() + 1 };
+    let start = given(range.range_start.as_ref(), *hosts.start())?;
+    let end = given(range.range_end.as_ref(), last)?;
+    let gateway = given(range.gateway.as_ref(), *hosts.start())?;
+    // RNG-4.
+    let bits = start.min(end)..=start.max(end);
+    let span = Span { v4, bits };
+    let gateway = span.addr(gateway);
+    Ok((span, gateway))
+}
+
+impl Plain {
+    /// Whether an address can be given (RNG-5).
+    pub(crate) fn contains(&self, addr: IpAddr) -> bool {
+        !self.gateways.contains(&addr) && self.spans.iter().any(|span| span.contains(addr))
+    }
+
+    /// All that can be given (RNG-10); nothing if they are too many to be counted.
+    pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
+        let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
+        let all = self.spans.iter().map(size);
+        if all.fold(0, u128::saturating_add) > COUNTED {
+            return None;
+        }
+        let spans = self.spans.iter();
+        let all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
+        Some(all.filter(|addr| !self.gateways.contains(addr)).collect())
+    }
+
+    /// Whether ranges of two pools overlap; gateways do not matter (IPA-4).
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let others = |span: &Span| other.spans.iter().any(|other| span.meets(other));
+        self.spans.iter().any(others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harvester_lb_fixtures::{part, subnet};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn read(ranges: &[Value]) -> Ranges {
+        let ranges: Vec<Range> = serde_json::from_value(json!(ranges)).unwrap();
+        Ranges::read(&ranges)
+    }
+
+    fn total(ranges: &[Value]) -> Option<usize> {
+        read(ranges).plain()?.addresses().map(|all| all.len())
+    }
+
+    #[test]
+    fn rng_10_ranges_are_counted() {
+        let with_gateway = |gateway: &str| {
+            let mut range = part("10.10.5.0/24", "10.10.5.31", "10.10.5.40");
+            range["gateway"] = gateway.into();
+            range
+        };
+        let cases: [(&[Value], usize); 11] = [
+            (&[subnet("10.0.0.0/24")], 253),
+            (&[subnet("10.0.0.9/24"), subnet("10.0.1.0/24")], 506),
+            (&[subnet("10.0.0.0/30")], 1),
+            (&[subnet("10.0.0.0/16")], 65_533),
+            (&[part("10.0.0.0/24", "10.0.0.5", "10.0.0.9")], 5),
+            (&[part("10.0.0.0/24", "10.0.0.9", "10.0.0.5")], 5),
+            (&[with_gateway("10.10.5.35")], 9),
+            (&[with_gateway("")], 10),
+            (&[subnet("10.0.0.0/24"), subnet("10.0.0.0/25")], 253),
+            (&[subnet("fd10:5::/124")], 14),
+            (&[part("fd10:5::/64", "fd10:5::100", "fd10:5::1ff")], 256),
+        ];
+        for (ranges, addresses) in cases {
+            assert_eq!(total(ranges), Some(addresses), "{ranges:?}");
+        }
+        assert_eq!(total(&[subnet("fd10:5::/64")]), None, "too many");
+    }
+
+    #[test]
+    fn what_cannot_be_is_told_from_what_is_not_known() {
+        let plain = || subnet("10.9.0.0/24");
+        for range in [
+            subnet("10.0.0.0"),
+            subnet("10.0.0.300/24"),
+            subnet("10.0.0.0/33"),
+            subnet("10.0.0.0/+24"),
+            subnet("::ffff:10.0.0.0/120"),
+            part("10.0.0.0/24", "10.0.1.5", ""),
+            part("10.0.0.0/24", "x", ""),
+            part("10.0.0.0/24", "10.0.0.0", ""),
+            part("10.0.0.0/24", "", "10.0.0.255"),
+            part("fd10:5::/64", "10.0.0.1", ""),
+        ] {
+            let read = read(&[plain(), range.clone()]);
+            assert!(matches!(read, Ranges::Invalid), "{range}: {read:?}");
+        }
+        for ranges in [
+            &[][..],
+            &[plain(), subnet("10.0.0.0/31")],
+            &[subnet("fd10:5::9/128")],
+        ] {
+            assert!(matches!(read(ranges), Ranges::Unknown), "{ranges:?}");
+        }
+    }
+
+    #[test]
+    fn pools_that_touch_do_not_overlap() {
+        let read = |start: &str, end: &str| read(&[part("10.0.0.0/24", start, end)]);
+        let a = read("10.0.0.10", "10.0.0.20");
+        let meets = |b: &Ranges| a.plain().unwrap().meets(b.plain().unwrap());
+        assert!(!meets(&read("10.0.0.21", "10.0.0.30")));
+        assert!(meets(&read("10.0.0.20", "10.0.0.30")));
+        assert!(meets(&read("10.0.0.12", "10.0.0.13")));
+    }
+}

@@ -1,0 +1,122 @@
+//! IPAllocations: none is held for somebody who is gone or does not use it (REL-2, IPA-3). And what is left of load balancers
+//! and pools that are gone (REL-3, POOL-1).
+
+use std::collections::BTreeMap;
+
+use harvester_lb_api::{IPAllocation, Phase};
+
+use crate::finding::{Finding, Report, must};
+use crate::later::is_shared;
+use crate::meta::is_ours;
+use crate::objects::{Bound, Objects};
+
+/// Most records of the past in one pool, and in all (section 6.5).
+const HISTORY_OF_A_POOL: usize = 1_024;
+const HISTORY: usize = 16_384;
+
+/// Judges all.
+pub(crate) fn judge(objects: &Objects<'_>, report: &mut Report) {
+    report.bound = objects.bound.len();
+    report.released = objects.records.len() - objects.bound.len();
+    for record in &objects.bound {
+        report.findings.extend(held(objects, record).err());
+    }
+    for record in objects.records {
+        report.findings.extend(named(record).err());
+    }
+    report.findings.extend(history(objects).err());
+}
+
+fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
+    let Bound {
+        address,
+        owner,
+        uid,
+        ..
+    } = record;
+    let lb = objects.lbs.get(owner);
+    let left_alone = lb.is_some_and(|lb| objects.is_left_alone(lb));
+    if left_alone || objects.may_be_shared(address, owner) {
+        return Ok(());
+    }
+    let Some(lb) = lb else {
+        let text = format!("is held for LoadBalancer {owner}, which is gone");
+        return Err(Finding::new("REL-2", record.to_string(), text));
+    };
+    must!(
+        "IPA-3",
+        record,
+        lb.uid == *uid,
+        "is held for an earlier LoadBalancer {owner}"
+    );
+    let listeners = lb.object.spec.listeners.iter().flatten();
+    let refused =
+        lb.object.spec.workload() == harvester_lb_api::WorkloadType::Vm && listeners.count() == 0;
+    must!(
+        "REL-2",
+        record,
+        // ALC-10: what one holds whose spec is refused stays.
+        refused || lb.given == *address,
+        "is held for LoadBalancer {owner}, whose status names {:?}",
+        lb.given
+    );
+    Ok(())
+}
+
+/// Section 6.5: an IPv4 address is the name; the form of other names is another's rule.
+fn named(record: &IPAllocation) -> Result<(), Finding> {
+    let name = record.metadata.name.as_deref().unwrap_or_default();
+    let spec = &record.spec;
+    let of_address = name.parse::<std::net::Ipv4Addr>().is_ok();
+    must!(
+        "section 6.5",
+        format!("IPAllocation {name}"),
+        !of_address || name == spec.address,
+        "speaks of {}",
+        spec.address
+    );
+    Ok(())
+}
+
+/// POOL-5: the past has its limits.
+fn history(objects: &Objects<'_>) -> Result<(), Finding> {
+    let mut remembered: BTreeMap<&str, usize> = BTreeMap::new();
+    for record in objects.records {
+        if record.spec.phase == Phase::Released {
+            *remembered.entry(&record.spec.pool).or_default() += 1;
+        }
+    }
+    let all: usize = remembered.values().sum();
+    let most = remembered.values().copied().max().unwrap_or(0);
+    must!(
+        "POOL-5",
+        "IPAllocations",
+        most <= HISTORY_OF_A_POOL && all <= HISTORY,
+        "{all} addresses are remembered, {most} of one pool"
+    );
+    Ok(())
+}
+
+/// Names what is left of what is gone.
+pub(crate) fn judge_left(objects: &Objects<'_>, report: &mut Report) {
+    let services = objects.services.iter();
+    let services = services.map(|(key, service)| ("Service", key, &service.metadata));
+    let slices = objects.slices.iter();
+    let slices = slices.map(|(key, slice)| ("EndpointSlice", key, &slice.metadata));
+    for (kind, key, meta) in services.chain(slices) {
+        if !objects.lbs.contains_key(key) && is_ours(meta) && !is_shared(meta) {
+            let text = "is left of a LoadBalancer that is gone".to_owned();
+            report
+                .findings
+                .push(Finding::new("REL-3", format!("{kind} {key}"), text));
+        }
+    }
+    for record in objects.records {
+        let spec = &record.spec;
+        if spec.phase == Phase::Released && !objects.pools.contains_key(&*spec.pool) {
+            let object = format!("IPAllocation of {}", spec.address);
+            let text = format!("is remembered for IPPool {}, which is gone", spec.pool);
+            report.findings.push(Finding::new("POOL-1", object, text));
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Which pool serves a load balancer that names none (section 5).
+
+use std::cmp::Reverse;
+
+use harvester_lb_api::ippool::Tuple;
+use harvester_lb_api::{WorkloadType, keys};
+
+use crate::objects::{Lb, Objects, Pool};
+
+/// What a load balancer requires.
+struct Requirement<'a> {
+    network: &'a str,
+    project: &'a str,
+    namespace: &'a str,
+    guest_cluster: &'a str,
+}
+
+impl Objects<'_> {
+    /// The name of the pool.
+    pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&str> {
+        let namespace = lb.annotation(keys::ANNOTATION_NAMESPACE);
+        let wanted = Requirement {
+            network: lb.annotation(keys::ANNOTATION_NETWORK),
+            project: lb.annotation(keys::ANNOTATION_PROJECT),
+            namespace: if namespace.is_empty() {
+                &lb.key.namespace
+            } else {
+                namespace
+            },
+            guest_cluster: lb.annotation(keys::ANNOTATION_CLUSTER),
+        };
+        let best = |is: &dyn Fn(&Pool<'_>) -> bool| {
+            let those = self.pools.values().filter(|pool| is(pool));
+            // SEL-5.
+            those
+                .min_by_key(|pool| (Reverse(priority(pool)), pool.name))
+                .map(|pool| pool.name)
+        };
+        best(&|pool| !is_global(pool) && matches(pool, &wanted, false))
+            .or_else(|| best(&|pool| is_global(pool)))
+            .or_else(|| {
+                // SEL-6.
+                (lb.object.spec.workload() == WorkloadType::Cluster)
+                    .then(|| best(&|pool| !is_global(pool) && matches(pool, &wanted, true)))
+                    .flatten()
+            })
+    }
+}
+
+fn scope<'a>(pool: &Pool<'a>) -> &'a [Tuple] {
+    let selector = pool.object.spec.selector.as_ref();
+    let scope = selector.and_then(|selector| selector.scope.as_deref());
+    scope.unwrap_or_default()
+}
+
+fn priority(pool: &Pool<'_>) -> i64 {
+    let selector = pool.object.spec.selector.as_ref();
+    selector.and_then(|selector| selector.priority).unwrap_or(0)
+}
+
+fn parts(tuple: &Tuple) -> [&str; 3] {
+    [&tuple.project, &tuple.namespace, &tuple.guest_cluster]
+        .map(|part| part.as_deref().unwrap_or_default())
+}
+
+/// SEL-4.
+fn is_global(pool: &Pool<'_>) -> bool {
+    matches!(scope(pool), [tuple] if parts(tuple) == ["*"; 3])
+}
+
+/// SEL-2, SEL-3; loosely, with an empty project and guest cluster of the pool as wildcards, SEL-6.
+fn matches(pool: &Pool<'_>, wanted: &Requirement<'_>, loose: bool) -> bool {
+    let selector = pool.object.spec.selector.as_ref();
+    let network = selector.and_then(|selector| selector.network.as_deref());
+    let one = |of_pool: &str, wanted: &str, loose: bool| {
+        of_pool == "*" || wanted == "*" || of_pool == wanted || (loose && of_pool.is_empty())
+    };
+    network.unwrap_or_default() == wanted.network
+        && scope(pool).iter().any(|tuple| {
+            let [project, namespace, guest_cluster] = parts(tuple);
+            one(project, wanted.project, loose)
+                && one(namespace, wanted.namespace, false)
+                && one(guest_cluster, wanted.guest_cluster, loose)
+        })
+}

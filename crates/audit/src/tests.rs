@@ -1,0 +1,631 @@
+//! The auditor can fail: each wrong is planted into a world in which all is well, and is named.
+
+use std::collections::BTreeMap;
+
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys, projection};
+use harvester_lb_fixtures as fixtures;
+use harvester_lb_fixtures::{cluster_spec, part, vm_spec, with};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{Cluster, Finding, Snapshot, audit};
+
+const POOL: &str = "p";
+const MACHINE: &str = "10.52.0.1";
+
+fn made<T: DeserializeOwned>(object: Value) -> T {
+    serde_json::from_value(object).unwrap()
+}
+
+fn uid(name: &str) -> String {
+    format!("uid-of-{name}")
+}
+
+fn record(ip: &str, phase: &str, owner: &str) -> IPAllocation {
+    made(fixtures::record(ip, POOL, phase, ("n", owner, &uid(owner))))
+}
+
+fn condition(reason: &str, message: &str) -> Value {
+    let status = if reason == "Ready" { "True" } else { "False" };
+    json!([{"type": "Ready", "status": status, "reason": reason, "message": message}])
+}
+
+fn lb(name: &str, spec: Value, status: &Value) -> LoadBalancer {
+    let spec = with(spec, json!({"ipPool": POOL}));
+    let lb = fixtures::load_balancer("n", name, &uid(name), &spec);
+    made(with(lb, json!({"status": status})))
+}
+
+/// One that has an address, and all that goes with it.
+fn served(name: &str, spec: Value, ip: &str, backends: &[&str]) -> LoadBalancer {
+    let status = json!({
+        "address": ip, "allocatedAddress": {"ip": ip, "ipPool": POOL}, "backendServers": backends,
+        "conditions": condition("Ready", ""),
+    });
+    lb(name, spec, &status)
+}
+
+/// Says of a load balancer that it is not Ready.
+fn says(lb: &mut LoadBalancer, reason: &str, message: &str) {
+    lb.status.as_mut().unwrap().conditions = made(condition(reason, message));
+}
+
+fn waiting(name: &str, reason: &str, message: &str) -> LoadBalancer {
+    let status = json!({"conditions": condition(reason, message)});
+    lb(name, cluster_spec(), &status)
+}
+
+fn service(name: &str, ip: &str) -> Service {
+    let service = fixtures::service(&fixtures::owned_by("n", name, &uid(name)), ip);
+    made(with(service, json!({"status": fixtures::announced(ip)})))
+}
+
+fn slice(name: &str) -> EndpointSlice {
+    let endpoint = fixtures::endpoint(MACHINE, "n", "vm", "uid-of-vm");
+    let meta = fixtures::owned_by("n", name, &uid(name));
+    made(fixtures::endpoint_slice(&meta, &[endpoint]))
+}
+
+fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let entries = entries.iter();
+    entries
+        .map(|(ip, id)| ((*ip).to_owned(), (*id).to_owned()))
+        .collect()
+}
+
+/// The pool of so many addresses with what its status says; the hash is that of its maps.
+fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPPool {
+    let (allocated, history) = (map(allocated), map(history));
+    let digest = projection::digest(Some(&allocated), Some(&history));
+    let available = total - i64::try_from(allocated.len()).unwrap();
+    let last = format!("10.0.0.{}", total + 1);
+    let pool = fixtures::pool(POOL, &[part("10.0.0.0/24", "10.0.0.2", &last)]);
+    made(with(
+        pool,
+        json!({
+            "metadata": {"name": POOL, "annotations": {keys::ANNOTATION_PROJECTION: digest}},
+            "status": {
+                "total": total, "available": available, "lastAllocated": "10.0.0.3",
+                "allocated": allocated, "allocatedHistory": history,
+                "conditions": condition("Ready", ""),
+            },
+        }),
+    ))
+}
+
+/// One load balancer of cluster type, one of VM type, one address of the past.
+fn well() -> Snapshot {
+    let machine = fixtures::machine("n", "vm", &json!({"app": "web"}), Some(MACHINE));
+    let machine = with(
+        machine,
+        json!({"metadata": {
+            "namespace": "n", "name": "vm", "uid": "uid-of-vm", "labels": {"app": "web"},
+        }}),
+    );
+    Snapshot {
+        records: vec![
+            record("10.0.0.2", "Bound", "a"),
+            record("10.0.0.3", "Bound", "b"),
+            record("10.0.0.4", "Released", "old"),
+        ],
+        load_balancers: vec![
+            served("a", cluster_spec(), "10.0.0.2", &[]),
+            served("b", vm_spec("web"), "10.0.0.3", &[MACHINE]),
+        ],
+        services: vec![service("b", "10.0.0.3")],
+        slices: vec![slice("b")],
+        pools: vec![pool(
+            3,
+            &[("10.0.0.2", "n/a"), ("10.0.0.3", "n/b")],
+            &[("10.0.0.4", "n/old")],
+        )],
+        cluster: Some(Cluster {
+            machines: vec![made(machine)],
+            ..Cluster::default()
+        }),
+        announcing: true,
+    }
+}
+
+#[test]
+fn all_is_well() {
+    let report = audit(&well());
+    assert_eq!(report.findings, []);
+    assert_eq!(
+        (report.bound, report.released, report.load_balancers),
+        (2, 1, 2)
+    );
+    assert!(report.waiting.is_empty());
+}
+
+/// What is planted; the rule that it breaks, and what is said of it.
+type Planted = (fn(&mut Snapshot), &'static str, &'static str);
+
+fn status(all: &mut Snapshot) -> &mut harvester_lb_api::IPPoolStatus {
+    all.pools[0].status.as_mut().unwrap()
+}
+
+fn is_named(planted: &[Planted]) {
+    for (plant, rule, said) in planted {
+        let mut all = well();
+        plant(&mut all);
+        let findings = audit(&all).findings;
+        let named = |f: &Finding| f.rule == *rule && f.to_string().contains(said);
+        assert!(
+            findings.iter().any(named),
+            "not said: {rule} {said}, but {findings:#?}"
+        );
+        assert!(findings.iter().all(|f| !f.advice().is_empty()));
+    }
+}
+
+#[test]
+fn wrongs_of_addresses_are_named() {
+    is_named(&[
+        (
+            |all| all.records.push(record("10.0.0.5", "Bound", "gone")),
+            "REL-2",
+            "10.0.0.5 (REL-2): is held for LoadBalancer n/gone, which is gone",
+        ),
+        (
+            |all| all.records[0].spec.owner.uid = "before".into(),
+            "IPA-3",
+            "is held for an earlier LoadBalancer n/a",
+        ),
+        (
+            |all| all.records[0].spec.owner.name = "c".into(),
+            "REL-2",
+            "is held for LoadBalancer n/c",
+        ),
+        (
+            |all| all.records[0].metadata.name = Some("10.0.0.9".into()),
+            "section 6.5",
+            "IPAllocation 10.0.0.9 (section 6.5): speaks of 10.0.0.2",
+        ),
+        (
+            |all| drop(all.records.remove(0)),
+            "ALC-5",
+            "LoadBalancer n/a (ALC-5): waits",
+        ),
+        (
+            |all| all.records.push(record("10.0.0.5", "Bound", "a")),
+            "ALC-1",
+            "LoadBalancer n/a (ALC-1): holds",
+        ),
+        (
+            |all| all.records[0].spec.pool = "q".into(),
+            "ALC-6",
+            "holds 10.0.0.2 of IPPool q",
+        ),
+        (
+            |all| all.load_balancers[0].spec.ip_pool = Some("q".into()),
+            "REL-4",
+            "names IPPool q and holds 10.0.0.2 of p",
+        ),
+        (
+            |all| all.records[2].spec.pool = "q".into(),
+            "POOL-1",
+            "is remembered for IPPool q, which is gone",
+        ),
+        (
+            |all| all.load_balancers[0] = served("a", cluster_spec(), "10.0.0.3", &[]),
+            "ALC-8",
+            "is given 10.0.0.3 as well as n/a",
+        ),
+        (
+            |all| all.load_balancers[0].status = None,
+            "section 9",
+            "LoadBalancer n/a (section 9): has no condition Ready",
+        ),
+        (
+            |all| {
+                all.load_balancers.push(waiting("w", "NoMatchedPool", ""));
+            },
+            "ALC-5",
+            "LoadBalancer n/w (ALC-5): waits (False NoMatchedPool",
+        ),
+        // There is one left: who waits was forgotten.
+        (
+            |all| {
+                all.load_balancers.push(waiting("w", "NoAvailableIP", ""));
+            },
+            "ALC-5",
+            "10.0.0.4",
+        ),
+        (
+            |all| {
+                let told = condition("Ready", "");
+                let lb = &mut all.load_balancers[0];
+                lb.spec.ipam = Some(harvester_lb_api::Ipam::Dhcp);
+                lb.status.as_mut().unwrap().conditions = made(told);
+            },
+            "OPS-3",
+            "takes its address by DHCP and is given",
+        ),
+    ]);
+}
+
+#[test]
+fn wrongs_of_owned_objects_are_named() {
+    is_named(&[
+        (
+            |all| drop(all.load_balancers.remove(1)),
+            "REL-3",
+            "Service n/b (REL-3): is left",
+        ),
+        (
+            |all| all.slices.push(slice("gone")),
+            "REL-3",
+            "EndpointSlice n/gone",
+        ),
+        (|all| all.services.clear(), "REC-4", "and no Service"),
+        (|all| all.slices.clear(), "REC-4", "has no EndpointSlice"),
+        (
+            |all| all.services[0] = service("b", "10.0.0.2"),
+            "section 8.2",
+            "has 10.0.0.3, and its Service asks for \"10.0.0.2\"",
+        ),
+        (
+            |all| {
+                all.services.push(service("a", "10.0.0.3"));
+            },
+            "REL-3",
+            "asks for 10.0.0.3 as well as Service n/a",
+        ),
+        (
+            |all| all.services.push(service("a", "10.0.0.2")),
+            "REC-1",
+            "is of cluster type and has a Service",
+        ),
+        (
+            |all| all.slices.push(slice("a")),
+            "REC-1",
+            "is of cluster type and has an EndpointSlice",
+        ),
+        (
+            |all| {
+                let owners = all.services[0].metadata.owner_references.as_mut();
+                owners.unwrap()[0].uid = "before".into();
+            },
+            "section 8.2",
+            "its Service has the owners",
+        ),
+        (
+            |all| {
+                let spec = all.services[0].spec.as_mut().unwrap();
+                spec.ports.as_mut().unwrap()[0].port = 81;
+            },
+            "section 8.2",
+            "and its Service the ports",
+        ),
+        (
+            |all| all.services[0].status = made(fixtures::announced("10.0.0.9")),
+            "REC-2",
+            "is at \"10.0.0.9\"",
+        ),
+        (
+            |all| {
+                all.services[0].status = made(fixtures::announced("10.0.0.9"));
+                all.load_balancers[1].status.as_mut().unwrap().address = Some("10.0.0.9".into());
+            },
+            "REL-4",
+            "and \"10.0.0.9\" is announced",
+        ),
+        (
+            |all| {
+                all.services[0] = made(json!({"metadata": {"namespace": "n", "name": "b"}}));
+            },
+            "SVC-1",
+            "has somebody else's Service",
+        ),
+    ]);
+}
+
+#[test]
+fn wrongs_of_backends_and_of_what_is_said_are_named() {
+    is_named(&[
+        (
+            |all| says(&mut all.load_balancers[0], "ApiError", ""),
+            "REC-1",
+            "has 10.0.0.2, and says False ApiError",
+        ),
+        (
+            |all| says(&mut all.load_balancers[1], "WaitingForExternalIP", ""),
+            "section 9",
+            "is Ready, and says False WaitingForExternalIP",
+        ),
+        (
+            |all| says(&mut all.load_balancers[1], "InvalidListener", ""),
+            "section 9",
+            "has a spec that is Sound",
+        ),
+        (
+            |all| all.load_balancers[1].spec.listeners = None,
+            "section 9",
+            "has a spec that is WithoutListeners, and says True Ready",
+        ),
+        (
+            |all| {
+                let conditions = &mut all.load_balancers[0].status.as_mut().unwrap().conditions;
+                conditions.as_mut().unwrap()[0].status = "False".into();
+            },
+            "section 9",
+            "says False Ready",
+        ),
+        (
+            |all| all.slices[0].endpoints.clear(),
+            "BE-3",
+            "is to be served by [(\"10.52.0.1\", true)], and is by []",
+        ),
+        (
+            |all| all.cluster.as_mut().unwrap().machines.clear(),
+            "BE-3",
+            "is to be served by [(\"10.52.0.255\", true)]",
+        ),
+        (
+            |all| {
+                let machine = &mut all.cluster.as_mut().unwrap().machines[0];
+                machine.status.as_mut().unwrap().phase = Some("Succeeded".into());
+            },
+            "BE-3",
+            "is to be served by [(\"10.52.0.1\", false), (\"10.52.0.255\", true)]",
+        ),
+        (
+            |all| {
+                let status = all.load_balancers[1].status.as_mut().unwrap();
+                status.backend_servers = None;
+            },
+            "BE-3",
+            "is to list [\"10.52.0.1\"], and lists []",
+        ),
+        (
+            |all| {
+                let node =
+                    json!({"status": {"addresses": [{"type": "InternalIP", "address": MACHINE}]}});
+                all.cluster.as_mut().unwrap().nodes =
+                    vec![made(with(json!({"metadata": {}}), node))];
+            },
+            "BE-8",
+            "has backends that are refused",
+        ),
+        (
+            |all| all.cluster.as_mut().unwrap().denied = vec![([10, 52, 0, 0].into(), 16)],
+            "BE-8",
+            "has backends that are refused",
+        ),
+        (
+            |all| {
+                let other = fixtures::machine("m", "vm", &json!({}), Some(MACHINE));
+                all.cluster.as_mut().unwrap().machines.push(made(other));
+            },
+            "BE-8",
+            "in another namespace too",
+        ),
+        (
+            // BE-6: refused, and what it served is gone.
+            |all| {
+                let lb = &mut all.load_balancers[1];
+                lb.spec.listeners = None;
+                says(lb, "InvalidListener", "");
+                all.cluster.as_mut().unwrap().machines.clear();
+            },
+            "BE-6",
+            "goes on serving 10.52.0.1",
+        ),
+    ]);
+}
+
+#[test]
+fn wrongs_of_pools_are_named() {
+    is_named(&[
+        (
+            |all| status(all).available = 2,
+            "ALC-11",
+            "available is 2, 2 of 3 are taken",
+        ),
+        (
+            |all| status(all).total = 4,
+            "POOL-1",
+            "total is 4, its ranges have 3",
+        ),
+        (
+            |all| status(all).last_allocated = "none".into(),
+            "ALC-3",
+            "lastAllocated is \"none\"",
+        ),
+        (
+            |all| {
+                let (allocated, history) = (
+                    [("10.0.0.2", "n/a"), ("10.0.0.3", "n/a")],
+                    [("10.0.0.4", "n/old")],
+                );
+                all.pools[0] = pool(3, &allocated, &history);
+            },
+            "POOL-3",
+            "status.allocated is not the records: 10.0.0.3",
+        ),
+        (
+            |all| all.pools[0] = pool(3, &[("10.0.0.2", "n/a"), ("10.0.0.3", "n/b")], &[]),
+            "POOL-3",
+            "status.allocatedHistory is not the records",
+        ),
+        (
+            |all| all.pools[0].metadata.annotations = None,
+            "IPA-1",
+            "the hash of its maps",
+        ),
+        (
+            |all| status(all).conditions = None,
+            "POOL-2",
+            "is Ready, and says",
+        ),
+        (
+            |all| {
+                let mut older = all.pools[0].clone();
+                older.metadata.name = Some("older".into());
+                all.pools.push(older);
+            },
+            "IPA-4",
+            "overlaps an older one: true",
+        ),
+        (
+            |all| {
+                let annotations = all.pools[0].metadata.annotations.as_mut().unwrap();
+                let wish = "10.0.0.2: n/a".to_owned();
+                annotations.insert(keys::ANNOTATION_MANUALLY_RELEASE_IP.to_owned(), wish);
+            },
+            "section 6.4",
+            "still asks for a release",
+        ),
+        (
+            |all| {
+                for n in 0..1_024 {
+                    let ip = format!("10.1.{}.{}", n / 256, n % 256);
+                    all.records.push(record(&ip, "Released", "old"));
+                }
+            },
+            "POOL-5",
+            "1025 addresses are remembered",
+        ),
+    ]);
+}
+
+/// What is changed, and how.
+type Changed = (&'static str, fn(&mut Snapshot));
+
+fn is_right(changes: &[Changed]) {
+    for (what, change) in changes {
+        let mut all = well();
+        change(&mut all);
+        assert_eq!(audit(&all).findings, [], "{what}");
+    }
+}
+
+/// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
+#[test]
+fn not_to_be_ready_can_be_right() {
+    fn nobody_is_served(all: &mut Snapshot) {
+        all.slices[0].endpoints = vec![made(json!({
+            "addresses": [keys::DUMMY_ENDPOINT_ADDRESS], "conditions": {"ready": true},
+        }))];
+        all.load_balancers[1]
+            .status
+            .as_mut()
+            .unwrap()
+            .backend_servers = None;
+    }
+    is_right(&[
+        ("not announced", |all| {
+            all.announcing = false;
+            all.services[0].status = None;
+            let lb = &mut all.load_balancers[1];
+            lb.status.as_mut().unwrap().address = None;
+            says(lb, "WaitingForExternalIP", "");
+        }),
+        ("no machine", |all| {
+            all.cluster.as_mut().unwrap().machines.clear();
+            nobody_is_served(all);
+            says(&mut all.load_balancers[1], "NoBackend", "");
+        }),
+        ("a machine without an address", |all| {
+            all.cluster.as_mut().unwrap().machines[0].status = None;
+            nobody_is_served(all);
+            says(&mut all.load_balancers[1], "BackendsWithoutIP", "");
+        }),
+        ("a health check that fails", |all| {
+            let lb = &mut all.load_balancers[1];
+            lb.spec.health_check = made(json!({"port": 8080}));
+            says(lb, "BackendsUnhealthy", "");
+            let mut endpoints = vec![fixtures::endpoint(MACHINE, "n", "vm", "uid-of-vm")];
+            endpoints[0]["conditions"]["ready"] = false.into();
+            endpoints.push(json!({"addresses": [keys::DUMMY_ENDPOINT_ADDRESS]}));
+            all.slices[0].endpoints = made(json!(endpoints));
+        }),
+        ("somebody else's Service", |all| {
+            all.services[0] = made(json!({"metadata": {"namespace": "n", "name": "b"}}));
+            all.slices.clear();
+            says(&mut all.load_balancers[1], "NameConflict", "");
+        }),
+        ("a spec that is refused", |all| {
+            let lb = &mut all.load_balancers[1];
+            lb.spec.backend_server_selector = made(json!({"app": []}));
+            says(lb, "InvalidSelector", "");
+        }),
+    ]);
+}
+
+#[test]
+fn waiting_for_a_full_pool_is_no_wrong() {
+    let mut all = well();
+    let message = "pool p: all addresses are taken";
+    all.load_balancers
+        .push(waiting("w", "NoAvailableIP", message));
+    all.records.truncate(2);
+    all.pools[0] = pool(2, &[("10.0.0.2", "n/a"), ("10.0.0.3", "n/b")], &[]);
+    let report = audit(&all);
+    assert_eq!(report.findings, []);
+    let [waiting] = &report.waiting[..] else {
+        panic!("{:?}", report.waiting)
+    };
+    assert_eq!(
+        (&waiting.lb, &*waiting.reason),
+        (&Key::new("n", "w"), "NoAvailableIP")
+    );
+}
+
+/// SEL-2 to SEL-6, the worked examples of section 5: the requirement, the type, the pools, and which serves.
+#[test]
+fn sel_5_the_worked_examples() {
+    let pool = |name: &str| {
+        let (network, priority, scope) = match name {
+            "a" => ("net/v20", 0, ["p1", "shop", "gc1"]),
+            "b" => ("net/v20", 5, ["*", "shop", "*"]),
+            "c" => ("", 0, ["", "shop", ""]),
+            "d" => ("net/v20", 0, ["", "data", ""]),
+            _ => ("", 0, ["*"; 3]),
+        };
+        let [project, namespace, guest] = scope;
+        let selector = json!({
+            "network": network, "priority": priority,
+            "scope": [{"project": project, "namespace": namespace, "guestCluster": guest}],
+        });
+        let pool = fixtures::pool(name, &[fixtures::subnet("10.0.0.0/24")]);
+        let spec = with(pool["spec"].clone(), json!({"selector": selector}));
+        made::<IPPool>(with(pool, json!({"spec": spec})))
+    };
+    for (requirement, kind, pools, selected) in [
+        (
+            ["net/v20", "p1", "shop", "gc1"],
+            "cluster",
+            "abg",
+            Some("b"),
+        ),
+        (["net/v20", "p1", "shop", "gc1"], "cluster", "ag", Some("a")),
+        (["", "", "shop", ""], "vm", "abcg", Some("c")),
+        (["", "p1", "shop", ""], "vm", "c", None),
+        (["net/v20", "p9", "data", "gc7"], "cluster", "d", Some("d")),
+        (["net/v20", "p9", "data", "gc7"], "cluster", "dg", Some("g")),
+        (["net/v20", "p9", "data", "gc7"], "vm", "d", None),
+        (["net/v99", "*", "shop", "*"], "cluster", "ab", None),
+        (["net/v20", "*", "shop", "*"], "cluster", "a", Some("a")),
+    ] {
+        let [network, project, namespace, guest] = requirement;
+        let metadata = json!({"namespace": "n", "name": "a", "annotations": {
+            keys::ANNOTATION_NETWORK: network, keys::ANNOTATION_PROJECT: project,
+            keys::ANNOTATION_NAMESPACE: namespace, keys::ANNOTATION_CLUSTER: guest,
+        }});
+        let all = Snapshot {
+            pools: pools.chars().map(|name| pool(&name.to_string())).collect(),
+            load_balancers: vec![made(
+                json!({"metadata": metadata, "spec": {"workloadType": kind}}),
+            )],
+            ..Snapshot::default()
+        };
+        let objects = crate::objects::Objects::sort(&all);
+        let lb = &objects.lbs[&Key::new("n", "a")];
+        assert_eq!(objects.selected(lb), selected, "{requirement:?} {pools}");
+    }
+}
