@@ -225,7 +225,7 @@ impl<'a> Allocation<'a> {
             Purpose::Keep => ledger.keep(self.request, now),
         };
         let loses = |named: IpAddr| match &decision {
-            Ok(decision) => abandons_status_address(decision, named),
+            Ok(decision) => abandons_status_address(self.request, decision, named),
             Err(_) => true,
         };
         let is_doubtful = |named: &mut IpAddr| loses(*named) && !ledger.is_unreadable(*named);
@@ -320,8 +320,9 @@ impl<'a> Allocation<'a> {
     }
 }
 
-/// Whether a decision takes the address that the status names from a load balancer without a record that says so.
-fn abandons_status_address(decision: &Decision, named: IpAddr) -> bool {
+/// Whether a decision takes the address that the status names from a load balancer without a record of its own that says so.
+/// One of an earlier load balancer of the name may be an old copy of what is this one's by now.
+fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
         // Nothing is taken away, and a read would not tell more.
         Decision::Wait { stays: true, .. } => return false,
@@ -330,7 +331,8 @@ fn abandons_status_address(decision: &Decision, named: IpAddr) -> bool {
         | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
         Decision::Wait { surplus, .. } => (None, surplus),
     };
-    let is_recorded = |record: &Record| record.spec.addr == named;
+    let is_recorded =
+        |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
     granted != Some(named) && !extra_records.iter().any(is_recorded)
 }
 
