@@ -27,7 +27,7 @@ use crate::index::queues::Singleton;
 /// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
 /// too much of the past is forgotten elsewhere (POOL-5).
 pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
-    match ctx.index.pool_throttle.due_in(name) {
+    match ctx.index.pool_throttle.due_in(name, Instant::now()) {
         Duration::ZERO => bring_up_to_date(ctx, name).await,
         delay => Ok(Requeue::After(delay)),
     }
@@ -98,7 +98,7 @@ async fn write_status(
     let took = written
         .as_ref()
         .map_or(Duration::ZERO, |_| started.elapsed());
-    ctx.index.pool_throttle.wrote(name, took);
+    ctx.index.pool_throttle.wrote(name, took, Instant::now());
     match written {
         Ok(_) => {
             for notice in notices(Some(&pool.conditions), &conditions) {
@@ -107,7 +107,8 @@ async fn write_status(
             Ok(Requeue::AwaitChange)
         }
         Err(error) if error.is_stale() => {
-            Ok(Requeue::After(ctx.index.pool_throttle.changed(name, false)))
+            let wait = ctx.index.pool_throttle.changed(name, false, Instant::now());
+            Ok(Requeue::After(wait))
         }
         Err(other) => Err(other),
     }

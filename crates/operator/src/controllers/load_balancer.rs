@@ -7,7 +7,6 @@
 pub mod allocate;
 pub mod owned_objects;
 pub mod release;
-pub mod spacing;
 pub mod write_status;
 
 use std::time::Duration;

@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use crate::context::Context;
@@ -209,7 +209,7 @@ fn verdicts_wait(
     wanted: &EndpointSlice,
     as_before: &EndpointSlice,
 ) -> bool {
-    let wait = ctx.spacing.due_in(key, Instant::now());
+    let wait = ctx.slice_throttle.due_in(key, Instant::now());
     let is_present = |slice| difference(present, slice).is_none();
     if wait.is_zero() || is_present(wanted) || !is_present(as_before) {
         return false;
@@ -286,12 +286,16 @@ async fn ensure_slice(
         )));
     }
     if let Some(patch) = difference(present, &wanted) {
-        ctx.spacing.mark(key, Instant::now());
+        let mark = || {
+            ctx.slice_throttle
+                .wrote(key, Duration::ZERO, Instant::now())
+        };
+        mark();
         let written = ctx
             .client
             .patch::<EndpointSlice>(key, &present.metadata, patch)
             .await;
-        ctx.spacing.mark(key, Instant::now());
+        mark();
         written?;
     }
     Ok(true)
