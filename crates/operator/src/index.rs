@@ -150,7 +150,7 @@ impl Index {
     /// Queues a load balancer that exists, or that has left something behind.
     fn queue_lb_if_known(&self, key: &Key) {
         let left_behind = self.with_leader(|leader| {
-            leader.departed.contains_key(key)
+            leader.deleted_lbs.contains_key(key)
                 || !leader.ledger.records_of(&cached::id(key)).is_empty()
         });
         if let Some(left_behind) = left_behind

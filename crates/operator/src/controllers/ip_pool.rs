@@ -46,7 +46,7 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     if let Err(error) = &pool.spec {
         ctx.index.pool_throttle.deciding(name);
         // Its maps are not known, so its status must not be written.
-        invalid_object::tell::<IPPool>(ctx, &key, &pool.meta, error).await?;
+        invalid_object::report::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)

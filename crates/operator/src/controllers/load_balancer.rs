@@ -27,7 +27,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tracing::{debug, info};
 
 use self::allocate::Acquired;
-use self::owned_objects::{Checking, Children};
+use self::owned_objects::{Checking, OwnedObjects};
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
@@ -37,7 +37,7 @@ use crate::index::leader::ShownAddress;
 struct Address {
     allocated: AllocatedAddress,
     load_balancer_ip: String,
-    surplus: Vec<Record>,
+    extra_records: Vec<Record>,
     lost: Option<Lost>,
     out_of_pool: bool,
 }
@@ -45,7 +45,7 @@ struct Address {
 /// Reconciles the load balancer of that name, or what one of that name has left behind.
 pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let Some(lb) = ctx.index.stores.lbs.get(key) else {
-        return release::departed(ctx, key).await;
+        return release::deleted_lb(ctx, key).await;
     };
     ctx.index.stop_following(key);
     match &*lb {
@@ -56,7 +56,7 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
             } else {
                 Ok(())
             };
-            invalid_object::tell::<LoadBalancer>(ctx, key, meta, error).await?;
+            invalid_object::report::<LoadBalancer>(ctx, key, meta, error).await?;
             followed?;
             Ok(Requeue::AwaitChange)
         }
@@ -108,20 +108,20 @@ async fn reconcile_valid(
             Err(other) => return Err(follow_after(ctx, key, lb, other).await),
             Ok(Acquired::Granted {
                 grant,
-                surplus,
+                extra_records,
                 written,
             }) => {
                 let named = request.status.as_ref().map(|status| status.addr);
                 if !written && named != Some(grant.addr) {
-                    let renewed = allocate::renew(ctx, grant.addr).await;
-                    if let Err(error) = renewed {
+                    let touched = allocate::touch_record(ctx, grant.addr).await;
+                    if let Err(error) = touched {
                         return Err(follow_after(ctx, key, lb, error).await);
                     }
                 }
                 Address {
                     allocated: allocate::allocated_address(lb, &grant),
                     load_balancer_ip: grant.addr.to_string(),
-                    surplus,
+                    extra_records,
                     lost: grant.lost,
                     out_of_pool: grant.out_of_pool,
                 }
@@ -130,7 +130,7 @@ async fn reconcile_valid(
                 reason,
                 message,
                 lost,
-                surplus,
+                extra_records,
                 stays,
             }) => {
                 let readiness = Readiness::not(reason.as_str(), message);
@@ -141,7 +141,7 @@ async fn reconcile_valid(
                     followed?;
                     return Ok(Requeue::Resync);
                 }
-                return wait(ctx, key, lb, &checked, readiness, lost, surplus).await;
+                return wait(ctx, key, lb, &checked, readiness, lost, extra_records).await;
             }
         },
     };
@@ -199,7 +199,7 @@ async fn keep_ipv6(
         ))
     };
     write_status(ctx, key, lb, &report).await?;
-    release::surplus_of_living(ctx, key, address.surplus).await?;
+    release::release_extra_records(ctx, key, address.extra_records).await?;
     followed?;
     Ok(Requeue::AwaitChange)
 }
@@ -247,7 +247,7 @@ async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result
             left
         }
     };
-    release::surplus_of_living(ctx, key, further).await
+    release::release_extra_records(ctx, key, further).await
 }
 
 /// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
@@ -258,7 +258,7 @@ fn dhcp(ctx: &Context, key: &Key) -> Address {
             ..AllocatedAddress::default()
         },
         load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
-        surplus: ctx.index.withdraw_from_pools(key),
+        extra_records: ctx.index.withdraw_from_pools(key),
         lost: None,
         out_of_pool: false,
     }
@@ -272,10 +272,10 @@ async fn wait(
     checked: &Checked,
     readiness: Readiness,
     lost: Option<Lost>,
-    surplus: Vec<Record>,
+    extra_records: Vec<Record>,
 ) -> Result<Requeue, WriteError> {
     ctx.prober.remove_group(&key.to_string());
-    release::take_down(ctx, key).await?;
+    release::delete_owned(ctx, key).await?;
     let is_vm = checked.vm.is_some();
     let mut extras = readiness::extras(lost.as_ref(), None, false, &Found::default());
     extras.push(readiness::port_mismatch(checked.vm.as_ref()));
@@ -288,7 +288,7 @@ async fn wait(
         extras,
     };
     write_status(ctx, key, lb, &report).await?;
-    release::surplus_of_living(ctx, key, surplus).await?;
+    release::release_extra_records(ctx, key, extra_records).await?;
     Ok(Requeue::Resync)
 }
 
@@ -301,7 +301,7 @@ async fn serve_cluster(
 ) -> Result<Requeue, WriteError> {
     // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
     ctx.prober.remove_group(&key.to_string());
-    release::take_down(ctx, key).await?;
+    release::delete_owned(ctx, key).await?;
     let present = lb
         .status
         .as_ref()
@@ -327,7 +327,7 @@ async fn serve_cluster(
         allocated: Field::Set(Some(address.allocated)),
     };
     write_status(ctx, key, lb, &report).await?;
-    release::surplus_of_living(ctx, key, address.surplus).await?;
+    release::release_extra_records(ctx, key, address.extra_records).await?;
     Ok(Requeue::AwaitChange)
 }
 
@@ -367,9 +367,8 @@ async fn serve_vm(
         write_status(ctx, key, lb, &report).await?
     };
 
-    let children =
-        owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
-    let (readiness, external, next) = match children {
+    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
+    let (readiness, external, next) = match owned {
         // What the API server refused has changed nothing: a Service that is there goes on.
         Err(WriteError::Refused(message)) => {
             let message = format!("Service or EndpointSlice {key}: {message}");
@@ -377,8 +376,8 @@ async fn serve_vm(
             (readiness, Field::Keep, Requeue::Backoff)
         }
         Err(other) => return Err(other),
-        Ok(Children::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
-        Ok(Children::Present {
+        Ok(OwnedObjects::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
+        Ok(OwnedObjects::Present {
             service,
             healthy,
             probed,
@@ -423,7 +422,7 @@ async fn serve_vm(
         extras,
     };
     write_status(ctx, key, &lb, &report).await?;
-    release::surplus_of_living(ctx, key, address.surplus).await?;
+    release::release_extra_records(ctx, key, address.extra_records).await?;
     Ok(next)
 }
 
@@ -454,7 +453,7 @@ fn move_is_stuck(
 ) -> Option<Duration> {
     let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
     let is_to_leave = address
-        .surplus
+        .extra_records
         .iter()
         .any(|r| external == Some(r.spec.addr));
     // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.

@@ -29,7 +29,7 @@ const IMPORTS_AT_A_TIME: usize = 16;
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     forget_the_unknown(ctx);
-    let unreleased = release_the_dead(ctx).await?;
+    let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;
     ctx.index.become_leader(|| {
         let (mut leader, planned) = from_stores(ctx);
@@ -106,7 +106,7 @@ fn forget_the_unknown(ctx: &Context) {
 /// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
 /// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
 /// they delay whoever names them, and nobody else (RUN-1).
-async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
+async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
     let named = named_by_the_living(ctx);
     let unsupported = ctx.index.stores.unsupported();
     let mut unreleased = BTreeSet::new();
@@ -122,7 +122,7 @@ async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError>
         {
             continue;
         }
-        match release_if_dead(ctx, &owner, record).await {
+        match release_if_orphaned(ctx, &owner, record).await {
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
@@ -135,7 +135,11 @@ async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError>
 }
 
 /// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
-async fn release_if_dead(ctx: &Context, owner: &Key, record: &Record) -> Result<(), WriteError> {
+async fn release_if_orphaned(
+    ctx: &Context,
+    owner: &Key,
+    record: &Record,
+) -> Result<(), WriteError> {
     if ctx.client.get_live::<LoadBalancer>(owner).await?.is_some() {
         return Ok(());
     }

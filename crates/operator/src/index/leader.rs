@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use tokio::time::Instant;
 
 use super::Index;
-use super::leader_state::Departed;
+use super::leader_state::DeletedLb;
 
 /// This process does not lead, or not any more (RUN-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +32,7 @@ pub struct NotLeading;
 #[derive(Debug)]
 pub struct LeftBehind {
     /// What is known of its end. None: nothing is left of it that anybody knows, or all has been released.
-    pub deleted: Option<Departed>,
+    pub deleted: Option<DeletedLb>,
     /// The Bound records of its name.
     pub bound: Vec<Record>,
 }
@@ -292,7 +292,7 @@ impl Index {
             let mut bound = leader.ledger.records_of(&cached::id(lb));
             bound.retain(|record| record.spec.phase == Phase::Bound);
             LeftBehind {
-                deleted: leader.departed.get(lb).cloned(),
+                deleted: leader.deleted_lbs.get(lb).cloned(),
                 bound,
             }
         })
@@ -306,7 +306,7 @@ impl Index {
 
     /// Load balancers that are gone and whose addresses are still to be released; none where this process does not lead.
     pub fn deleted_lbs(&self) -> Vec<Key> {
-        self.with_leader(|leader| leader.departed.keys().cloned().collect())
+        self.with_leader(|leader| leader.deleted_lbs.keys().cloned().collect())
             .unwrap_or_default()
     }
 

@@ -25,21 +25,21 @@ const REMOVED_CLUSTERS: usize = 1024;
 
 /// A load balancer that is gone and whose address is still to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departed {
+pub struct DeletedLb {
     /// Its uid.
     pub uid: String,
     /// Whether it had a Service.
     pub had_service: bool,
-    /// Whether its deletion was seen in the watch, or found by a live read (IPA-3).
-    pub certain: bool,
+    /// Only a list has shown that it is gone; a live read has to confirm it before its address is released (IPA-3).
+    pub final_state_unknown: bool,
 }
 
 /// What a leader knows beyond the stores.
 pub struct LeaderState {
     /// The addresses.
     pub ledger: Ledger,
-    /// Who is gone.
-    pub(super) departed: HashMap<Key, Departed, FxBuildHasher>,
+    /// Load balancers that are gone and whose addresses are still to be released.
+    pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// What is not this version's to touch (IPA-9).
     pub(super) unsupported: unsupported::Index,
     /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
@@ -58,7 +58,7 @@ impl LeaderState {
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
-            departed: HashMap::default(),
+            deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
@@ -98,12 +98,12 @@ impl LeaderState {
     fn note_owner(&mut self, stores: &Stores, record: &Record) {
         let owner = cached::key(&record.spec.owner.id);
         if record.spec.phase == Phase::Bound && stores.lbs.get(&owner).is_none() {
-            let departed = Departed {
+            let deleted = DeletedLb {
                 uid: record.spec.owner.uid.to_string(),
                 had_service: true,
-                certain: false,
+                final_state_unknown: true,
             };
-            self.departed.insert(owner, departed);
+            self.deleted_lbs.insert(owner, deleted);
         }
     }
 
@@ -135,7 +135,7 @@ impl LeaderState {
     pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
         for addr in addrs {
             let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
-            if holder.is_some_and(|id| self.departed.contains_key(&cached::key(&id))) {
+            if holder.is_some_and(|id| self.deleted_lbs.contains_key(&cached::key(&id))) {
                 self.ledger.await_release(addr);
             }
         }
@@ -143,7 +143,7 @@ impl LeaderState {
 
     /// A load balancer of this name is there, or has nothing left to be released.
     pub fn is_there(&mut self, key: &Key) {
-        if self.departed.remove(key).is_some() {
+        if self.deleted_lbs.remove(key).is_some() {
             self.ledger.stop_awaiting(&cached::id(key));
         }
     }

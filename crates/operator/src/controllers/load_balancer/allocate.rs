@@ -30,7 +30,7 @@ pub enum Acquired {
         /// The address.
         grant: Grant,
         /// Further records of this load balancer, to be released once nothing shows their addresses.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
         /// The record has just been written.
         written: bool,
     },
@@ -43,7 +43,7 @@ pub enum Acquired {
         /// An address that the status names and that is not this load balancer's.
         lost: Option<Lost>,
         /// As above.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
         /// What it serves at stays as it is, the address in its status and the further records too.
         stays: bool,
     },
@@ -54,24 +54,24 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
     match last_step(ctx, request, Allocation::acquire(request)).await? {
         Step::Done {
             grant,
-            extra_records: surplus,
+            extra_records,
             written,
         } => Ok(Acquired::Granted {
             grant,
-            surplus,
+            extra_records,
             written,
         }),
         Step::Wait {
             reason,
             explanation,
             lost,
-            extra_records: surplus,
+            extra_records,
             stays,
         } => Ok(Acquired::Waiting {
             reason,
             message: explanation.to_string(),
             lost,
-            surplus,
+            extra_records,
             stays,
         }),
         other => Err(no_end(&other)),
@@ -106,7 +106,7 @@ async fn last_step(
                     .get_live::<IPAllocation>(&record_key(addr))
                     .await?;
             }
-            Step::VerifyOwner => lives(ctx, &request.owner).await?,
+            Step::VerifyOwner => ensure_uid_current(ctx, &request.owner).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {
                 spec,
@@ -159,7 +159,7 @@ pub async fn earlier_ones_only(
     if records.iter().all(own) {
         return Ok(());
     }
-    lives(ctx, &request.owner).await
+    ensure_uid_current(ctx, &request.owner).await
 }
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
@@ -175,7 +175,7 @@ async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> 
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
-pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
+pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
@@ -270,9 +270,9 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
 }
 
 /// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
-/// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
+/// another or none, the record may have been an extra one to some process, and its release may still be on its way; of the
 /// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
-pub async fn renew(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
+pub async fn touch_record(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
     let Some(record) = ctx.index.record(addr) else {
         return Ok(());
     };

@@ -43,7 +43,7 @@ impl From<Option<HealthCheck>> for Checking {
 }
 
 /// What came of it.
-pub enum Children {
+pub enum OwnedObjects {
     /// They are there.
     Present {
         /// The Service.
@@ -65,7 +65,7 @@ pub async fn ensure(
     vm: &VmSpec,
     found: &Found,
     ip: &str,
-) -> Result<Children, WriteError> {
+) -> Result<OwnedObjects, WriteError> {
     let stored = ctx.index.stores.services.get(key);
     let service = stored.as_deref().map(|stored| &**stored);
     match service.map(|s| desired::ownership(&s.metadata, &key.name)) {
@@ -110,7 +110,7 @@ pub async fn ensure(
     }
     let wanted = desired::service(lb, service, &vm.ports, ip);
     match ensure_service(ctx, key, service, wanted).await? {
-        Some(service) => Ok(Children::Present {
+        Some(service) => Ok(OwnedObjects::Present {
             service,
             healthy,
             probed: probed(ctx, key),
@@ -126,10 +126,10 @@ fn shared(key: &Key) -> WriteError {
 
 /// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
 /// EndpointSlice would send the traffic of a foreign Service to our backends.
-async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<Children, WriteError> {
+async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<OwnedObjects, WriteError> {
     ctx.prober.remove_group(&key.to_string());
-    release::take_down(ctx, key).await?;
-    Ok(Children::Failed(Readiness::not(
+    release::delete_owned(ctx, key).await?;
+    Ok(OwnedObjects::Failed(Readiness::not(
         status::NAME_CONFLICT,
         format!(
             "{kind} {key} exists and is not this load balancer's: rename the load balancer, or delete the {kind}"

@@ -21,7 +21,7 @@ use crate::controllers::load_balancer::allocate;
 use crate::index::leader::{LeftBehind, ReleaseVerdict};
 
 /// What a load balancer that is gone has left behind (REL-2, REL-3).
-pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
+pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let Ok(LeftBehind { deleted, bound }) = ctx.index.left_behind(key) else {
         return Ok(Requeue::AwaitChange);
     };
@@ -30,10 +30,10 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
         ctx.index.withdraw(key);
         return Ok(Requeue::AwaitChange);
     }
-    let certain = deleted
-        .as_ref()
-        .is_some_and(|d| d.certain && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid));
-    if !certain && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
+    let is_gone = deleted.as_ref().is_some_and(|d| {
+        !d.final_state_unknown && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid)
+    });
+    if !is_gone && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
         // puts it back into the store, and a living load balancer is reconciled as such.
         return Ok(Requeue::Resync);
@@ -42,7 +42,7 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     ctx.index.withdraw(key);
     ctx.prober.remove_group(&key.to_string());
     if !ctx.index.has_shared_service(key) {
-        take_down(ctx, key).await?;
+        delete_owned(ctx, key).await?;
     }
     let had_service = deleted.as_ref().is_none_or(|d| d.had_service);
     if had_service
@@ -51,9 +51,9 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
         // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
         && ctx.client.get_live::<Service>(key).await?.is_some()
     {
-        take_down(ctx, key).await?;
+        delete_owned(ctx, key).await?;
     }
-    let all = surplus(ctx, key, bound).await?;
+    let all = release_records(ctx, key, bound).await?;
     if all {
         ctx.index.nothing_left_of(key);
         return Ok(Requeue::AwaitChange);
@@ -63,10 +63,10 @@ pub async fn departed(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
 
 /// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
 /// end of the Service is an event.
-pub async fn take_down(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+pub async fn delete_owned(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     delete_service(ctx, key).await?;
     if let Some(slice) = ctx.index.stores.slices.get(key)
-        && is_to_go(&slice.metadata, key)
+        && should_delete(&slice.metadata, key)
     {
         ctx.client
             .delete::<EndpointSlice>(key, &slice.metadata)
@@ -78,7 +78,7 @@ pub async fn take_down(ctx: &Context, key: &Key) -> Result<(), WriteError> {
 /// Deletes the Service alone.
 pub async fn delete_service(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     if let Some(service) = ctx.index.stores.services.get(key)
-        && is_to_go(&service.metadata, key)
+        && should_delete(&service.metadata, key)
     {
         info!(service = %key, "deleting the Service");
         ctx.client.delete::<Service>(key, &service.metadata).await?;
@@ -87,15 +87,15 @@ pub async fn delete_service(ctx: &Context, key: &Key) -> Result<(), WriteError> 
 }
 
 /// Whether an object of a load balancer's name is ours and not on its way out yet.
-fn is_to_go(meta: &ObjectMeta, key: &Key) -> bool {
+fn should_delete(meta: &ObjectMeta, key: &Key) -> bool {
     meta.deletion_timestamp.is_none() && desired::ownership(meta, &key.name) == Ownership::Ours
 }
 
-/// Releases further records of a load balancer that lives, as [`surplus`] does.
+/// Releases further records of a load balancer that lives, as [`release_records`] does.
 ///
 /// A late write of a process before this one may have committed one of them meanwhile, or made a Service that shows it, so
 /// both are read live first (IPA-3, IPA-6).
-pub async fn surplus_of_living(
+pub async fn release_extra_records(
     ctx: &Context,
     key: &Key,
     records: Vec<Record>,
@@ -120,13 +120,17 @@ pub async fn surplus_of_living(
             )));
         }
     }
-    surplus(ctx, key, records).await?;
+    release_records(ctx, key, records).await?;
     Ok(())
 }
 
 /// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
 /// released when that ends, which is an event.
-pub async fn surplus(ctx: &Context, key: &Key, records: Vec<Record>) -> Result<bool, WriteError> {
+pub async fn release_records(
+    ctx: &Context,
+    key: &Key,
+    records: Vec<Record>,
+) -> Result<bool, WriteError> {
     let service = ctx.index.stores.services.get(key);
     if service.is_some_and(|service| service.undecodable.is_some()) {
         debug!(lb = %key, "nothing is released, which addresses its Service shows is not known");
