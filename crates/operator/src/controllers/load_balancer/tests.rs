@@ -1,7 +1,7 @@
 use super::*;
 
-use harvester_lb_api::{IPAllocation, IPPool};
-use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_api::{IPAllocation, IPPool, keys};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
 use harvester_lb_object::Version;
 use http::Method;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
