@@ -99,9 +99,13 @@ impl Model {
                 Outcome::Wait(_, extra) => (None, extra),
             };
             let extra = extra.clone();
+            // IPA-9: nothing is taken away from who is held back.
+            let stays = self.held_back.iter().any(|held| held.0 == request.owner);
+            let own = |at: &IpAddr| self.record(*at).unwrap().spec.owner == request.owner;
             if let Some(named) = unconfirmed
                 && granted != Some(named)
-                && !extra.contains(&named)
+                && !stays
+                && !extra.iter().any(|at| *at == named && own(at))
             {
                 unconfirmed = None;
                 if matches!(outcome, Outcome::Take(..)) {
