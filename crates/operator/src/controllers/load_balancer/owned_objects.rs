@@ -288,7 +288,7 @@ async fn ensure_slice(
     if let Some(patch) = difference(present, &wanted) {
         let mark = || {
             ctx.slice_throttle
-                .wrote(key, Duration::ZERO, Instant::now())
+                .wrote(key, Duration::ZERO, Instant::now());
         };
         mark();
         let written = ctx
