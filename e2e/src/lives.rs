@@ -51,10 +51,11 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
                         Step::Wait(time) => tokio::time::sleep(*time).await,
                         Step::Make => {
                             let _turn = turns.acquire().await?;
-                            made.fetch_add(make(&api, &life).await?, Ordering::Relaxed);
+                            let new = make(&api, &life.name, &life.spec).await?;
+                            made.fetch_add(usize::from(new), Ordering::Relaxed);
                         }
                         // Never late: how soon it comes after the creation is the point.
-                        Step::Delete => delete(&api, &life.name).await?,
+                        Step::Delete => _ = delete(&api, &life.name).await?,
                     }
                 }
                 anyhow::Ok(())
@@ -66,20 +67,23 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
     Ok(made.into_inner())
 }
 
-async fn make(api: &Api<LoadBalancer>, life: &Life) -> anyhow::Result<usize> {
-    let lb = json!({"metadata": {"name": life.name}, "spec": life.spec});
+/// Makes a load balancer, if it is not there. Whether it was made.
+pub async fn make(api: &Api<LoadBalancer>, name: &str, spec: &Value) -> anyhow::Result<bool> {
+    let lb = json!({"metadata": {"name": name}, "spec": spec});
     let lb: LoadBalancer = serde_json::from_value(lb).context("no load balancer")?;
     match api.create(&PostParams::default(), &lb).await {
-        Ok(_) => Ok(1),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(0),
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
         Err(error) => Err(error).context("create"),
     }
 }
 
-async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<()> {
+/// Deletes a load balancer, if it is there. Whether it was.
+pub async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<bool> {
     match api.delete(name, &DeleteParams::default()).await {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other.map(|_| ()).context("delete"),
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(false),
+        Err(error) => Err(error).context("delete"),
     }
 }
 

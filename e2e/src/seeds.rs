@@ -2,6 +2,14 @@
 
 pub use harvester_lb_hostile::soaks;
 
+/// The seed of a test that has no rounds, which is said: `HLB_SEED`, else always the same, and by chance in the soak.
+#[allow(clippy::print_stderr, reason = "the way to whoever plays it again")]
+pub fn seed() -> u64 {
+    let seed = harvester_lb_hostile::seed();
+    eprintln!("HLB_SEED={seed}");
+    seed
+}
+
 /// The rounds of one test: each has the seed after that of the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {

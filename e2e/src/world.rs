@@ -30,6 +30,16 @@ const OPERATOR: &str = "HLB_OPERATOR";
 /// as there, so that nobody is served by it who has missed an event; a test of it sets its own.
 pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms,pool-pace-limit=1s";
 
+/// Flags for a Lease that runs out soon.
+pub const QUICK_LEASE: [&str; 3] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+];
+
+/// Flags for a Lease that outlives whatever a test does to the API server: the operator is to lead all the time.
+pub const PATIENT_LEASE: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
+
 /// Selects the Services and EndpointSlices that are the operator's.
 pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 
@@ -396,6 +406,18 @@ impl World {
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
     {
         eventually(&format!("{name} is gone"), SOON, || async {
+            Ok(api.get_opt(name).await?.is_none().then_some(()))
+        })
+        .await
+    }
+
+    /// Waits until the garbage collector has deleted the object of the name. It learns of a kind that is new to the API server,
+    /// as ours are at the beginning, within half a minute.
+    pub async fn collected<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
+    where
+        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
+    {
+        eventually(&format!("{name} is collected"), 2 * SOON, || async {
             Ok(api.get_opt(name).await?.is_none().then_some(()))
         })
         .await

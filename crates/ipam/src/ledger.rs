@@ -16,6 +16,7 @@
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
 //! | `held_back` | who waits for a pool that hands out nothing new to tell what is its own |
+//! | `takeover`, `unfinished` | what is to become a record, and what could not be released |
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | which pools an address concerns |
 //! | `queue`, `wake` | who waits, and whom a change wakes |
@@ -39,7 +40,9 @@ mod pools;
 mod queue;
 mod records;
 mod release;
+mod takeover;
 mod tell;
+mod unfinished;
 mod view;
 mod wake;
 
@@ -64,6 +67,7 @@ use holds::{Claim, HeldBack, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
 use records::{Records, Slot};
+use unfinished::Unfinished;
 
 /// The picture. See the module.
 #[derive(Debug, Default)]
@@ -72,6 +76,7 @@ pub struct Ledger {
     pools: Pools,
     records: Records,
     holds: Holds,
+    unfinished: Unfinished,
     /// Every taken address, of all pools.
     taken: IntervalSet,
     /// Those of them that are only proposed to somebody: a reservation says so and nothing else.
@@ -247,9 +252,10 @@ impl Ledger {
         self.follow(addr, Some(&old), false);
     }
 
-    /// Brings every pool in line after the record of an address changed.
+    /// Brings every pool, and who waits for it, in line after the record of an address changed.
     fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
         self.set_taken(addr, bound);
+        self.settle_release(addr);
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }
@@ -298,6 +304,11 @@ impl Ledger {
         }
         self.sync_taken(addr);
         true
+    }
+
+    /// IPA-1: whether there is a record of an address that cannot be read.
+    pub(crate) fn is_unreadable(&self, addr: IpAddr) -> bool {
+        self.holds.is_blocked(addr)
     }
 
     fn unblock(&mut self, addr: IpAddr) {
@@ -460,4 +471,4 @@ impl Ledger {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

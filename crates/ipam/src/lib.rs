@@ -7,6 +7,7 @@
 //! | [`range`] | the ranges of a pool (RNG-1 to RNG-10, overlap, ALC-6) |
 //! | [`select`] | which pool serves a load balancer (SEL-1 to SEL-8) |
 //! | [`ledger`] | who holds which address, who waits, what to write next (ALC-*, REL-*, IPA-*) |
+//! | [`allocation`] | one request after the other, until the API server has decided (ALC-8) |
 //! | [`import`] | what the first start takes over from maps and statuses (IPA-1, IPA-2) |
 //! | [`manual_release`] | the verdict on a pool's release annotation |
 //!
@@ -15,6 +16,7 @@
 //! the picture is that it works from; at worst a proposal is refused and made again.
 
 pub mod addr;
+pub mod allocation;
 pub mod import;
 pub mod interval;
 pub mod ledger;

@@ -17,22 +17,42 @@
     reason = "a test"
 )]
 
+#[path = "schedules/acts.rs"]
+mod acts;
+#[path = "schedules/answers.rs"]
+mod answers;
 #[path = "schedules/api.rs"]
 mod api;
 #[path = "schedules/at_rest.rs"]
 mod at_rest;
 #[path = "schedules/failure.rs"]
 mod failure;
+#[path = "schedules/figures.rs"]
+mod figures;
+#[path = "schedules/found.rs"]
+mod found;
+#[path = "schedules/kube_vip.rs"]
+mod kube_vip;
+#[path = "schedules/leader.rs"]
+mod leader;
+#[path = "schedules/moves.rs"]
+mod moves;
 #[path = "schedules/oracle.rs"]
 mod oracle;
 #[path = "schedules/plan.rs"]
 mod plan;
+#[path = "schedules/play.rs"]
+mod play;
 #[path = "schedules/player.rs"]
 mod player;
 #[path = "schedules/process.rs"]
 mod process;
 #[path = "schedules/sent.rs"]
 mod sent;
+#[path = "schedules/specs.rs"]
+mod specs;
+#[path = "schedules/step.rs"]
+mod step;
 #[path = "schedules/wire.rs"]
 mod wire;
 #[path = "schedules/world.rs"]
@@ -56,7 +76,7 @@ fn every_order_of_events_comes_to_the_same_rest() {
     }
 }
 
-/// Orders in which each world of [`plan::found`] is played. Each of its wrongs showed itself within a few dozen.
+/// Orders in which each world of [`found`] is played. Each of its wrongs showed itself within a few dozen.
 const ORDERS: u64 = 400;
 
 #[test]

@@ -10,7 +10,7 @@ use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet, wipe};
 use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::world::{SOON, endpoints};
+use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON, endpoints};
 use harvester_lb_testkit::eventually;
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -20,14 +20,6 @@ use tokio::time::Instant;
 const AWAY: Duration = Duration::from_secs(6);
 /// What died meanwhile gets no traffic so long after its return (RUN-5).
 const BACK: Duration = Duration::from_secs(10);
-/// A Lease that runs out soon.
-const QUICK: [&str; 3] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-];
-/// A Lease that outlives that.
-const PATIENT: [&str; 2] = ["--lease-duration=60s", "--lease-renew-deadline=45s"];
 
 /// Load balancers that come and go, each until the API server has taken it.
 fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
@@ -71,7 +63,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
 }
 
 pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<()> {
-    let stage = Stage::set(&world, "still", &PATIENT, &[]).await?;
+    let stage = Stage::set(&world, "still", &PATIENT_LEASE, &[]).await?;
     let apiserver = world.bed.process("kube-apiserver")?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -106,7 +98,7 @@ async fn away(stage: &Stage) -> anyhow::Result<f64> {
 pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let stage = Stage::set(&world, "lost-lease", &QUICK, &[]).await?;
+    let stage = Stage::set(&world, "lost-lease", &QUICK_LEASE, &[]).await?;
     let (ns, up) = (stage.ns, stage.up.address().to_string());
     let apiserver = world.bed.process("kube-apiserver")?;
     let work = work(&stage);
@@ -150,7 +142,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
 }
 
 pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()> {
-    let stage = Stage::set(&world, "killed", &PATIENT, &[]).await?;
+    let stage = Stage::set(&world, "killed", &PATIENT_LEASE, &[]).await?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     let apiserver = world.bed.kill("kube-apiserver")?;
@@ -175,7 +167,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     world
         .pool_for(ns, ns, &[json!({"subnet": "10.82.0.0/24"})])
         .await?;
-    let operator = Supervised::start(&world, NODE, &QUICK, &[])?;
+    let operator = Supervised::start(&world, NODE, &QUICK_LEASE, &[])?;
     for n in 0..10 {
         let name = format!("kept{n}");
         until_taken("create", || cluster(&world, ns, &name)).await?;

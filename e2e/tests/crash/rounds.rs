@@ -13,7 +13,7 @@ use harvester_lb_e2e::quiet::{audited_full, wipe};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::allocated;
+use harvester_lb_e2e::world::{QUICK_LEASE, allocated};
 use harvester_lb_fixtures::for_everybody;
 use kube::ResourceExt;
 use kube::api::ListParams;
@@ -25,10 +25,8 @@ use crate::plan::{self, Mode, Round};
 /// Rounds of each test in the soak.
 const SOAK: u64 = 200;
 const NODES: [&str; 2] = ["node1", "node2"];
-const FLAGS: [&str; 6] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
+/// Beside those of a quick Lease.
+const FLAGS: [&str; 3] = [
     "--threadiness=16",
     "--loglevel=info",
     "--backend-metrics-limit=0",
@@ -224,13 +222,14 @@ impl Stage {
 
 /// Starts one operator on each of the nodes.
 fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Result<Vec<Supervised>> {
+    let flags = [&QUICK_LEASE[..], &FLAGS].concat();
     let start = |node: &&str| {
         let env: &[(&str, &str)] = if round.same_pod {
             &[("POD_UID", node)]
         } else {
             &[]
         };
-        Supervised::start(world, node, &FLAGS, env)
+        Supervised::start(world, node, &flags, env)
     };
     nodes.iter().map(start).collect()
 }

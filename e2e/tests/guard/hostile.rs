@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::quiet::{audited, wipe};
-use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_e2e::world::{PATIENT_LEASE, SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, amount, seed};
@@ -153,8 +153,9 @@ async fn attacked(
 
 /// An operator that does not lose its Lease when the API server is kept busy; that is another test's.
 async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
-    let lease = ["--lease-duration=120s", "--lease-renew-deadline=100s"];
-    world.start_operator_with("node1", &lease, &[]).await
+    world
+        .start_operator_with("node1", &PATIENT_LEASE, &[])
+        .await
 }
 
 async fn end(operator: &Process) -> anyhow::Result<()> {

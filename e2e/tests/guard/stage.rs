@@ -16,13 +16,6 @@ use crate::http;
 /// Everything that any part of the program would say.
 pub const LOUD: &str = "trace,kube_client=trace,kube_runtime=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace,h2=trace,log=trace";
 
-/// A Lease that runs out soon.
-pub const QUICK: [&str; 3] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-];
-
 /// An operator with a port of its own.
 pub struct Operator {
     pub process: Arc<Process>,

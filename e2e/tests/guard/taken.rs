@@ -10,13 +10,13 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::announcer::Announcer;
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::rights::{self, Right, User};
-use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_e2e::world::{QUICK_LEASE, SOON, ready};
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::stage::{Operator, QUICK, furnish, of_guest, removed_node};
+use crate::stage::{Operator, furnish, of_guest, removed_node};
 
 const NS: &str = "taken";
 /// The port that the words about figures expect.
@@ -300,7 +300,7 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     furnish(&world, ns, "10.94.0.0/24").await?;
     let all = rights::all()?;
     let user = User::create(&world, "taken-lease", &all).await?;
-    let operator = Operator::start(&world, &user, PORT, &QUICK, "debug").await?;
+    let operator = Operator::start(&world, &user, PORT, &QUICK_LEASE, "debug").await?;
     let taken = rights::one("update", "leases")?;
     let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
     user.may(&world, &rest).await?;

@@ -9,7 +9,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::figures::{Figures, leader};
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::SOON;
+use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::back::holder;
-use crate::stage::{QUICK, cluster, leads, pool, set, stop};
+use crate::stage::{cluster, leads, pool, set, stop};
 
 fn range() -> Value {
     json!({"subnet": "10.74.0.0/24"})
@@ -37,8 +37,12 @@ async fn roles(world: &World) -> anyhow::Result<(&'static str, &'static str)> {
 
 /// The operators on the two nodes, which have one host name, both ready.
 async fn two(world: &World) -> anyhow::Result<[Arc<Process>; 2]> {
-    let first = world.start_operator_with("node1", &QUICK, &[]).await?;
-    let second = world.start_operator_with("node2", &QUICK, &[]).await?;
+    let first = world
+        .start_operator_with("node1", &QUICK_LEASE, &[])
+        .await?;
+    let second = world
+        .start_operator_with("node2", &QUICK_LEASE, &[])
+        .await?;
     Ok([first, second])
 }
 
@@ -86,7 +90,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     audited(&world, standby, &[ns]).await?;
 
     // Killed: the Lease has to run out.
-    let again = world.start_operator_with(leader, &QUICK, &[]).await?;
+    let again = world.start_operator_with(leader, &QUICK_LEASE, &[]).await?;
     waiting.kill9()?;
     let began = Instant::now();
     leads(&world, leader).await?;
@@ -161,11 +165,11 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     let new_user = user(&world, "paused-new").await?;
     let witness = Witness::start(&world.client());
     let old = world
-        .start_operator_with("node1", &QUICK, &[("KUBECONFIG", &old_user)])
+        .start_operator_with("node1", &QUICK_LEASE, &[("KUBECONFIG", &old_user)])
         .await?;
     leads(&world, "node1").await?;
     let new = world
-        .start_operator_with("node2", &QUICK, &[("KUBECONFIG", &new_user)])
+        .start_operator_with("node2", &QUICK_LEASE, &[("KUBECONFIG", &new_user)])
         .await?;
     // Paused amid the creation of sixty, half of which go again before it wakes up.
     let creating = {
@@ -281,7 +285,9 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
     let witness = Witness::start(&world.client());
-    let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
+    let operator = world
+        .start_operator_with("node1", &QUICK_LEASE, &[])
+        .await?;
     leads(&world, "node1").await?;
     let mut paused = 0;
     for round in 0..2 {
@@ -316,15 +322,17 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
     let ns = "samepod";
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
-    // A Lease that outlives the test.
-    let flags = ["--lease-duration=600s", "--lease-renew-deadline=400s"];
     let env = [("POD_UID", "one-pod")];
-    let first = world.start_operator_with("node1", &flags, &env).await?;
+    let first = world
+        .start_operator_with("node1", &PATIENT_LEASE, &env)
+        .await?;
     leads(&world, "node1").await?;
     serves(&world, ns, "a", 5).await?;
     first.kill9()?;
     let began = Instant::now();
-    let second = world.start_operator_with("node1", &flags, &env).await?;
+    let second = world
+        .start_operator_with("node1", &PATIENT_LEASE, &env)
+        .await?;
     leads(&world, "node1").await?;
     eprintln!(
         "started again in the same pod it led after {:.1?}",
@@ -334,7 +342,7 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
     audited(&world, "node1", &[ns]).await?;
     // Another pod waits.
     let third = world
-        .start_operator_with("node2", &flags, &[("POD_UID", "another")])
+        .start_operator_with("node2", &PATIENT_LEASE, &[("POD_UID", "another")])
         .await?;
     second.kill9()?;
     ensure!(
@@ -372,7 +380,9 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
     cluster(&world, ns, "a").await?;
     let standing = 4;
     go_lease(&world, standing).await?;
-    let operator = world.start_operator_with("node1", &QUICK, &[]).await?;
+    let operator = world
+        .start_operator_with("node1", &QUICK_LEASE, &[])
+        .await?;
     // It lives: renewed each second for longer than our own Lease would stand.
     let mut renewed = Instant::now();
     for _ in 0..4 {

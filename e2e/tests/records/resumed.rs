@@ -15,12 +15,13 @@ use harvester_lb_e2e::quiet::{audited_full, wipe};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::world::QUICK_LEASE;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::stage::{QUICK, pool, set};
+use crate::stage::{pool, set};
 
 const NS: &str = "resumed";
 const NODES: [&str; 2] = ["node1", "node2"];
@@ -108,7 +109,8 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     let _announcer = Announcer::start(&world.client());
     let witness = Witness::start(&world.client());
     // Both have the one host name of this machine.
-    let operators = NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK, &[])?)));
+    let operators =
+        NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK_LEASE, &[])?)));
     let operators = operators.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
     let rounds = Rounds::from_env(TEST, SOAK);
     let mut sum = Sum::default();

@@ -14,13 +14,6 @@ use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
 use serde_json::Value;
 
-/// A Lease that runs out soon.
-pub const QUICK: [&str; 3] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-];
-
 /// A clean table and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
     wipe(world).await?;

@@ -405,7 +405,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         .lb_reason(ns, "served", "UnsupportedAnnotation")
         .await?;
     world.delete_lb(ns, "served").await?;
-    world.gone(&world.services(ns), "served").await?;
+    world.collected(&world.services(ns), "served").await?;
     assert_eq!(world.phase(&address, Phase::Released).await?, "ipa9/served");
     Ok(())
 }
@@ -462,7 +462,7 @@ async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Resu
     world.gone(&world.lbs(ns), "a").await?;
     // The last one goes: nobody is left to share anything.
     world.delete_lb(ns, "b").await?;
-    world.gone(&world.services(ns), "a").await?;
+    world.collected(&world.services(ns), "a").await?;
     world.phase(&address, Phase::Released).await?;
     world.phase(&second, Phase::Released).await?;
     Ok(())

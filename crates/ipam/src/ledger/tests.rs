@@ -15,18 +15,18 @@ use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Selector, Tuple, Workload};
 use crate::types::PoolName;
 
-pub(super) fn ip(text: &str) -> IpAddr {
+pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-pub(super) fn global() -> Selector {
+pub(crate) fn global() -> Selector {
     Selector {
         scope: vec![Tuple::new("*", "*", "*")],
         ..Selector::default()
     }
 }
 
-pub(super) fn range(subnet: &str, start: &str, end: &str) -> RangeSpec {
+pub(crate) fn range(subnet: &str, start: &str, end: &str) -> RangeSpec {
     RangeSpec {
         subnet: subnet.into(),
         start: Some(start.into()),
@@ -35,7 +35,7 @@ pub(super) fn range(subnet: &str, start: &str, end: &str) -> RangeSpec {
     }
 }
 
-pub(super) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
+pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     PoolSpec {
         name: name.into(),
         created: Micros(0),
@@ -172,11 +172,11 @@ impl World {
 use crate::types::Uid;
 
 /// A load balancer whose age is the order of its name.
-pub(super) fn lb(name: &str) -> Request {
+pub(crate) fn lb(name: &str) -> Request {
     lb_uid(name, &format!("{name}-1"))
 }
 
-pub(super) fn lb_uid(name: &str, uid: &str) -> Request {
+pub(crate) fn lb_uid(name: &str, uid: &str) -> Request {
     Request {
         owner: Owner::new("ns", name, uid),
         created: Micros(0),

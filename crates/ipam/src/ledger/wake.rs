@@ -30,11 +30,6 @@ impl Ledger {
         self.enrol(request, None);
     }
 
-    /// Wakes a load balancer that waits for something that only the caller knows of, and that is over.
-    pub fn wake(&mut self, id: &OwnerId) {
-        self.poked.insert(id.clone());
-    }
-
     /// The load balancers to decide about now: those that a change touched, then those that can be served, oldest first.
     /// Each is named once; it is named again only after it asked.
     pub fn take_wakes(&mut self) -> Vec<OwnerId> {

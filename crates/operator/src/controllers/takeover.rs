@@ -33,9 +33,11 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     let mut plan = None;
     ctx.index.become_leader(|| {
         let (mut leader, planned) = from_stores(ctx);
-        leader.keep_unreleased(unreleased);
+        leader.await_release(unreleased);
         let held = planned.claims.iter().filter_map(|claim| held(ctx, claim));
-        leader.import(planned.released.iter().cloned().chain(held));
+        leader
+            .ledger
+            .import(planned.released.iter().cloned().chain(held));
         plan = Some(planned);
         leader
     });
@@ -69,7 +71,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     }
     let pools = ctx
         .index
-        .with_leader(|leader| leader.unimported_pools())
+        .with_leader(|leader| leader.ledger.unimported_pools())
         .unwrap_or_default();
     for pool in pools {
         // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
@@ -300,7 +302,7 @@ fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
 pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
     let records = ctx
         .index
-        .with_leader(|leader| leader.unimported(pool))
+        .with_leader(|leader| leader.ledger.unimported(pool))
         .unwrap_or_default();
     let outcomes = stream::iter(records)
         .map(|spec| async move { import_one(ctx, spec).await })

@@ -9,9 +9,7 @@ use std::net::IpAddr;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
-use harvester_lb_ipam::{
-    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
-};
+use harvester_lb_ipam::{Ledger, Micros, PoolName, Record};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
@@ -49,12 +47,6 @@ pub struct LeaderState {
     pub followers: BTreeSet<Key>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
-    /// What only the map of a pool says, and what is to become a record of it. Until it has, the status of that pool is not
-    /// written: the map is the only proof (IPA-1, RUN-1).
-    unimported: BTreeMap<IpAddr, RecordSpec>,
-    /// Addresses that living load balancers name, and whose records are of owners that are gone and could not be released yet,
-    /// with those who have asked for them meanwhile (RUN-1).
-    unreleased: BTreeMap<IpAddr, BTreeSet<OwnerId>>,
 }
 
 impl LeaderState {
@@ -68,8 +60,6 @@ impl LeaderState {
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
             dirty: BTreeSet::new(),
-            unimported: BTreeMap::new(),
-            unreleased: BTreeMap::new(),
         }
     }
 
@@ -92,78 +82,17 @@ impl LeaderState {
         }
     }
 
-    /// Records are to be made of this, which only the maps of pools say.
-    pub fn import(&mut self, records: impl IntoIterator<Item = RecordSpec>) {
-        let records = records.into_iter();
-        self.unimported
-            .extend(records.map(|spec| (spec.addr, spec)));
-    }
-
-    /// An address has a record by now, whoever made it.
+    /// An address has a record by now, whoever made it. The status of its pool may be written if that was the last.
     pub fn imported(&mut self, addr: IpAddr) {
-        if let Some(spec) = self.unimported.remove(&addr) {
-            self.dirty.insert(spec.pool);
-        }
+        self.dirty.extend(self.ledger.imported(addr));
     }
 
-    /// Whether somebody else holds the address of whom only a map says so. It counts as taken again then: a holder that is
-    /// on its way out, or wants another address, has given up its claim and not the address (RUN-1).
-    pub fn keep_unimported(&mut self, addr: IpAddr, asks: &Owner) -> bool {
-        let held = self.unimported.get(&addr);
-        let Some(held) = held.filter(|it| it.phase == Phase::Bound && it.owner != *asks) else {
-            return false;
-        };
-        self.ledger.abandon(&asks.id, addr);
-        let evidence = Evidence::Trusted(held.pool.clone());
-        self.ledger.claim(addr, held.owner.clone(), evidence);
-        true
-    }
-
-    /// What is to become a record before the status of a pool may be written.
-    pub fn unimported(&self, pool: &str) -> Vec<RecordSpec> {
-        let of_pool = self.unimported.values().filter(|it| *it.pool == *pool);
-        of_pool.cloned().collect()
-    }
-
-    /// The pools whose status may not be written yet.
-    pub fn unimported_pools(&self) -> BTreeSet<PoolName> {
-        self.unimported.values().map(|it| it.pool.clone()).collect()
-    }
-
-    /// Records of owners that are gone could not be released, although living load balancers name their addresses.
-    pub fn keep_unreleased(&mut self, addrs: BTreeSet<IpAddr>) {
-        self.unreleased = addrs
-            .into_iter()
-            .map(|addr| (addr, BTreeSet::new()))
-            .collect();
-    }
-
-    /// Who is gone and whose record is still in the way of the address that a load balancer's status names. When that ends,
-    /// the load balancer is woken.
-    pub fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
-        let addr = request.status.as_ref()?.addr;
-        let gone = self.in_the_way(addr).filter(|id| *id != request.owner.id);
-        match (&gone, self.unreleased.get_mut(&addr)) {
-            (Some(_), Some(waiting)) => _ = waiting.insert(request.owner.id.clone()),
-            _ => self.settle_release(addr),
-        }
-        gone
-    }
-
-    /// Whose record of an address should have been released and is not yet.
-    fn in_the_way(&self, addr: IpAddr) -> Option<OwnerId> {
-        self.unreleased.get(&addr)?;
-        let record = self.ledger.record(addr)?;
-        let holder = record.spec.owner.id;
-        let is_gone = self.departed.contains_key(&cached::key(&holder));
-        (record.spec.phase == Phase::Bound && is_gone).then_some(holder)
-    }
-
-    /// Wakes those who wait for the release of an address, if nobody who is gone holds it any more.
-    fn settle_release(&mut self, addr: IpAddr) {
-        if self.in_the_way(addr).is_none() {
-            for id in self.unreleased.remove(&addr).into_iter().flatten() {
-                self.ledger.wake(&id);
+    /// Records of owners that are gone could not be released, although living load balancers name their addresses (RUN-1).
+    pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
+        for addr in addrs {
+            let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
+            if holder.is_some_and(|id| self.departed.contains_key(&cached::key(&id))) {
+                self.ledger.await_release(addr);
             }
         }
     }
@@ -171,10 +100,7 @@ impl LeaderState {
     /// A load balancer of this name is there, or has nothing left to be released.
     pub fn is_there(&mut self, key: &Key) {
         if self.departed.remove(key).is_some() {
-            let unreleased: Vec<IpAddr> = self.unreleased.keys().copied().collect();
-            for addr in unreleased {
-                self.settle_release(addr);
-            }
+            self.ledger.stop_awaiting(&cached::id(key));
         }
     }
 
@@ -207,7 +133,6 @@ impl LeaderState {
             self.dirty.insert(before.spec.pool);
         }
         self.dirty.insert(pool);
-        self.settle_release(addr);
         true
     }
 
@@ -235,7 +160,6 @@ impl LeaderState {
             self.dirty.insert(before.spec.pool);
         }
         self.ledger.forget(addr, version);
-        self.settle_release(addr);
     }
 
     /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing

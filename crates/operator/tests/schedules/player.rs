@@ -16,11 +16,13 @@ use kube::Client;
 use tokio::runtime::{Builder, Runtime};
 
 use super::failure::Failure;
-use super::plan::{self, Plan};
+use super::figures::Figures;
+use super::found::found;
+use super::plan::Plan;
+use super::play;
 use super::process::{Planted, Shared};
 use super::sent::Sent;
 use super::wire::Wire;
-use super::world::{self, Figures};
 
 /// Orders in which a plan with one act less is tried, to see whether the act matters.
 const ORDERS: u64 = 150;
@@ -81,7 +83,7 @@ impl Player {
         planted: Option<Planted>,
         traced: bool,
     ) -> (Result<Figures, Failure>, Vec<String>) {
-        let playing = world::play(plan, order, &self.shared, &self.wire, planted, traced);
+        let playing = play::play(plan, order, &self.shared, &self.wire, planted, traced);
         let outcome = self
             .runtime
             .block_on(AssertUnwindSafe(playing).catch_unwind());
@@ -189,7 +191,7 @@ pub(crate) fn play_planted(most: u64) {
 /// Plays worlds in which something was wrong once, each in so many orders.
 pub(crate) fn play_found(orders: u64) {
     let player = Player::new();
-    for (what, plan) in plan::found() {
+    for (what, plan) in found() {
         for order in 0..orders {
             if let Err(failure) = player.play(&plan, order, false).0 {
                 let (_, trace) = player.play(&plan, order, true);

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::lives::{delete, make};
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
-use kube::api::DeleteParams;
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -63,7 +64,7 @@ async fn run(
     round: usize,
     stop: Arc<AtomicBool>,
 ) -> anyhow::Result<Work> {
-    let mut work = Work::default();
+    let (lbs, mut work) = (world.lbs(ns), Work::default());
     let mut next = Instant::now();
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -75,8 +76,8 @@ async fn run(
             let goes = number + NAMES / 2;
             (name(number % NAMES), name(goes % NAMES))
         };
-        work.made += make(&world, ns, &comes).await?;
-        work.deleted += delete(&world, ns, &goes).await?;
+        work.made += usize::from(make(&lbs, &comes, &spec(&comes)).await?);
+        work.deleted += usize::from(delete(&lbs, &goes).await?);
         next += PACE;
         sleep_until(next).await;
     }
@@ -93,28 +94,10 @@ fn stays(round: usize, number: usize) -> String {
     format!("{}-of-round{round}", name(number))
 }
 
-async fn make(world: &World, ns: &str, name: &str) -> anyhow::Result<usize> {
-    let spec = if name.starts_with('v') {
+fn spec(name: &str) -> Value {
+    if name.starts_with('v') {
         vm_spec("web")
     } else {
         cluster_spec()
-    };
-    match world.lb(ns, name, spec).await {
-        Ok(_) => Ok(1),
-        Err(error) if is(&error, 409) => Ok(0),
-        Err(error) => Err(error),
     }
-}
-
-async fn delete(world: &World, ns: &str, name: &str) -> anyhow::Result<usize> {
-    let api = world.lbs(ns);
-    match api.delete(name, &DeleteParams::default()).await {
-        Ok(_) => Ok(1),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(0),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn is(error: &anyhow::Error, code: u16) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == code)
 }

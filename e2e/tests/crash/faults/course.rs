@@ -10,6 +10,7 @@ use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
+use harvester_lb_e2e::world::PATIENT_LEASE;
 use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Rule, Share};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
@@ -23,18 +24,6 @@ const LIMIT: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(200);
 /// For how long load balancers come and go before the faults begin: some are half done at that moment.
 const RUN_UP: Duration = Duration::from_millis(500);
-/// A Lease that outlives all faults: the operator is not to end.
-const PATIENT: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
-
-/// The seed of a run.
-pub fn seed() -> u64 {
-    let given = std::env::var("HLB_SEED").ok();
-    let seed = given
-        .and_then(|s| s.parse().ok())
-        .unwrap_or_else(|| u64::from(fastrand::u32(..)));
-    eprintln!("HLB_SEED={seed}");
-    seed
-}
 
 /// An operator behind a proxy.
 pub struct Course {
@@ -50,7 +39,7 @@ impl Course {
         let proxy = Proxy::start(&world.bed).await?;
         let kubeconfig = proxy.kubeconfig("admin")?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-        let stage = Stage::set(world, ns, &PATIENT, &[("KUBECONFIG", kubeconfig)]).await?;
+        let stage = Stage::set(world, ns, &PATIENT_LEASE, &[("KUBECONFIG", kubeconfig)]).await?;
         let readiness = Readiness::start(&world.client(), ns);
         Ok(Self {
             stage,

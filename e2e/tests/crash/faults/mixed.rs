@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::seeds::soaks;
+use harvester_lb_e2e::seeds::{seed, soaks};
 use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
 
-use super::course::{Course, seed};
+use super::course::Course;
 
 pub async fn alc_8_writes_are_slow(world: Arc<World>) -> anyhow::Result<()> {
     let course = Course::open(&world, "slow").await?;

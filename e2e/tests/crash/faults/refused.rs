@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::seeds::seed;
 use harvester_lb_testkit::proxy::{Fault, Match, Refusal, Share};
 
-use super::course::{Course, seed};
+use super::course::Course;
 
 const TIME: Duration = Duration::from_secs(3);
 

@@ -8,7 +8,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, wipe};
 use harvester_lb_e2e::witness::Witness;
-use harvester_lb_e2e::world::SOON;
+use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
 use harvester_lb_testkit::{Process, eventually};
@@ -16,30 +16,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use serde_json::json;
 
-/// A Lease that runs out soon.
-const QUICK: [&str; 4] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-    "--threadiness=64",
-];
-
-async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
-    eventually(&format!("{node} leads"), SOON, || async {
-        Ok(Figures::read(world, node).await?.leads().then_some(()))
-    })
-    .await
-}
+use crate::stage::leads;
 
 /// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
     let path = proxy.kubeconfig("admin")?;
     let path = path.to_str().context("no text")?;
+    let flags = [&QUICK_LEASE[..], &["--threadiness=64"]].concat();
     let env = [("KUBECONFIG", path), ("POD_UID", "first")];
-    let first = world.start_operator_with("node2", &QUICK, &env).await?;
+    let first = world.start_operator_with("node2", &flags, &env).await?;
     leads(world, "node2").await?;
     let env = [("POD_UID", "second")];
-    let second = world.start_operator_with("node1", &QUICK, &env).await?;
+    let second = world.start_operator_with("node1", &flags, &env).await?;
     Ok([first, second])
 }
 

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
 use harvester_lb_e2e::quiet::{audited, quiet, wipe};
 use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::Process;
 use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
-use harvester_lb_testkit::{Process, eventually};
 use tokio::time::Instant;
 
 use super::step::{Place, Step};
+use crate::stage::leads;
 
 /// The write that comes late.
 #[derive(Clone, Copy, Debug)]
@@ -136,10 +136,7 @@ async fn start(
     let operator = world
         .start_operator_with(node, &["--threadiness=64"], &env)
         .await?;
-    eventually(&format!("{node} leads"), SOON, || async {
-        Ok(Figures::read(world, node).await?.leads().then_some(()))
-    })
-    .await?;
+    leads(world, node).await?;
     Ok(operator)
 }
 

@@ -1,8 +1,12 @@
 //! The ledger against a model that keeps lists and scans them, step by step. Here: the model and its rules; what a step
-//! does to it is in `steps`, the comparison in `subject`.
+//! does to it is in `steps`, allocations are in `allocate` and `fate`, the comparison in `subject`.
 
+mod allocate;
+mod fate;
 mod steps;
 mod subject;
+
+use fate::{Fate, InFlight, Turn};
 
 use super::*;
 use crate::select::select;
@@ -71,6 +75,10 @@ pub(super) enum Step {
     SetPool(usize, usize),
     RemovePool(usize),
     Ask(usize),
+    /// The whole of ALC-8, with what becomes of each write.
+    Allocate(usize, Vec<Fate>),
+    /// A late write lands.
+    Land(usize),
     Enlist(usize),
     Commit(usize),
     Abandon(usize),
@@ -93,6 +101,8 @@ enum Effect {
     SetPool(PoolSpec),
     RemovePool(&'static str),
     Decide(Request, i64, Outcome),
+    /// What was stored before, and what is to happen.
+    Allocate(Request, Vec<Record>, Vec<Turn>),
     Enlist(Request),
     Observe(Record),
     Forget(IpAddr, Version),
@@ -106,7 +116,8 @@ enum Outcome {
     Held(IpAddr, Vec<IpAddr>),
     Adopt(IpAddr, Vec<IpAddr>),
     Take(RecordSpec, Option<Version>, Why, Vec<IpAddr>),
-    Wait(WaitReason, Vec<IpAddr>),
+    /// Whether what it has stays as it is comes last.
+    Wait(WaitReason, Vec<IpAddr>, bool),
 }
 
 /// Why the model finds no address.
@@ -149,6 +160,7 @@ pub(super) struct Model {
     now: i64,
     stamp: i64,
     version: u64,
+    in_flight: Vec<InFlight>,
     effect: Effect,
 }
 
@@ -217,6 +229,11 @@ impl Model {
         let claims = self.claims.iter().filter(|c| c.0 == addr).map(|c| &c.1.id);
         let shown = self.shown.iter().filter(|s| s.1 == addr).map(|s| &s.0);
         reserved.chain(claims).chain(shown).cloned().collect()
+    }
+
+    fn shown_by(&self, id: &OwnerId) -> Vec<IpAddr> {
+        let shown = self.shown.iter().filter(|shown| shown.0 == *id);
+        shown.map(|shown| shown.1).collect()
     }
 
     /// Whether somebody has the address already, and is not only to get it.
@@ -317,7 +334,7 @@ impl Model {
         let own = |owner: &Owner| owner.id != *id || *owner == request.owner;
         self.reserved.retain(|r| own(&r.owner));
         self.claims.retain(|c| own(&c.1));
-        self.waiting.retain(|w| own(&w.owner));
+        self.earlier_ones_leave(&request.owner);
         self.held_back.retain(|held| held.0.id != *id);
         let status = request.status.as_ref().map(|status| status.addr);
         let bound: Vec<Record> = self.bound_of(id).into_iter().cloned().collect();
@@ -385,7 +402,7 @@ impl Model {
                 self.drop_holds(id, None);
                 self.waiting.retain(|w| w.owner.id != *id);
                 self.waiting.push(request.clone());
-                Outcome::Wait(reason, rest(None))
+                Outcome::Wait(reason, rest(None), false)
             }
             Err(Refused::HeldBack(reason, addr, pool)) => {
                 self.waiting.retain(|w| w.owner.id != *id);
@@ -394,7 +411,7 @@ impl Model {
                 let held = (request.owner.clone(), addr, pool);
                 self.claim_held_back(&held);
                 self.held_back.push(held);
-                Outcome::Wait(reason, rest(None))
+                Outcome::Wait(reason, rest(None), true)
             }
         }
     }
@@ -590,6 +607,24 @@ impl Model {
         };
         self.records.push(record.clone());
         self.effect = Effect::Observe(record);
+    }
+
+    /// An earlier load balancer of the name waits no more, before the later one does.
+    fn earlier_ones_leave(&mut self, owner: &Owner) {
+        self.waiting
+            .retain(|w| w.owner.id != owner.id || w.owner == *owner);
+        self.tidy();
+    }
+
+    /// Nothing is remembered of a missing pool that nobody names.
+    fn tidy(&mut self) {
+        let last = std::mem::take(&mut self.last);
+        let named = |name: &PoolName| {
+            self.pool(name).is_some()
+                || self.records.iter().any(|r| r.spec.pool == *name)
+                || self.waiting.iter().any(|w| w.pool.as_ref() == Some(name))
+        };
+        self.last = last.into_iter().filter(|last| named(&last.0)).collect();
     }
 
     fn nth_bound(&self, n: usize) -> Option<Record> {

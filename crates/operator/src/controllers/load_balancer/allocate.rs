@@ -1,17 +1,17 @@
-//! From what the ledger proposes to what the API server has decided (section 6).
+//! The requests of an allocation, and the records that a load balancer has (section 6).
 //!
-//! The ledger proposes an address; creating the object that is named after it decides. Whoever comes second is refused
-//! by the API server, reads what is there, and asks the ledger again (ALC-8).
+//! What to send is [`Allocation`]'s to say: the ledger proposes an address, and creating the object that is named after it
+//! decides (ALC-8). Every answer is known to the ledger before it is asked again.
 
 use std::net::IpAddr;
 
 use harvester_lb_api::{AllocatedAddress, IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::{cached, spec};
+use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
 use harvester_lb_ipam::{
-    Decision, Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
+    Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
 use harvester_lb_object::{Key, Version};
 use kube::api::ObjectMeta;
@@ -21,10 +21,6 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::context::Context;
 use crate::index::Index;
-
-/// How often one reconcile asks the ledger again after somebody else was faster. Each round the ledger has learned of
-/// one more address that is taken; a process that meets more than this is better off behind the others.
-const ROUNDS: usize = 16;
 
 /// What came of asking for an address.
 #[derive(Debug)]
@@ -55,91 +51,99 @@ pub enum Acquired {
 
 /// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
 pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, WriteError> {
-    stay_off(ctx, request)?;
-    let mut in_doubt = request.status.as_ref().map(|status| status.addr);
-    for _ in 0..ROUNDS {
-        let now = clock::now();
-        let Some(decision) = ctx
-            .index
-            .with_leader(|leader| leader.ledger.decide(request, now))
-        else {
-            return Err(WriteError::Fenced);
-        };
-        if let Some(named) = in_doubt
-            .take_if(|named| gives_up(request, &decision, *named) && is_readable(ctx, *named))
-        {
-            // What is known of records may be old, as after standing by behind a watch that had died. Before a load
-            // balancer loses what it serves at, the record is read live (IPA-7).
-            if let Decision::Take { spec, .. } = &decision {
-                ctx.index
-                    .with_leader(|leader| leader.ledger.abandon(&spec.owner.id, spec.addr));
-            }
-            ctx.client
-                .get_live::<IPAllocation>(&record_key(named))
-                .await?;
-            continue;
-        }
-        if let Some(acquired) = carry_out(ctx, request, decision).await? {
-            return Ok(acquired);
-        }
-        ctx.metrics.allocation_conflicts.inc();
+    match last_step(ctx, request, Allocation::acquire(request)).await? {
+        Step::Done {
+            grant,
+            extra_records: surplus,
+            written,
+        } => Ok(Acquired::Granted {
+            grant,
+            surplus,
+            written,
+        }),
+        Step::Wait {
+            reason,
+            explanation,
+            lost,
+            extra_records: surplus,
+            stays,
+        } => Ok(Acquired::Waiting {
+            reason,
+            message: explanation.to_string(),
+            lost,
+            surplus,
+            stays,
+        }),
+        other => Err(no_end(&other)),
     }
-    Err(too_many_rounds())
 }
 
 /// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
 /// records of its name, which are to be released.
 pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, WriteError> {
-    stay_off(ctx, request)?;
-    let mut in_doubt = request.status.as_ref().map(|status| status.addr);
-    for _ in 0..ROUNDS {
-        let now = clock::now();
-        let Some(kept) = ctx
-            .index
-            .with_leader(|leader| leader.ledger.keep(request, now))
-        else {
-            return Err(WriteError::Fenced);
-        };
-        let loses = |named: IpAddr| {
-            kept.as_ref()
-                .map_or(true, |decision| gives_up(request, decision, named))
-        };
-        if let Some(named) = in_doubt.take_if(|named| loses(*named) && is_readable(ctx, *named)) {
-            ctx.client
-                .get_live::<IPAllocation>(&record_key(named))
-                .await?;
-            continue;
-        }
-        match kept {
-            Err(left) => {
-                earlier_ones_only(ctx, request, &left).await?;
-                return Ok(left);
-            }
-            Ok(decision) => {
-                if let Some(Acquired::Granted { surplus, .. } | Acquired::Waiting { surplus, .. }) =
-                    carry_out(ctx, request, decision).await?
-                {
-                    return Ok(surplus);
-                }
-            }
-        }
-        ctx.metrics.allocation_conflicts.inc();
+    match last_step(ctx, request, Allocation::keep(request)).await? {
+        Step::Done { extra_records, .. }
+        | Step::Wait { extra_records, .. }
+        | Step::Nothing { extra_records } => Ok(extra_records),
+        other => Err(no_end(&other)),
     }
-    Err(too_many_rounds())
 }
 
-/// RUN-1: a load balancer does not lose its address to one that is gone, only because the record of that one could not be
-/// released yet; it waits for that.
-fn stay_off(ctx: &Context, request: &Request) -> Result<(), WriteError> {
-    let gone = ctx
-        .index
-        .with_leader(|leader| leader.waits_for_release(request));
-    match gone.ok_or(WriteError::Fenced)? {
-        None => Ok(()),
-        Some(gone) => Err(WriteError::Refused(format!(
-            "its address is still recorded for LoadBalancer {gone}, which is gone; that record could not be released yet"
-        ))),
+/// Carries an allocation out, one request for each step, and answers the last one, which asks for none.
+async fn last_step(
+    ctx: &Context,
+    request: &Request,
+    mut allocation: Allocation<'_>,
+) -> Result<Step, WriteError> {
+    loop {
+        let now = clock::now();
+        let step = ctx
+            .index
+            .with_leader(|leader| allocation.next(&mut leader.ledger, now));
+        let conflicts = allocation.take_conflicts();
+        ctx.metrics.allocation_conflicts.inc_by(conflicts);
+        match step.ok_or(WriteError::Fenced)? {
+            Step::ReadRecord(addr) => {
+                ctx.client
+                    .get_live::<IPAllocation>(&record_key(addr))
+                    .await?;
+            }
+            Step::VerifyOwner => lives(ctx, &request.owner).await?,
+            Step::VerifyStatus(addr) => still_names(ctx, &request.owner, addr).await?,
+            Step::Delete(record) => forget_stale(ctx, &record).await?,
+            Step::Write {
+                spec,
+                replaces,
+                reason,
+            } => {
+                if write(ctx, &spec, replaces).await? {
+                    allocation.accepted();
+                    let reason =
+                        reason.map_or_else(|| "Adopted".to_owned(), |why| format!("{why:?}"));
+                    info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address taken");
+                }
+            }
+            Step::GiveUp(why) => return Err(gave_up(&why)),
+            last => return Ok(last),
+        }
     }
+}
+
+/// An allocation that has come to nothing.
+fn gave_up(why: &GiveUp) -> WriteError {
+    match why {
+        GiveUp::Unreleased(gone) => WriteError::Refused(format!(
+            "its address is still recorded for LoadBalancer {gone}, which is gone; that record could not be released yet"
+        )),
+        GiveUp::TooManyRounds => WriteError::Conflict(format!(
+            "{ROUNDS} addresses in a row were taken by somebody else"
+        )),
+    }
+}
+
+/// An allocation has ended as those do that are for something else.
+fn no_end(step: &Step) -> WriteError {
+    WriteError::Conflict(format!("not an end of this allocation: {step:?}"))
 }
 
 /// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
@@ -154,88 +158,6 @@ pub async fn earlier_ones_only(
         return Ok(());
     }
     lives(ctx, &request.owner).await
-}
-
-fn too_many_rounds() -> WriteError {
-    WriteError::Conflict(format!(
-        "{ROUNDS} addresses in a row were taken by somebody else"
-    ))
-}
-
-/// Does what a decision asks for. `None` if somebody else was faster: the ledger has learned what is there, and is to be
-/// asked again.
-async fn carry_out(
-    ctx: &Context,
-    request: &Request,
-    decision: Decision,
-) -> Result<Option<Acquired>, WriteError> {
-    let granted = |grant, surplus, written| {
-        Some(Acquired::Granted {
-            grant,
-            surplus,
-            written,
-        })
-    };
-    Ok(match decision {
-        Decision::Held { grant, surplus } => granted(grant, surplus, false),
-        Decision::Adopt {
-            grant,
-            record,
-            surplus,
-        } => {
-            // What is known of load balancers may be old too: the later one of two of a name must not lose its record to
-            // the one that is gone.
-            lives(ctx, &request.owner).await?;
-            info!(owner = %request.owner.id, address = %grant.addr, "taking over the address of a load balancer of the same name");
-            write(ctx, &record.spec, Some(record.version))
-                .await?
-                .then_some(())
-                .and_then(|()| granted(grant, surplus, true))
-        }
-        Decision::Take {
-            grant,
-            spec,
-            over,
-            why,
-            surplus,
-            stale,
-        } => {
-            for record in stale {
-                forget_stale(ctx, &record).await?;
-            }
-            if ctx
-                .index
-                .with_leader(|leader| leader.keep_unimported(spec.addr, &spec.owner))
-                == Some(true)
-            {
-                return Ok(None);
-            }
-            if names(request, spec.addr) {
-                // No write of the status is to follow that would find out what has become of it. What is known of it may be
-                // old, and then it may have given the address up, or be another (IPA-6).
-                still_names(ctx, request, spec.addr).await?;
-            }
-            if write(ctx, &spec, over).await? {
-                info!(owner = %request.owner.id, address = %grant.addr, pool = %grant.pool, ?why, "address taken");
-                granted(grant, surplus, true)
-            } else {
-                None
-            }
-        }
-        Decision::Wait {
-            reason,
-            explanation,
-            lost,
-            surplus,
-            stays,
-        } => Some(Acquired::Waiting {
-            reason,
-            message: explanation.to_string(),
-            lost,
-            surplus,
-            stays,
-        }),
-    })
 }
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
@@ -262,41 +184,20 @@ pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     )))
 }
 
-fn names(request: &Request, addr: IpAddr) -> bool {
-    let status = request.status.as_ref();
-    status.is_some_and(|status| status.addr == addr)
-}
-
-/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address.
-async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
-    let key = cached::key(&request.owner.id);
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address. If not, the
+/// address is not kept for it any longer.
+async fn still_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
+    let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     let now = living.as_ref().map(spec::request);
-    if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
+    if now.is_some_and(|now| now.owner == *owner && now.names(addr)) {
         return Ok(());
     }
     ctx.index
-        .with_leader(|leader| leader.ledger.abandon(&request.owner.id, addr));
+        .with_leader(|leader| leader.ledger.abandon(&owner.id, addr));
     Err(WriteError::Conflict(format!(
         "LoadBalancer {key} does not name {addr} any more"
     )))
-}
-
-/// Whether a decision takes the address that the status names from a load balancer without a record of its own that says so.
-/// One of an earlier load balancer of the name may be an old copy of what is this one's by now.
-fn gives_up(request: &Request, decision: &Decision, named: IpAddr) -> bool {
-    if let Decision::Wait { stays: true, .. } = decision {
-        // Nothing is taken away, and a read would not tell more.
-        return false;
-    }
-    let (granted, surplus) = match decision {
-        Decision::Held { grant, surplus }
-        | Decision::Adopt { grant, surplus, .. }
-        | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
-        Decision::Wait { surplus, .. } => (None, surplus),
-    };
-    let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
-    granted != Some(named) && !surplus.iter().any(says_so)
 }
 
 /// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
@@ -304,10 +205,10 @@ fn gives_up(request: &Request, decision: &Decision, named: IpAddr) -> bool {
 pub async fn write(
     ctx: &Context,
     spec: &RecordSpec,
-    over: Option<harvester_lb_object::Version>,
+    replaces: Option<Version>,
 ) -> Result<bool, WriteError> {
     let key = record_key(spec.addr);
-    let written = match over {
+    let written = match replaces {
         None => {
             let object = IPAllocation {
                 metadata: ObjectMeta {
@@ -335,11 +236,7 @@ pub async fn write(
 
 /// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
 /// error makes whoever decided it decide again.
-async fn rewrite(
-    ctx: &Context,
-    spec: &RecordSpec,
-    version: harvester_lb_object::Version,
-) -> Result<(), WriteError> {
+async fn rewrite(ctx: &Context, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
     if write(ctx, spec, Some(version)).await? {
         return Ok(());
     }
@@ -347,12 +244,6 @@ async fn rewrite(
         "the record of {} has just changed",
         spec.addr
     )))
-}
-
-/// Whether a live read of an address' record could tell anything: one that is known and cannot be read is left alone (IPA-8).
-fn is_readable(ctx: &Context, address: IpAddr) -> bool {
-    let known = ctx.index.stores.allocations.get(&record_key(address));
-    !matches!(known.as_deref(), Some(Allocation::Unreadable { .. }))
 }
 
 /// The key of an address' record.
@@ -403,7 +294,7 @@ pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
 pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     let key = record_key(record.spec.addr);
     let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
-        Some(Allocation::Valid { uid, .. }) => Some(uid.to_string()),
+        Some(cached::Allocation::Valid { uid, .. }) => Some(uid.to_string()),
         _ => None,
     };
     let from = ObjectMeta {
@@ -412,7 +303,7 @@ pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
         ..ObjectMeta::default()
     };
     ctx.client.delete::<IPAllocation>(&key, &from).await?;
-    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, Version(record.version.0));
+    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, record.version);
     Ok(())
 }
 

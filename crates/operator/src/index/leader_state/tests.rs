@@ -1,6 +1,7 @@
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_fixtures::{record, with};
-use harvester_lb_ipam::{Ledger, PoolRanges, PoolSpec, Selector, Settings};
+use harvester_lb_ipam::allocation::{GiveUp, Step};
+use harvester_lb_ipam::{Ledger, Phase, RecordSpec, Settings};
 use serde_json::{Value, json};
 
 use super::*;
@@ -21,74 +22,21 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
         released_at: None,
     };
     let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
-    leader.import([of_p.clone(), of_q.clone()]);
-    assert_eq!(leader.unimported("p"), std::slice::from_ref(&of_p));
+    leader.ledger.import([of_p.clone(), of_q.clone()]);
+    assert_eq!(leader.ledger.unimported("p"), std::slice::from_ref(&of_p));
     assert_eq!(
-        leader.unimported_pools(),
+        leader.ledger.unimported_pools(),
         BTreeSet::from(["p".into(), "q".into()])
     );
     leader.imported(of_p.addr);
-    assert!(leader.unimported("p").is_empty());
+    assert!(leader.ledger.unimported("p").is_empty());
     let dirty: Vec<PoolName> = leader
         .take_dirty()
         .into_iter()
         .map(|(pool, _)| pool)
         .collect();
     assert_eq!(dirty, ["p".into()], "now its status may be written");
-    assert_eq!(leader.unimported("q"), [of_q]);
-}
-
-#[test]
-fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
-    let mut leader = leader_of_one_pool();
-    let range = harvester_lb_ipam::RangeSpec {
-        subnet: "172.20.2.2/32".to_owned(),
-        start: None,
-        end: None,
-        gateway: None,
-    };
-    leader.ledger.set_pool(PoolSpec {
-        name: "p".into(),
-        created: Micros(0),
-        ranges: PoolRanges::parse(&[range]),
-        selector: Selector::default(),
-        withheld: None,
-        last_allocated: None,
-    });
-    let holder = harvester_lb_ipam::Owner::new("ns", "a", "a-1");
-    let asks = harvester_lb_ipam::Owner::new("ns", "b", "b-1");
-    let addr: IpAddr = "172.20.2.2".parse().unwrap();
-    let of_map = RecordSpec {
-        addr,
-        pool: "p".into(),
-        owner: holder.clone(),
-        phase: Phase::Bound,
-        bound_at: Micros(1),
-        released_at: None,
-    };
-    leader.import([of_map]);
-    // Its holder is on its way out, or wants an address of another pool: its claim is gone.
-    leader.ledger.withdraw(&holder.id);
-    assert!(!leader.keep_unimported(addr, &holder), "its own");
-    assert!(leader.keep_unimported(addr, &asks));
-    let request = Request {
-        owner: asks.clone(),
-        created: Micros(2),
-        pool: Some("p".into()),
-        requirement: harvester_lb_ipam::Requirement::default(),
-        workload: harvester_lb_ipam::Workload::Cluster,
-        status: None,
-    };
-    let waits = |leader: &mut LeaderState| {
-        let decision = leader.ledger.decide(&request, Micros(3));
-        matches!(decision, harvester_lb_ipam::Decision::Wait { .. })
-    };
-    assert!(waits(&mut leader), "its one address is taken");
-    leader.imported(addr);
-    assert!(
-        !leader.keep_unimported(addr, &asks),
-        "now its record says so"
-    );
+    assert_eq!(leader.ledger.unimported("q"), [of_q]);
 }
 
 #[test]
@@ -167,9 +115,9 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
 
 /// A dead owner's record of an address that a living load balancer names, which could not be released.
 #[test]
-fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
+fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     let (addr, gone): (IpAddr, Key) = ("172.20.2.2".parse().unwrap(), Key::new("n", "a"));
-    let request = Request {
+    let request = harvester_lb_ipam::Request {
         owner: harvester_lb_ipam::Owner::new("ns", "b", "b-1"),
         created: Micros(2),
         pool: None,
@@ -177,41 +125,27 @@ fn run_1_who_waits_for_a_release_is_woken_by_its_end() {
         workload: harvester_lb_ipam::Workload::Cluster,
         status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
     };
-    let waiting = || {
-        let mut leader = leader_of_one_pool();
-        leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
-        let departed = Departed {
-            uid: "u".into(),
-            had_service: true,
-            certain: true,
-        };
-        leader.departed.insert(gone.clone(), departed);
-        leader.keep_unreleased(BTreeSet::from([addr]));
-        leader.ledger.take_wakes();
-        let holder = leader.waits_for_release(&request);
-        assert_eq!(holder, Some(cached::id(&gone)));
-        assert!(leader.ledger.take_wakes().is_empty());
-        leader
+    let waits = |leader: &mut LeaderState| {
+        let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);
+        let step = allocation.next(&mut leader.ledger, Micros(3));
+        step == Step::GiveUp(GiveUp::Unreleased(cached::id(&gone)))
     };
-    let woken = |leader: &mut LeaderState, what: &str| {
-        let wakes = leader.ledger.take_wakes();
-        assert!(wakes.contains(&request.owner.id), "{what}: {wakes:?}");
-        assert_eq!(leader.waits_for_release(&request), None, "{what}");
+    let mut leader = leader_of_one_pool();
+    leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
+    leader.await_release(BTreeSet::from([addr]));
+    assert!(!waits(&mut leader), "its owner is not known to be gone");
+    let departed = Departed {
+        uid: "u".into(),
+        had_service: true,
+        certain: true,
     };
-
-    let mut leader = waiting();
-    leader.observe_allocation("172.20.2.2", &allocation(2, "Released", true));
-    woken(&mut leader, "released");
-
-    let mut leader = waiting();
-    leader.forget("172.20.2.2", harvester_lb_object::Version(2));
-    woken(&mut leader, "deleted by hand");
-
-    let mut leader = waiting();
+    leader.departed.insert(gone.clone(), departed);
+    leader.await_release(BTreeSet::from([addr]));
+    leader.ledger.take_wakes();
+    assert!(waits(&mut leader));
+    assert!(leader.ledger.take_wakes().is_empty());
     leader.is_there(&gone);
-    woken(&mut leader, "its owner is there after all");
-
-    let mut leader = waiting();
-    leader.observe_allocation("172.20.2.2", &allocation(2, "Bound", true));
-    assert!(leader.ledger.take_wakes().is_empty(), "it is as it was");
+    let woken = leader.ledger.take_wakes();
+    assert_eq!(woken, std::slice::from_ref(&request.owner.id));
+    assert!(!waits(&mut leader));
 }

@@ -25,6 +25,7 @@ impl ReferenceStateMachine for Model {
             now: 100,
             stamp: i64::MIN,
             version: 0,
+            in_flight: Vec::new(),
             effect: Effect::None,
         };
         Just(model).boxed()
@@ -38,6 +39,8 @@ impl ReferenceStateMachine for Model {
             3 => (pool.clone(), 0..SHAPES).prop_map(|(p, s)| Step::SetPool(p, s)),
             1 => pool.clone().prop_map(Step::RemovePool),
             12 => lb.clone().prop_map(Step::Ask),
+            8 => (lb.clone(), allocate::fates()).prop_map(|(l, f)| Step::Allocate(l, f)),
+            2 => (0usize..9).prop_map(Step::Land),
             1 => lb.clone().prop_map(Step::Enlist),
             8 => lb.clone().prop_map(Step::Commit),
             1 => lb.clone().prop_map(Step::Abandon),
@@ -90,6 +93,13 @@ impl ReferenceStateMachine for Model {
                 let outcome = model.decide(&request);
                 model.effect = Effect::Decide(request, model.now, outcome);
             }
+            Step::Allocate(lb, fates) => {
+                let request = model.request(lb);
+                let before = model.records.clone();
+                let turns = model.allocate(&request, &fates);
+                model.effect = Effect::Allocate(request, before, turns);
+            }
+            Step::Land(n) => model.land(n),
             Step::Enlist(lb) => {
                 let request = model.request(lb);
                 let id = &request.owner.id;
@@ -98,6 +108,7 @@ impl ReferenceStateMachine for Model {
                     || model.reserved.iter().any(|r| r.owner.id == *id)
                     || model.claims.iter().any(|c| c.1.id == *id);
                 if !holds {
+                    model.earlier_ones_leave(&request.owner);
                     model.waiting.retain(|w| w.owner.id != *id);
                     model.waiting.push(request.clone());
                 }
@@ -186,19 +197,7 @@ impl ReferenceStateMachine for Model {
             Step::Status(lb, last) => model.status[lb] = last,
             Step::Demand(lb, pool) => model.demand[lb] = pool,
         }
-        // Nothing is remembered of a missing pool that nobody names.
-        let named = |name: &PoolName| {
-            model.pool(name).is_some()
-                || model.records.iter().any(|r| r.spec.pool == *name)
-                || model.waiting.iter().any(|w| w.pool.as_ref() == Some(name))
-        };
-        let kept = model
-            .last
-            .iter()
-            .filter(|last| named(&last.0))
-            .cloned()
-            .collect();
-        model.last = kept;
+        model.tidy();
         model
     }
 }

@@ -59,8 +59,11 @@ fn outcome(decision: Decision) -> Outcome {
             ..
         } => Outcome::Take(spec, over, why, addrs(&surplus)),
         Decision::Wait {
-            reason, surplus, ..
-        } => Outcome::Wait(reason, addrs(&surplus)),
+            reason,
+            surplus,
+            stays,
+            ..
+        } => Outcome::Wait(reason, addrs(&surplus), stays),
     }
 }
 
@@ -87,6 +90,10 @@ impl StateMachineTest for Subject {
                 assert_eq!(outcome(ledger.decide(&request, Micros(now))), wanted);
                 // The same question gets the same answer.
                 assert_eq!(outcome(ledger.decide(&request, Micros(now + 1))), wanted);
+            }
+            Effect::Allocate(request, before, turns) => {
+                subject.woken.remove(&request.owner.id);
+                allocate::carry_out(ledger, model, &request, &before, &turns);
             }
             Effect::Enlist(request) => {
                 subject.woken.remove(&request.owner.id);

@@ -1,0 +1,523 @@
+//! The steps of an allocation, each test with what the API server holds and answers. The machine beside a model is driven in
+//! `ledger/tests/machine`.
+
+pub(crate) mod server;
+
+use server::{Answer, Server};
+
+use super::*;
+use crate::ledger::tests::{ip, lb, lb_uid, pool, range};
+use crate::ledger::{Settings, StatusAddress};
+use crate::types::{Owner, Phase};
+
+/// The pool `p` of 172.20.1.2 to .6, what the API server holds, and a ledger.
+struct Bed {
+    server: Server,
+    ledger: Ledger,
+}
+
+fn at(last: u8) -> IpAddr {
+    [172, 20, 1, last].into()
+}
+
+fn spec(last: u8, name: &str, uid: &str, phase: Phase) -> RecordSpec {
+    RecordSpec {
+        addr: at(last),
+        pool: "p".into(),
+        owner: Owner::new("ns", name, uid),
+        phase,
+        bound_at: Micros(i64::from(last)),
+        released_at: (phase == Phase::Released).then_some(Micros(100)),
+    }
+}
+
+/// The load balancer with an address in its status.
+fn named(name: &str, last: u8) -> Request {
+    Request {
+        status: Some(StatusAddress {
+            pool: Some("p".into()),
+            addr: at(last),
+        }),
+        ..lb(name)
+    }
+}
+
+fn ends(all: &[Record]) -> String {
+    let last = |record: &Record| format!(" extra {}", end(record.spec.addr));
+    all.iter().map(last).collect()
+}
+
+fn end(addr: IpAddr) -> String {
+    match addr {
+        IpAddr::V4(v4) => format!(".{}", v4.octets()[3]),
+        IpAddr::V6(v6) => v6.to_string(),
+    }
+}
+
+fn told(step: &Step) -> String {
+    match step {
+        Step::ReadRecord(addr) => format!("read {}", end(*addr)),
+        Step::VerifyOwner => "verify".to_owned(),
+        Step::VerifyStatus(addr) => format!("verify {}", end(*addr)),
+        Step::Delete(record) => format!("delete {}", end(record.spec.addr)),
+        Step::Write {
+            spec,
+            replaces,
+            reason,
+        } => {
+            let verb = replaces.map_or("create", |_| "replace");
+            let reason = reason.map_or("Adopted".to_owned(), |reason| format!("{reason:?}"));
+            format!("{verb} {} {reason}", end(spec.addr))
+        }
+        Step::Done {
+            grant,
+            extra_records,
+            written,
+        } => {
+            let lost = grant.lost.as_ref();
+            let lost = lost.map_or(String::new(), |lost| format!(" lost {}", end(lost.addr)));
+            let how = if *written { "written" } else { "held" };
+            format!(
+                "done {} {how}{lost}{}",
+                end(grant.addr),
+                ends(extra_records)
+            )
+        }
+        Step::Wait {
+            reason,
+            extra_records,
+            ..
+        } => format!("wait {reason}{}", ends(extra_records)),
+        Step::Nothing { extra_records } => format!("nothing{}", ends(extra_records)),
+        Step::GiveUp(GiveUp::Unreleased(gone)) => format!("give up, {gone} is gone"),
+        Step::GiveUp(GiveUp::TooManyRounds) => "give up".to_owned(),
+    }
+}
+
+fn carried_out(_: &mut Server, _: &Step) -> Answer {
+    Answer::CarriedOut
+}
+
+/// Others write their records just before the ones that are to be written.
+fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
+    let mut names = names.iter().copied();
+    move |server, step| {
+        if let Step::Write { spec, .. } = step
+            && let Some(name) = names.next()
+        {
+            let owner = lb(name).owner;
+            server.store(RecordSpec {
+                owner,
+                ..spec.clone()
+            });
+        }
+        Answer::CarriedOut
+    }
+}
+
+impl Bed {
+    fn new(records: &[RecordSpec]) -> Self {
+        let mut ledger = Ledger::new(Settings::default());
+        ledger.set_pool(pool("p", &[range("172.20.1.0/29", "", "")]));
+        let mut server = Server::default();
+        for spec in records {
+            server.store(spec.clone());
+        }
+        server.tell(&mut ledger);
+        Self { server, ledger }
+    }
+
+    #[track_caller]
+    fn plays(
+        &mut self,
+        mut allocation: Allocation<'_>,
+        answer: impl FnMut(&mut Server, &Step) -> Answer,
+        wanted: &[&str],
+    ) -> u64 {
+        let steps = self.server.play(&mut self.ledger, &mut allocation, answer);
+        let steps: Vec<_> = steps.iter().map(told).collect();
+        assert_eq!(steps, wanted);
+        allocation.take_conflicts()
+    }
+
+    #[track_caller]
+    fn acquires(&mut self, request: &Request, wanted: &[&str]) {
+        self.plays(Allocation::acquire(request), carried_out, wanted);
+    }
+
+    #[track_caller]
+    fn keeps(&mut self, request: &Request, wanted: &[&str]) {
+        self.plays(Allocation::keep(request), carried_out, wanted);
+    }
+}
+
+#[test]
+fn alc_8_a_record_is_created_and_then_held() {
+    let mut bed = Bed::new(&[]);
+    bed.acquires(&lb("a"), &["create .2 Fresh", "done .2 written"]);
+    bed.acquires(&lb("a"), &["done .2 held"]);
+    bed.keeps(&lb("a"), &["done .2 held"]);
+}
+
+#[test]
+fn alc_8_of_whoever_was_faster_the_ledger_learns() {
+    let mut bed = Bed::new(&[spec(3, "a", "a-0", Phase::Released)]);
+    bed.ledger.set_shown(&lb("y").owner.id, &[at(5)]);
+    let a = lb("a");
+    let mut allocation = Allocation::acquire(&a);
+    let answer = faster(&["b", "c"]);
+    let steps = bed.server.play(&mut bed.ledger, &mut allocation, answer);
+    let wanted = [
+        "replace .3 Sticky",
+        "create .4 Fresh",
+        "create .6 Fresh",
+        "done .6 written",
+    ];
+    assert_eq!(steps.iter().map(told).collect::<Vec<_>>(), wanted);
+    assert_eq!(allocation.take_conflicts(), 2);
+    assert_eq!(allocation.take_conflicts(), 0, "each is counted once");
+}
+
+#[test]
+fn alc_8_after_so_many_rounds_it_gives_up() {
+    let mut bed = Bed::new(&[]);
+    bed.ledger
+        .set_pool(pool("p", &[range("172.20.1.0/24", "", "")]));
+    let answer = faster(&["faster"; 99]);
+    let a = lb("a");
+    let mut allocation = Allocation::acquire(&a);
+    let mut steps = bed.server.play(&mut bed.ledger, &mut allocation, answer);
+    assert_eq!(steps.pop(), Some(Step::GiveUp(GiveUp::TooManyRounds)));
+    assert_eq!(steps.len(), ROUNDS as usize);
+    assert_eq!(allocation.take_conflicts(), u64::from(ROUNDS));
+}
+
+/// What is found may be of an earlier attempt, and somebody may have decided to release that one.
+#[test]
+fn ipa_6_a_record_whose_answer_was_lost_is_not_said_to_be_written() {
+    let mut bed = Bed::new(&[]);
+    let lost = |_: &mut Server, _: &Step| Answer::Lost;
+    let a = lb("a");
+    bed.plays(Allocation::acquire(&a), lost, &["create .2 Fresh"]);
+    bed.acquires(&a, &["create .2 Fresh", "done .2 held"]);
+}
+
+#[test]
+fn alc_8_what_was_refused_is_proposed_again() {
+    let mut bed = Bed::new(&[]);
+    let refused = |_: &mut Server, _: &Step| Answer::Refused;
+    let a = lb("a");
+    bed.plays(Allocation::acquire(&a), refused, &["create .2 Fresh"]);
+    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    bed.acquires(&a, &["create .2 Fresh", "done .2 written"]);
+}
+
+#[test]
+fn alc_5_a_full_pool_is_waited_for_without_a_request() {
+    let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
+    let mut bed = Bed::new(&all.collect::<Vec<_>>());
+    bed.acquires(&lb("a"), &["wait NoAvailableIP"]);
+}
+
+#[test]
+fn alc_1_an_adoption_verifies_its_owner_first() {
+    let old = [
+        spec(4, "a", "a-0", Phase::Bound),
+        spec(5, "a", "a-0", Phase::Bound),
+    ];
+    let a = lb("a");
+    let steps = ["verify", "replace .4 Adopted", "done .4 written extra .5"];
+    let mut bed = Bed::new(&old);
+    bed.acquires(&a, &steps);
+    assert_eq!(bed.server.records[&at(4)].spec.owner, a.owner);
+    // The other record is still the earlier one's; it is to be released as such.
+    bed.acquires(&a, &["done .4 held extra .5"]);
+
+    // Another load balancer of the name lives by now: nothing is written.
+    let mut bed = Bed::new(&old);
+    let made_anew = |_: &mut Server, _: &Step| Answer::Refused;
+    bed.plays(Allocation::acquire(&a), made_anew, &["verify"]);
+    assert_eq!(bed.server.records[&at(4)].spec.owner.uid.to_string(), "a-0");
+
+    // A later one of the name was faster. What it has is not taken from it.
+    let mut bed = Bed::new(&old[..1]);
+    let mut verified = false;
+    let faster = |server: &mut Server, step: &Step| match step {
+        Step::VerifyOwner if verified => Answer::Refused,
+        Step::VerifyOwner => {
+            verified = true;
+            server.store(spec(4, "a", "a-2", Phase::Bound));
+            Answer::CarriedOut
+        }
+        _ => Answer::CarriedOut,
+    };
+    let steps = ["verify", "replace .4 Adopted", "verify"];
+    bed.plays(Allocation::acquire(&a), faster, &steps);
+}
+
+#[test]
+fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle() {
+    // .1 is the gateway and .9 out of range.
+    let past = [1, 9, 5].map(|last| spec(last, "a", "a-0", Phase::Released));
+    let a = lb("a");
+    let steps = [
+        "delete .1",
+        "delete .9",
+        "replace .5 Sticky",
+        "done .5 written",
+    ];
+    let mut bed = Bed::new(&past);
+    bed.acquires(&a, &steps);
+    assert_eq!(bed.server.records.len(), 1);
+
+    let mut bed = Bed::new(&past);
+    let refused = |_: &mut Server, step: &Step| match step {
+        Step::Delete(_) => Answer::Refused,
+        _ => Answer::CarriedOut,
+    };
+    bed.plays(Allocation::acquire(&a), refused, &steps);
+    assert_eq!(bed.server.records.len(), 3);
+
+    // An answer that is none ends the allocation before anything is created; the next one begins with what is left.
+    let mut bed = Bed::new(&past);
+    let lost = |server: &mut Server, _: &Step| {
+        server.records.remove(&at(1));
+        Answer::Lost
+    };
+    bed.plays(Allocation::acquire(&a), lost, &steps[..1]);
+    bed.server.read(&mut bed.ledger, at(1));
+    assert!(bed.server.records[&at(5)].spec.phase == Phase::Released);
+}
+
+#[test]
+fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
+    // The ledger has not heard that it was given back.
+    let a = named("a", 2);
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
+    bed.acquires(&a, &["read .2", "done .2 held"]);
+    assert_eq!(bed.ledger.counts().reserved, 0);
+
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    bed.server.store(spec(2, "x", "x-1", Phase::Released));
+    let steps = [
+        "read .2",
+        "verify .2",
+        "replace .2 Recorded",
+        "done .2 written",
+    ];
+    bed.acquires(&a, &steps);
+
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
+    bed.acquires(&a, &steps);
+
+    // A record of its own of another address is none that says so: it may be a late one.
+    let held = [
+        spec(2, "x", "x-1", Phase::Bound),
+        spec(4, "a", "a-1", Phase::Bound),
+    ];
+    let mut bed = Bed::new(&held);
+    bed.acquires(&a, &["read .2", "done .4 held lost .2"]);
+
+    // Nor is an address given up for none at all.
+    let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
+    let mut bed = Bed::new(&all.collect::<Vec<_>>());
+    bed.acquires(&a, &["read .2", "wait NoAvailableIP"]);
+}
+
+#[test]
+fn ipa_7_an_old_copy_of_a_record_is_read_before_a_further_one_is_kept() {
+    // An earlier load balancer of the name had .2; the ledger has not heard that this one has taken it over.
+    let known = [
+        spec(2, "a", "a-0", Phase::Bound),
+        spec(3, "a", "a-1", Phase::Bound),
+    ];
+    let a = named("a", 2);
+    let mut bed = Bed::new(&known);
+    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
+    bed.acquires(&a, &["read .2", "done .2 held extra .3"]);
+
+    let mut bed = Bed::new(&known);
+    bed.acquires(&a, &["read .2", "done .3 held extra .2"]);
+}
+
+#[test]
+fn ipa_6_nothing_is_recorded_for_a_status_that_names_it_no_more() {
+    let a = named("a", 2);
+    let mut bed = Bed::new(&[spec(2, "a", "a-1", Phase::Released)]);
+    let changed = |_: &mut Server, _: &Step| Answer::Refused;
+    bed.plays(Allocation::acquire(&a), changed, &["verify .2"]);
+    assert_eq!(bed.server.records[&at(2)].spec.phase, Phase::Released);
+}
+
+#[test]
+fn ipa_7_a_record_is_confirmed_once() {
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    let steps = [
+        "read .2",
+        "create .3 Fresh",
+        "create .4 Fresh",
+        "done .4 written lost .2",
+    ];
+    let conflicts = bed.plays(Allocation::acquire(&named("a", 2)), faster(&["y"]), &steps);
+    assert_eq!(conflicts, 1, "a live read is no conflict");
+}
+
+#[test]
+fn ipa_7_what_its_own_records_say_needs_no_confirmation() {
+    let own = [2, 3].map(|last| spec(last, "a", "a-1", Phase::Bound));
+    let mut bed = Bed::new(&own);
+    bed.acquires(&named("a", 3), &["done .3 held extra .2"]);
+}
+
+#[test]
+fn ipa_8_a_record_that_cannot_be_read_is_not_read_again() {
+    let a = named("a", 2);
+    let mut bed = Bed::new(&[]);
+    bed.ledger.block_name("172.20.1.2", Version(9));
+    bed.acquires(&a, &["wait RecordUnreadable"]);
+    // Nor if the address is another's besides.
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    bed.ledger.block_name("172.20.1.2", Version(9));
+    bed.acquires(&a, &["create .3 Fresh", "done .3 written lost .2"]);
+}
+
+#[test]
+fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
+    let mut bed = Bed::new(&[]);
+    bed.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
+    // Its holder is on its way out, or wants an address of another pool: it has no claim. The address is not free for that.
+    let a = lb("a");
+    let steps = ["create .3 Fresh", "done .3 written"];
+    let conflicts = bed.plays(Allocation::acquire(&a), carried_out, &steps);
+    assert_eq!(conflicts, 1);
+    assert_eq!(bed.ledger.counts().claimed, 1);
+    // It is the holder's own, and another's as soon as its record says so.
+    bed.ledger.withdraw(&lb_uid("x", "x-1").owner.id);
+    let steps = ["verify .2", "create .2 Recorded", "done .2 written"];
+    bed.acquires(&named("x", 2), &steps);
+
+    let mut bed = Bed::new(&[]);
+    let of_map = [
+        spec(2, "x", "x-1", Phase::Bound),
+        spec(3, "x", "", Phase::Released),
+    ];
+    bed.ledger.import(of_map);
+    assert_eq!(bed.ledger.imported(at(2)), Some("p".into()));
+    assert_eq!(bed.ledger.imported(at(2)), None);
+    bed.acquires(&a, &["create .2 Fresh", "done .2 written"]);
+    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+}
+
+/// The pool has one address, and it is only a map that says whose it is.
+#[test]
+fn run_1_the_last_address_that_is_not_imported_is_waited_for() {
+    let mut bed = Bed::new(&[]);
+    let one = range("172.20.1.0/29", "172.20.1.2", "172.20.1.2");
+    bed.ledger.set_pool(pool("p", &[one]));
+    bed.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
+    bed.acquires(&lb("a"), &["wait NoAvailableIP"]);
+}
+
+/// The record of a dead owner, of an address that a living load balancer names.
+#[test]
+fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
+    let (a, x) = (named("a", 2), lb("x").owner.id);
+    let waiting = || {
+        let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+        bed.ledger.await_release(at(2));
+        bed.ledger.take_wakes();
+        bed.acquires(&a, &["give up, ns/x is gone"]);
+        bed.keeps(&a, &["give up, ns/x is gone"]);
+        assert_eq!(bed.ledger.take_wakes(), []);
+        bed
+    };
+    let woken = |bed: &mut Bed, steps: &[&str]| {
+        let wakes = bed.ledger.take_wakes();
+        assert!(wakes.contains(&a.owner.id), "{wakes:?}");
+        bed.acquires(&a, steps);
+    };
+
+    let mut bed = waiting();
+    bed.server.store(spec(2, "x", "x-1", Phase::Released));
+    bed.server.tell(&mut bed.ledger);
+    woken(
+        &mut bed,
+        &["verify .2", "replace .2 Recorded", "done .2 written"],
+    );
+
+    let mut bed = waiting();
+    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
+    bed.server.tell(&mut bed.ledger);
+    woken(&mut bed, &["done .2 held"]);
+
+    // Deleted by hand; what is left is the claim of somebody who is withdrawn when that is seen.
+    let mut bed = waiting();
+    bed.server.records.clear();
+    bed.server.read(&mut bed.ledger, at(2));
+    bed.ledger.withdraw(&x);
+    woken(
+        &mut bed,
+        &["verify .2", "create .2 Recorded", "done .2 written"],
+    );
+
+    // Its owner is there after all.
+    let mut bed = waiting();
+    bed.ledger.stop_awaiting(&x);
+    let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
+    woken(&mut bed, &steps);
+
+    // It is as it was, and still in nobody else's way, nor in that of its owner.
+    let mut bed = waiting();
+    bed.ledger.stop_awaiting(&lb("y").owner.id);
+    bed.server.store(spec(2, "x", "x-1", Phase::Bound));
+    bed.server.tell(&mut bed.ledger);
+    assert_eq!(bed.ledger.take_wakes(), []);
+    bed.acquires(&a, &["give up, ns/x is gone"]);
+    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    bed.acquires(&named("x", 2), &["done .2 held"]);
+
+    // A record that was released meanwhile is nothing to wait for.
+    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Released)]);
+    bed.ledger.await_release(at(2));
+    bed.acquires(&a, &["verify .2", "replace .2 Recorded", "done .2 written"]);
+}
+
+#[test]
+fn alc_10_what_cannot_be_served_keeps_what_it_has_and_gets_nothing_new() {
+    let mut bed = Bed::new(&[]);
+    bed.keeps(&lb("a"), &["nothing"]);
+    // What its Service shows is recorded.
+    bed.ledger.set_shown(&lb("a").owner.id, &[ip("172.20.1.3")]);
+    bed.keeps(&lb("a"), &["create .3 Recorded", "done .3 written"]);
+    bed.keeps(&lb("a"), &["done .3 held"]);
+}
+
+#[test]
+fn alc_10_what_an_earlier_one_has_left_is_verified_before_it_is_released() {
+    let old = [spec(4, "a", "a-0", Phase::Bound)];
+    let a = lb("a");
+    Bed::new(&old).keeps(&a, &["verify", "nothing extra .4"]);
+    let made_anew = |_: &mut Server, _: &Step| Answer::Refused;
+    Bed::new(&old).plays(Allocation::keep(&a), made_anew, &["verify"]);
+    let steps = ["verify", "replace .4 Adopted", "done .4 written"];
+    Bed::new(&old).keeps(&named("a", 4), &steps);
+}
+
+#[test]
+fn alc_10_before_the_address_of_the_status_is_lost_its_record_is_read() {
+    let a = named("a", 2);
+    let taken = [spec(2, "x", "x-1", Phase::Bound)];
+    let mut bed = Bed::new(&taken);
+    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
+    bed.keeps(&a, &["read .2", "done .2 held"]);
+    Bed::new(&taken).keeps(&a, &["read .2", "nothing"]);
+    let mut bed = Bed::new(&taken);
+    bed.ledger.set_shown(&a.owner.id, &[at(3)]);
+    let steps = ["read .2", "create .3 Recorded", "done .3 written lost .2"];
+    bed.keeps(&a, &steps);
+    let mut bed = Bed::new(&taken);
+    bed.ledger.block_name("172.20.1.2", Version(9));
+    bed.keeps(&a, &["nothing"]);
+}

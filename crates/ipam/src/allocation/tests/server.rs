@@ -1,0 +1,117 @@
+//! A simulated API server: it holds IPAllocations by address, and accepts a write only over the version it was decided from.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use harvester_lb_object::Version;
+
+use crate::allocation::{Allocation, Step};
+use crate::ledger::Ledger;
+use crate::types::{Micros, Record, RecordSpec};
+
+/// What becomes of a request that changes something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is carried out, unless the object is another by now.
+    CarriedOut,
+    /// It is refused, whatever the object is.
+    Refused,
+    /// It is carried out, and the answer is lost.
+    Lost,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Server {
+    pub(crate) records: BTreeMap<IpAddr, Record>,
+    pub(crate) version: u64,
+}
+
+impl Server {
+    /// Stores a record, as if somebody had written it whom the ledger has not heard of.
+    pub(crate) fn store(&mut self, spec: RecordSpec) -> Record {
+        self.version += 1;
+        let record = Record {
+            spec,
+            version: Version(self.version),
+        };
+        self.records.insert(record.spec.addr, record.clone());
+        record
+    }
+
+    /// Tells the ledger all there is.
+    pub(crate) fn tell(&self, ledger: &mut Ledger) {
+        for record in self.records.values() {
+            ledger.observe(record.clone());
+        }
+    }
+
+    /// A live read.
+    pub(crate) fn read(&self, ledger: &mut Ledger, addr: IpAddr) {
+        match self.records.get(&addr) {
+            Some(record) => _ = ledger.observe(record.clone()),
+            None => {
+                if let Some(known) = ledger.record(addr) {
+                    ledger.forget(addr, known.version);
+                }
+            }
+        }
+    }
+
+    fn is_at(&self, addr: IpAddr, version: Option<Version>) -> bool {
+        self.records.get(&addr).map(|record| record.version) == version
+    }
+
+    /// Carries an allocation out as the operator does; all its steps. An answer that is none ends it after that step.
+    /// `answer` may change what the server holds before it says what becomes of a request.
+    pub(crate) fn play(
+        &mut self,
+        ledger: &mut Ledger,
+        allocation: &mut Allocation<'_>,
+        mut answer: impl FnMut(&mut Self, &Step) -> Answer,
+    ) -> Vec<Step> {
+        let mut steps = Vec::new();
+        loop {
+            let now = Micros(10_000 + i64::try_from(steps.len()).unwrap());
+            let step = allocation.next(ledger, now);
+            steps.push(step.clone());
+            match &step {
+                Step::ReadRecord(addr) => {
+                    answer(self, &step);
+                    self.read(ledger, *addr);
+                }
+                Step::VerifyOwner | Step::VerifyStatus(_) => {
+                    if answer(self, &step) == Answer::Refused {
+                        return steps;
+                    }
+                }
+                Step::Delete(record) => {
+                    let (addr, version) = (record.spec.addr, record.version);
+                    match answer(self, &step) {
+                        Answer::Lost => return steps,
+                        Answer::CarriedOut if self.is_at(addr, Some(version)) => {
+                            self.records.remove(&addr);
+                            ledger.forget(addr, version);
+                        }
+                        Answer::CarriedOut | Answer::Refused => {}
+                    }
+                }
+                Step::Write { spec, replaces, .. } => {
+                    let answer = answer(self, &step);
+                    let stored = (answer != Answer::Refused && self.is_at(spec.addr, *replaces))
+                        .then(|| self.store(spec.clone()));
+                    match (answer, stored) {
+                        (Answer::CarriedOut, Some(record)) => {
+                            ledger.observe(record);
+                            allocation.accepted();
+                        }
+                        (Answer::CarriedOut, None) => self.read(ledger, spec.addr),
+                        (Answer::Refused | Answer::Lost, _) => return steps,
+                    }
+                }
+                Step::Done { .. } | Step::Wait { .. } | Step::Nothing { .. } | Step::GiveUp(_) => {
+                    return steps;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Allocations beside the model. The API server has a fate for each write: it accepts or refuses it, somebody else is faster,
+//! or its answer is lost and it lands late. Behind every step of one the process may crash: what a later process does then
+//! is looked at too, with all that is known and with what was known before.
+
+use proptest::prelude::*;
+
+use super::fate::{Expected, Fate, InFlight, Turn};
+use super::*;
+use crate::allocation::tests::server::{Answer, Server};
+use crate::allocation::{Allocation, GiveUp, ROUNDS, Step as Next};
+
+pub(super) fn fates() -> impl Strategy<Value = Vec<Fate>> {
+    let fate = prop_oneof![
+        4 => Just(Fate::Accepted),
+        2 => Just(Fate::Refused),
+        2 => Just(Fate::Late),
+        4 => (0..NAMES.len()).prop_map(Fate::Faster),
+        3 => Just(Fate::Overtaken),
+    ];
+    prop::collection::vec(fate, 0..6)
+}
+
+impl Model {
+    fn version_at(&self, addr: IpAddr) -> Option<Version> {
+        self.record(addr).map(|record| record.version)
+    }
+
+    fn turn(&self, expected: Expected) -> Turn {
+        Turn {
+            now: self.now,
+            expected,
+            learned: None,
+            accepted: false,
+            records: self.records.clone(),
+        }
+    }
+
+    /// Something is stored instead of what was to be written, or that is.
+    fn stores(&mut self, spec: RecordSpec) -> Option<Record> {
+        self.store(spec);
+        match std::mem::replace(&mut self.effect, Effect::None) {
+            Effect::Observe(record) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// A write under way lands, if it still can.
+    pub(super) fn land(&mut self, n: usize) {
+        if !self.in_flight.is_empty() {
+            let (spec, replaces) = self.in_flight.remove(n % self.in_flight.len());
+            if self.version_at(spec.addr) == replaces {
+                self.store(spec);
+            }
+        }
+    }
+
+    /// What is stored before a write arrives.
+    fn overtakes(
+        &mut self,
+        fate: Fate,
+        spec: &RecordSpec,
+        replaces: Option<Version>,
+    ) -> Option<RecordSpec> {
+        match fate {
+            Fate::Faster(other) if !self.is_bound(spec.addr) => Some(RecordSpec {
+                owner: self.request(other).owner,
+                bound_at: Micros(self.now),
+                ..spec.clone()
+            }),
+            Fate::Faster(_) => {
+                let found = self.record(spec.addr)?;
+                Some(RecordSpec {
+                    phase: Phase::Released,
+                    released_at: Some(Micros(self.now)),
+                    ..found.spec.clone()
+                })
+            }
+            Fate::Overtaken => {
+                let same = |it: &InFlight| it.0.addr == spec.addr && it.1 == replaces;
+                let at = self.in_flight.iter().position(same)?;
+                Some(self.in_flight.remove(at).0)
+            }
+            Fate::Accepted | Fate::Refused | Fate::Late => None,
+        }
+    }
+
+    /// ALC-8, step by step.
+    pub(super) fn allocate(&mut self, request: &Request, fates: &[Fate]) -> Vec<Turn> {
+        let mut turns = Vec::new();
+        let mut fates = fates.iter().copied();
+        let mut unconfirmed = request.status.as_ref().map(|status| status.addr);
+        for _ in 0..ROUNDS {
+            self.now += 1;
+            let outcome = self.decide(request);
+            self.tidy();
+            let (granted, extra) = match &outcome {
+                Outcome::Held(addr, extra) | Outcome::Adopt(addr, extra) => (Some(*addr), extra),
+                Outcome::Take(spec, _, _, extra) => (Some(spec.addr), extra),
+                Outcome::Wait(_, extra, _) => (None, extra),
+            };
+            let extra = extra.clone();
+            let stays = matches!(outcome, Outcome::Wait(_, _, true));
+            let has_own = |addr| {
+                let record = self.record(addr);
+                record.is_some_and(|record| record.spec.owner == request.owner)
+            };
+            if let Some(named) = unconfirmed
+                && granted != Some(named)
+                && !stays
+                && !(extra.contains(&named) && has_own(named))
+            {
+                unconfirmed = None;
+                if matches!(outcome, Outcome::Take(..)) {
+                    self.reserved.retain(|r| r.owner != request.owner);
+                }
+                turns.push(self.turn(Expected::Read(named)));
+                continue;
+            }
+            let (spec, replaces, why) = match outcome {
+                Outcome::Held(addr, extra) => {
+                    turns.push(self.turn(Expected::Done(addr, false, extra)));
+                    return turns;
+                }
+                Outcome::Wait(reason, extra, stays) => {
+                    turns.push(self.turn(Expected::Wait(reason, extra, stays)));
+                    return turns;
+                }
+                Outcome::Adopt(addr, _) => {
+                    turns.push(self.turn(Expected::Verify));
+                    let mut spec = self.record(addr).unwrap().spec.clone();
+                    spec.owner = request.owner.clone();
+                    (spec, self.version_at(addr), None)
+                }
+                Outcome::Take(spec, replaces, why, _) => {
+                    if request.names(spec.addr) {
+                        turns.push(self.turn(Expected::VerifyStatus(spec.addr)));
+                    }
+                    (spec, replaces, Some(why))
+                }
+            };
+            let addr = spec.addr;
+            let mut write = self.turn(Expected::Write(spec.clone(), replaces, why));
+            let fate = fates.next().unwrap_or(Fate::Accepted);
+            if matches!(fate, Fate::Refused | Fate::Late) {
+                if matches!(fate, Fate::Late) {
+                    self.in_flight.push((spec, replaces));
+                }
+                turns.push(write);
+                return turns;
+            }
+            let other = self.overtakes(fate, &spec, replaces);
+            write.accepted = other.is_none();
+            write.learned = self.stores(other.unwrap_or(spec));
+            write.records = self.records.clone();
+            let is_done = write.accepted;
+            turns.push(write);
+            if is_done {
+                turns.push(self.turn(Expected::Done(addr, true, extra)));
+                return turns;
+            }
+        }
+        turns.push(self.turn(Expected::GiveUp));
+        turns
+    }
+}
+
+fn addrs(records: &[Record]) -> Vec<IpAddr> {
+    records.iter().map(|record| record.spec.addr).collect()
+}
+
+/// Carries an allocation out beside the model; `before` is what was stored then.
+pub(super) fn carry_out(
+    ledger: &mut Ledger,
+    model: &Model,
+    request: &Request,
+    before: &[Record],
+    turns: &[Turn],
+) {
+    let mut allocation = Allocation::acquire(request);
+    for turn in turns {
+        let mut next = allocation.next(ledger, Micros(turn.now));
+        // RUN-1: all of these are refused.
+        while let Next::Delete(record) = next {
+            assert_eq!(record.spec.phase, Phase::Released);
+            assert_eq!(record.spec.owner.id, request.owner.id);
+            next = allocation.next(ledger, Micros(turn.now));
+        }
+        let step = match next {
+            Next::ReadRecord(addr) => Expected::Read(addr),
+            Next::VerifyOwner => Expected::Verify,
+            Next::VerifyStatus(addr) => Expected::VerifyStatus(addr),
+            Next::Write {
+                spec,
+                replaces,
+                reason,
+            } => Expected::Write(spec, replaces, reason),
+            Next::Done {
+                grant,
+                extra_records,
+                written,
+            } => {
+                let held = turn.records.iter().map(|record| &record.spec);
+                let mut held = held.filter(|it| it.addr == grant.addr);
+                assert!(held.any(|it| it.phase == Phase::Bound && it.owner == request.owner));
+                Expected::Done(grant.addr, written, addrs(&extra_records))
+            }
+            Next::Wait {
+                reason,
+                extra_records,
+                stays,
+                ..
+            } => Expected::Wait(reason, addrs(&extra_records), stays),
+            Next::GiveUp(GiveUp::TooManyRounds) => Expected::GiveUp,
+            Next::Delete(_) | Next::Nothing { .. } | Next::GiveUp(_) => panic!("{next:?}"),
+        };
+        assert_eq!(step, turn.expected);
+        if let Some(record) = &turn.learned {
+            assert!(ledger.observe(record.clone()));
+        }
+        if turn.accepted {
+            allocation.accepted();
+        }
+        crash(model, request, &turn.records, &turn.records);
+        crash(model, request, &turn.records, before);
+    }
+}
+
+/// A later process that knows these records, beside the API server that holds the others.
+fn later(model: &Model, stored: &[Record], known: &[Record]) -> (Ledger, Server) {
+    let mut ledger = Ledger::new(Settings::default());
+    for pool in &model.pools {
+        ledger.set_pool(pool.clone());
+    }
+    for record in known {
+        ledger.observe(record.clone());
+    }
+    for id in NAMES.map(|name| OwnerId::new("ns", name)) {
+        ledger.set_shown(&id, &model.shown_by(&id));
+    }
+    let records = stored.iter().map(|it| (it.spec.addr, it.clone()));
+    let server = Server {
+        records: records.collect(),
+        version: model.version + 1_000,
+    };
+    (ledger, server)
+}
+
+/// The process has crashed. A later one goes on from what is stored, and knows that or only what was stored before.
+fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) {
+    let id = &request.owner.id;
+    let is_bound = |it: &&Record| it.spec.phase == Phase::Bound;
+    let is_own = |it: &&Record| is_bound(it) && it.spec.owner.id == *id;
+    let had: Vec<IpAddr> = stored
+        .iter()
+        .filter(is_own)
+        .map(|it| it.spec.addr)
+        .collect();
+    let is_current = stored == known;
+    for keeps in [false, true] {
+        let (mut ledger, mut server) = later(model, stored, known);
+        let mut allocation = if keeps {
+            Allocation::keep(request)
+        } else {
+            Allocation::acquire(request)
+        };
+        let steps = server.play(&mut ledger, &mut allocation, |_, _| Answer::CarriedOut);
+        let own = server.records.values().filter(is_own);
+        let gained: Vec<IpAddr> = own
+            .map(|it| it.spec.addr)
+            .filter(|addr| !had.contains(addr))
+            .collect();
+
+        // Each round reads, or verifies and writes; besides, a record may be deleted.
+        assert!(steps.len() <= 2 * ROUNDS as usize + known.len());
+        match steps.last().unwrap() {
+            Next::Done { grant, written, .. } => {
+                let found = server.records.get(&grant.addr).filter(is_bound);
+                let is_held = found.is_some_and(|it| it.spec.owner == request.owner);
+                // What it has known for its own before it wrote anything may have gone; it will hear of that.
+                assert!(is_held || !is_current && !written, "{steps:?}");
+            }
+            Next::Wait { .. } => assert!(!keeps),
+            Next::Nothing { .. } => assert!(keeps),
+            last => assert!(
+                *last == Next::GiveUp(GiveUp::TooManyRounds) && !is_current,
+                "{steps:?}"
+            ),
+        }
+        for other in stored.iter().filter(is_bound).filter(|it| !is_own(it)) {
+            assert_eq!(server.records.get(&other.spec.addr), Some(other));
+        }
+        assert!(gained.len() <= 1, "{steps:?}");
+        let serves = |it: &&Record| {
+            let demanded = request
+                .pool
+                .as_ref()
+                .is_none_or(|it_is| *it_is == it.spec.pool);
+            is_own(it)
+                && if keeps {
+                    it.spec.owner == request.owner
+                } else {
+                    demanded
+                }
+        };
+        let serving = stored.iter().find(serves);
+        assert!(
+            gained.is_empty() || !is_current || serving.is_none(),
+            "doubled: {steps:?}"
+        );
+        if keeps {
+            let mut known = known
+                .iter()
+                .filter(is_own)
+                .map(|it| it.spec.addr)
+                .collect::<Vec<_>>();
+            known.extend(model.shown_by(id));
+            known.extend(request.status.as_ref().map(|status| status.addr));
+            assert!(gained.iter().all(|addr| known.contains(addr)), "{steps:?}");
+        }
+    }
+}

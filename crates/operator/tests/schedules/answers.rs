@@ -1,0 +1,110 @@
+//! What becomes of a request: it is answered, refused, lost on the way there or back, or done late.
+
+use serde_json::{Value, json};
+
+use super::api::{Answer, By, Call, Kind, Verb};
+use super::failure::Failure;
+use super::process::{Planted, State};
+use super::world::{World, say};
+
+impl World {
+    /// One request of a task is answered, in one way or another, and the task goes on.
+    pub(crate) async fn progress(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
+        let number = self.processes[at].tasks[nth].number;
+        let waiting = self.wire.waiting(number);
+        let open = self.wire.take(number, self.rng.usize(..waiting)).unwrap();
+        self.figures.requests += 1;
+        // What is still under way of one that has lost the Lease lands late where another leads by then.
+        let by = match self.processes[at].state {
+            State::Draining if at > 0 => By::Late,
+            _ => By::Operator,
+        };
+        let chance = if self.calm {
+            1_000
+        } else {
+            self.rng.u32(..1_000)
+        };
+        if chance < self.style.lost_answers {
+            match self.rng.u8(..3) {
+                0 => {
+                    let call = open.lose();
+                    say!(self, "  [{at}] {} -> lost on the way", call.describe());
+                }
+                1 => {
+                    let call = open.lose();
+                    let code = self.server.apply(&call, by).code;
+                    say!(
+                        self,
+                        "  [{at}] {} -> {code}, the answer is lost",
+                        call.describe()
+                    );
+                    self.spread()?;
+                }
+                _ => {
+                    let call = open.lose();
+                    say!(self, "  [{at}] {} -> no answer yet", call.describe());
+                    self.lag(call);
+                }
+            }
+        } else if chance < self.style.lost_answers + self.style.refusals {
+            let (code, reason) = [
+                (500, "InternalError"),
+                (409, "Conflict"),
+                (429, "TooManyRequests"),
+                (403, "Forbidden"),
+            ][self.rng.usize(..4)];
+            say!(self, "  [{at}] {} -> refused, {code}", open.call.describe());
+            open.answer(&Answer::failure(code, reason, "not now"));
+        } else {
+            let answer = match self.planted {
+                Some(planted) => self.apply_twisted(&open.call, planted),
+                None => self.server.apply(&open.call, by),
+            };
+            say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
+            open.answer(&answer);
+            self.spread()?;
+        }
+        self.drive(at, nth).await
+    }
+
+    /// Does what a request would be if the operator had the planted wrong.
+    fn apply_twisted(&mut self, call: &Call, planted: Planted) -> Answer {
+        let mut call = call.clone();
+        let not_found = || Answer::failure(404, "NotFound", "not found");
+        match (planted, call.kind, &mut call.verb) {
+            (Planted::NoVersions, _, Verb::Merge(patch)) => {
+                patch["metadata"]["resourceVersion"] = Value::Null;
+            }
+            (Planted::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
+            (Planted::Overwrites, Kind::Record, Verb::Create(object))
+                if self.server.get(Kind::Record, &call.key).is_some() =>
+            {
+                call.verb = Verb::Merge(json!({"spec": object["spec"]}));
+            }
+            (Planted::Hasty, Kind::Lb, Verb::Get) => return not_found(),
+            (Planted::Blind, Kind::Service, Verb::Delete(_)) => {
+                let done = Call {
+                    verb: Verb::Get,
+                    ..call
+                };
+                return self.server.apply(&done, By::Operator);
+            }
+            (Planted::Forgetful, Kind::Pool, Verb::Json(_)) => call.verb = Verb::Get,
+            _ => {}
+        }
+        self.server.apply(&call, By::Operator)
+    }
+
+    pub(crate) fn lag(&mut self, call: Call) {
+        if call.is_write() {
+            self.late.push(call);
+        }
+    }
+
+    pub(crate) fn land(&mut self, call: &Call) -> Result<(), Failure> {
+        self.figures.late += 1;
+        let code = self.server.apply(call, By::Late).code;
+        say!(self, "LATE {} -> {code}", call.describe());
+        self.spread()
+    }
+}

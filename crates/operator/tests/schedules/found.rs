@@ -1,0 +1,154 @@
+//! Worlds in which something was wrong once.
+
+use super::acts::Act;
+use super::plan::{Plan, Style};
+use super::specs::{LbSpec, Ranges, V4};
+
+/// Worlds in which something was wrong once, each reduced to the acts that it takes.
+pub(crate) fn found() -> Vec<(&'static str, Plan)> {
+    let lb = |vm: bool, pool: Option<usize>| LbSpec {
+        vm,
+        dhcp: false,
+        pool,
+        project: false,
+        held_up: false,
+        asks: false,
+    };
+    let ranges = |first: u8, last: u8| Ranges {
+        first,
+        last,
+        gateway: 1,
+        broken: false,
+        of: &[V4],
+    };
+    let pool = |first, last| Act::CreatePool(0, ranges(first, last), 0, 0);
+    let smooth = Style {
+        watch: [10; 8],
+        take: 30,
+        progress: 30,
+        user: 8,
+        cluster: 15,
+        time: 1,
+        relist: 0,
+        crash: 0,
+        lose: 0,
+        standby: 0,
+        fence: 0,
+        recheck: 0,
+        late: 20,
+        lost_answers: 0,
+        refusals: 0,
+        stuck_moves: 0,
+        service_finalizers: false,
+        workers: 3,
+    };
+    let plan = |style: Style, acts: &[Act]| Plan {
+        acts: acts.to_vec(),
+        style,
+    };
+    vec![
+        (
+            "a record that another's retry has found wakes its owner",
+            plan(
+                Style {
+                    lost_answers: 300,
+                    watch: [10, 10, 2, 10, 10, 10, 10, 10],
+                    ..smooth
+                },
+                &[
+                    pool(10, 12),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::DeleteLb(0),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                ],
+            ),
+        ),
+        (
+            "a record deleted by hand as its owner goes keeps nothing",
+            plan(
+                smooth,
+                &[
+                    pool(10, 10),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::DeleteLb(0),
+                    Act::DeleteRecord(0),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                ],
+            ),
+        ),
+        (
+            "an edit of a pool reaches those whose address is on its way",
+            plan(
+                smooth,
+                &[
+                    pool(10, 12),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::EditPool(0, ranges(12, 12)),
+                ],
+            ),
+        ),
+        (
+            "a leader behind watches that lag takes nothing away",
+            plan(
+                Style {
+                    standby: 15,
+                    crash: 15,
+                    watch: [10, 40, 2, 10, 10, 10, 10, 10],
+                    ..smooth
+                },
+                &[
+                    pool(10, 13),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::CreateLb(1, lb(true, Some(0))),
+                    Act::RecreateLb(1, lb(true, Some(0))),
+                    Act::CreateLb(2, lb(true, Some(0))),
+                    Act::NamePool(0, None),
+                ],
+            ),
+        ),
+        (
+            "a pool's counts follow the records of others after an overlap has ended",
+            plan(
+                smooth,
+                &[
+                    pool(10, 11),
+                    Act::CreatePool(1, ranges(10, 12), 0, 0),
+                    Act::CreateLb(0, lb(false, Some(1))),
+                    Act::EditPool(1, ranges(12, 13)),
+                    Act::DeleteLb(0),
+                ],
+            ),
+        ),
+        (
+            "one that is broken before it was served keeps nothing",
+            plan(
+                smooth,
+                &[
+                    pool(10, 10),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::RecreateLb(0, lb(true, Some(0))),
+                    Act::BreakLb(0, true),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                ],
+            ),
+        ),
+        (
+            "what is written during a list and deleted before it is made leaves nothing behind",
+            plan(
+                Style {
+                    relist: 60,
+                    ..smooth
+                },
+                &[
+                    pool(10, 11),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::DeleteLb(0),
+                    Act::DeleteRecord(0),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                    Act::DeleteLb(1),
+                    Act::DeleteRecord(0),
+                ],
+            ),
+        ),
+    ]
+}

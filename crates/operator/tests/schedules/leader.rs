@@ -1,0 +1,139 @@
+//! The leader's work: it begins, goes on until it waits for an answer, is done, or is cut off by a crash or by the loss of the
+//! Lease.
+
+use std::future::poll_fn;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures::FutureExt;
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_load_balancer::index::queues::Singleton;
+
+use super::failure::Failure;
+use super::process::{Process, State, Work};
+use super::world::{World, say};
+
+impl World {
+    /// The leader begins a piece of work.
+    pub(crate) async fn start(&mut self, work: Work) -> Result<(), Failure> {
+        self.tasks += 1;
+        let number = self.tasks;
+        self.processes[0].begin(number, work);
+        let nth = self.processes[0].tasks.len() - 1;
+        self.drive(0, nth).await
+    }
+
+    /// Runs a task until it waits for an answer or is done.
+    pub(crate) async fn drive(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
+        let number = self.processes[at].tasks[nth].number;
+        self.wire.sender(number);
+        for _ in 0..8 {
+            let future = &mut self.processes[at].tasks[nth].future;
+            let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;
+            if let Poll::Ready(outcome) = polled {
+                let task = self.processes[at].tasks.swap_remove(nth);
+                self.done(at, task.work, &outcome);
+                return Ok(());
+            }
+            // The client passes requests on through a task of its own.
+            tokio::task::yield_now().await;
+            if self.wire.waiting(number) > 0 {
+                return Ok(());
+            }
+        }
+        let work = &self.processes[at].tasks[nth].work;
+        Err(Failure::new(
+            "stuck",
+            format!("{work:?} waits for something that is no request"),
+        ))
+    }
+
+    /// What was due later and is due now becomes visible to [`Queue::depth`](harvester_lb_controller_kit::queue::Queue).
+    pub(crate) fn expire(&self) {
+        for process in &self.processes {
+            let queues = &process.ctx.index.queues;
+            let due = Ok(Requeue::After(Duration::ZERO));
+            if let Some(Some(key)) = queues.lbs.next().now_or_never() {
+                queues.lbs.done(&key, &due);
+            }
+            if let Some(Some(name)) = queues.pools.next().now_or_never() {
+                queues.pools.done(&name, &due);
+            }
+            if queues.history.next().now_or_never().flatten().is_some() {
+                queues.history.done(&Singleton, &due);
+            }
+            if queues.tell.next().now_or_never().flatten().is_some() {
+                queues.tell.done(&Singleton, &due);
+            }
+        }
+    }
+
+    /// The leader is gone. What it had under way may be done, or not, or be done late.
+    pub(crate) fn crash(&mut self) {
+        say!(self, "[0] CRASHES");
+        self.figures.crashes += 1;
+        let dead = self.processes.remove(0);
+        for task in &dead.tasks {
+            while let Some(open) = self.wire.take(task.number, 0) {
+                if self.rng.u8(..3) > 0 {
+                    say!(self, "  under way: {}", open.call.describe());
+                    self.lag(open.lose());
+                }
+            }
+        }
+        drop(dead);
+        if self.processes.is_empty() {
+            self.processes
+                .push(Process::new(&self.shared, self.planted));
+        }
+    }
+
+    /// The leader loses the Lease and lives on; the one that stands by leads next, or else it itself. What it has under way
+    /// is answered yet, or cut off: then it may be done, or not, or be done late.
+    pub(crate) fn lose(&mut self) {
+        say!(self, "[0] LOSES THE LEASE");
+        self.figures.lost += 1;
+        let mut loser = self.processes.remove(0);
+        loser.lose();
+        for task in std::mem::take(&mut loser.tasks) {
+            if self.rng.bool() {
+                loser.tasks.push(task);
+                continue;
+            }
+            while let Some(open) = self.wire.take(task.number, 0) {
+                if self.rng.u8(..3) > 0 {
+                    say!(self, "  cut off: {}", open.call.describe());
+                    self.lag(open.lose());
+                }
+            }
+        }
+        loser.stand_by();
+        self.processes.push(loser);
+    }
+
+    fn done(&mut self, at: usize, work: Work, outcome: &Result<Requeue, WriteError>) {
+        say!(self, "[{at}] {work:?} is done: {outcome:?}");
+        let process = &mut self.processes[at];
+        if process.state == State::Draining {
+            process.stand_by();
+            return;
+        }
+        let ctx = &process.ctx;
+        match work {
+            Work::Begin => {
+                process.state = match outcome {
+                    Ok(_) => State::Working,
+                    Err(_) => State::Standby,
+                }
+            }
+            // A resync helps those who missed a change; here it must not be needed.
+            Work::Lb(key) => match outcome {
+                Ok(Requeue::Resync) => ctx.index.queues.lbs.done(&key, &Ok(Requeue::AwaitChange)),
+                outcome => ctx.index.queues.lbs.done(&key, outcome),
+            },
+            Work::Pool(name) => ctx.index.queues.pools.done(&name, outcome),
+            Work::History => ctx.index.queues.history.done(&Singleton, outcome),
+        }
+    }
+}

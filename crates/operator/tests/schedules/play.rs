@@ -1,0 +1,201 @@
+//! Plays a schedule: one step after another, each drawn from the seed, until the acts are used up; then everything is delivered
+//! and done, and the world must come to rest as it should.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Key;
+use serde_json::Value;
+
+use super::api::{Kind, Objects};
+use super::at_rest;
+use super::failure::Failure;
+use super::figures::Figures;
+use super::plan::Plan;
+use super::process::{Planted, Process, Shared, State};
+use super::wire::Wire;
+use super::world::{World, say};
+
+/// Steps after which a world without acts and faults must be at rest. The busiest takes a tenth of it.
+const REST_STEPS: usize = 6_000;
+/// How often the time is moved on until nothing is written any more.
+const REST_ROUNDS: usize = 12;
+/// Longer than every back-off and every pace of a pool's status.
+const REST_TIME: Duration = Duration::from_secs(61);
+
+/// Plays one schedule.
+pub(crate) async fn play(
+    plan: &Plan,
+    order: u64,
+    shared: &Shared,
+    wire: &Wire,
+    planted: Option<Planted>,
+    traced: bool,
+) -> (Result<Figures, Failure>, Vec<String>) {
+    // Back-off and rechecks draw their jitter from here.
+    fastrand::seed(order);
+    wire.clear();
+    let mut world = World::new(plan, order, shared, wire, planted, traced);
+    let outcome = world.run().await;
+    (
+        outcome.map(|()| world.figures),
+        world.trace.unwrap_or_default(),
+    )
+}
+
+impl World {
+    async fn run(&mut self) -> Result<(), Failure> {
+        self.processes
+            .push(Process::new(&self.shared, self.planted));
+        let mut after = 12;
+        while self.acts.len() > 0 || after > 0 {
+            if self.acts.len() == 0 {
+                after -= 1;
+            }
+            self.step().await?;
+        }
+        self.calm = true;
+        say!(self, "--- no more acts, no more faults ---");
+        if self.processes[0].state != State::Draining {
+            self.processes[0].gate.set(true);
+        }
+        for call in std::mem::take(&mut self.late) {
+            if self.rng.bool() {
+                self.land(&call)?;
+            }
+        }
+        self.rest().await?;
+        self.figures.served = self.oracle.served();
+        self.figures.waiting = self.oracle.waiting();
+        at_rest::judge(&self.server)?;
+        self.writes_nothing("a further look at everything", true)
+            .await?;
+        if self.rng.u8(..4) > 0 {
+            return Ok(());
+        }
+        self.processes.clear();
+        self.processes
+            .push(Process::new(&self.shared, self.planted));
+        self.writes_nothing("a new start", false).await
+    }
+
+    /// At rest nothing is written (REC-5), whoever looks again.
+    async fn writes_nothing(&mut self, what: &str, look: bool) -> Result<(), Failure> {
+        say!(self, "--- {what} ---");
+        let (revision, before) = (self.server.revision, self.server.copy());
+        let events = self.figures.events;
+        if look {
+            let ctx = &self.processes[0].ctx;
+            for key in self.server.all(Kind::Lb).keys() {
+                ctx.index.queues.lbs.add(key.clone());
+            }
+            for key in self.server.all(Kind::Pool).keys() {
+                ctx.index.queues.pools.add(PoolName::from(&*key.name));
+            }
+        }
+        self.rest().await?;
+        if self.figures.events > events {
+            let text = format!("{what} makes an Event: {:?}", self.last_event);
+            return Err(Failure::new("REC-5", text));
+        }
+        if self.server.revision == revision {
+            return Ok(());
+        }
+        let before = without_words(&before, look);
+        let after = without_words(&self.server.copy(), look);
+        let changed = |key: &&(Kind, Key)| before.get(*key) != after.get(*key);
+        match before.keys().chain(after.keys()).find(changed) {
+            None => Ok(()),
+            Some(key) => {
+                let (before, after) = (before.get(key), after.get(key));
+                Err(Failure::new(
+                    "REC-5",
+                    format!("{what} writes {key:?}: {before:?} {after:?}"),
+                ))
+            }
+        }
+    }
+
+    /// Does everything that is to be done, moves the time on, until nothing is written any more. Rechecks never come:
+    /// whoever needs one to be served has missed an event.
+    async fn rest(&mut self) -> Result<(), Failure> {
+        for round in 0..REST_ROUNDS {
+            let before = self.server.revision;
+            for step in 0.. {
+                if step == REST_STEPS {
+                    return Err(Failure::new("no rest", "work goes on and on".to_owned()));
+                }
+                if !self.step().await? {
+                    break;
+                }
+            }
+            if round > 0 && self.server.revision == before {
+                return Ok(());
+            }
+            say!(self, "time passes");
+            tokio::time::advance(REST_TIME).await;
+            self.expire();
+        }
+        Err(Failure::new(
+            "no rest",
+            "something is written again and again".to_owned(),
+        ))
+    }
+
+    /// Does one thing of those that can be done. False if there is nothing.
+    async fn step(&mut self) -> Result<bool, Failure> {
+        let mut steps = Vec::with_capacity(32);
+        self.list_chores();
+        self.possible(&mut steps);
+        let total: u32 = steps.iter().map(|(weight, _)| weight).sum();
+        if total == 0 {
+            return Ok(false);
+        }
+        let mut at = self.rng.u32(..total);
+        let step = steps
+            .into_iter()
+            .find(|(weight, _)| {
+                let here = at < *weight;
+                at = at.saturating_sub(*weight);
+                here
+            })
+            .map(|(_, step)| step)
+            .unwrap();
+        self.figures.steps += 1;
+        self.perform(step).await?;
+        self.read_events();
+        Ok(true)
+    }
+}
+
+/// Objects without the words and times that they say a thing in; and, if they were written by another process, without the
+/// address that a pool has given out last, which that makes up anew from the records.
+fn without_words(objects: &Objects, same_process: bool) -> BTreeMap<(Kind, Key), Value> {
+    const WORDS: [&str; 4] = [
+        "message",
+        "lastUpdateTime",
+        "resourceVersion",
+        "lastAllocated",
+    ];
+    fn strip(value: &mut Value, words: &[&str]) {
+        match value {
+            Value::Object(fields) => {
+                fields.retain(|field, _| !words.contains(&field.as_str()));
+                fields.values_mut().for_each(|field| strip(field, words));
+            }
+            Value::Array(items) => items.iter_mut().for_each(|item| strip(item, words)),
+            _ => {}
+        }
+    }
+    let words = &WORDS[..if same_process { 3 } else { 4 }];
+    let mut all = BTreeMap::new();
+    for (kind, objects) in Kind::ALL.into_iter().zip(objects) {
+        for (key, object) in objects {
+            let mut object = (**object).clone();
+            strip(&mut object, words);
+            all.insert((kind, key.clone()), object);
+        }
+    }
+    all
+}

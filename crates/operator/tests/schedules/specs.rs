@@ -1,0 +1,223 @@
+//! What users write into objects: names, specs, labels and addresses, drawn from a seed.
+
+use fastrand::Rng;
+use harvester_lb_api::keys;
+use harvester_lb_fixtures::listeners;
+use harvester_lb_object::Key;
+use serde_json::{Value, json};
+
+use super::api::{CLUSTER_IP, FINALIZER};
+
+/// Names of load balancers; one lives in another namespace than the rest.
+pub(crate) const LBS: [(&str, &str); 5] =
+    [("n", "a"), ("n", "b"), ("n", "c"), ("m", "d"), ("n", "e")];
+/// Names of pools; the last one is never made.
+pub(crate) const POOLS: [&str; 4] = ["p", "q", "r", "none"];
+/// Names of virtual machines; one is in the other namespace.
+pub(crate) const VMIS: [(&str, &str); 4] =
+    [("n", "vm-1"), ("n", "vm-2"), ("n", "vm-3"), ("m", "vm-1")];
+
+pub(crate) fn lb_key(lb: usize) -> Key {
+    Key::new(LBS[lb].0, LBS[lb].1)
+}
+
+pub(crate) fn pool_key(pool: usize) -> Key {
+    Key::new("", POOLS[pool])
+}
+
+pub(crate) fn vmi_key(vmi: usize) -> Key {
+    Key::new(VMIS[vmi].0, VMIS[vmi].1)
+}
+
+/// A load balancer as a user makes it.
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "five things that have nothing to do with each other"
+)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LbSpec {
+    pub(crate) vm: bool,
+    pub(crate) dhcp: bool,
+    pub(crate) pool: Option<usize>,
+    pub(crate) project: bool,
+    pub(crate) held_up: bool,
+    pub(crate) asks: bool,
+}
+
+/// Addresses of a pool: last octets of 10.0.0.0/24 or of fd00::/64, and a gateway among or before them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ranges {
+    pub(crate) first: u8,
+    pub(crate) last: u8,
+    pub(crate) gateway: u8,
+    pub(crate) broken: bool,
+    /// Prefixes of the ranges, in written order.
+    pub(crate) of: &'static [&'static str],
+}
+
+pub(crate) const V4: &str = "10.0.0.";
+pub(crate) const V6: &str = "fd00::";
+
+/// Whom a pool is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    Everybody,
+    Namespace,
+    AnyProject,
+    Nobody,
+}
+
+/// What a load balancer asks for by annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Nothing,
+    Address,
+    /// The address of another.
+    Primary(usize),
+}
+
+impl Ranges {
+    pub(crate) fn draw(rng: &mut Rng, pool: usize) -> Self {
+        // Pools lie apart, now and then not (IPA-4).
+        let base = if rng.u8(..10) == 0 {
+            10
+        } else {
+            10 * u8::try_from(pool + 1).unwrap()
+        };
+        let first = base + rng.u8(..3);
+        let last = first + rng.u8(..4);
+        let gateway = if rng.u8(..6) == 0 { first } else { 1 };
+        let kind = rng.u8(..20);
+        Self {
+            first,
+            last,
+            gateway,
+            broken: kind == 0,
+            // BE-7: most have one family, as most pools do.
+            of: match kind {
+                1 => &[V6],
+                2..4 => &[V4, V6],
+                4 => &[V6, V4],
+                _ => &[V4],
+            },
+        }
+    }
+
+    pub(crate) fn json(self) -> Value {
+        let ranges = self.of.iter().map(|prefix| {
+            let start = if self.broken {
+                "x".to_owned()
+            } else {
+                format!("{prefix}{}", self.first)
+            };
+            json!({
+                "subnet": if *prefix == V4 { "10.0.0.0/24" } else { "fd00::/64" },
+                "rangeStart": start,
+                "rangeEnd": format!("{prefix}{}", self.last),
+                "gateway": format!("{prefix}{}", self.gateway),
+            })
+        });
+        ranges.collect()
+    }
+}
+
+impl Scope {
+    pub(crate) fn of(number: u8) -> Self {
+        match number % 8 {
+            0..4 => Self::Everybody,
+            4..6 => Self::Namespace,
+            6 => Self::AnyProject,
+            _ => Self::Nobody,
+        }
+    }
+
+    pub(crate) fn json(self, priority: u8) -> Value {
+        let scope = match self {
+            Self::Everybody => json!([{"project": "*", "namespace": "*", "guestCluster": "*"}]),
+            Self::Namespace => json!([{"namespace": "n"}]),
+            Self::AnyProject => {
+                json!([{"project": "*", "namespace": "n"}, {"project": "*", "namespace": "m"}])
+            }
+            Self::Nobody => json!([]),
+        };
+        json!({"priority": priority, "scope": scope})
+    }
+}
+
+impl LbSpec {
+    pub(crate) fn draw(rng: &mut Rng, pools: usize, later: bool) -> Self {
+        Self {
+            vm: rng.u8(..3) > 0,
+            dhcp: rng.u8(..12) == 0,
+            pool: draw_pool(rng, pools),
+            project: rng.u8(..4) == 0,
+            held_up: rng.u8(..8) == 0,
+            asks: later && rng.u8(..6) == 0,
+        }
+    }
+
+    pub(crate) fn json(self) -> Value {
+        let mut spec = json!({
+            "workloadType": if self.vm { "vm" } else { "cluster" },
+            "ipam": if self.dhcp { "dhcp" } else { "pool" },
+        });
+        if let Some(pool) = self.pool {
+            spec["ipPool"] = POOLS[pool].into();
+        }
+        if self.vm {
+            spec["listeners"] = listeners();
+            spec["backendServerSelector"] = json!({"app": ["x"]});
+        }
+        let mut metadata = json!({});
+        if self.project {
+            metadata["annotations"][keys::ANNOTATION_PROJECT] = "c/one".into();
+        }
+        if self.asks {
+            metadata["annotations"][keys::ANNOTATION_REQUESTED_ADDRESS] = "10.0.0.11".into();
+        }
+        if self.held_up {
+            metadata["finalizers"] = json!([FINALIZER]);
+        }
+        json!({"metadata": metadata, "spec": spec})
+    }
+}
+
+pub(crate) fn draw_pool(rng: &mut Rng, pools: usize) -> Option<usize> {
+    match rng.u8(..10) {
+        0..4 => None,
+        4 if rng.bool() => Some(POOLS.len() - 1),
+        _ => Some(rng.usize(..pools)),
+    }
+}
+
+impl Asked {
+    pub(crate) fn draw(rng: &mut Rng, lbs: usize) -> Self {
+        match rng.u8(..5) {
+            0..2 => Self::Nothing,
+            2 => Self::Address,
+            _ => Self::Primary(rng.usize(..lbs)),
+        }
+    }
+}
+
+pub(crate) fn vmi_labels(number: u8) -> Value {
+    json!({"app": if number == 0 { "y" } else { "x" }})
+}
+
+/// How many kinds of addresses a virtual machine can report.
+pub(crate) const ADDRESSES: u8 = 6;
+
+/// What a virtual machine reports: nothing, an address of its own, what a Service has, or what a pool gives out.
+pub(crate) fn interfaces(address: u8) -> Value {
+    let ip = match address {
+        0 => return json!([]),
+        4 => CLUSTER_IP.to_owned(),
+        5 => "10.0.0.12".to_owned(),
+        _ => machine_address(address),
+    };
+    json!([{"name": "default", "ipAddress": ip}])
+}
+
+pub(crate) fn machine_address(number: u8) -> String {
+    format!("10.52.1.{number}")
+}
