@@ -2,7 +2,6 @@ use super::*;
 
 use harvester_lb_core::cached::Allocation;
 use harvester_lb_fixtures::{manual_release, pool, record, stored, subnet};
-use harvester_lb_ipam::{Ledger, Settings};
 use harvester_lb_object::Version;
 use http::Method;
 
@@ -25,8 +24,6 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     shelf.refuse(Method::PATCH, "ipallocations");
     let ctx = fake::context(shelf.client(), Timings::default(), true);
     let (key, name) = (Key::new("", "p"), PoolName::from("p"));
-    ctx.index
-        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
     ctx.index.stores.pools.written(&key, Version(7), stored);
     let record = Allocation::decoded(&serde_json::from_value(held).unwrap());
@@ -35,11 +32,8 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
         .stores
         .allocations
         .written(&record_key, Version(3), record);
-    ctx.index.with_leader(|leader| {
-        leader.set_pool(&key, &ctx.index.stores.pools.get(&key).unwrap());
-        let record = ctx.index.stores.allocations.get(&record_key).unwrap();
-        leader.observe_allocation("172.20.1.5", &record);
-    });
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
 
     let outcome = bring_up_to_date(&ctx, &name).await;
     assert!(
