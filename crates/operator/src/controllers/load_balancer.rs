@@ -29,7 +29,7 @@ use tokio::time::Instant;
 use tracing::{debug, info};
 
 use self::allocate::Acquired;
-use self::owned_objects::{Checking, Children};
+use self::owned_objects::{Checking, Children, Committed};
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
@@ -374,8 +374,8 @@ async fn serve_vm(
         .as_ref()
         .and_then(|s| s.allocated_address.as_ref())
         .and_then(|before| before.ip.as_ref());
-    let lb = if committed == address.allocated.ip.as_ref() {
-        lb.clone()
+    let (lb, committed) = if committed == address.allocated.ip.as_ref() {
+        (lb.clone(), Committed::Stored)
     } else {
         let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
         let report = Report {
@@ -384,11 +384,12 @@ async fn serve_vm(
             extras: vec![readiness::port_mismatch(Some(vm))],
             ..Report::only(waiting)
         };
-        write_status(ctx, key, lb, &report).await?
+        let written = write_status(ctx, key, lb, &report).await?;
+        (written, Committed::Written)
     };
 
-    let children =
-        owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
+    let ip = &address.load_balancer_ip;
+    let children = owned_objects::ensure(ctx, key, &lb, vm, &found, ip, committed).await;
     let (readiness, external, next) = match children {
         // What the API server refused has changed nothing: a Service that is there goes on.
         Err(WriteError::Refused(message)) => {

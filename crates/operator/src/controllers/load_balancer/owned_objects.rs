@@ -43,6 +43,15 @@ impl From<Option<HealthCheck>> for Checking {
     }
 }
 
+/// Where it is known from that the status names the address that the Service is to ask for (IPA-6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// From the answer to a write of it just now.
+    Written,
+    /// From the copy in the store. It may be older than that of the Service: each kind has a watch of its own.
+    Stored,
+}
+
 /// What came of it.
 pub enum Children {
     /// They are there.
@@ -66,6 +75,7 @@ pub async fn ensure(
     vm: &VmSpec,
     found: &Found,
     ip: &str,
+    committed: Committed,
 ) -> Result<Children, WriteError> {
     let service = ctx.index.stores.services.get(key);
     match service
@@ -102,6 +112,9 @@ pub async fn ensure(
             info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
         }
     }
+    if committed == Committed::Stored && asked_address(service.as_deref()) != Some(ip) {
+        still_committed(ctx, key, lb).await?;
+    }
     let wanted = desired::service(lb, service.as_deref(), &vm.ports, ip);
     match ensure_service(ctx, key, service.as_deref(), wanted).await? {
         Some(service) => Ok(Children::Present {
@@ -111,6 +124,24 @@ pub async fn ensure(
         }),
         None => conflict(ctx, key, "Service").await,
     }
+}
+
+/// The address that a Service asks for.
+fn asked_address(service: Option<&Service>) -> Option<&str> {
+    service?.spec.as_ref()?.load_balancer_ip.as_deref()
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names what the copy in the store
+/// says. The copy of the Service may be newer than that, and then the API server would take an address that was left (IPA-6).
+async fn still_committed(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let named = |lb: &LoadBalancer| lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone();
+    let living = ctx.client.get_live::<LoadBalancer>(key).await?;
+    if living.is_some_and(|now| now.metadata.uid == lb.metadata.uid && named(&now) == named(lb)) {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "the status of LoadBalancer {key} has just been changed"
+    )))
 }
 
 /// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
@@ -341,3 +372,6 @@ async fn ensure_service(
         Err(other) => Err(other),
     }
 }
+
+#[cfg(test)]
+mod tests;
