@@ -2,7 +2,7 @@
 
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::error_boundary::InvalidObject;
+use serde_json::Value;
 
 /// Namespace and name of an object.
 pub fn key(meta: &ObjectMeta) -> Key {
@@ -35,4 +35,37 @@ pub fn finalizers_without(meta: &ObjectMeta, given: &[&str]) -> Option<Vec<Strin
 }
 
 /// An object of a kind, or what is left of one that cannot be decoded.
-pub type Decoded<K> = Result<K, InvalidObject>;
+pub type Decoded<K> = Result<K, Undecodable>;
+
+/// What is left of an object that cannot be decoded.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Undecodable {
+    /// Which field is wrong, and how; short.
+    pub error: String,
+    /// Its metadata.
+    pub metadata: ObjectMeta,
+    /// The object as it is, for whoever must know some of it all the same; null if it is nested too deeply for that.
+    pub object: Value,
+}
+
+impl Undecodable {
+    /// The texts at a path of field names. Lists on the way and at its end are walked through; what is of another type is
+    /// passed over.
+    pub fn texts(&self, path: &[&str]) -> Vec<&str> {
+        fn walk<'a>(value: &'a Value, path: &[&str], found: &mut Vec<&'a str>) {
+            match (value, path) {
+                (Value::Array(items), _) => items.iter().for_each(|item| walk(item, path, found)),
+                (Value::String(text), []) => found.push(text),
+                (Value::Object(fields), [first, rest @ ..]) => {
+                    if let Some(field) = fields.get(*first) {
+                        walk(field, rest, found);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        walk(&self.object, path, &mut found);
+        found
+    }
+}

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use harvester_lb_api::{Condition, IPAllocation, IPPool, LoadBalancer, Phase, condition};
+use harvester_lb_api::{Condition, IPAllocation, IPPool, Ipam, LoadBalancer, Phase, condition};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::later::{Sharing, asks_for_more};
+use crate::later::{Sharing, asks_for_more, excludes};
 use crate::meta::{annotation, asked, given, key_of};
 use crate::ranges::Ranges;
 use crate::snapshot::{Cluster, Snapshot};
@@ -110,9 +110,29 @@ impl<'a> Objects<'a> {
             .values()
             .filter(|lb| objects.is_left_alone(lb))
             .filter_map(|lb| lb.given.parse().ok())
+            .chain(objects.all_held_back())
             .collect();
         objects.taken.extend(named);
         objects
+    }
+
+    /// The address that a load balancer has by its status alone, in a pool with exclusions, which cannot tell whether it is its
+    /// own: it stays, and nobody else gets it. Nothing if it has none.
+    pub(crate) fn held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
+        let spec = &lb.object.spec;
+        let named = spec.ip_pool.as_deref().filter(|name| !name.is_empty());
+        let pool = self.pools.get(named.or_else(|| self.selected(lb))?)?;
+        let given: IpAddr = lb.given.parse().ok()?;
+        let may_have = excludes(pool.object) && pool.ranges.plain()?.contains(given);
+        let held = self.bound.iter();
+        let mut held = held.filter(|record| record.address == lb.given || record.owner == lb.key);
+        let pooled = spec.address_source() != Ipam::Dhcp && !self.is_left_alone(lb);
+        (may_have && held.next().is_none() && pooled).then_some(given)
+    }
+
+    /// The addresses that a pool that hands out nothing new may not tell to be their load balancers' own.
+    pub(crate) fn all_held_back(&self) -> impl Iterator<Item = IpAddr> {
+        self.lbs.values().filter_map(|lb| self.held_back(lb))
     }
 
     /// The records that are held for a load balancer of this name, whatever its uid.

@@ -100,6 +100,7 @@ fn counts(
     let taken: BTreeSet<IpAddr> = held
         .chain(shown)
         .filter_map(|text| text.parse().ok())
+        .chain(objects.all_held_back())
         .filter(|address| addresses.contains(address))
         .collect();
     must!(

@@ -504,6 +504,43 @@ fn is_right(changes: &[Changed]) {
     }
 }
 
+/// The address of the first is in its status alone, and its pool cannot tell whether it is its own (IPA-9).
+fn held_back(all: &mut Snapshot) {
+    all.records.remove(0);
+    all.pools[0] = pool(3, &[("10.0.0.3", "n/b")], &[("10.0.0.4", "n/old")]);
+    let annotations = all.pools[0].metadata.annotations.as_mut().unwrap();
+    annotations.insert(keys::ANNOTATION_EXCLUDE.to_owned(), "10.0.0.9".to_owned());
+    let status = status(all);
+    status.available = 1;
+    status.conditions = made(condition("UnsupportedAnnotation", ""));
+    let message = "pool p: this version does not support its annotation";
+    says(&mut all.load_balancers[0], "UnsupportedAnnotation", message);
+}
+
+#[test]
+fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
+    is_named(&[
+        (
+            |all| {
+                held_back(all);
+                status(all).available = 2;
+            },
+            "ALC-11",
+            "available is 2, 2 of 3 are taken",
+        ),
+        (
+            |all| {
+                held_back(all);
+                let lb = served("c", cluster_spec(), "10.0.0.2", &[]);
+                all.load_balancers.push(lb);
+                all.records.push(record("10.0.0.2", "Bound", "c"));
+            },
+            "ALC-5",
+            "LoadBalancer n/a (ALC-5): holds nothing and is given 10.0.0.2",
+        ),
+    ]);
+}
+
 /// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
 #[test]
 fn not_to_be_ready_can_be_right() {
@@ -549,6 +586,7 @@ fn not_to_be_ready_can_be_right() {
             all.slices.clear();
             says(&mut all.load_balancers[1], "NameConflict", "");
         }),
+        ("an address of a pool with exclusions", held_back),
         ("a spec that is refused", |all| {
             let lb = &mut all.load_balancers[1];
             lb.spec.backend_server_selector = made(json!({"app": []}));

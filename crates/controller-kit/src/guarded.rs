@@ -8,10 +8,9 @@
 
 use std::borrow::Cow;
 
-use harvester_lb_api::meta::Decoded;
+use harvester_lb_api::meta::{Decoded, Undecodable};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::error_boundary::InvalidObject;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -87,7 +86,12 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
         Err(error) => told(&error),
     };
     let Meta { metadata } = serde_json::from_str(&text)?;
-    Ok(Err(InvalidObject { error, metadata }))
+    let object = serde_json::from_str(&text).unwrap_or_default();
+    Ok(Err(Undecodable {
+        error,
+        metadata,
+        object,
+    }))
 }
 
 /// The field and the problem.
@@ -136,6 +140,7 @@ mod tests {
     use super::*;
     use k8s_openapi::api::core::v1::{ConfigMap, Service};
     use kube::core::{ObjectList, WatchEvent};
+    use serde_json::{Value, json};
 
     /// Far deeper than the decoder goes; the API server takes up to 10,000.
     fn deep() -> String {
@@ -224,6 +229,32 @@ mod tests {
         assert!(error.len() <= FIELD_LIMIT + 2 + PROBLEM_LIMIT);
         assert!(error.starts_with("data.éé"), "{error}");
         assert!(error.contains(": invalid type: integer `7`"), "{error}");
+    }
+
+    #[test]
+    fn some_of_what_cannot_be_decoded_can_be_read() {
+        let text = json!({
+            "metadata": {"name": "a"},
+            "spec": {
+                "ports": 7, "clusterIP": "10.0.0.1", "externalIPs": ["10.0.0.2", 7, null, ["10.0.0.3"], {"x": "10.0.0.9"}],
+            },
+            "status": {"loadBalancer": {"ingress": [{"ip": "10.0.0.4"}, {"hostname": "h"}, "10.0.0.9"]}},
+        });
+        let undecodable = decode::<Service>(&text.to_string()).unwrap().unwrap_err();
+        assert_eq!(undecodable.texts(&["spec", "clusterIP"]), ["10.0.0.1"]);
+        assert_eq!(
+            undecodable.texts(&["spec", "externalIPs"]),
+            ["10.0.0.2", "10.0.0.3"]
+        );
+        let ingress = undecodable.texts(&["status", "loadBalancer", "ingress", "ip"]);
+        assert_eq!(ingress, ["10.0.0.4"]);
+        for nothing in [&["spec"][..], &["spec", "ports"], &["none", "x"], &[]] {
+            assert!(undecodable.texts(nothing).is_empty(), "{nothing:?}");
+        }
+        let deep = format!(r#"{{"metadata":{{}},"spec":7,"status":{}}}"#, deep());
+        let undecodable = decode::<Service>(&deep).unwrap().unwrap_err();
+        assert_eq!(undecodable.object, Value::Null);
+        assert!(undecodable.texts(&["spec", "clusterIP"]).is_empty());
     }
 
     #[test]

@@ -10,7 +10,8 @@
 //! | [`queue`] | which objects are due, one worker at a time for each |
 //! | [`work_queue`] | a queue with its workers: when an object is looked at again after a reconcile |
 //! | [`backoff`] | how long to wait after a failure |
-//! | [`throttle`] | at most so many in a time |
+//! | [`throttle`] | how far apart the writes about one key are |
+//! | [`token_bucket`] | at most so many in a time |
 //! | [`writer`] | writes fenced by the Lease, requests bounded in time, told apart by what went wrong |
 //! | [`cached_client`] | writes that are known before the next decision, conflicts that are followed by a live read |
 //! | [`refused_writes`] | which objects the API server refuses to write |
@@ -35,6 +36,7 @@ pub mod stamp;
 pub mod store;
 pub mod telemetry;
 pub mod throttle;
+pub mod token_bucket;
 pub mod watch;
 pub mod work_queue;
 pub mod writer;

@@ -14,7 +14,7 @@ use crate::writer::{WriteError, bounded};
 
 /// Rights on one kind.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub struct RequiredPermission {
     /// API group, empty for the core group.
     pub group: &'static str,
     /// Version of the group.
@@ -83,29 +83,32 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Checks every need and answers what is missing, in the order of the needs.
-pub async fn check(client: &Client, needs: &[Need]) -> Result<Vec<Missing>, WriteError> {
+/// Checks every permission and answers what is missing, in their order.
+pub async fn check(
+    client: &Client,
+    required: &[RequiredPermission],
+) -> Result<Vec<Missing>, WriteError> {
     let mut missing = Vec::new();
-    for need in needs {
-        let served = served(client, need).await?;
-        if !served.iter().any(|name| name == need.resource) {
+    for permission in required {
+        let served = served(client, permission).await?;
+        if !served.iter().any(|name| name == permission.resource) {
             missing.push(Missing::Kind {
-                kind: kind_name(need),
+                kind: kind_name(permission),
             });
             continue;
         }
-        let status = format!("{}/status", need.resource);
-        if need.plain_status && served.contains(&status) {
+        let status = format!("{}/status", permission.resource);
+        if permission.plain_status && served.contains(&status) {
             missing.push(Missing::PlainStatus {
-                kind: kind_name(need),
+                kind: kind_name(permission),
             });
         }
-        for verb in need.verbs {
-            if !is_allowed(client, need, verb).await? {
+        for verb in permission.verbs {
+            if !is_allowed(client, permission, verb).await? {
                 missing.push(Missing::Right {
                     verb: (*verb).to_owned(),
-                    resource: resource_name(need),
-                    namespace: need.namespace.map(ToOwned::to_owned),
+                    resource: resource_name(permission),
+                    namespace: permission.namespace.map(ToOwned::to_owned),
                 });
             }
         }
@@ -113,24 +116,27 @@ pub async fn check(client: &Client, needs: &[Need]) -> Result<Vec<Missing>, Writ
     Ok(missing)
 }
 
-fn resource_name(need: &Need) -> String {
-    if need.group.is_empty() {
-        need.resource.to_owned()
+fn resource_name(permission: &RequiredPermission) -> String {
+    if permission.group.is_empty() {
+        permission.resource.to_owned()
     } else {
-        format!("{}.{}", need.resource, need.group)
+        format!("{}.{}", permission.resource, permission.group)
     }
 }
 
-fn kind_name(need: &Need) -> String {
-    format!("{}/{}", resource_name(need), need.version)
+fn kind_name(permission: &RequiredPermission) -> String {
+    format!("{}/{}", resource_name(permission), permission.version)
 }
 
 /// The names of what the API server serves of a group version, subresources included.
-async fn served(client: &Client, need: &Need) -> Result<Vec<String>, WriteError> {
-    let listed = if need.group.is_empty() {
-        bounded(client.list_core_api_resources(need.version)).await
+async fn served(
+    client: &Client,
+    permission: &RequiredPermission,
+) -> Result<Vec<String>, WriteError> {
+    let listed = if permission.group.is_empty() {
+        bounded(client.list_core_api_resources(permission.version)).await
     } else {
-        let group_version = format!("{}/{}", need.group, need.version);
+        let group_version = format!("{}/{}", permission.group, permission.version);
         bounded(client.list_api_group_resources(&group_version)).await
     };
     match listed {
@@ -139,7 +145,7 @@ async fn served(client: &Client, need: &Need) -> Result<Vec<String>, WriteError>
         // A group of which nothing is served is answered with a page that is no answer of the API.
         Err(other) if other.is_refusal() => {
             let groups = bounded(client.list_api_groups()).await?;
-            if groups.groups.iter().any(|g| g.name == need.group) {
+            if groups.groups.iter().any(|g| g.name == permission.group) {
                 Err(other)
             } else {
                 Ok(Vec::new())
@@ -149,14 +155,18 @@ async fn served(client: &Client, need: &Need) -> Result<Vec<String>, WriteError>
     }
 }
 
-async fn is_allowed(client: &Client, need: &Need, verb: &str) -> Result<bool, WriteError> {
+async fn is_allowed(
+    client: &Client,
+    permission: &RequiredPermission,
+    verb: &str,
+) -> Result<bool, WriteError> {
     let review = SelfSubjectAccessReview {
         spec: SelfSubjectAccessReviewSpec {
             resource_attributes: Some(ResourceAttributes {
-                group: Some(need.group.to_owned()),
-                resource: Some(need.resource.to_owned()),
+                group: Some(permission.group.to_owned()),
+                resource: Some(permission.resource.to_owned()),
                 verb: Some(verb.to_owned()),
-                namespace: need.namespace.map(ToOwned::to_owned),
+                namespace: permission.namespace.map(ToOwned::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SelfSubjectAccessReviewSpec::default()

@@ -50,8 +50,9 @@ pub enum Change<V> {
     Deleted {
         /// The last copy.
         old: Arc<V>,
-        /// Seen in the watch or by a live read; else only absent from a list.
-        certain: bool,
+        /// It is only absent from a list: its end was not seen, and `old` need not be how it ended (client-go's
+        /// `DeletedFinalStateUnknown`). Else its end was seen in the watch or by a live read.
+        final_state_unknown: bool,
     },
 }
 
@@ -88,8 +89,10 @@ impl<V> Inner<V> {
     /// Takes out an object whose end was seen.
     fn take(&mut self, key: &Key) -> Option<Change<V>> {
         let old = self.entries.remove(key)?.value;
-        let certain = true;
-        Some(Change::Deleted { old, certain })
+        Some(Change::Deleted {
+            old,
+            final_state_unknown: false,
+        })
     }
 }
 

@@ -191,8 +191,11 @@ where
         Event::InitDone => {
             let listed = store.list_ends();
             for (key, old) in listed.gone {
-                let certain = false;
-                handler(&key, Change::Deleted { old, certain });
+                let change = Change::Deleted {
+                    old,
+                    final_state_unknown: true,
+                };
+                handler(&key, change);
             }
             debug!(%kind, objects = store.len(), "listed");
             return Open {

@@ -175,6 +175,12 @@ impl Addresses {
         self.reporters_of(&changed)
     }
 
+    /// A Node that cannot be decoded has these addresses, beside those that are known of it.
+    pub fn add_node(&mut self, node: &Key, addresses: &[Ipv4Addr]) -> Vec<Key> {
+        let changed = self.held.add(&Holder::Node(node.clone()), addresses);
+        self.reporters_of(&changed)
+    }
+
     /// A Service has these addresses now.
     pub fn set_service(&mut self, service: &Key, addresses: ServiceAddresses) -> Vec<Key> {
         let mut changed = Vec::new();
@@ -184,6 +190,19 @@ impl Addresses {
             (Holder::Ingress(service.clone()), addresses.ingress),
         ] {
             changed.extend(self.held.set(&holder, addresses));
+        }
+        self.reporters_of(&changed)
+    }
+
+    /// A Service that cannot be decoded has these addresses, beside those that are known of it.
+    pub fn add_service(&mut self, service: &Key, addresses: &ServiceAddresses) -> Vec<Key> {
+        let mut changed = Vec::new();
+        for (holder, addresses) in [
+            (Holder::ClusterIp(service.clone()), &addresses.cluster),
+            (Holder::ExternalIp(service.clone()), &addresses.external),
+            (Holder::Ingress(service.clone()), &addresses.ingress),
+        ] {
+            changed.extend(self.held.add(&holder, addresses));
         }
         self.reporters_of(&changed)
     }

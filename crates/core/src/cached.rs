@@ -7,7 +7,10 @@ mod load_balancer;
 mod trim;
 mod virtual_machine;
 
-pub use foreign::{ingress, is_labelled, is_lb, node, service, shown_addresses, slice};
+pub use foreign::{
+    CachedService, NodeAddresses, ingress, is_labelled, is_lb, node, service, shown_addresses,
+    slice,
+};
 pub use ip_allocation::{Allocation, allocation_spec, id, key, record};
 pub use ip_pool::{Maps, Pool};
 pub use load_balancer::Lb;

@@ -15,6 +15,7 @@
 //! | `lost` | what the status names but another has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
+//! | `held_back` | who waits for a pool that hands out nothing new to tell what is its own |
 //! | `takeover`, `unfinished` | what is to become a record, and what could not be released |
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | which pools an address concerns |
@@ -30,6 +31,7 @@
 mod choose;
 mod decide;
 mod decision;
+mod held_back;
 mod holds;
 mod keep;
 mod lost;
@@ -44,7 +46,7 @@ mod unfinished;
 mod view;
 mod wake;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use harvester_lb_object::Version;
@@ -61,7 +63,7 @@ pub use decision::{
 };
 pub use view::{Counts, PoolView};
 
-use holds::{Claim, Holds};
+use holds::{Claim, HeldBack, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
 use records::{Records, Slot};
@@ -86,6 +88,8 @@ pub struct Ledger {
     /// Those that wait for the record of an address to be repaired or deleted; in no queue, as they
     /// would take up the place of others that can be served.
     stuck: FxHashMap<OwnerId, IpAddr>,
+    /// Those that wait for a pool to tell whether what they have is their own (IPA-9); in no queue either.
+    held_back: BTreeMap<OwnerId, HeldBack>,
     /// Those that wait and name no pool.
     choosing: BTreeSet<Age>,
     /// What section 5 answered since the selectors changed last.
@@ -169,6 +173,7 @@ impl Ledger {
         }
         self.suspects.extend(self.pools[at].queue.take_behind());
         self.freed.insert(at);
+        self.wake_held_back(at);
     }
 
     /// Takes a record as it is stored: from the watch, or from the answer to our own write. False
@@ -272,6 +277,7 @@ impl Ledger {
         {
             self.poked.insert(claim.owner.id);
         }
+        self.wake_held_back_at(addr, &owner.id);
         ours
     }
 
@@ -322,6 +328,13 @@ impl Ledger {
         }
     }
 
+    /// As [`set_shown`](Self::set_shown), of Services that cannot be read in full: what they were known to show stays.
+    pub fn add_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
+        let mut all = self.holds.shown_by(id).to_vec();
+        all.extend_from_slice(addrs);
+        self.set_shown(id, &all);
+    }
+
     /// IPA-1: a living load balancer has this address, but there is no record of it yet. Ignored
     /// when a Bound record exists.
     pub fn claim(&mut self, addr: IpAddr, owner: Owner, evidence: Evidence) {
@@ -335,7 +348,7 @@ impl Ledger {
     /// its reservations and claims. Its records are not touched.
     pub fn withdraw(&mut self, id: &OwnerId) {
         self.leave_queue(id);
-        self.stuck.remove(id);
+        self.unstick(id);
         self.drop_holds(id, |_, _| true);
     }
 
@@ -343,7 +356,7 @@ impl Ledger {
     /// its place in the queue, so that nobody waits behind it. What it holds or claims stays its own.
     pub fn dequeue(&mut self, id: &OwnerId) {
         self.leave_queue(id);
-        self.stuck.remove(id);
+        self.unstick(id);
     }
 
     /// The record of a reserved address could not be written and will not be tried again. (After

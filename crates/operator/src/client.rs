@@ -4,13 +4,22 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::store::{Change, Store};
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Allocation, CachedService, Lb, Pool};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 
 use crate::index::Index;
+use crate::index::leader_ops::NotLeading;
+
+/// Whoever does not lead may not write.
+impl From<NotLeading> for WriteError {
+    fn from(_: NotLeading) -> Self {
+        Self::Fenced
+    }
+}
 
 impl CachedResource<Index> for LoadBalancer {
     type Cached = Lb;
@@ -70,7 +79,7 @@ impl CachedResource<Index> for IPAllocation {
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let stamp = Stamp::of(&object.metadata);
         let allocation = Allocation::decoded(object);
-        index.with_leader(|leader| leader.observe_allocation(&key.name, &allocation));
+        index.record_is_known(&key.name, &allocation);
         let change = Self::store(index).written(key, stamp, allocation)?;
         if let Change::Applied { old: None, .. } = &change {
             index.record_came_or_went(key);
@@ -85,7 +94,7 @@ impl CachedResource<Index> for IPAllocation {
 
     fn remove(index: &Index, key: &Key, known: Version) {
         let gone = Self::store(index).forget(key, known);
-        index.with_leader(|leader| leader.forget(&key.name, known));
+        index.record_is_gone(&key.name, known);
         if gone.is_some() {
             index.record_came_or_went(key);
         }
@@ -93,9 +102,9 @@ impl CachedResource<Index> for IPAllocation {
 }
 
 impl CachedResource<Index> for Service {
-    type Cached = Self;
+    type Cached = CachedService;
 
-    fn store(index: &Index) -> &Store<Self> {
+    fn store(index: &Index) -> &Store<CachedService> {
         &index.stores.services
     }
 
@@ -104,7 +113,7 @@ impl CachedResource<Index> for Service {
     }
 
     /// What it shows must be known before the next decision.
-    fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Self>> {
+    fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<CachedService>> {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(index).written(key, stamp, object)?;
@@ -112,7 +121,7 @@ impl CachedResource<Index> for Service {
         Some(change)
     }
 
-    fn changed(index: &Index, key: &Key, change: &Change<Self>) {
+    fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
         if matches!(change, Change::Deleted { .. }) {
             index.service_is_known(key);
         }

@@ -7,17 +7,19 @@ use harvester_lb_controller_kit::cached_client::CachedClient;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::refused_writes::RefusedWrites;
+use harvester_lb_controller_kit::throttle::Throttle;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::status::Notice;
+use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::controllers::load_balancer::spacing::Spacing;
 use crate::controllers::released_records::budget::Forgetting;
 use crate::controllers::waiting_messages::budget::Telling;
 use crate::index::Index;
 use crate::metrics::Metrics;
+use crate::throttles;
 use crate::timings::Timings;
 
 /// What the controllers share in one term.
@@ -43,7 +45,7 @@ pub struct Context {
     /// How fast messages of load balancers that wait are brought up to date (SEL-7).
     pub telling: Telling,
     /// When an EndpointSlice may be written again for changed verdicts.
-    pub spacing: Spacing,
+    pub slice_throttle: Throttle<Key>,
 }
 
 impl Context {
@@ -75,7 +77,7 @@ impl Context {
             leadership,
             forgetting: Forgetting::default(),
             telling: Telling::default(),
-            spacing: Spacing::default(),
+            slice_throttle: throttles::of_slices(),
         }
     }
 

@@ -8,10 +8,10 @@
 mod endpoint_slice;
 mod ip_allocation;
 mod ip_pool;
+pub mod leader_ops;
 pub mod leader_state;
 mod load_balancer;
 mod node;
-pub mod pace;
 pub mod queues;
 mod service;
 pub mod stores;
@@ -21,17 +21,19 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harvester_lb_controller_kit::throttle::Throttle;
 use harvester_lb_core::backend_addresses::{Addresses, Cidr, Standing};
 use harvester_lb_core::cached;
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use leader_state::LeaderState;
-use pace::Pacer;
 use parking_lot::Mutex;
 use queues::{Queues, Singleton};
 use stores::Stores;
+use tokio::time::Instant;
 
+use crate::throttles;
 use crate::timings::Timings;
 
 /// What is known in one term of leadership (RUN-5). Stores and backend addresses are those of the process, all else is the
@@ -42,7 +44,7 @@ pub struct Index {
     /// What is due.
     pub queues: Queues,
     /// When a pool's status may be written again (POOL-3).
-    pub pool_throttle: Pacer,
+    pub pool_throttle: Throttle<PoolName>,
     /// Which addresses no backend may have, and who reports which (BE-8). Kept on a standby too: it follows the stores step
     /// by step, and is complete when they are.
     addresses: Arc<Mutex<Addresses>>,
@@ -74,7 +76,7 @@ impl Index {
         Self {
             stores,
             queues: Queues::new(timings),
-            pool_throttle: Pacer::new(timings.pool_pace, timings.pool_pace_limit),
+            pool_throttle: throttles::of_pool_statuses(timings),
             addresses,
             prober,
             leader: Mutex::new(None),
@@ -103,7 +105,7 @@ impl Index {
     }
 
     /// Works on the leader's state, then queues what that has made due. `None` if this process does not lead.
-    pub fn with_leader<T>(&self, work: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
+    fn with_leader<T>(&self, work: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
         let mut guard = self.leader.lock();
         let leader = guard.as_mut()?;
         let answer = work(leader);
@@ -114,7 +116,7 @@ impl Index {
             .take_dirty()
             .into_iter()
             .map(|(pool, settled)| {
-                let delay = self.pool_throttle.changed(&pool, settled);
+                let delay = self.pool_throttle.changed(&pool, settled, Instant::now());
                 (pool, delay)
             })
             .collect();
@@ -148,7 +150,7 @@ impl Index {
     /// Queues a load balancer that exists, or that has left something behind.
     fn queue_lb_if_known(&self, key: &Key) {
         let left_behind = self.with_leader(|leader| {
-            leader.departed.contains_key(key)
+            leader.deleted_lbs.contains_key(key)
                 || !leader.ledger.records_of(&cached::id(key)).is_empty()
         });
         if let Some(left_behind) = left_behind
@@ -165,3 +167,6 @@ impl Index {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,4 +17,5 @@ mod fake;
 pub mod index;
 pub mod metrics;
 pub mod runtime;
+pub mod throttles;
 pub mod timings;

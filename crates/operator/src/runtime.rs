@@ -229,7 +229,7 @@ async fn preflight(
 ) -> Option<()> {
     let mut said = Vec::new();
     loop {
-        match preflight::check(client, permissions::NEEDS).await {
+        match preflight::check(client, permissions::REQUIRED).await {
             Ok(missing) if missing.is_empty() => {
                 progress.missing.write().clear();
                 return Some(());

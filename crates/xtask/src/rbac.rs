@@ -1,4 +1,4 @@
-//! The roles of docs/examples grant exactly what the operator says that it needs (`NEEDS` in its source), under names that
+//! The roles of docs/examples grant exactly what the operator says that it needs (`REQUIRED` in its source), under names that
 //! Harvester's own release does not use.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
         faults.extend(names_of_the_release(document, &text));
     }
     if needed.len() < 5 {
-        faults.push(format!("NEEDS was not found in {SOURCE}; crates/xtask/src/rbac.rs does not understand it any more"));
+        faults.push(format!("REQUIRED was not found in {SOURCE}; crates/xtask/src/rbac.rs does not understand it any more"));
     }
     Ok(faults)
 }
@@ -74,13 +74,13 @@ fn compare(document: &str, needed: &Rights, granted: &Rights) -> Faults {
     faults
 }
 
-/// Calls of `need` with three strings (group, version, resource) and a list of verbs.
+/// Calls of `required` with three strings (group, version, resource) and a list of verbs.
 fn needed(source: &str) -> Rights {
     let tokens = tokens(source);
     let mut rights = Rights::new();
     for at in 0..tokens.len() {
         let [
-            Token::Word(need),
+            Token::Word(function),
             Token::Mark('('),
             Token::Text(group),
             Token::Mark(','),
@@ -95,7 +95,7 @@ fn needed(source: &str) -> Rights {
         else {
             continue;
         };
-        if need != "need" {
+        if function != "required" {
             continue;
         }
         let verbs = verbs
@@ -149,8 +149,8 @@ mod tests {
     use super::*;
 
     const CODE: &str = r#"
-        need("", "v1", "services", &["get", "list"]),
-        Need { namespace: Some("kube-system"), ..need("coordination.k8s.io", "v1", "leases", &["get",],) },
+        required("", "v1", "services", &["get", "list"]),
+        RequiredPermission { namespace: Some("kube-system"), ..required("coordination.k8s.io", "v1", "leases", &["get",],) },
     "#;
 
     #[test]

@@ -48,6 +48,12 @@ impl<H: Clone + Ord> AddressIndex<H> {
         changed
     }
 
+    /// A holder has these addresses beside those that it has. Answers those that it has gained by that.
+    pub(super) fn add(&mut self, holder: &H, addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
+        let all = [self.of(holder), addresses].concat();
+        self.set(holder, all)
+    }
+
     /// What a holder has, in order.
     pub(super) fn of(&self, holder: &H) -> &[Ipv4Addr] {
         self.by_holder.get(holder).map_or(&[], |all| &**all)

@@ -1,5 +1,5 @@
 use super::*;
-use crate::cached::node;
+use crate::cached::{NodeAddresses, node};
 use serde_json::json;
 
 fn ip(text: &str) -> Ipv4Addr {
@@ -220,6 +220,7 @@ fn be_8_the_addresses_of_services_and_nodes() {
         {"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n1"},
         {"type": "ExternalIP", "address": "203.0.113.1"}, {"type": "InternalIP", "address": "fd00::1"},
     ]});
-    assert_eq!(node_of(addresses), Some(ips(&["10.0.0.1", "203.0.113.1"])));
-    assert_eq!(node_of(json!({})), Some(vec![]));
+    let addresses = node_of(addresses).unwrap().addresses;
+    assert_eq!(addresses, ips(&["10.0.0.1", "203.0.113.1"]));
+    assert_eq!(node_of(json!({})), Some(NodeAddresses::default()));
 }

@@ -3,13 +3,12 @@ use std::net::Ipv4Addr;
 
 use super::*;
 use harvester_lb_api::keys;
-use harvester_lb_api::meta::Decoded;
+use harvester_lb_api::meta::{Decoded, Undecodable};
 use harvester_lb_api::{IPAllocation, projection};
 use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, RecordSpec};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::error_boundary::{DeserializeGuard, InvalidObject};
 use serde_json::{Value, json};
 
 fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -18,9 +17,10 @@ fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 #[allow(clippy::result_large_err, reason = "what the watch hands over")]
 fn undecodable<K>(metadata: Value) -> Decoded<K> {
-    Err(InvalidObject {
+    Err(Undecodable {
         error: "invalid type".into(),
         metadata: object(metadata),
+        ..Undecodable::default()
     })
 }
 
@@ -68,7 +68,9 @@ fn copies_are_lean() {
     )))
     .unwrap();
     assert_eq!(of_slice.metadata, lean());
-    assert_eq!(service(undecodable(verbose())), None);
+    let of_service = service(undecodable(verbose())).unwrap();
+    assert_eq!(of_service.metadata, lean());
+    assert_eq!(of_service.undecodable.as_deref(), Some("invalid type"));
     assert_eq!(slice(undecodable(verbose())), None);
 }
 
@@ -516,10 +518,14 @@ fn ids_and_keys_are_one_to_one() {
 #[test]
 fn ipa_8_records_whose_name_is_no_address_are_for_later_kinds() {
     let decoded = |name: &str, spec: serde_json::Value| {
-        let text =
-            serde_json::json!({"metadata": {"name": name, "resourceVersion": "7"}, "spec": spec});
-        let decoded: DeserializeGuard<IPAllocation> = serde_json::from_value(text).unwrap();
-        Allocation::from_watch(decoded.0)
+        let metadata = serde_json::json!({"name": name, "resourceVersion": "7"});
+        let text = serde_json::json!({"metadata": metadata, "spec": spec});
+        let decoded = serde_json::from_value::<IPAllocation>(text);
+        Allocation::from_watch(decoded.map_err(|error| Undecodable {
+            error: error.to_string(),
+            metadata: object(metadata),
+            ..Undecodable::default()
+        }))
     };
     let owner = serde_json::json!({"namespace": "ns", "name": "a", "uid": "u"});
     let spec = |address: &str, phase: &str| serde_json::json!({"address": address, "pool": "p", "owner": owner, "phase": phase});

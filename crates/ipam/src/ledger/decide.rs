@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
-use super::holds::Reservation;
+use super::holds::{HeldBack, Reservation};
 use super::queue::Age;
 use super::records::Slot;
 use crate::addr;
@@ -44,6 +44,8 @@ pub(super) enum Refusal {
     },
     /// IPA-1: its address has a record that cannot be read.
     Unreadable { addr: IpAddr, pool: PoolName },
+    /// IPA-9: the address that its status names may be its own, and this pool hands out nothing new.
+    HeldBack(HeldBack),
 }
 
 impl Refusal {
@@ -63,7 +65,7 @@ impl Ledger {
         let id = &request.owner.id;
         // One load balancer of a name lives at a time; what an earlier one began is void.
         self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
-        self.stuck.remove(id);
+        self.unstick(id);
         if self
             .waiting
             .get(id)
@@ -104,6 +106,23 @@ impl Ledger {
                     explanation,
                     lost: None,
                     surplus,
+                    stays: true,
+                }
+            }
+            Err(Refusal::HeldBack(held)) => {
+                self.leave_queue(id);
+                let pool = held.pool;
+                self.held_back.insert(id.clone(), held);
+                let of_pool = Request {
+                    pool: Some(self.pools[pool].name.clone()),
+                    ..request.clone()
+                };
+                Decision::Wait {
+                    reason: self.queue_reason(Some(pool)),
+                    explanation: self.explain_to(&of_pool),
+                    lost: None,
+                    surplus,
+                    stays: true,
                 }
             }
             Err(Refusal::Wait { reason, lost }) => {
@@ -114,6 +133,7 @@ impl Ledger {
                     explanation,
                     lost,
                     surplus,
+                    stays: false,
                 }
             }
         }
@@ -323,6 +343,9 @@ impl Ledger {
             }
             let lost = self.lost_to(request, addr, &pool);
             return Ok(Some(Find::new(addr, pool, Why::Recorded, lost)));
+        }
+        if let Some(held) = self.hold_back(request) {
+            return Err(Refusal::HeldBack(held));
         }
         // What came to nothing must not keep an address from others, nor from its own search.
         self.drop_holds(&request.owner.id, |_, _| true);

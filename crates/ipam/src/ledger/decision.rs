@@ -88,6 +88,13 @@ impl Request {
     pub(crate) fn takes(&self, addr: IpAddr) -> bool {
         self.workload != Workload::Vm || addr.is_ipv4()
     }
+
+    /// Whether the status names this address.
+    pub fn names(&self, addr: IpAddr) -> bool {
+        self.status
+            .as_ref()
+            .is_some_and(|status| status.addr == addr)
+    }
 }
 
 /// Why an address counts as one of a load balancer's although it has no record.
@@ -229,6 +236,9 @@ pub enum Decision {
         lost: Option<Lost>,
         /// See above; here once its Service is gone (REL-4).
         surplus: Vec<Record>,
+        /// What it serves at stays as it is, and `surplus` too: the address that its status names may be its own, which
+        /// cannot be told as long as the record cannot be read (IPA-1), or the pool hands out nothing new (IPA-9).
+        stays: bool,
     },
 }
 

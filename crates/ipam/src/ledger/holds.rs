@@ -25,6 +25,15 @@ pub(crate) struct Claim {
     pub(crate) evidence: Evidence,
 }
 
+/// IPA-9: an address that a load balancer's status names, of a pool that cannot tell now whether it is its own.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldBack {
+    pub(crate) owner: Owner,
+    pub(crate) addr: IpAddr,
+    /// The place of the pool.
+    pub(crate) pool: u32,
+}
+
 /// What holds an address.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {

@@ -246,6 +246,7 @@ fn waits(decision: Decision) -> (WaitReason, String, Option<Lost>, Vec<Record>) 
             explanation,
             lost,
             surplus,
+            ..
         } => (reason, explanation.to_string(), lost, surplus),
         other => panic!("does not wait: {other:?}"),
     }

@@ -17,7 +17,7 @@ impl Ledger {
     pub fn enlist(&mut self, request: Request) {
         self.settle();
         let id = &request.owner.id;
-        self.stuck.remove(id);
+        self.unstick(id);
         let holds = self.holds.of(id).iter().any(|addr| {
             self.holds
                 .get(*addr)

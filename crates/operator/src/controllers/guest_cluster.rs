@@ -26,10 +26,7 @@ pub async fn reconcile(ctx: &Context, cluster: &Key) -> Result<Requeue, WriteErr
         .map(|(_, vm)| &**vm)
         .filter(|vm| vm.from_node_driver && vm.guest_cluster.as_deref() == Some(&*cluster.name))
         .collect();
-    let witnessed = ctx
-        .index
-        .with_leader(|leader| leader.removed_clusters.get(cluster).copied())
-        .ok_or(WriteError::Fenced)?;
+    let witnessed = ctx.index.guest_cluster_removed_at(cluster)?;
     let removal = Removal::of(&nodes, witnessed);
     let mut failed = None;
     for (key, lb) in ctx.index.stores.lbs.in_namespace(&cluster.namespace) {

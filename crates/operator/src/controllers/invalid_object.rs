@@ -21,7 +21,7 @@ use crate::context::Context;
 /// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
 /// and why, and is short. If that is refused, as with the rest of the object as it is not even a condition may be stored, it is
 /// named as what the API server refuses to write, and is to be tried again like all of that (RUN-1).
-pub async fn tell<K: CustomResourceExt>(
+pub async fn report<K: CustomResourceExt>(
     ctx: &Context,
     key: &Key,
     meta: &ObjectMeta,
@@ -130,7 +130,7 @@ mod tests {
         shelf.refuse(Method::PATCH, "loadbalancers");
         let ctx = fake::context(shelf.client(), Timings::default(), true);
         let key = Key::new("n", "a");
-        let outcome = tell::<LoadBalancer>(&ctx, &key, &meta, "why").await;
+        let outcome = report::<LoadBalancer>(&ctx, &key, &meta, "why").await;
         assert!(
             matches!(outcome, Err(WriteError::Refused(_))),
             "it is tried again: {outcome:?}"
@@ -138,7 +138,7 @@ mod tests {
         let named = [("LoadBalancer".to_owned(), key.clone())];
         assert_eq!(ctx.refused_writes.all(), named);
         shelf.admit();
-        tell::<LoadBalancer>(&ctx, &key, &meta, "why")
+        report::<LoadBalancer>(&ctx, &key, &meta, "why")
             .await
             .unwrap();
         assert!(ctx.refused_writes.all().is_empty());

@@ -7,11 +7,11 @@ use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb, Pool};
-use harvester_lb_core::pool_status::{self, MAPS_LIMIT, Snapshot};
+use harvester_lb_core::pool_status::{self, MAPS_LIMIT};
 use harvester_lb_core::status::notices;
 use harvester_lb_core::time;
 use harvester_lb_ipam::PoolName;
-use harvester_lb_ipam::manual_release::{self, Verdict};
+use harvester_lb_ipam::manual_release::Verdict;
 use harvester_lb_object::Key;
 use serde_json::Value;
 use tokio::time::Instant;
@@ -27,7 +27,7 @@ use crate::index::queues::Singleton;
 /// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
 /// too much of the past is forgotten elsewhere (POOL-5).
 pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
-    match ctx.index.pool_throttle.due_in(name) {
+    match ctx.index.pool_throttle.due_in(name, Instant::now()) {
         Duration::ZERO => bring_up_to_date(ctx, name).await,
         delay => Ok(Requeue::After(delay)),
     }
@@ -46,7 +46,7 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     if let Err(error) = &pool.spec {
         ctx.index.pool_throttle.deciding(name);
         // Its maps are not known, so its status must not be written.
-        invalid_object::tell::<IPPool>(ctx, &key, &pool.meta, error).await?;
+        invalid_object::report::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
     }
     let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
@@ -77,18 +77,13 @@ async fn write_status(
     asked: bool,
 ) -> Result<Requeue, WriteError> {
     ctx.index.pool_throttle.deciding(name);
-    let snapshot = ctx
-        .index
-        .with_leader(|leader| Snapshot::of(&leader.ledger, name))
-        .flatten();
+    let snapshot = ctx.index.pool_snapshot(name);
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
         return Ok(Requeue::AwaitChange);
     };
     let now = time::rfc3339(clock::now());
     // What has changed meanwhile makes the status due again.
-    let Some(conditions) = ctx.index.with_leader(|leader| {
-        pool_status::conditions(&leader.ledger, name, pool, &projection, &now)
-    }) else {
+    let Some(conditions) = ctx.index.pool_conditions(name, pool, &projection, &now) else {
         return Ok(Requeue::AwaitChange);
     };
     let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
@@ -103,7 +98,7 @@ async fn write_status(
     let took = written
         .as_ref()
         .map_or(Duration::ZERO, |_| started.elapsed());
-    ctx.index.pool_throttle.wrote(name, took);
+    ctx.index.pool_throttle.wrote(name, took, Instant::now());
     match written {
         Ok(_) => {
             for notice in notices(Some(&pool.conditions), &conditions) {
@@ -112,7 +107,8 @@ async fn write_status(
             Ok(Requeue::AwaitChange)
         }
         Err(error) if error.is_stale() => {
-            Ok(Requeue::After(ctx.index.pool_throttle.changed(name, false)))
+            let wait = ctx.index.pool_throttle.changed(name, false, Instant::now());
+            Ok(Requeue::After(wait))
         }
         Err(other) => Err(other),
     }
@@ -123,11 +119,8 @@ async fn write_status(
 async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // Whether the load balancer lives is asked of the API server, not of a store that may lag.
     let judged = || {
-        ctx.index
-            .with_leader(|leader| {
-                manual_release::judge(&leader.ledger, pool, value, |_| false, clock::now())
-            })
-            .ok_or(WriteError::Fenced)
+        let now = clock::now();
+        ctx.index.judge_manual_release(pool, value, now)
     };
     match judged()? {
         Verdict::Nothing => {}
@@ -136,11 +129,7 @@ async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<
         }
         Verdict::Release(record) => {
             let key = cached::key(&record.spec.owner.id);
-            if ctx
-                .index
-                .with_leader(|leader| leader.unsupported.shares_record(&record))
-                != Some(false)
-            {
+            if ctx.index.may_be_shared(&record) {
                 warn!(%pool, value, "not released by hand: other load balancers share the address");
                 return Ok(());
             }
@@ -150,6 +139,11 @@ async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<
                 Some(Lb::Invalid(..))
             ) {
                 warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
+                return Ok(());
+            }
+            let service = ctx.index.stores.services.get(&key);
+            if service.is_some_and(|service| service.undecodable.is_some()) {
+                warn!(%pool, value, "not released by hand: the Service cannot be decoded, and may show the address");
                 return Ok(());
             }
             if ctx.client.get_live::<LoadBalancer>(&key).await?.is_some() {

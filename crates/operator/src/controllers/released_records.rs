@@ -18,10 +18,7 @@ use crate::controllers::load_balancer::allocate;
 pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
     let refused = ctx.forgetting.refused(Instant::now());
     let limit = BATCH as usize + refused.len();
-    let mut excess = ctx
-        .index
-        .with_leader(|leader| leader.ledger.history_excess(limit))
-        .unwrap_or_default();
+    let mut excess = ctx.index.excess_history(limit);
     excess.retain(|record| !refused.contains_key(&record.spec.addr));
     if excess.is_empty() {
         let again = refused.into_values().min();

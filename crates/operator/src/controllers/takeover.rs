@@ -11,7 +11,7 @@ use harvester_lb_core::cached::{self, Allocation, Lb};
 use harvester_lb_core::status::{self, Notice};
 use harvester_lb_core::{spec, time, unsupported};
 use harvester_lb_ipam::{
-    Evidence, Ledger, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Settings, addr, import,
+    Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
 };
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
-use crate::index::leader_state::{Departed, LeaderState};
+use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 
 /// Records that are made at a time when the maps of the Go operator are taken over.
@@ -29,7 +29,7 @@ const IMPORTS_AT_A_TIME: usize = 16;
 /// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
 pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     forget_the_unknown(ctx);
-    let unreleased = release_the_dead(ctx).await?;
+    let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;
     ctx.index.become_leader(|| {
         let (mut leader, planned) = from_stores(ctx);
@@ -47,13 +47,9 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     }
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
-        let unsupported = |lb: &Lb| {
-            let of_lb = |leader: &mut LeaderState| {
-                leader.unsupported.of_lb(&leader.ledger, &key, lb.meta())
-            };
-            ctx.index.with_leader(of_lb).flatten().is_some()
-        };
-        if let Some(lb) = ctx.index.stores.lbs.get(&key).filter(|lb| !unsupported(lb)) {
+        if let Some(lb) = ctx.index.stores.lbs.get(&key)
+            && ctx.index.unsupported(&key, lb.meta()).is_none()
+        {
             let text = format!(
                 "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
                 loser.addr, loser.keeper
@@ -69,11 +65,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
             );
         }
     }
-    let pools = ctx
-        .index
-        .with_leader(|leader| leader.ledger.unimported_pools())
-        .unwrap_or_default();
-    for pool in pools {
+    for pool in ctx.index.unimported_pools() {
         // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
         match import_pool(ctx, &pool).await {
             Ok(()) => {}
@@ -114,9 +106,9 @@ fn forget_the_unknown(ctx: &Context) {
 /// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
 /// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
 /// they delay whoever names them, and nobody else (RUN-1).
-async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
+async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
     let named = named_by_the_living(ctx);
-    let unsupported = all_unsupported(ctx);
+    let unsupported = ctx.index.stores.unsupported();
     let mut unreleased = BTreeSet::new();
     for (key, allocation) in ctx.index.stores.allocations.all() {
         let Allocation::Valid { record, .. } = &*allocation else {
@@ -130,7 +122,7 @@ async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError>
         {
             continue;
         }
-        match release_if_dead(ctx, &owner, record).await {
+        match release_if_orphaned(ctx, &owner, record).await {
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
@@ -143,7 +135,11 @@ async fn release_the_dead(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError>
 }
 
 /// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
-async fn release_if_dead(ctx: &Context, owner: &Key, record: &Record) -> Result<(), WriteError> {
+async fn release_if_orphaned(
+    ctx: &Context,
+    owner: &Key,
+    record: &Record,
+) -> Result<(), WriteError> {
     if ctx.client.get_live::<LoadBalancer>(owner).await?.is_some() {
         return Ok(());
     }
@@ -181,26 +177,11 @@ fn named_by_the_living(ctx: &Context) -> HashSet<IpAddr> {
     named
 }
 
-/// All that the stores know of what is not this version's to touch (IPA-9).
-fn all_unsupported(ctx: &Context) -> unsupported::Index {
-    let mut index = unsupported::Index::default();
-    ctx.index.stores.lbs.for_each(|key, lb| {
-        index.set_lb(key, Some(lb));
-    });
-    ctx.index.stores.services.for_each(|key, service| {
-        index.set_service(key, Some(service));
-    });
-    ctx.index.stores.allocations.for_each(|key, _| {
-        index.set_record(&key.name, true);
-    });
-    index
-}
-
+/// The leader's state, and what becomes of the maps of the Go operator, with the addresses that they prove claimed.
 fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
-    let mut leader = LeaderState::new(Ledger::new(Settings::default()));
+    let mut leader = LeaderState::from_stores(&ctx.index.stores);
     let mut maps = Vec::new();
     for (key, pool) in ctx.index.stores.pools.all() {
-        leader.set_pool(&key, &pool);
         if let Some(foreign) = &pool.foreign_maps {
             maps.push(import::PoolMaps {
                 name: PoolName::from(&*key.name),
@@ -210,40 +191,8 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
             });
         }
     }
-    for (key, allocation) in ctx.index.stores.allocations.all() {
-        if let Allocation::Unreadable { why, .. } = &*allocation {
-            warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
-        }
-        leader.observe_allocation(&key.name, &allocation);
-    }
-    for (key, service) in ctx.index.stores.services.all() {
-        let shown = cached::shown_addresses(&service);
-        if !shown.is_empty() {
-            leader.ledger.set_shown(&cached::id(&key), &shown);
-        }
-    }
-    leader.unsupported = all_unsupported(ctx);
     let lbs = ctx.index.stores.lbs.all();
     let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
-    let alive: HashSet<&Key> = lbs.iter().map(|(key, _)| key).collect();
-    // A record whose owner is not there is released only after a live read (IPA-3 a).
-    for (_, allocation) in ctx.index.stores.allocations.all() {
-        let Allocation::Valid { record, .. } = &*allocation else {
-            continue;
-        };
-        let key = cached::key(&record.spec.owner.id);
-        if record.spec.phase == Phase::Bound && !alive.contains(&key) {
-            let uid = record.spec.owner.uid.to_string();
-            leader.departed.insert(
-                key,
-                Departed {
-                    uid,
-                    had_service: true,
-                    certain: false,
-                },
-            );
-        }
-    }
     let plan = import::plan(&leader.ledger, &maps, &living, clock::now());
     for claim in &plan.claims {
         leader
@@ -300,11 +249,7 @@ fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
 /// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
 /// errors the last is answered (RUN-1).
 pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
-    let records = ctx
-        .index
-        .with_leader(|leader| leader.ledger.unimported(pool))
-        .unwrap_or_default();
-    let outcomes = stream::iter(records)
+    let outcomes = stream::iter(ctx.index.unimported(pool))
         .map(|spec| async move { import_one(ctx, spec).await })
         .buffer_unordered(IMPORTS_AT_A_TIME);
     outcomes
@@ -315,10 +260,7 @@ pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteErro
 /// Makes one record. An address that has one by now is left to it, readable or not.
 async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
     let addr = spec.addr;
-    let known = ctx
-        .index
-        .with_leader(|leader| leader.ledger.record(addr).is_some());
-    if known == Some(false) {
+    if ctx.index.lacks_record(addr) {
         let lives = |owner: &Owner| {
             let lb = ctx.index.stores.lbs.get(&cached::key(&owner.id));
             lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
@@ -334,7 +276,7 @@ async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
         };
         allocate::write(ctx, &spec, None).await?;
     }
-    ctx.index.with_leader(|leader| leader.imported(addr));
+    ctx.index.imported(addr);
     Ok(())
 }
 
@@ -352,34 +294,20 @@ fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
         let needs_pool = lb.spec.address_source() == Ipam::Pool
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
-        let id = cached::id(key);
-        let unsupported = ctx
-            .index
-            .with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, key, &lb.metadata));
-        let holds = claimed.contains(key)
-            || ctx
-                .index
-                .with_leader(|leader| leader.ledger.records_of(&id))
-                .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound));
-        if needs_pool && !holds && unsupported.flatten().is_none() {
+        let unsupported = ctx.index.unsupported(key, &lb.metadata);
+        let holds = claimed.contains(key) || ctx.index.holds_address(key);
+        if needs_pool && !holds && unsupported.is_none() {
             waiting.push(spec::request(lb));
         } else {
             ctx.index.queues.lbs.add(key.clone());
         }
     }
-    ctx.index.with_leader(|leader| {
-        for request in waiting {
-            leader.ledger.enlist(request);
-        }
-    });
+    ctx.index.enqueue_waiters(waiting);
     // Those that found no pool are not woken; they still need their condition.
     for (key, _) in lbs {
         ctx.index.queues.lbs.add(key);
     }
-    let departed = ctx
-        .index
-        .with_leader(|leader| leader.departed.keys().cloned().collect::<Vec<_>>());
-    for key in departed.into_iter().flatten() {
+    for key in ctx.index.deleted_lbs() {
         ctx.index.queues.lbs.add(key);
     }
     for (key, vmi) in ctx.index.stores.vmis.all() {

@@ -26,25 +26,22 @@ pub fn reconcile(ctx: &Context) -> Requeue {
 
 /// Answers when to go on, if there may be more.
 fn pass(ctx: &Context) -> Option<Duration> {
-    let mut throttle = ctx.telling.0.lock();
+    let mut bucket = ctx.telling.0.lock();
     let now = Instant::now();
-    let wait = throttle.due_in(now);
+    let wait = bucket.due_in(now);
     if !wait.is_zero() {
         return Some(wait);
     }
     let piece = (0..PIECE)
-        .scan(*throttle, |ahead, _| {
+        .scan(*bucket, |ahead, _| {
             let is_due = ahead.due_in(now).is_zero();
             ahead.take(now);
             is_due.then_some(())
         })
         .count();
-    let (misinformed, more) = ctx.index.with_leader(|leader| {
-        let misinformed = leader.ledger.take_misinformed(LOOK, piece);
-        (misinformed, leader.ledger.has_suspects())
-    })?;
+    let (misinformed, more) = ctx.index.take_misinformed(LOOK, piece)?;
     for id in misinformed {
-        throttle.take(now);
+        bucket.take(now);
         ctx.index.queues.lbs.add(cached::key(&id));
     }
     more.then_some(Duration::ZERO)

@@ -40,7 +40,7 @@ impl Index {
         })?;
         if spec_changed {
             let name = PoolName::from(&*key.name);
-            self.pool_throttle.asked(&name);
+            self.pool_throttle.urgent(&name);
             self.queues.pools.add(name);
         }
         Some(())

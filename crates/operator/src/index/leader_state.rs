@@ -1,7 +1,9 @@
-//! What a leader knows beyond the stores: the ledger, and who has just gone.
+//! What a leader knows beyond the stores: the ledger, who has just gone, what is not this version's to touch, and what is
+//! under way.
 //!
-//! It is made when leadership begins and lives behind one lock that is never held across a request. Changes to it come
-//! out as keys to be queued, which [`Index::with_leader`](crate::index::Index::with_leader) collects, so that no wake-up is forgotten.
+//! It is made from the stores when leadership begins and lives in the index behind one lock that is never held across a
+//! request. Whoever works reaches it by the methods of [`leader_ops`](crate::index::leader_ops) alone. What a change of it
+//! makes due, the index collects and queues before it answers, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -9,11 +11,13 @@ use std::net::IpAddr;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
-use harvester_lb_ipam::{Ledger, Micros, PoolName, Record};
+use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
+use tracing::warn;
 
+use super::stores::Stores;
 use crate::clock;
 
 /// How many removed guest clusters are remembered, the last ones. No watch lags behind by so many.
@@ -21,30 +25,30 @@ const REMOVED_CLUSTERS: usize = 1024;
 
 /// A load balancer that is gone and whose address is still to be released.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Departed {
+pub struct DeletedLb {
     /// Its uid.
     pub uid: String,
     /// Whether it had a Service.
     pub had_service: bool,
-    /// Whether its deletion was seen in the watch, or found by a live read (IPA-3).
-    pub certain: bool,
+    /// Only a list has shown that it is gone; a live read has to confirm it before its address is released (IPA-3).
+    pub final_state_unknown: bool,
 }
 
 /// What a leader knows beyond the stores.
 pub struct LeaderState {
     /// The addresses.
     pub ledger: Ledger,
-    /// Who is gone.
-    pub departed: HashMap<Key, Departed, FxBuildHasher>,
+    /// Load balancers that are gone and whose addresses are still to be released.
+    pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// What is not this version's to touch (IPA-9).
-    pub unsupported: unsupported::Index,
+    pub(super) unsupported: unsupported::Index,
     /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
-    pub moving: HashMap<Key, Instant, FxBuildHasher>,
+    pub(super) moving: HashMap<Key, Instant, FxBuildHasher>,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal, and when the last was (GC-1,
     /// GC-2). Kept, since a load balancer that was made before may be seen later.
-    pub removed_clusters: BTreeMap<Key, Micros>,
+    pub(super) removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the endpoints that are served follow the world (BE-6).
-    pub followers: BTreeSet<Key>,
+    pub(super) followers: BTreeSet<Key>,
     /// Pools whose status has to be looked at.
     dirty: BTreeSet<PoolName>,
 }
@@ -54,12 +58,52 @@ impl LeaderState {
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
-            departed: HashMap::default(),
+            deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
             followers: BTreeSet::new(),
             dirty: BTreeSet::new(),
+        }
+    }
+
+    /// All that the stores know. Nothing is claimed yet: that is for whoever knows what the maps of the Go operator say.
+    pub fn from_stores(stores: &Stores) -> Self {
+        let mut leader = Self::new(Ledger::new(Settings::default()));
+        for (key, pool) in stores.pools.all() {
+            leader.set_pool(&key, &pool);
+        }
+        for (key, allocation) in stores.allocations.all() {
+            if let Allocation::Unreadable { why, .. } = &*allocation {
+                warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
+            }
+            leader.observe_allocation(&key.name, &allocation);
+        }
+        for (key, service) in stores.services.all() {
+            let shown = cached::shown_addresses(&service);
+            if !shown.is_empty() {
+                leader.ledger.set_shown(&cached::id(&key), &shown);
+            }
+        }
+        leader.unsupported = stores.unsupported();
+        for (_, allocation) in stores.allocations.all() {
+            if let Allocation::Valid { record, .. } = &*allocation {
+                leader.note_owner(stores, record);
+            }
+        }
+        leader
+    }
+
+    /// A record whose owner is not there is released only after a live read (IPA-3 a).
+    fn note_owner(&mut self, stores: &Stores, record: &Record) {
+        let owner = cached::key(&record.spec.owner.id);
+        if record.spec.phase == Phase::Bound && stores.lbs.get(&owner).is_none() {
+            let deleted = DeletedLb {
+                uid: record.spec.owner.uid.to_string(),
+                had_service: true,
+                final_state_unknown: true,
+            };
+            self.deleted_lbs.insert(owner, deleted);
         }
     }
 
@@ -91,7 +135,7 @@ impl LeaderState {
     pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
         for addr in addrs {
             let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
-            if holder.is_some_and(|id| self.departed.contains_key(&cached::key(&id))) {
+            if holder.is_some_and(|id| self.deleted_lbs.contains_key(&cached::key(&id))) {
                 self.ledger.await_release(addr);
             }
         }
@@ -99,7 +143,7 @@ impl LeaderState {
 
     /// A load balancer of this name is there, or has nothing left to be released.
     pub fn is_there(&mut self, key: &Key) {
-        if self.departed.remove(key).is_some() {
+        if self.deleted_lbs.remove(key).is_some() {
             self.ledger.stop_awaiting(&cached::id(key));
         }
     }

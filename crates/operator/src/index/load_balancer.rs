@@ -7,7 +7,7 @@ use harvester_lb_core::{guest_cluster, time};
 use harvester_lb_object::Key;
 
 use super::Index;
-use super::leader_state::Departed;
+use super::leader_state::DeletedLb;
 
 impl Index {
     /// A load balancer was made, altered or deleted.
@@ -19,11 +19,16 @@ impl Index {
                 let news = leader.unsupported.set_lb(key, Some(new));
                 leader.concerned(news)
             }
-            Change::Deleted { old, certain } => {
+            Change::Deleted {
+                old,
+                final_state_unknown,
+            } => {
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moving.remove(key);
                 leader.followers.remove(key);
-                leader.departed.insert(key.clone(), departed(old, *certain));
+                leader
+                    .deleted_lbs
+                    .insert(key.clone(), deleted_lb(old, *final_state_unknown));
                 let news = leader.unsupported.set_lb(key, None);
                 leader.concerned(news)
             }
@@ -52,11 +57,8 @@ impl Index {
         {
             let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
             let cluster = Key::new(namespace, cluster);
-            let witnessed =
-                self.with_leader(|leader| leader.removed_clusters.get(&cluster).copied());
-            let concerned = witnessed
-                .flatten()
-                .is_some_and(|at| time::created(&lb.metadata) <= at);
+            let removed_at = self.guest_cluster_removed_at(&cluster).ok().flatten();
+            let concerned = removed_at.is_some_and(|at| time::created(&lb.metadata) <= at);
             // Looking at the nodes of a namespace is not free: only where there is a reason.
             if concerned
                 || guest_cluster::is_marked(&lb.metadata)
@@ -71,13 +73,13 @@ impl Index {
     }
 }
 
-fn departed(old: &Lb, certain: bool) -> Departed {
-    Departed {
+fn deleted_lb(old: &Lb, final_state_unknown: bool) -> DeletedLb {
+    DeletedLb {
         uid: old.uid().to_owned(),
         had_service: match old {
             Lb::Valid(lb) => lb.spec.workload() == WorkloadType::Vm,
             Lb::Invalid(..) => true,
         },
-        certain,
+        final_state_unknown,
     }
 }

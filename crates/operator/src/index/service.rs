@@ -2,15 +2,14 @@
 
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::backend_addresses::ServiceAddresses;
-use harvester_lb_core::cached;
+use harvester_lb_core::cached::{self, CachedService};
 use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Service;
 
 use super::Index;
 
 impl Index {
     /// A Service was made, altered or deleted, by whomever.
-    pub fn service_changed(&self, key: &Key, _: &Change<Service>) {
+    pub fn service_changed(&self, key: &Key, _: &Change<CachedService>) {
         self.service_is_known(key);
         self.queue_lb_if_known(key);
     }
@@ -27,17 +26,24 @@ impl Index {
     fn upsert_service(&self, key: &Key) -> Vec<Key> {
         let mut addresses = self.addresses.lock();
         let service = self.stores.services.get(key);
-        let now = service.map(|s| ServiceAddresses::of(&s));
-        let reporters = addresses.set_service(key, now.unwrap_or_default());
+        let now = service.as_ref().map(|s| ServiceAddresses::of(s));
+        let now = now.unwrap_or_default();
+        let reporters = match &service {
+            Some(service) if service.undecodable.is_some() => addresses.add_service(key, &now),
+            _ => addresses.set_service(key, now),
+        };
         drop(addresses);
         let concerned = self.with_leader(|leader| {
             let service = self.stores.services.get(key);
-            let shown = service
-                .as_deref()
-                .map(cached::shown_addresses)
-                .unwrap_or_default();
-            leader.ledger.set_shown(&cached::id(key), &shown);
-            let news = leader.unsupported.set_service(key, service.as_deref());
+            let service = service.as_deref();
+            let shown = service.map(|s| cached::shown_addresses(s));
+            let (id, shown) = (cached::id(key), shown.unwrap_or_default());
+            if service.is_some_and(|s| s.undecodable.is_some()) {
+                leader.ledger.add_shown(&id, &shown);
+            } else {
+                leader.ledger.set_shown(&id, &shown);
+            }
+            let news = leader.unsupported.set_service(key, service.map(|s| &**s));
             leader.concerned(news)
         });
         self.queue_lbs(concerned.into_iter().flatten());

@@ -1,11 +1,10 @@
 //! The newest known copies of objects, a store for each kind that is watched.
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Store;
-use harvester_lb_core::cached::{Allocation, Lb, Pool, Vm, Vmi};
-use k8s_openapi::api::core::v1::Service;
+use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi};
+use harvester_lb_core::unsupported;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// The stores, one for each kind that is watched. Clones share them.
@@ -18,7 +17,7 @@ pub struct Stores {
     /// Records.
     pub allocations: Arc<Store<Allocation>>,
     /// Services, everybody's: a name conflict has to be seen, and its end too.
-    pub services: Arc<Store<Service>>,
+    pub services: Arc<Store<CachedService>>,
     /// EndpointSlices with our label.
     pub slices: Arc<Store<EndpointSlice>>,
     /// Running virtual machines.
@@ -26,10 +25,25 @@ pub struct Stores {
     /// Virtual machines.
     pub vms: Arc<Store<Vm>>,
     /// Nodes; their addresses are all that is kept of them (BE-8).
-    pub nodes: Arc<Store<Vec<Ipv4Addr>>>,
+    pub nodes: Arc<Store<NodeAddresses>>,
 }
 
 impl Stores {
+    /// All that is known of what is not this version's to touch (IPA-9).
+    pub fn unsupported(&self) -> unsupported::Index {
+        let mut index = unsupported::Index::default();
+        self.lbs.for_each(|key, lb| {
+            index.set_lb(key, Some(lb));
+        });
+        self.services.for_each(|key, service| {
+            index.set_service(key, Some(service));
+        });
+        self.allocations.for_each(|key, _| {
+            index.set_record(&key.name, true);
+        });
+        index
+    }
+
     /// The kinds that have not been listed yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         [

@@ -112,9 +112,14 @@ impl Index {
                     self.queue_cluster_of_node(key, new);
                 }
             }
-            Change::Deleted { old, certain } => {
+            Change::Deleted {
+                old,
+                final_state_unknown,
+            } => {
                 if let Some(cluster) = guest_cluster::being_removed(key, old) {
-                    let at = old.deleted_at.or_else(|| certain.then(clock::now));
+                    let at = old
+                        .deleted_at
+                        .or_else(|| (!final_state_unknown).then(clock::now));
                     // Absent from a list, it has gone some time after the last mark that it called for.
                     let at = at.or_else(|| self.last_marked(&cluster));
                     self.with_leader(|leader| {

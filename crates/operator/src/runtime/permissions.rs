@@ -1,62 +1,62 @@
 //! What the operator uses of the cluster: kinds and rights. `docs/examples/rbac.yaml` grants exactly these.
 
-use harvester_lb_controller_kit::preflight::Need;
+use harvester_lb_controller_kit::preflight::RequiredPermission;
 
 /// What the operator uses of the cluster.
-pub const NEEDS: &[Need] = &[
-    Need {
+pub const REQUIRED: &[RequiredPermission] = &[
+    RequiredPermission {
         plain_status: true,
-        ..need(
+        ..required(
             "loadbalancer.harvesterhci.io",
             "v1beta1",
             "loadbalancers",
             &["get", "list", "watch", "patch", "delete"],
         )
     },
-    Need {
+    RequiredPermission {
         plain_status: true,
-        ..need(
+        ..required(
             "loadbalancer.harvesterhci.io",
             "v1beta1",
             "ippools",
             &["get", "list", "watch", "patch"],
         )
     },
-    need(
+    required(
         "loadbalancer.harvesterhci.io",
         "v1beta1",
         "ipallocations",
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    need(
+    required(
         "",
         "v1",
         "services",
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    need(
+    required(
         "discovery.k8s.io",
         "v1",
         "endpointslices",
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    need(
+    required(
         "kubevirt.io",
         "v1",
         "virtualmachines",
         &["list", "watch", "patch"],
     ),
-    need(
+    required(
         "kubevirt.io",
         "v1",
         "virtualmachineinstances",
         &["list", "watch", "patch"],
     ),
-    need("", "v1", "nodes", &["list", "watch"]),
-    need("events.k8s.io", "v1", "events", &["create"]),
-    Need {
+    required("", "v1", "nodes", &["list", "watch"]),
+    required("events.k8s.io", "v1", "events", &["create"]),
+    RequiredPermission {
         namespace: Some("kube-system"),
-        ..need(
+        ..required(
             "coordination.k8s.io",
             "v1",
             "leases",
@@ -65,13 +65,13 @@ pub const NEEDS: &[Need] = &[
     },
 ];
 
-const fn need(
+const fn required(
     group: &'static str,
     version: &'static str,
     resource: &'static str,
     verbs: &'static [&'static str],
-) -> Need {
-    Need {
+) -> RequiredPermission {
+    RequiredPermission {
         group,
         version,
         resource,

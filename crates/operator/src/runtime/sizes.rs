@@ -145,15 +145,7 @@ impl Sizes {
     fn fill_pools(ctx: &Context, to: &Families) {
         // A copy of the list: the leader's lock is never taken under a store's.
         for (key, pool) in ctx.index.stores.pools.all() {
-            let live = ctx
-                .index
-                .with_leader(|leader| {
-                    leader
-                        .ledger
-                        .projection(&key.name)
-                        .map(|v| (v.total, v.available))
-                })
-                .flatten();
+            let live = ctx.index.pool_size(&key.name);
             let stored = pool
                 .counters
                 .as_ref()
@@ -169,7 +161,7 @@ impl Sizes {
                 set("allocated", total.saturating_sub(available));
             }
         }
-        if let Some(counts) = ctx.index.with_leader(|leader| leader.ledger.counts()) {
+        if let Some(counts) = ctx.index.counts() {
             to.records
                 .with_label_values(&["Bound"])
                 .set(size(counts.bound));

@@ -32,6 +32,8 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
+
     use crate::index::queues::{LegacyKind, LegacyObject};
     use harvester_lb_controller_kit::work_queue::Requeue;
     use harvester_lb_ipam::{Ledger, Settings};
@@ -59,10 +61,11 @@ mod tests {
                 kind: LegacyKind::Vm,
                 key: key.clone(),
             },
-            std::time::Duration::from_secs(5),
+            Duration::from_secs(5),
         );
         old.index.queues.lbs.done(&key, &Ok(Requeue::Backoff));
-        old.spacing.mark(&key, tokio::time::Instant::now());
+        let now = tokio::time::Instant::now();
+        old.slice_throttle.wrote(&key, Duration::ZERO, now);
         let check = HealthCheck::new(Some(80), None, None, None, None);
         let target = Target::new("uid", [10, 0, 0, 1].into(), true);
         let check = check.unwrap().unwrap();
@@ -78,11 +81,7 @@ mod tests {
         assert!(!new.index.is_leader());
         assert_eq!(new.index.queues.lbs.depth(), 0);
         assert!(new.index.queues.lbs.failing() == 0);
-        assert!(
-            new.spacing
-                .due_in(&key, tokio::time::Instant::now())
-                .is_zero()
-        );
+        assert!(new.slice_throttle.due_in(&key, now).is_zero());
         assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
         // What is still under way finds no knowledge, no work and no right to write.
         assert!(!old.index.is_leader());

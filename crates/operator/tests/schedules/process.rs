@@ -298,10 +298,15 @@ impl Process {
                 &stores.lbs,
                 |d: Decoded<LoadBalancer>| Some(Lb::from_watch(d)),
                 |k, mut c| {
-                    if let (Change::Deleted { certain, .. }, Some(Planted::Hasty)) =
-                        (&mut c, planted)
+                    if let (
+                        Change::Deleted {
+                            final_state_unknown,
+                            ..
+                        },
+                        Some(Planted::Hasty),
+                    ) = (&mut c, planted)
                     {
-                        *certain = true;
+                        *final_state_unknown = false;
                     }
                     if hears {
                         ctx.index.lb_changed(k, &c);

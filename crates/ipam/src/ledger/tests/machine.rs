@@ -116,7 +116,21 @@ enum Outcome {
     Held(IpAddr, Vec<IpAddr>),
     Adopt(IpAddr, Vec<IpAddr>),
     Take(RecordSpec, Option<Version>, Why, Vec<IpAddr>),
-    Wait(WaitReason, Vec<IpAddr>),
+    /// Whether what it has stays as it is comes last.
+    Wait(WaitReason, Vec<IpAddr>, bool),
+}
+
+/// Why the model finds no address.
+enum Refused {
+    Wait(WaitReason),
+    /// IPA-9.
+    HeldBack(WaitReason, IpAddr, PoolName),
+}
+
+impl From<WaitReason> for Refused {
+    fn from(reason: WaitReason) -> Self {
+        Self::Wait(reason)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -133,7 +147,10 @@ pub(super) struct Model {
     pools: Vec<PoolSpec>,
     records: Vec<Record>,
     reserved: Vec<Reserved>,
-    claims: Vec<(IpAddr, Owner, PoolName)>,
+    /// The pool that a map or a record has said; none if a status says so.
+    claims: Vec<(IpAddr, Owner, Option<PoolName>)>,
+    /// IPA-9: those that wait for a pool to tell whether an address is their own.
+    held_back: Vec<(Owner, IpAddr, PoolName)>,
     shown: Vec<(OwnerId, IpAddr)>,
     waiting: Vec<Request>,
     last: Vec<(PoolName, IpAddr, i64)>,
@@ -318,6 +335,7 @@ impl Model {
         self.reserved.retain(|r| own(&r.owner));
         self.claims.retain(|c| own(&c.1));
         self.earlier_ones_leave(&request.owner);
+        self.held_back.retain(|held| held.0.id != *id);
         let status = request.status.as_ref().map(|status| status.addr);
         let bound: Vec<Record> = self.bound_of(id).into_iter().cloned().collect();
         let kept = bound
@@ -380,12 +398,64 @@ impl Model {
                 let over = self.record(addr).map(|record| record.version);
                 Outcome::Take(spec, over, why, rest(None))
             }
-            Err(reason) => {
+            Err(Refused::Wait(reason)) => {
                 self.drop_holds(id, None);
                 self.waiting.retain(|w| w.owner.id != *id);
                 self.waiting.push(request.clone());
-                Outcome::Wait(reason, rest(None))
+                Outcome::Wait(reason, rest(None), false)
             }
+            Err(Refused::HeldBack(reason, addr, pool)) => {
+                self.waiting.retain(|w| w.owner.id != *id);
+                let is_known = self.usable(&pool, addr);
+                self.drop_holds(id, Some(addr).filter(|_| is_known));
+                let held = (request.owner.clone(), addr, pool);
+                self.claim_held_back(&held);
+                self.held_back.push(held);
+                Outcome::Wait(reason, rest(None), true)
+            }
+        }
+    }
+
+    /// IPA-9: the address that the status names and a pool may have that hands out nothing new.
+    fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
+        let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
+        let recorded = self.reserved.iter().filter(|r| r.why == Why::Recorded);
+        let own = self
+            .claims
+            .iter()
+            .any(|c| c.0 == addr && c.1 == request.owner)
+            || recorded
+                .clone()
+                .any(|r| r.addr == addr && r.owner == request.owner);
+        let taken = self.holders(addr).iter().any(|holder| holder != id) && !own;
+        if taken || bound.iter().any(|r| r.spec.addr == addr) {
+            return None;
+        }
+        let pool = self.pool(&self.target(request)?)?;
+        pool.withheld.as_ref()?;
+        let shown = self.shown.contains(&(id.clone(), addr));
+        let may_have = pool.ranges.is_err() || (self.usable(&pool.name, addr) && !shown);
+        may_have.then(|| (addr, pool.name.clone()))
+    }
+
+    /// Nobody else gets what a pool is known to have.
+    fn claim_held_back(&mut self, (owner, addr, pool): &(Owner, IpAddr, PoolName)) {
+        let others = self.holders(*addr);
+        let is_free = others.iter().all(|holder| *holder == owner.id);
+        let has_one = self.claims.iter().any(|c| c.0 == *addr && c.1 == *owner);
+        if self.usable(pool, *addr) && is_free && !has_one {
+            self.claims.push((*addr, owner.clone(), None));
+        }
+    }
+
+    /// The pool is another, or gone.
+    fn wake_held_back(&mut self, name: &str) {
+        let of_pool = |held: &&(Owner, IpAddr, PoolName)| *held.2 == *name;
+        let mut woken: Vec<_> = self.held_back.iter().filter(of_pool).cloned().collect();
+        woken.sort();
+        self.held_back.retain(|held| *held.2 != *name);
+        for held in woken {
+            self.claim_held_back(&held);
         }
     }
 
@@ -395,7 +465,7 @@ impl Model {
         request: &Request,
         status: Option<IpAddr>,
         bound: &[Record],
-    ) -> Result<(IpAddr, PoolName, Why, Option<i64>), WaitReason> {
+    ) -> Result<(IpAddr, PoolName, Why, Option<i64>), Refused> {
         let id = &request.owner.id;
         let demanded = |pool: &PoolName| {
             request
@@ -416,8 +486,25 @@ impl Model {
             .filter(|c| c.1 == request.owner)
             .collect();
         claims.sort_by_key(|c| (Some(c.0) != status, c.0));
-        if let Some((addr, _, pool)) = claims.into_iter().find(|c| demanded(&c.2)) {
-            return Ok((*addr, pool.clone(), Why::Recorded, None));
+        let of = |claim: &(IpAddr, Owner, Option<PoolName>)| match &claim.2 {
+            Some(pool) => demanded(pool).then(|| pool.clone()),
+            None => self.target(request).filter(|target| {
+                let hands_out = self
+                    .pool(target)
+                    .is_some_and(|pool| pool.withheld.is_none());
+                let shown = self.shown.contains(&(id.clone(), claim.0));
+                self.usable(target, claim.0) && (hands_out || shown)
+            }),
+        };
+        if let Some((addr, pool)) = claims.into_iter().find_map(|c| Some((c.0, of(c)?))) {
+            return Ok((addr, pool, Why::Recorded, None));
+        }
+        if let Some((addr, pool)) = self.held_back_of(request, bound) {
+            let reason = match self.pool(&pool).map(|pool| &pool.withheld) {
+                Some(Some(Withheld::Unsupported(_))) => WaitReason::PoolUnsupported,
+                _ => WaitReason::PoolInvalid,
+            };
+            return Err(Refused::HeldBack(reason, addr, pool));
         }
         self.drop_holds(id, None);
         let target = self.target(request).ok_or(WaitReason::NoMatchedPool)?;
@@ -431,7 +518,7 @@ impl Model {
         let is_mismatch =
             !listed.is_empty() && !listed.iter().any(|(_, addr)| request.takes(*addr));
         if is_mismatch && none == WaitReason::NoAvailableIp {
-            return Err(WaitReason::AddressFamilyMismatch);
+            return Err(WaitReason::AddressFamilyMismatch.into());
         }
         let served = self.is_due(&target, request);
         let has_room = |addr: IpAddr| self.has_room(&target, request, addr);
@@ -449,7 +536,7 @@ impl Model {
                 return Ok((addr, target, Why::Recorded, None));
             }
             if !served {
-                return Err(none);
+                return Err(none.into());
             }
         }
         let mut history: Vec<IpAddr> = self
@@ -465,7 +552,7 @@ impl Model {
             return Ok((*addr, target, Why::Sticky, None));
         }
         if !served {
-            return Err(none);
+            return Err(none.into());
         }
         let last = self.last.iter().find(|l| l.0 == target).map(|l| l.1);
         let place = last.and_then(|last| {

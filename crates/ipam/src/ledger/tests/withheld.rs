@@ -51,9 +51,9 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
     // What is held stays, also when its owner is made anew.
     assert_eq!(world.ask(&lb("held")), Some(ip("10.0.0.10")));
     assert_eq!(world.ask(&lb_uid("held", "held-2")), Some(ip("10.0.0.10")));
-    // The status tells what it told: nothing here knows what is excluded.
+    // The status tells what it told: nothing here knows what is excluded. What a status names may be its own.
     let view = world.ledger.projection("p").unwrap();
-    assert_eq!((view.total, view.available), (3, 2));
+    assert_eq!((view.total, view.available), (3, 1));
     assert!(world.ledger.take_wakes().is_empty());
     // Without the annotation those that wait are served, oldest first, and the others are told that it is full.
     world.ledger.set_pool(plain());
@@ -96,4 +96,111 @@ fn pool_2_one_that_cannot_be_decoded_is_said_to_be_that() {
     assert_eq!((reason, &*message), (WaitReason::NoMatchedPool, expected));
     world.ledger.set_pool(plain());
     assert_eq!(world.ask(&in_pool(lb("a"), "p")), Some(ip("10.0.0.10")));
+}
+
+#[track_caller]
+fn stays(decision: &Decision) -> bool {
+    match decision {
+        Decision::Wait { stays, lost, .. } => {
+            assert_eq!(*lost, None);
+            *stays
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
+    let undecodable = PoolSpec {
+        ranges: PoolRanges::parse(&[]),
+        selector: Selector::default(),
+        withheld: Some(Withheld::Undecodable("x".to_owned())),
+        ..plain()
+    };
+    for (withheld, expected) in [
+        (excluding(), WaitReason::PoolUnsupported),
+        (undecodable, WaitReason::PoolInvalid),
+    ] {
+        // Whether it is imported, or comes later; whether it names its pool, or is selected by it.
+        for (imported, named) in [(true, true), (true, false), (false, true), (false, false)] {
+            let mut world = World::new(std::slice::from_ref(&withheld));
+            let mut request = with_status(lb("a"), "p", "10.0.0.10");
+            if named {
+                request = in_pool(request, "p");
+            }
+            if imported {
+                let owner = request.owner.clone();
+                world.ledger.claim(ip("10.0.0.10"), owner, Evidence::Status);
+            }
+            let decision = world.decide(&request);
+            assert!(
+                stays(&decision),
+                "{expected:?}, imported {imported}, named {named}"
+            );
+            let (reason, message) = waits(decision);
+            assert_eq!(reason, expected);
+            assert!(message.starts_with("pool p: "), "{message}");
+            assert!(world.ledger.take_wakes().is_empty());
+            // Nobody else gets it meanwhile, from whichever pool, if it is known to be of this one.
+            if withheld.ranges.is_ok() {
+                let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
+                world.ledger.set_pool(one);
+                assert_eq!(world.ask(&in_pool(lb("other"), "q")), None);
+            }
+            // It is not in the way of those who wait for what is free.
+            world.ledger.set_pool(plain());
+            assert!(world.ledger.take_wakes().contains(&request.owner.id));
+            assert_eq!(world.ask(&lb("younger")), Some(ip("10.0.0.11")));
+            assert_eq!(world.ask(&request), Some(ip("10.0.0.10")));
+        }
+    }
+}
+
+#[test]
+fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
+    let mut world = World::new(&[plain()]);
+    assert_eq!(world.ask(&lb("held")), Some(ip("10.0.0.10")));
+    world.ledger.set_pool(excluding());
+    let of_another = with_status(lb("forged"), "p", "10.0.0.10");
+    let Decision::Wait { stays, lost, .. } = world.decide(&of_another) else {
+        panic!()
+    };
+    assert!(!stays && lost.is_some());
+    let outside = in_pool(with_status(lb("outside"), "p", "10.0.0.99"), "p");
+    assert!(matches!(
+        world.decide(&outside),
+        Decision::Wait { stays: false, .. }
+    ));
+    assert!(!stays_of(&mut world, &lb("new")));
+    // Two that name one address: the first has it.
+    let [one, two] = ["one", "two"].map(|name| with_status(lb(name), "p", "10.0.0.11"));
+    assert!(stays_of(&mut world, &one) && !stays_of(&mut world, &two));
+    assert!(stays_of(&mut world, &one));
+    // It goes, or asks for another pool.
+    world.ledger.withdraw(&one.owner.id);
+    assert!(stays_of(&mut world, &two));
+    assert!(!stays_of(&mut world, &in_pool(two, "missing")));
+    assert!(stays_of(&mut world, &one));
+}
+
+fn stays_of(world: &mut World, request: &Request) -> bool {
+    matches!(world.decide(request), Decision::Wait { stays: true, .. })
+}
+
+#[test]
+fn ipa_9_what_cannot_be_told_blocks_nobody_elses_address() {
+    let undecodable = PoolSpec {
+        ranges: PoolRanges::parse(&[]),
+        selector: Selector::default(),
+        withheld: Some(Withheld::Undecodable("x".to_owned())),
+        ..plain()
+    };
+    let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
+    let mut world = World::new(&[undecodable, one]);
+    let forged = with_status(lb("forged"), "p", "10.0.0.10");
+    assert!(stays_of(&mut world, &forged));
+    assert_eq!(world.ask(&in_pool(lb("other"), "q")), Some(ip("10.0.0.10")));
+    // Its record says whose it is.
+    assert_eq!(names(world.ledger.take_wakes()), ["forged"]);
+    assert!(!stays_of(&mut world, &forged));
 }

@@ -1,7 +1,6 @@
 use super::*;
 
 use harvester_lb_core::cached::Allocation;
-use harvester_lb_ipam::{Ledger, Settings};
 use harvester_lb_object::Version;
 use http::Method;
 use serde_json::json;
@@ -34,8 +33,6 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     shelf.refuse(Method::PATCH, "ipallocations");
     let ctx = fake::context(shelf.client(), Timings::default(), true);
     let (key, name) = (Key::new("", "p"), PoolName::from("p"));
-    ctx.index
-        .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
     ctx.index.stores.pools.written(&key, Version(7), stored);
     let record = Allocation::decoded(&serde_json::from_value(held).unwrap());
@@ -44,11 +41,8 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
         .stores
         .allocations
         .written(&record_key, Version(3), record);
-    ctx.index.with_leader(|leader| {
-        leader.set_pool(&key, &ctx.index.stores.pools.get(&key).unwrap());
-        let record = ctx.index.stores.allocations.get(&record_key).unwrap();
-        leader.observe_allocation("172.20.1.5", &record);
-    });
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
 
     let outcome = bring_up_to_date(&ctx, &name).await;
     assert!(

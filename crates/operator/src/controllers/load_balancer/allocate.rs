@@ -30,7 +30,7 @@ pub enum Acquired {
         /// The address.
         grant: Grant,
         /// Further records of this load balancer, to be released once nothing shows their addresses.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
         /// The record has just been written.
         written: bool,
     },
@@ -43,7 +43,9 @@ pub enum Acquired {
         /// An address that the status names and that is not this load balancer's.
         lost: Option<Lost>,
         /// As above.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
+        /// What it serves at stays as it is, the address in its status and the further records too.
+        stays: bool,
     },
 }
 
@@ -52,23 +54,25 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
     match last_step(ctx, request, Allocation::acquire(request)).await? {
         Step::Done {
             grant,
-            extra_records: surplus,
+            extra_records,
             written,
         } => Ok(Acquired::Granted {
             grant,
-            surplus,
+            extra_records,
             written,
         }),
         Step::Wait {
             reason,
             explanation,
             lost,
-            extra_records: surplus,
+            extra_records,
+            stays,
         } => Ok(Acquired::Waiting {
             reason,
             message: explanation.to_string(),
             lost,
-            surplus,
+            extra_records,
+            stays,
         }),
         other => Err(no_end(&other)),
     }
@@ -93,18 +97,17 @@ async fn last_step(
 ) -> Result<Step, WriteError> {
     loop {
         let now = clock::now();
-        let step = ctx
-            .index
-            .with_leader(|leader| allocation.next(&mut leader.ledger, now));
+        let step = ctx.index.next_step(&mut allocation, now);
         let conflicts = allocation.take_conflicts();
         ctx.metrics.allocation_conflicts.inc_by(conflicts);
-        match step.ok_or(WriteError::Fenced)? {
+        match step? {
             Step::ReadRecord(addr) => {
                 ctx.client
                     .get_live::<IPAllocation>(&record_key(addr))
                     .await?;
             }
-            Step::VerifyOwner => lives(ctx, &request.owner).await?,
+            Step::VerifyOwner => ensure_uid_current(ctx, &request.owner).await?,
+            Step::VerifyStatus(addr) => ensure_status_names(ctx, &request.owner, addr).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {
                 spec,
@@ -152,7 +155,7 @@ pub async fn earlier_ones_only(
     if records.iter().all(own) {
         return Ok(());
     }
-    lives(ctx, &request.owner).await
+    ensure_uid_current(ctx, &request.owner).await
 }
 
 /// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
@@ -168,7 +171,7 @@ async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> 
 }
 
 /// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
-pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
+pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
@@ -176,6 +179,21 @@ pub async fn lives(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     }
     Err(WriteError::Conflict(format!(
         "LoadBalancer {key} has been made anew"
+    )))
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address. If not, the
+/// address is not kept for it any longer.
+async fn ensure_status_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
+    let key = cached::key(&owner.id);
+    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
+    let now = living.as_ref().map(spec::request);
+    if now.is_some_and(|now| now.owner == *owner && now.names(addr)) {
+        return Ok(());
+    }
+    ctx.index.abandon(&owner.id, addr);
+    Err(WriteError::Conflict(format!(
+        "LoadBalancer {key} does not name {addr} any more"
     )))
 }
 
@@ -244,14 +262,10 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
 }
 
 /// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
-/// another or none, the record may have been surplus to some process, and its release may still be on its way; of the
+/// another or none, the record may have been an extra one to some process, and its release may still be on its way; of the
 /// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
-pub async fn renew(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
-    let Some(record) = ctx
-        .index
-        .with_leader(|leader| leader.ledger.record(addr))
-        .flatten()
-    else {
+pub async fn touch_record(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
+    let Some(record) = ctx.index.record(addr) else {
         return Ok(());
     };
     let spec = RecordSpec {

@@ -8,8 +8,7 @@ use std::sync::Arc;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::{self, Backend, Found};
-use harvester_lb_core::cached;
-use harvester_lb_core::cached::State;
+use harvester_lb_core::cached::{self, CachedService, State};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::spec::VmSpec;
@@ -20,7 +19,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use crate::context::Context;
@@ -53,11 +52,11 @@ pub enum Committed {
 }
 
 /// What came of it.
-pub enum Children {
+pub enum OwnedObjects {
     /// They are there.
     Present {
         /// The Service.
-        service: Arc<Service>,
+        service: Arc<CachedService>,
         /// How many backends take traffic.
         healthy: usize,
         /// How many backends have been probed at all.
@@ -76,12 +75,10 @@ pub async fn ensure(
     found: &Found,
     ip: &str,
     committed: Committed,
-) -> Result<Children, WriteError> {
-    let service = ctx.index.stores.services.get(key);
-    match service
-        .as_ref()
-        .map(|s| desired::ownership(&s.metadata, &key.name))
-    {
+) -> Result<OwnedObjects, WriteError> {
+    let stored = ctx.index.stores.services.get(key);
+    let service = stored.as_deref().map(|stored| &**stored);
+    match service.map(|s| desired::ownership(&s.metadata, &key.name)) {
         Some(Ownership::Foreign) => return conflict(ctx, key, "Service").await,
         Some(Ownership::Shared) => return Err(shared(key)),
         Some(Ownership::Ours) | None => {}
@@ -112,12 +109,21 @@ pub async fn ensure(
             info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
         }
     }
-    if committed == Committed::Stored && asked_address(service.as_deref()) != Some(ip) {
+    if let Some(why) = stored
+        .as_ref()
+        .and_then(|stored| stored.undecodable.as_ref())
+    {
+        // What else it has is not known, and must stay.
+        return Err(WriteError::Refused(format!(
+            "the Service cannot be decoded, correct it or delete it: {why}"
+        )));
+    }
+    if committed == Committed::Stored && asked_address(service) != Some(ip) {
         still_committed(ctx, key, lb).await?;
     }
-    let wanted = desired::service(lb, service.as_deref(), &vm.ports, ip);
-    match ensure_service(ctx, key, service.as_deref(), wanted).await? {
-        Some(service) => Ok(Children::Present {
+    let wanted = desired::service(lb, service, &vm.ports, ip);
+    match ensure_service(ctx, key, service, wanted).await? {
+        Some(service) => Ok(OwnedObjects::Present {
             service,
             healthy,
             probed: probed(ctx, key),
@@ -151,10 +157,10 @@ fn shared(key: &Key) -> WriteError {
 
 /// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
 /// EndpointSlice would send the traffic of a foreign Service to our backends.
-async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<Children, WriteError> {
+async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<OwnedObjects, WriteError> {
     ctx.prober.remove_group(&key.to_string());
-    release::take_down(ctx, key).await?;
-    Ok(Children::Failed(Readiness::not(
+    release::delete_owned(ctx, key).await?;
+    Ok(OwnedObjects::Failed(Readiness::not(
         status::NAME_CONFLICT,
         format!(
             "{kind} {key} exists and is not this load balancer's: rename the load balancer, or delete the {kind}"
@@ -234,7 +240,7 @@ fn verdicts_wait(
     wanted: &EndpointSlice,
     as_before: &EndpointSlice,
 ) -> bool {
-    let wait = ctx.spacing.due_in(key, Instant::now());
+    let wait = ctx.slice_throttle.due_in(key, Instant::now());
     let is_present = |slice| difference(present, slice).is_none();
     if wait.is_zero() || is_present(wanted) || !is_present(as_before) {
         return false;
@@ -253,8 +259,7 @@ pub async fn follow(
     check: Checking,
 ) -> Result<(), WriteError> {
     // Before anything is read, so that no later change is missed.
-    ctx.index
-        .with_leader(|leader| leader.followers.insert(key.clone()));
+    ctx.index.start_following(key);
     let Some(present) = ctx.index.stores.slices.get(key) else {
         return Ok(());
     };
@@ -312,12 +317,16 @@ async fn ensure_slice(
         )));
     }
     if let Some(patch) = difference(present, &wanted) {
-        ctx.spacing.mark(key, Instant::now());
+        let mark = || {
+            ctx.slice_throttle
+                .wrote(key, Duration::ZERO, Instant::now());
+        };
+        mark();
         let written = ctx
             .client
             .patch::<EndpointSlice>(key, &present.metadata, patch)
             .await;
-        ctx.spacing.mark(key, Instant::now());
+        mark();
         written?;
     }
     Ok(true)
@@ -346,7 +355,7 @@ async fn ensure_service(
     key: &Key,
     present: Option<&Service>,
     wanted: Service,
-) -> Result<Option<Arc<Service>>, WriteError> {
+) -> Result<Option<Arc<CachedService>>, WriteError> {
     let written = match present {
         None => ctx.client.create(key, &wanted).await,
         Some(present) => match difference(present, &wanted) {
@@ -355,13 +364,10 @@ async fn ensure_service(
         },
     };
     match written {
-        Ok(object) => Ok(Some(
-            ctx.index
-                .stores
-                .services
-                .get(key)
-                .unwrap_or_else(|| Arc::new(object)),
-        )),
+        Ok(object) => {
+            let stored = ctx.index.stores.services.get(key);
+            Ok(stored.or_else(|| cached::service(Ok(object)).map(Arc::new)))
+        }
         Err(error) if error.is_stale() => {
             let now = ctx.index.stores.services.get(key);
             let foreign = now.is_some_and(|service| {

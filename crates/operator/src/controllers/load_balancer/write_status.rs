@@ -6,7 +6,7 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::status::{self, Report};
-use harvester_lb_core::{cached, time};
+use harvester_lb_core::time;
 use harvester_lb_object::Key;
 use tracing::info;
 
@@ -52,18 +52,7 @@ pub async fn drop_finalizers(
     key: &Key,
     lb: &LoadBalancer,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.with_leader(|leader| {
-        let id = cached::id(key);
-        if leader
-            .unsupported
-            .of_lb(&leader.ledger, key, &lb.metadata)
-            .is_none()
-        {
-            leader.ledger.withdraw(&id);
-        } else {
-            leader.ledger.set_aside(&id);
-        }
-    });
+    ctx.index.withdraw_deleting(key, &lb.metadata);
     let mut wanted = lb.clone();
     if let Some(kept) = meta::finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);

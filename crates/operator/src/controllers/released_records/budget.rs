@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_controller_kit::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ pub struct Forgetting(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    budget: Throttle,
+    budget: TokenBucket,
     /// Not to be tried before this.
     refused: BTreeMap<IpAddr, Instant>,
 }
@@ -28,7 +28,7 @@ struct State {
 impl Default for Forgetting {
     fn default() -> Self {
         Self(Mutex::new(State {
-            budget: Throttle::new(BATCH, INTERVAL),
+            budget: TokenBucket::new(BATCH, INTERVAL),
             refused: BTreeMap::new(),
         }))
     }

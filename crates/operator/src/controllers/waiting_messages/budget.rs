@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harvester_lb_controller_kit::throttle::Throttle;
+use harvester_lb_controller_kit::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 
 /// Load balancers that are told at once. Their messages are written by all workers, in less than two seconds.
@@ -11,10 +11,10 @@ const BURST: u32 = 200;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// How fast those who wait are told.
 #[derive(Debug)]
-pub struct Telling(pub(super) Mutex<Throttle>);
+pub struct Telling(pub(super) Mutex<TokenBucket>);
 
 impl Default for Telling {
     fn default() -> Self {
-        Self(Mutex::new(Throttle::new(BURST, INTERVAL)))
+        Self(Mutex::new(TokenBucket::new(BURST, INTERVAL)))
     }
 }

@@ -134,12 +134,12 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     leader.observe_allocation("172.20.2.2", &allocation(1, "Bound", true));
     leader.await_release(BTreeSet::from([addr]));
     assert!(!waits(&mut leader), "its owner is not known to be gone");
-    let departed = Departed {
+    let deleted = DeletedLb {
         uid: "u".into(),
         had_service: true,
-        certain: true,
+        final_state_unknown: false,
     };
-    leader.departed.insert(gone.clone(), departed);
+    leader.deleted_lbs.insert(gone.clone(), deleted);
     leader.await_release(BTreeSet::from([addr]));
     leader.ledger.take_wakes();
     assert!(waits(&mut leader));

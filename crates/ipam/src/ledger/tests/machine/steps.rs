@@ -15,6 +15,7 @@ impl ReferenceStateMachine for Model {
             records: Vec::new(),
             reserved: Vec::new(),
             claims: Vec::new(),
+            held_back: Vec::new(),
             shown: Vec::new(),
             waiting: Vec::new(),
             last: Vec::new(),
@@ -67,14 +68,21 @@ impl ReferenceStateMachine for Model {
                     name: POOLS[pool].into(),
                     ..shape(number)
                 };
+                let is_same = model
+                    .pool(&spec.name)
+                    .is_some_and(|known| format!("{known:?}") == format!("{spec:?}"));
                 model.pools.retain(|other| other.name != spec.name);
                 model.pools.push(spec.clone());
+                if !is_same {
+                    model.wake_held_back(&spec.name);
+                }
                 model.effect = Effect::SetPool(spec);
             }
             Step::RemovePool(pool) => {
                 let known = model.pools.iter().any(|other| *other.name == *POOLS[pool])
                     || model.records.iter().any(|r| *r.spec.pool == *POOLS[pool]);
                 model.pools.retain(|other| *other.name != *POOLS[pool]);
+                model.wake_held_back(POOLS[pool]);
                 if known {
                     model.last.retain(|last| *last.0 != *POOLS[pool]);
                     model.effect = Effect::RemovePool(POOLS[pool]);
@@ -95,6 +103,7 @@ impl ReferenceStateMachine for Model {
             Step::Enlist(lb) => {
                 let request = model.request(lb);
                 let id = &request.owner.id;
+                model.held_back.retain(|held| held.0.id != *id);
                 let holds = !model.bound_of(id).is_empty()
                     || model.reserved.iter().any(|r| r.owner.id == *id)
                     || model.claims.iter().any(|c| c.1.id == *id);
@@ -162,7 +171,7 @@ impl ReferenceStateMachine for Model {
                     model.version += 1;
                     model.effect = Effect::Forget(spec.addr, Version(model.version));
                     if spec.phase == Phase::Bound {
-                        model.claims.push((spec.addr, spec.owner, spec.pool));
+                        model.claims.push((spec.addr, spec.owner, Some(spec.pool)));
                     }
                 }
             }
@@ -171,6 +180,7 @@ impl ReferenceStateMachine for Model {
                 let id = OwnerId::new("ns", NAMES[lb]);
                 model.drop_holds(&id, None);
                 model.waiting.retain(|w| w.owner.id != id);
+                model.held_back.retain(|held| held.0.id != id);
                 model.effect = Effect::Withdraw(id);
             }
             Step::Shows(lb, lasts) => {

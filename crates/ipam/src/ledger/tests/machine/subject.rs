@@ -59,8 +59,11 @@ fn outcome(decision: Decision) -> Outcome {
             ..
         } => Outcome::Take(spec, over, why, addrs(&surplus)),
         Decision::Wait {
-            reason, surplus, ..
-        } => Outcome::Wait(reason, addrs(&surplus)),
+            reason,
+            surplus,
+            stays,
+            ..
+        } => Outcome::Wait(reason, addrs(&surplus), stays),
     }
 }
 
@@ -140,6 +143,7 @@ impl StateMachineTest for Subject {
             (model.reserved.len(), model.claims.len())
         );
         assert_eq!(counts.waiting, model.waiting.len());
+        assert_eq!(ledger.held_back.len(), model.held_back.len());
         for last in 0..ADDRESSES {
             assert_eq!(
                 ledger.taken.contains(at(last)),

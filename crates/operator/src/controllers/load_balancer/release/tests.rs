@@ -50,8 +50,7 @@ fn lead(ctx: &Context) {
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let record = ctx.index.stores.allocations.get(&Key::new("", "10.0.0.2"));
-    ctx.index
-        .with_leader(|leader| leader.observe_allocation("10.0.0.2", &record.unwrap()));
+    ctx.index.record_is_known("10.0.0.2", &record.unwrap());
 }
 
 /// A load balancer with an annotation, and an address in its status.
@@ -109,8 +108,7 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
             "{annotation}"
         );
         assert_eq!(shelf.writes().len(), 1, "{annotation}");
-        let left = ctx.index.with_leader(|leader| leader.departed.len());
-        assert_eq!(left, Some(0), "{annotation}");
+        assert_eq!(ctx.index.deleted_lbs(), [], "{annotation}");
     }
     let (ctx, shelf) = with_record();
     takeover::begin(&ctx).await.unwrap();

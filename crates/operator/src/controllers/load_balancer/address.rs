@@ -1,0 +1,121 @@
+//! The address of a load balancer, whatever its source: a pool, or the network's DHCP server (OPS-3).
+
+use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::spec::Source;
+use harvester_lb_core::status::{self, Readiness};
+use harvester_lb_ipam::{Lost, Record, Request};
+use harvester_lb_object::Key;
+
+use crate::context::Context;
+use crate::controllers::load_balancer::allocate::{self, Acquired};
+
+/// An address for a load balancer, whatever its source.
+pub struct Address {
+    /// What the status says of it (ALC-6).
+    pub allocated: AllocatedAddress,
+    /// What the Service asks for: the address, or 0.0.0.0 for DHCP.
+    pub load_balancer_ip: String,
+    /// Further records of the load balancer's name, to be released once nothing shows their addresses.
+    pub extra_records: Vec<Record>,
+    /// Another address that the status named and that is not this load balancer's.
+    pub lost: Option<Lost>,
+    /// The ranges of its pool do not have it any more (IPA-7).
+    pub out_of_pool: bool,
+}
+
+/// What came of asking for one.
+pub enum Obtained {
+    /// It is recorded.
+    Address(Address),
+    /// There is none; what the load balancer served before is taken down.
+    Waiting {
+        /// Why.
+        readiness: Readiness,
+        /// An address that the status names and that is not this load balancer's.
+        lost: Option<Lost>,
+        /// Records of its name, to be released once nothing shows their addresses.
+        extra_records: Vec<Record>,
+    },
+    /// What it serves at stays as it is, whatever that is, until it is looked at again.
+    Unchanged(Readiness, Requeue),
+}
+
+/// Gets a load balancer an address, or keeps the one that it has.
+pub async fn obtain(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    source: &Source,
+) -> Result<Obtained, WriteError> {
+    match source {
+        Source::Dhcp => Ok(Obtained::Address(dhcp(ctx, key))),
+        Source::Pool(request) => from_pool(ctx, key, lb, request).await,
+    }
+}
+
+async fn from_pool(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    request: &Request,
+) -> Result<Obtained, WriteError> {
+    match allocate::acquire(ctx, request).await {
+        Ok(Acquired::Granted {
+            grant,
+            extra_records,
+            written,
+        }) => {
+            let named = request.status.as_ref().map(|status| status.addr);
+            if !written && named != Some(grant.addr) {
+                allocate::touch_record(ctx, grant.addr).await?;
+            }
+            Ok(Obtained::Address(Address {
+                allocated: allocate::allocated_address(lb, &grant),
+                load_balancer_ip: grant.addr.to_string(),
+                extra_records,
+                lost: grant.lost,
+                out_of_pool: grant.out_of_pool,
+            }))
+        }
+        Ok(Acquired::Waiting {
+            reason,
+            message,
+            lost,
+            extra_records,
+            stays,
+        }) => {
+            let readiness = Readiness::not(reason.as_str(), message);
+            // The address is nobody else's; what serves goes on until the record is repaired, or the pool can tell.
+            if stays {
+                return Ok(Obtained::Unchanged(readiness, Requeue::Resync));
+            }
+            Ok(Obtained::Waiting {
+                readiness,
+                lost,
+                extra_records,
+            })
+        }
+        Err(WriteError::Refused(message)) => {
+            let message = format!("the IPAllocation of {key} cannot be written: {message}");
+            let readiness = Readiness::not(status::API_ERROR, message);
+            Ok(Obtained::Unchanged(readiness, Requeue::Backoff))
+        }
+        Err(other) => Err(other),
+    }
+}
+
+/// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
+fn dhcp(ctx: &Context, key: &Key) -> Address {
+    Address {
+        allocated: AllocatedAddress {
+            ip: Some(keys::DHCP_ADDRESS.to_owned()),
+            ..AllocatedAddress::default()
+        },
+        load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
+        extra_records: ctx.index.withdraw_from_pools(key),
+        lost: None,
+        out_of_pool: false,
+    }
+}

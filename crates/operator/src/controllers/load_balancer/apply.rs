@@ -1,0 +1,312 @@
+//! What follows from the address of a load balancer, or from there being none: its Service, EndpointSlice and health checks are
+//! brought to be as they should, or taken down. Answers what its status is to say.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::backends::Found;
+use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::spec::VmSpec;
+use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use tracing::info;
+
+use crate::context::Context;
+use crate::controllers::load_balancer::address::{Address, Obtained};
+use crate::controllers::load_balancer::observe::find_backends;
+use crate::controllers::load_balancer::owned_objects::{self, Committed, OwnedObjects};
+use crate::controllers::load_balancer::release;
+use crate::controllers::load_balancer::unserved::follow;
+use crate::controllers::load_balancer::write_status::write_status;
+use crate::index::leader_ops::ShownAddress;
+
+/// What was done, and what remains to be done.
+pub struct Applied<'a> {
+    /// The load balancer as it is stored by now.
+    pub lb: Cow<'a, LoadBalancer>,
+    /// What its status is to say.
+    pub report: Report,
+    /// To be released once the status is written.
+    pub extra_records: Vec<Record>,
+    /// When it is looked at again, or what has failed meanwhile that the status need not wait for.
+    pub next: Result<Requeue, WriteError>,
+}
+
+/// Brings a load balancer's objects to be as they should. `vm`: it is of VM type.
+pub async fn apply<'a>(
+    ctx: &Context,
+    key: &Key,
+    lb: &'a LoadBalancer,
+    vm: Option<&VmSpec>,
+    obtained: Obtained,
+) -> Result<Applied<'a>, WriteError> {
+    match (obtained, vm) {
+        (Obtained::Unchanged(readiness, next), _) => {
+            let followed = follow(ctx, key, lb).await;
+            Ok(Applied {
+                lb: Cow::Borrowed(lb),
+                report: Report::only(readiness),
+                extra_records: Vec::new(),
+                next: followed.map(|()| next),
+            })
+        }
+        (
+            Obtained::Waiting {
+                readiness,
+                lost,
+                extra_records,
+            },
+            vm,
+        ) => wait(ctx, key, lb, vm, readiness, lost.as_ref(), extra_records).await,
+        (Obtained::Address(address), None) => serve_cluster(ctx, key, lb, address).await,
+        (Obtained::Address(address), Some(_)) if is_ipv6(&address.load_balancer_ip) => {
+            Ok(keep_ipv6(ctx, key, lb, address).await)
+        }
+        (Obtained::Address(address), Some(vm)) => serve_vm(ctx, key, lb, vm, address).await,
+    }
+}
+
+fn is_ipv6(address: &str) -> bool {
+    addr::parse(address).is_some_and(|address| address.is_ipv6())
+}
+
+/// VM type with an IPv6 address, from before it could have none: it keeps the address, what there is of a Service goes on,
+/// and nothing is made for it (BE-7).
+async fn keep_ipv6<'a>(
+    ctx: &Context,
+    key: &Key,
+    lb: &'a LoadBalancer,
+    address: Address,
+) -> Applied<'a> {
+    let followed = follow(ctx, key, lb).await;
+    let message = format!(
+        "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
+        address.load_balancer_ip,
+        address.allocated.ip_pool.as_deref().unwrap_or_default()
+    );
+    let report = Report {
+        extras: readiness::extras(
+            address.lost.as_ref(),
+            Some(&address.load_balancer_ip),
+            address.out_of_pool,
+            &Found::default(),
+        ),
+        allocated: Field::Set(Some(address.allocated)),
+        ..Report::only(Readiness::not(
+            WaitReason::AddressFamilyMismatch.as_str(),
+            message,
+        ))
+    };
+    Applied {
+        lb: Cow::Borrowed(lb),
+        report,
+        extra_records: address.extra_records,
+        next: followed.map(|()| Requeue::AwaitChange),
+    }
+}
+
+/// There is no address. What the load balancer served before is taken down before its address is given back (REL-4).
+async fn wait<'a>(
+    ctx: &Context,
+    key: &Key,
+    lb: &'a LoadBalancer,
+    vm: Option<&VmSpec>,
+    readiness: Readiness,
+    lost: Option<&Lost>,
+    extra_records: Vec<Record>,
+) -> Result<Applied<'a>, WriteError> {
+    ctx.prober.remove_group(&key.to_string());
+    release::delete_owned(ctx, key).await?;
+    let is_vm = vm.is_some();
+    let mut extras = readiness::extras(lost, None, false, &Found::default());
+    extras.push(readiness::port_mismatch(vm));
+    let report = Report {
+        readiness,
+        allocated: Field::Set(None),
+        // A guest keeps its own address in there (REC-1).
+        address: if is_vm { Field::Set(None) } else { Field::Keep },
+        backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
+        extras,
+    };
+    Ok(Applied {
+        lb: Cow::Borrowed(lb),
+        report,
+        extra_records,
+        next: Ok(Requeue::Resync),
+    })
+}
+
+/// Cluster type: the address and nothing else (REC-1).
+async fn serve_cluster<'a>(
+    ctx: &Context,
+    key: &Key,
+    lb: &'a LoadBalancer,
+    address: Address,
+) -> Result<Applied<'a>, WriteError> {
+    // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
+    ctx.prober.remove_group(&key.to_string());
+    release::delete_owned(ctx, key).await?;
+    let present = lb
+        .status
+        .as_ref()
+        .and_then(|s| s.address.as_deref())
+        .unwrap_or_default();
+    let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
+    let mut extras = readiness::extras(
+        address.lost.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        &Found::default(),
+    );
+    extras.push(readiness::port_mismatch(None));
+    let report = Report {
+        readiness: Readiness::ready(),
+        address: if from_pool && present.is_empty() {
+            Field::Set(Some(address.load_balancer_ip.clone()))
+        } else {
+            Field::Keep
+        },
+        backend_servers: Field::Keep,
+        extras,
+        allocated: Field::Set(Some(address.allocated)),
+    };
+    Ok(Applied {
+        lb: Cow::Borrowed(lb),
+        report,
+        extra_records: address.extra_records,
+        next: Ok(Requeue::AwaitChange),
+    })
+}
+
+/// VM type: the address, an EndpointSlice, a Service, and the probes.
+async fn serve_vm<'a>(
+    ctx: &Context,
+    key: &Key,
+    lb: &'a LoadBalancer,
+    vm: &VmSpec,
+    address: Address,
+) -> Result<Applied<'a>, WriteError> {
+    let found = find_backends(ctx, key, vm);
+    let servers: Vec<String> = found
+        .backends
+        .iter()
+        .map(|b| b.address.to_string())
+        .collect();
+    let servers = Field::Set((!servers.is_empty()).then_some(servers));
+    // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
+    // next write is that of the external address.
+    // Mask and gateway commit nothing: where they alone are others than before, the last write brings them along (ALC-9).
+    let committed = lb
+        .status
+        .as_ref()
+        .and_then(|s| s.allocated_address.as_ref())
+        .and_then(|before| before.ip.as_ref());
+    let (lb, committed) = if committed == address.allocated.ip.as_ref() {
+        (Cow::Borrowed(lb), Committed::Stored)
+    } else {
+        let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
+        let report = Report {
+            allocated: Field::Set(Some(address.allocated.clone())),
+            backend_servers: servers.clone(),
+            extras: vec![readiness::port_mismatch(Some(vm))],
+            ..Report::only(waiting)
+        };
+        let written = write_status(ctx, key, lb, &report).await?;
+        (Cow::Owned(written), Committed::Written)
+    };
+
+    let ip = &address.load_balancer_ip;
+    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip, committed).await;
+    let (readiness, external, next) = match owned {
+        // What the API server refused has changed nothing: a Service that is there goes on.
+        Err(WriteError::Refused(message)) => {
+            let message = format!("Service or EndpointSlice {key}: {message}");
+            let readiness = Readiness::not(status::API_ERROR, message);
+            (readiness, Field::Keep, Requeue::Backoff)
+        }
+        Err(other) => return Err(other),
+        Ok(OwnedObjects::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
+        Ok(OwnedObjects::Present {
+            service,
+            healthy,
+            probed,
+        }) => {
+            let external = readiness::external_ip(&service);
+            let stuck = move_is_stuck(ctx, key, &service, &address);
+            if stuck == Some(Duration::ZERO) {
+                info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
+                release::delete_service(ctx, key).await?;
+                ctx.index.end_move(key);
+            }
+            let readiness = readiness::readiness(&Facts {
+                key,
+                vm,
+                found: &found,
+                wanted: &address.load_balancer_ip,
+                external: external.as_deref(),
+                healthy,
+                probed,
+                before: status::conditions(&lb),
+            });
+            let next = match stuck {
+                Some(left) => Requeue::After(left),
+                None if readiness.is_ready() => Requeue::AwaitChange,
+                None => Requeue::Resync,
+            };
+            (readiness, Field::Set(external), next)
+        }
+    };
+    let mut extras = readiness::extras(
+        address.lost.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        &found,
+    );
+    extras.push(readiness::port_mismatch(Some(vm)));
+    let report = Report {
+        readiness,
+        allocated: Field::Set(Some(address.allocated)),
+        address: external,
+        backend_servers: servers,
+        extras,
+    };
+    Ok(Applied {
+        lb,
+        report,
+        extra_records: address.extra_records,
+        next: Ok(next),
+    })
+}
+
+/// How long the move to another address may still take (REL-4); `None` if none is under way.
+///
+/// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
+/// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
+fn move_is_stuck(
+    ctx: &Context,
+    key: &Key,
+    service: &Service,
+    address: &Address,
+) -> Option<Duration> {
+    let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
+    let is_to_leave = address
+        .extra_records
+        .iter()
+        .any(|r| external == Some(r.spec.addr));
+    // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.
+    let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
+        || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+    let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
+    let shown = match external {
+        _ if is_to_leave => ShownAddress::ToLeave,
+        Some(other) if differs => ShownAddress::Other(other),
+        _ => ShownAddress::AsWanted,
+    };
+    let since = ctx.index.moving_since(key, shown)?;
+    Some(ctx.timings.move_limit.saturating_sub(since.elapsed()))
+}

@@ -1,0 +1,194 @@
+use super::*;
+
+use harvester_lb_api::{IPAllocation, IPPool, keys};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_object::Version;
+use http::Method;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::fake::{self, Shelf};
+use crate::index::leader_state::LeaderState;
+use crate::timings::Timings;
+
+const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
+const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/10.0.0.2";
+const SERVICE: &str = "/api/v1/namespaces/n/services/a";
+const SLICE: &str = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices/a";
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn key() -> Key {
+    Key::new("n", "a")
+}
+
+/// A load balancer whose status names 10.0.0.2 of pool `p`.
+fn named(workload: &str) -> Value {
+    json!({
+        "metadata": {"namespace": "n", "name": "a", "uid": "u-a", "resourceVersion": "5"},
+        "spec": {
+            "workloadType": workload, "ipPool": "p", "backendServerSelector": {"app": ["x"]},
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        },
+        "status": {
+            "address": "10.0.0.2",
+            "allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p", "mask": "255.255.255.0", "gateway": "10.0.0.1"},
+        },
+    })
+}
+
+fn pool(annotations: &Value) -> Pool {
+    Pool::valid(object::<IPPool>(json!({
+        "metadata": {"name": "p", "resourceVersion": "4", "annotations": annotations},
+        "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]},
+    })))
+}
+
+/// A leader's context that knows this pool and this load balancer.
+fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Context {
+    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    let name = Key::new("", "p");
+    ctx.index.stores.pools.written(&name, Version(4), pool);
+    ctx.index
+        .stores
+        .lbs
+        .written(&key(), Version(5), Lb::valid(object(lb.clone())));
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
+    ctx
+}
+
+/// Its Service, which shows no address, and its EndpointSlice.
+fn serves(ctx: &Context, shelf: &Shelf) {
+    let metadata = |version: &str| {
+        json!({
+            "namespace": "n", "name": "a", "uid": "u-of-a", "resourceVersion": version,
+            "labels": {
+                keys::LABEL_SERVICELB: "true", "kubernetes.io/service-name": "a",
+                "endpointslice.kubernetes.io/managed-by": "harvester-load-balancer",
+            },
+            "ownerReferences": [{
+                "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
+                "name": "a", "uid": "u-a",
+            }],
+        })
+    };
+    let service = json!({"metadata": metadata("6"), "spec": {"type": "LoadBalancer"}});
+    let slice =
+        json!({"metadata": metadata("7"), "addressType": "IPv4", "endpoints": [], "ports": []});
+    shelf.put(SERVICE, service.clone());
+    shelf.put(SLICE, slice.clone());
+    let service = cached::service(Ok(object(service))).unwrap();
+    ctx.index
+        .stores
+        .services
+        .written(&key(), Version(6), service);
+    let slice = cached::slice(Ok(object::<EndpointSlice>(slice))).unwrap();
+    ctx.index.stores.slices.written(&key(), Version(7), slice);
+}
+
+#[tokio::test]
+async fn ipa_9_nothing_is_taken_down_of_one_whose_address_a_withheld_pool_may_have() {
+    let excluding = || pool(&json!({ keys::ANNOTATION_EXCLUDE: "10.0.0.9" }));
+    let undecodable = || Pool {
+        spec: Err("spec.ranges: not a list".to_owned()),
+        ..pool(&json!({}))
+    };
+    for (workload, pool, reason) in [
+        ("vm", excluding(), "UnsupportedAnnotation"),
+        ("cluster", excluding(), "UnsupportedAnnotation"),
+        ("vm", undecodable(), "PoolInvalid"),
+        ("cluster", undecodable(), "PoolInvalid"),
+    ] {
+        let (shelf, lb) = (Shelf::default(), named(workload));
+        shelf.put(LB, lb.clone());
+        let ctx = leader(&shelf, pool, &lb);
+        if workload == "vm" {
+            serves(&ctx, &shelf);
+        }
+        reconcile(&ctx, &key()).await.unwrap();
+        let writes = shelf.writes();
+        let own = |(method, path, _): &(Method, String, Value)| {
+            *method == Method::PATCH && (path == LB || path == SLICE)
+        };
+        assert!(writes.iter().all(own), "{workload}, {reason}: {writes:?}");
+        let after = shelf.get(LB).unwrap();
+        assert_eq!(after["status"]["conditions"][0]["reason"], reason);
+        assert_eq!(
+            after["status"]["allocatedAddress"],
+            lb["status"]["allocatedAddress"]
+        );
+        assert_eq!(after["status"]["address"], "10.0.0.2");
+    }
+}
+
+/// A record of the load balancer's name.
+fn record(address: &str, version: u64, phase: &str, uid: &str) -> Value {
+    json!({
+        "metadata": {"name": address, "uid": format!("u-{address}"), "resourceVersion": version.to_string()},
+        "spec": {
+            "address": address, "pool": "p", "phase": phase,
+            "owner": {"namespace": "n", "name": "a", "uid": uid},
+        },
+    })
+}
+
+fn knows(ctx: &Context, version: u64, record: &Value) {
+    let key = Key::new("", record["metadata"]["name"].as_str().unwrap());
+    let record = Allocation::decoded(&object::<IPAllocation>(record.clone()));
+    ctx.index.record_is_known(&key.name, &record);
+    let stores = &ctx.index.stores;
+    stores.allocations.written(&key, Version(version), record);
+}
+
+/// As on a standby behind a watch that lagged: a record is known as that of an earlier load balancer of the name and is this
+/// one's by now; a late write has made a further one.
+#[tokio::test]
+async fn ipa_7_an_old_copy_of_a_record_takes_no_address_away() {
+    let (shelf, lb) = (Shelf::default(), named("cluster"));
+    let (before, further) = (
+        record("10.0.0.2", 3, "Bound", "u-earlier"),
+        record("10.0.0.3", 8, "Bound", "u-a"),
+    );
+    shelf.put(LB, lb.clone());
+    shelf.put(RECORD, record("10.0.0.2", 9, "Bound", "u-a"));
+    let path = RECORD.replace("10.0.0.2", "10.0.0.3");
+    shelf.put(&path, further.clone());
+    let ctx = leader(&shelf, pool(&json!({})), &lb);
+    knows(&ctx, 3, &before);
+    knows(&ctx, 8, &further);
+    reconcile(&ctx, &key()).await.unwrap();
+    let after = shelf.get(LB).unwrap();
+    assert_eq!(after["status"]["allocatedAddress"]["ip"], "10.0.0.2");
+    assert_eq!(shelf.get(&path).unwrap()["spec"]["phase"], "Released");
+    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Bound");
+}
+
+/// As on a standby behind a watch that had died, which leads now: the load balancer has given the address up since.
+#[tokio::test]
+async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
+    let shelf = Shelf::default();
+    let mut now = named("vm");
+    now["metadata"]["resourceVersion"] = "9".into();
+    now["spec"]["ipPool"] = "missing".into();
+    now["status"] = json!({});
+    shelf.put(LB, now);
+    let released = record("10.0.0.2", 8, "Released", "u-a");
+    shelf.put(RECORD, released.clone());
+    let ctx = leader(&shelf, pool(&json!({})), &named("vm"));
+    knows(&ctx, 8, &released);
+    let outcome = reconcile(&ctx, &key()).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Conflict(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(shelf.writes(), []);
+    // The next look knows better.
+    reconcile(&ctx, &key()).await.unwrap();
+    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
+    let after = shelf.get(LB).unwrap();
+    assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
+}

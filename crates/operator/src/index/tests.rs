@@ -1,0 +1,117 @@
+use super::*;
+
+use harvester_lb_controller_kit::guarded::{Guarded, decode};
+use harvester_lb_controller_kit::watch::deliver;
+use harvester_lb_core::cached;
+use k8s_openapi::api::core::v1::{Node, Service};
+use kube::runtime::watcher::Event;
+use serde_json::{Value, json};
+
+use crate::fake::{self, Shelf};
+use crate::timings::Timings;
+
+/// A watch brings an object.
+fn brings_node(index: &Index, object: &Value) {
+    let decoded = decode::<Node>(&object.to_string()).unwrap();
+    let event = Event::Apply(Guarded(decoded));
+    let handler = |key: &Key, change| index.node_changed(key, &change);
+    let open = deliver(event, &index.stores.nodes, &cached::node, &handler);
+    assert!(open.older.is_empty());
+}
+
+fn brings_service(index: &Index, object: &Value) {
+    let decoded = decode::<Service>(&object.to_string()).unwrap();
+    let event = Event::Apply(Guarded(decoded));
+    let handler = |key: &Key, change| index.service_changed(key, &change);
+    let open = deliver(event, &index.stores.services, &cached::service, &handler);
+    assert!(open.older.is_empty());
+}
+
+fn loses_service(index: &Index, name: &str) {
+    let change = index
+        .stores
+        .services
+        .forget(&Key::new("n", name), harvester_lb_object::Version(99));
+    index.service_changed(&Key::new("n", name), &change.unwrap());
+}
+
+fn refused(index: &Index, address: &str) -> bool {
+    index.standing(address.parse().unwrap()).refusal.is_some()
+}
+
+#[tokio::test]
+async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
+    let ctx = fake::context(Shelf::default().client(), Timings::default(), true);
+    let index = &*ctx.index;
+    let node = |version: &str, status: Value| json!({"metadata": {"name": "n1", "resourceVersion": version}, "status": status});
+    let addresses = |all: &[&str]| {
+        let all: Vec<Value> = all
+            .iter()
+            .map(|a| json!({"type": "InternalIP", "address": a}))
+            .collect();
+        json!(all)
+    };
+    brings_node(
+        index,
+        &node("1", json!({"addresses": addresses(&["10.0.0.1"])})),
+    );
+    assert!(refused(index, "10.0.0.1"));
+    // What was known stays, and what can be read counts too.
+    brings_node(
+        index,
+        &node(
+            "2",
+            json!({"addresses": addresses(&["10.0.0.2"]), "conditions": 7}),
+        ),
+    );
+    brings_node(
+        index,
+        &node("3", json!({"addresses": "10.0.0.3", "conditions": 7})),
+    );
+    brings_node(index, &node("4", json!(7)));
+    for address in ["10.0.0.1", "10.0.0.2", "10.0.0.3"] {
+        assert!(refused(index, address), "{address}");
+    }
+    assert!(!refused(index, "10.0.0.4"));
+    // It can be decoded again: what it says, and no more.
+    brings_node(
+        index,
+        &node("5", json!({"addresses": addresses(&["10.0.0.4"])})),
+    );
+    assert!(!refused(index, "10.0.0.1") && refused(index, "10.0.0.4"));
+}
+
+#[tokio::test]
+async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
+    let ctx = fake::context(Shelf::default().client(), Timings::default(), true);
+    let index = &*ctx.index;
+    let service = |name: &str, version: &str, spec: Value, status: Value| {
+        json!({
+            "metadata": {"namespace": "n", "name": name, "resourceVersion": version},
+            "spec": spec, "status": status,
+        })
+    };
+    let ingress = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.9"}]}});
+    let sound = json!({"clusterIP": "10.53.0.1", "clusterIPs": ["10.53.0.1"]});
+    brings_service(index, &service("a", "1", sound.clone(), ingress.clone()));
+    assert!(refused(index, "10.53.0.1") && refused(index, "10.0.0.9"));
+    brings_service(index, &service("a", "2", json!(7), json!({})));
+    assert!(
+        refused(index, "10.53.0.1") && refused(index, "10.0.0.9"),
+        "as it was known"
+    );
+    // One that was never known: as far as it can be read.
+    let broken = json!({
+        "clusterIP": "10.53.0.2", "clusterIPs": ["10.53.0.2", 7], "externalIPs": ["10.0.0.50"], "ports": "none",
+    });
+    let ingress = json!({"loadBalancer": {"ingress": [{"ip": "10.0.0.60"}]}});
+    brings_service(index, &service("b", "3", broken, ingress));
+    for address in ["10.53.0.2", "10.0.0.50", "10.0.0.60"] {
+        assert!(refused(index, address), "{address}");
+    }
+    // It is gone, or can be decoded again.
+    loses_service(index, "b");
+    assert!(!refused(index, "10.53.0.2"));
+    brings_service(index, &service("a", "4", sound, json!({})));
+    assert!(refused(index, "10.53.0.1") && !refused(index, "10.0.0.9"));
+}
