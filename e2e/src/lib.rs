@@ -3,11 +3,12 @@
 //! A test binary has one world: one control plane, one operator. Its tests run side by side, each in a namespace and
 //! with pools of its own.
 
-pub mod announcer;
 pub mod audit;
 pub mod exported;
-pub mod figures;
+pub mod fake_kube_vip;
+pub mod history_checker;
 pub mod lives;
+pub mod metrics_snapshot;
 pub mod quiet;
 pub mod requests;
 pub mod rights;
@@ -16,7 +17,6 @@ pub mod scout;
 pub mod seeds;
 pub mod stage;
 pub mod supervised;
-pub mod witness;
 pub mod world;
 
 pub use runner::{Test, audited_bed, run, run_in_turn};

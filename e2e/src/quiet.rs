@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::figures::Figures;
+use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{OURS, World};
 use crate::{audit, exported};
 
@@ -62,7 +62,7 @@ async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Wr
         ensure!(
             Instant::now() < deadline,
             "no quiet within {LIMIT:?}: {}",
-            Figures::read(world, node).await.map_or_else(
+            MetricsSnapshot::read(world, node).await.map_or_else(
                 |e| e.to_string(),
                 |f| format!("leads {}, idle {}", f.leads(), f.idle())
             )
@@ -75,11 +75,11 @@ type Written = BTreeMap<String, u64>;
 
 /// What the operator has written, the Lease and Events apart, if it leads and is idle.
 async fn at_rest(world: &World, node: &str) -> Option<Written> {
-    let figures = Figures::read(world, node).await.ok()?;
-    if !figures.leads() || !figures.idle() {
+    let metrics = MetricsSnapshot::read(world, node).await.ok()?;
+    if !metrics.leads() || !metrics.idle() {
         return None;
     }
-    let mut written = figures.writes();
+    let mut written = metrics.writes();
     written.retain(|what, _| !what.ends_with(" leases") && !what.ends_with(" events"));
     Some(written)
 }
@@ -103,8 +103,8 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
     loop {
         let all = audit::read(world).await?;
         let report = harvester_lb_audit::audit(&all);
-        let figures = Figures::read(world, node).await?;
-        let wrongs = exported::wrongs(&all, &figures, pools);
+        let metrics = MetricsSnapshot::read(world, node).await?;
+        let wrongs = exported::wrongs(&all, &metrics, pools);
         if report.findings.is_empty() && wrongs.is_empty() {
             if since.elapsed() > Duration::from_secs(1) {
                 say_late(world, node, since.elapsed()).await;
@@ -136,10 +136,10 @@ pub fn lines(report: &Report) -> Vec<String> {
 
 #[allow(clippy::print_stderr, reason = "the way to the reader of a test")]
 async fn say_late(world: &World, node: &str, late: Duration) {
-    let figures = Figures::read(world, node).await.unwrap_or_default();
+    let metrics = MetricsSnapshot::read(world, node).await.unwrap_or_default();
     let name = "harvester_lb_api_request_duration_seconds_bucket";
     let within = |limit: &str| {
-        figures.sum(name, |s| {
+        metrics.sum(name, |s| {
             s.label("verb") == "patch" && s.label("le") == limit
         })
     };
@@ -179,7 +179,7 @@ async fn versions(world: &World) -> anyhow::Result<String> {
 }
 
 /// Deletes everything of ours and the Lease. No operator may run.
-pub async fn wipe(world: &World) -> anyhow::Result<()> {
+pub async fn reset(world: &World) -> anyhow::Result<()> {
     eventually("nothing is left", LIMIT, || async {
         let left = delete::<LoadBalancer>(world, "").await?
             + delete::<Service>(world, OURS).await?

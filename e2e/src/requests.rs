@@ -47,7 +47,7 @@ impl Request {
 
 /// All requests of a user, in order. The world's bed must have an audit log.
 pub fn of(world: &World, user: &str) -> anyhow::Result<Vec<Request>> {
-    let log = std::fs::read_to_string(world.bed.audit())?;
+    let log = std::fs::read_to_string(world.cluster.audit())?;
     Ok(log
         .lines()
         // Reading each line as JSON takes its time.

@@ -98,14 +98,14 @@ impl User {
     /// Makes a user with some rights, and waits until they are in effect.
     pub async fn create(world: &World, account: &str, rights: &[Right]) -> anyhow::Result<Self> {
         world
-            .bed
+            .cluster
             .apply(&json!({
                 "apiVersion": "v1", "kind": "ServiceAccount",
                 "metadata": {"name": account, "namespace": NAMESPACE},
             }))
             .await?;
         let path: PathBuf = world
-            .bed
+            .cluster
             .service_account_kubeconfig(NAMESPACE, account)
             .await?;
         let user = Self {
@@ -127,7 +127,7 @@ impl User {
             if kind == "Role" {
                 object["metadata"]["namespace"] = NAMESPACE.into();
             }
-            world.bed.apply(&object).await?;
+            world.cluster.apply(&object).await?;
         }
         user.may(world, rights).await?;
         Ok(user)
@@ -150,12 +150,12 @@ impl User {
         };
         let metadata = json!({"name": self.account});
         world
-            .bed
+            .cluster
             .apply(&role("ClusterRole", metadata, rules(false)))
             .await?;
         let metadata = json!({"name": self.account, "namespace": NAMESPACE});
         world
-            .bed
+            .cluster
             .apply(&role("Role", metadata, rules(true)))
             .await?;
         let what = format!("the rights of {}", self.account);

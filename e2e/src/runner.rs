@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use harvester_lb_testkit::{BedOptions, TestReport, enter_with};
+use harvester_lb_testkit::{TestClusterOptions, TestReport, enter_with};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::OnceCell;
@@ -40,7 +40,7 @@ macro_rules! tests {
     reason = "callers make the options for this call"
 )]
 pub fn run(
-    options: BedOptions,
+    options: TestClusterOptions,
     programs: &[&str],
     threads: usize,
     set_up: Body,
@@ -69,17 +69,17 @@ pub fn run(
 }
 
 /// A bed of two nodes in which nobody announces anything, and whose API server keeps an audit log of all requests.
-pub fn audited_bed() -> BedOptions {
-    BedOptions {
+pub fn audited_bed() -> TestClusterOptions {
+    TestClusterOptions {
         nodes: 2,
         kube_vip: false,
         audit: true,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     }
 }
 
 /// Runs tests one after another in a bare world: those that start operators themselves, which share the one Lease.
-pub fn run_in_turn(options: BedOptions, tests: Vec<Test>) -> ExitCode {
+pub fn run_in_turn(options: TestClusterOptions, tests: Vec<Test>) -> ExitCode {
     run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)
 }
 
@@ -87,7 +87,7 @@ fn trial(
     test: Test,
     runtime: &Arc<Runtime>,
     world: &Arc<OnceCell<Arc<World>>>,
-    options: BedOptions,
+    options: TestClusterOptions,
     set_up: Body,
 ) -> Trial {
     let (runtime, world) = (Arc::clone(runtime), Arc::clone(world));

@@ -20,7 +20,7 @@ impl World {
     pub async fn look(&self, vip: Ipv4Addr, port: u16) -> anyhow::Result<Tally> {
         let scout = self
             .scout
-            .get_or_try_init(|| async { self.bed.add_vm("scout") })
+            .get_or_try_init(|| async { self.cluster.add_vm("scout") })
             .await?;
         Ok(burst(scout.netns(), vip, port, LOOK, 4).await)
     }

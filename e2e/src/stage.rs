@@ -9,11 +9,11 @@ use harvester_lb_fixtures::{cluster_spec, for_everybody, quick_check, vm_spec, w
 use harvester_lb_testkit::{Vm, eventually};
 use serde_json::json;
 
-use crate::announcer::Announcer;
-use crate::figures::Figures;
-use crate::quiet::{audited, wipe};
+use crate::fake_kube_vip::FakeKubeVip;
+use crate::history_checker::HistoryChecker;
+use crate::metrics_snapshot::MetricsSnapshot;
+use crate::quiet::{audited, reset};
 use crate::supervised::Supervised;
-use crate::witness::Witness;
 use crate::world::World;
 
 /// Name of the load balancer that is probed: one backend of it answers, one does not.
@@ -31,8 +31,8 @@ pub struct Stage {
     pub ns: &'static str,
     /// The operator.
     pub operator: Supervised,
-    witness: Witness,
-    _announcer: Announcer,
+    history: HistoryChecker,
+    _fake_kube_vip: FakeKubeVip,
     /// The backend that answers.
     pub up: Vm,
     _down: Vm,
@@ -46,7 +46,7 @@ impl Stage {
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        wipe(world).await?;
+        reset(world).await?;
         world.namespace(ns).await?;
         // 512 addresses.
         let pool = json!({
@@ -56,10 +56,10 @@ impl Stage {
         world.pool(ns, pool).await?;
         let web = [("app", "web")];
         let up = world.vm(ns, &format!("{ns}up"), &web, 8080).await?;
-        let down = world.bed.add_vm(&format!("{ns}down"))?;
-        world.bed.apply(&down.vmi_manifest(ns, &web)).await?;
-        let announcer = Announcer::start(&world.client());
-        let witness = Witness::start(&world.client());
+        let down = world.cluster.add_vm(&format!("{ns}down"))?;
+        world.cluster.apply(&down.vmi_manifest(ns, &web)).await?;
+        let fake_kube_vip = FakeKubeVip::start(&world.client());
+        let history = HistoryChecker::start(&world.client());
         let operator = Supervised::start(world, NODE, flags, env)?;
         let probed = with(vm_spec("web"), json!({"healthCheck": quick_check()}));
         world.lb(ns, PROBED, probed).await?;
@@ -72,8 +72,8 @@ impl Stage {
             world: Arc::clone(world),
             ns,
             operator,
-            witness,
-            _announcer: announcer,
+            history,
+            _fake_kube_vip: fake_kube_vip,
             up,
             _down: down,
         })
@@ -81,8 +81,8 @@ impl Stage {
 
     /// How many health checks have succeeded so far.
     pub async fn probes(&self) -> anyhow::Result<f64> {
-        let figures = Figures::read(&self.world, NODE).await?;
-        Ok(figures.sum("harvester_lb_probes_total", |s| {
+        let metrics = MetricsSnapshot::read(&self.world, NODE).await?;
+        Ok(metrics.sum("harvester_lb_probes_total", |s| {
             s.label("result") == "success"
         }))
     }
@@ -91,7 +91,7 @@ impl Stage {
     /// had ended by itself.
     pub async fn judge(self) -> anyhow::Result<(usize, usize)> {
         let found = audited(&self.world, NODE, &[self.ns]).await?;
-        let wrongs = self.witness.wrongs(&self.world).await?;
+        let wrongs = self.history.wrongs(&self.world).await?;
         ensure!(wrongs.is_empty(), "{wrongs:#?}");
         let restarts = self.operator.restarts();
         self.operator.finish().await?;

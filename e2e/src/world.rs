@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_fixtures::{for_namespace, machine};
-use harvester_lb_testkit::{Bed, BedOptions, Process, Vm, eventually};
+use harvester_lb_testkit::{Process, TestCluster, TestClusterOptions, Vm, eventually};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -46,7 +46,7 @@ pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 /// A bed with our definitions and the operator in it.
 pub struct World {
     /// The control plane and the network.
-    pub bed: Bed,
+    pub cluster: TestCluster,
     binary: PathBuf,
     pub(crate) scout: OnceCell<Vm>,
 }
@@ -86,12 +86,14 @@ impl World {
     }
 
     /// A bed with our definitions in it; the operator is yet to be started.
-    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
-        let bed = Bed::start(options).await?;
-        bed.apply_foreign_crds().await?;
-        bed.apply_crds(repository().join("crds/crds.yaml")).await?;
+    pub async fn start(options: TestClusterOptions) -> anyhow::Result<Self> {
+        let cluster = TestCluster::start(options).await?;
+        cluster.apply_foreign_crds().await?;
+        cluster
+            .apply_crds(repository().join("crds/crds.yaml"))
+            .await?;
         Ok(Self {
-            bed,
+            cluster,
             binary: binary("harvester-load-balancer")?,
             scout: OnceCell::new(),
         })
@@ -133,7 +135,7 @@ impl World {
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Process>> {
-        let kubeconfig = self.bed.kubeconfig("admin")?;
+        let kubeconfig = self.cluster.kubeconfig("admin")?;
         let kubeconfig = kubeconfig
             .to_str()
             .context("the kubeconfig's path is no text")?;
@@ -151,21 +153,24 @@ impl World {
             .binary
             .to_str()
             .context("the operator's path is no text")?;
-        self.bed.spawn(node, program, flags, &all, &log_name(node))
+        self.cluster
+            .spawn(node, program, flags, &all, &log_name(node))
     }
 
     /// The log of all the operators that were ever started on a node, one after another.
     pub fn operator_log(&self, node: &str) -> PathBuf {
-        self.bed.folder().join(format!("{}.log", log_name(node)))
+        self.cluster
+            .folder()
+            .join(format!("{}.log", log_name(node)))
     }
 
     /// Takes the checks out of our definitions, so that anything can be stored.
     pub async fn relax_definitions(&self) -> anyhow::Result<()> {
-        self.bed
+        self.cluster
             .apply_crds(repository().join("crds/crds.yaml"))
             .await?;
         let api = self
-            .bed
+            .cluster
             .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
             .await?;
         for kind in ["loadbalancers", "ippools", "ipallocations"] {
@@ -204,12 +209,12 @@ impl World {
 
     /// The address of a node in the network that it shares with the API server.
     fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
-        let server = self.bed.server().trim_start_matches("https://");
+        let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
         // The beds of a process differ in the network's number.
-        let [_, _, bed, _] = server.ip().octets();
+        let [_, _, cluster, _] = server.ip().octets();
         let [a, b, _, host] = node_address(node)?.octets();
-        Ok(Ipv4Addr::new(a, b, bed, host))
+        Ok(Ipv4Addr::new(a, b, cluster, host))
     }
 
     /// One figure of the operator on a node, by the beginning of its line: name and labels.
@@ -228,7 +233,7 @@ impl World {
 
     /// The admin's client.
     pub fn client(&self) -> Client {
-        self.bed.client()
+        self.cluster.client()
     }
 
     /// Makes a namespace.
@@ -431,7 +436,7 @@ impl World {
         labels: Value,
         address: Option<&str>,
     ) -> anyhow::Result<VirtualMachineInstance> {
-        self.bed
+        self.cluster
             .apply(&machine(namespace, name, &labels, address))
             .await?;
         Ok(self.vmis(namespace).get(name).await?)
@@ -445,9 +450,11 @@ impl World {
         labels: &[(&str, &str)],
         port: u16,
     ) -> anyhow::Result<Vm> {
-        let vm = self.bed.add_vm(name)?;
+        let vm = self.cluster.add_vm(name)?;
         vm.listen(port)?;
-        self.bed.apply(&vm.vmi_manifest(namespace, labels)).await?;
+        self.cluster
+            .apply(&vm.vmi_manifest(namespace, labels))
+            .await?;
         Ok(vm)
     }
 

@@ -4,7 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`stamp`] | which copy of an object, and what proves that resource versions have run backwards |
-//! | [`guarded`] | objects of lists and watches, decoded each on its own |
+//! | [`decode_guard`] | objects of lists and watches, decoded each on its own |
 //! | [`store`] | the newest known copy of each object of a kind |
 //! | [`watch`] | the task that keeps a store true |
 //! | [`queue`] | which objects are due, one worker at a time for each |
@@ -26,8 +26,8 @@ pub mod admin;
 pub mod backoff;
 pub mod cached_client;
 pub mod client;
+pub mod decode_guard;
 pub mod events;
-pub mod guarded;
 pub mod lease;
 pub mod preflight;
 pub mod queue;

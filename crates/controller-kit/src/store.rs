@@ -103,7 +103,7 @@ pub struct Listed<V> {
     pub gone: Vec<(Key, Arc<V>)>,
     /// What it did not name, but was written while it was under way, with the version of that: made after the list, or
     /// deleted before it. Only a live read can tell.
-    pub in_doubt: Vec<(Key, Version)>,
+    pub unconfirmed: Vec<(Key, Version)>,
     /// Some of what it named in an older copy than was known when it began, with what was known: a live read proves
     /// whether time has run backwards (RUN-3).
     pub older: Vec<(Key, Stamp)>,
@@ -310,7 +310,7 @@ impl<V> Store<V> {
         let mut inner = self.inner.write();
         let mut listed = Listed {
             gone: Vec::new(),
-            in_doubt: Vec::new(),
+            unconfirmed: Vec::new(),
             older: Vec::new(),
         };
         let Some(listing) = inner.listing.take() else {
@@ -321,7 +321,7 @@ impl<V> Store<V> {
         for key in unnamed {
             if listing.written.contains(&key) {
                 let version = inner.entries[&key].stamp.version;
-                listed.in_doubt.push((key, version));
+                listed.unconfirmed.push((key, version));
             } else if let Some(entry) = inner.entries.remove(&key) {
                 listed.gone.push((key, entry.value));
             }
@@ -399,7 +399,7 @@ mod tests {
         store.watched(&key("b"), Version(2), 2);
         let listed = store.list_ends();
         assert_eq!(listed.gone, [(key("a"), Arc::new(1))]);
-        assert_eq!(listed.in_doubt, [(key("c"), Version(9))]);
+        assert_eq!(listed.unconfirmed, [(key("c"), Version(9))]);
         assert_eq!(store.len(), 2, "it may have been made after the list");
     }
 

@@ -20,7 +20,7 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
-use crate::guarded::Guarded;
+use crate::decode_guard::DecodeGuard;
 use crate::stamp::{Restored, Stamp};
 use crate::store::{Change, Store};
 use crate::writer::bounded;
@@ -63,7 +63,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let guarded: Api<Guarded<K>> = Api::all(client);
+    let guarded: Api<DecodeGuard<K>> = Api::all(client);
     async move {
         let kind = K::kind(&()).into_owned();
         let labels = config.label_selector.clone();
@@ -88,7 +88,7 @@ where
                     return restored;
                 }
             }
-            let mut found = stream::iter(open.in_doubt)
+            let mut found = stream::iter(open.unconfirmed)
                 .map(|(key, known)| {
                     let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
                     async move {
@@ -106,11 +106,11 @@ where
 
 /// Looks an object up live; tries until there is an answer. By a list, since the kind's scope is not known here.
 async fn look_up<K>(
-    api: &Api<Guarded<K>>,
+    api: &Api<DecodeGuard<K>>,
     key: &Key,
     labels: Option<&str>,
     on_error: &(impl Fn() + Sync),
-) -> Option<Guarded<K>>
+) -> Option<DecodeGuard<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -165,7 +165,7 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 ///
 /// Answers what only live reads can tell after a list.
 pub fn deliver<K, V>(
-    event: Event<Guarded<K>>,
+    event: Event<DecodeGuard<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -199,7 +199,7 @@ where
             }
             debug!(%kind, objects = store.len(), "listed");
             return Open {
-                in_doubt: listed.in_doubt,
+                unconfirmed: listed.unconfirmed,
                 older: listed.older,
             };
         }
@@ -213,7 +213,7 @@ where
 pub struct Open {
     /// Objects that were written while it was under way and that it does not name, and the versions known of them: they are
     /// to be read live, and the answer given to [`settle`].
-    pub in_doubt: Vec<(Key, Version)>,
+    pub unconfirmed: Vec<(Key, Version)>,
     /// Objects that it names in an older copy than was known, with what was known: a live read of one that is as old proves
     /// that the store behind the API server was restored ([`Restored::proven`]).
     pub older: Vec<(Key, Stamp)>,
@@ -223,7 +223,7 @@ pub struct Open {
 pub fn settle<K, V>(
     key: &Key,
     known: Version,
-    found: Option<Guarded<K>>,
+    found: Option<DecodeGuard<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -244,7 +244,7 @@ pub fn settle<K, V>(
 }
 
 fn apply<K, V>(
-    object: Guarded<K>,
+    object: DecodeGuard<K>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),

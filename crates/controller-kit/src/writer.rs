@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::guarded;
+use crate::decode_guard;
 
 /// Longest time that one request may take: well above what a struggling API server needs, well below a
 /// Lease's life times a few.
@@ -220,7 +220,7 @@ fn to<K: Resource>(api: &Api<K>) -> request::Request {
 /// An object from an answer. The request was done all the same if there is none in it.
 fn read<K: DeserializeOwned>(text: &str) -> Result<K, WriteError> {
     let unreadable = |error| WriteError::Unavailable(format!("its answer cannot be read: {error}"));
-    let object = guarded::decode(text).map_err(|error| unreadable(error.to_string()))?;
+    let object = decode_guard::decode(text).map_err(|error| unreadable(error.to_string()))?;
     object.map_err(|invalid| unreadable(invalid.error))
 }
 

@@ -1,21 +1,21 @@
 //! What a load balancer of VM type is worth, from what was found and done (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_ipam::Lost;
+use harvester_lb_ipam::AddressConflict;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::backends::{self, Found};
 use crate::cached::State;
 use crate::spec::VmSpec;
-use crate::status::{self, Extra, Readiness};
+use crate::status::{self, ExtraCondition, Readiness};
 
 /// How many virtual machines a message names at most.
 const NAMED: usize = 5;
 
 /// What is known of a load balancer whose Service exists.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct ReadinessInput<'a> {
     /// Its namespace and name.
     pub key: &'a Key,
     /// What it is to serve.
@@ -43,10 +43,10 @@ pub fn waiting_for_external_ip(key: &Key, wanted: &str) -> Readiness {
 }
 
 /// Readiness of a load balancer whose Service exists, in the order of section 9.
-pub fn readiness(facts: &Facts<'_>) -> Readiness {
-    let Facts { key, found, .. } = facts;
-    if facts.external.is_none() {
-        return waiting_for_external_ip(key, facts.wanted);
+pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
+    let ReadinessInput { key, found, .. } = input;
+    if input.external.is_none() {
+        return waiting_for_external_ip(key, input.wanted);
     }
     if found.matched == 0 {
         return Readiness::not(
@@ -77,11 +77,11 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
             ),
         );
     }
-    if facts.healthy > 0 {
+    if input.healthy > 0 {
         return Readiness::ready();
     }
     let states = states(found);
-    let Some(check) = facts.vm.check else {
+    let Some(check) = input.vm.check else {
         let message = format!("none of {backends} backends takes traffic{states}");
         return Readiness::not(status::BACKENDS_UNHEALTHY, message);
     };
@@ -89,18 +89,18 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
     let failing =
         format!("none of {backends} backends passes the health check on port {port}{states}");
     let all_over = found.backends.iter().all(|b| b.state.is_over());
-    if facts.probed > 0 || all_over {
+    if input.probed > 0 || all_over {
         return Readiness::not(status::BACKENDS_UNHEALTHY, failing);
     }
     let first = format!(
         "the first health checks of {backends} backends on port {port} are under way{states}"
     );
-    if !status::was_judged_unhealthy(facts.before) {
+    if !status::was_judged_unhealthy(input.before) {
         return Readiness::first_checks(first);
     }
     // Another process has judged them, and nothing newer is known yet. Where it did not say in a condition of its own
     // that these were the first, its words stay as they are.
-    let stored = condition::find(facts.before, READY).and_then(|c| c.message.as_deref());
+    let stored = condition::find(input.before, READY).and_then(|c| c.message.as_deref());
     let message = if stored == Some(&*first) {
         first
     } else {
@@ -130,14 +130,14 @@ fn states(found: &Found) -> String {
 
 /// The further conditions.
 pub fn extras(
-    lost: Option<&Lost>,
+    lost: Option<&AddressConflict>,
     instead: Option<&str>,
     out_of_pool: bool,
     found: &Found,
-) -> Vec<Extra> {
+) -> Vec<ExtraCondition> {
     let left_out = found.left_out;
     let mut extras = vec![
-        Extra {
+        ExtraCondition {
             type_: status::ADDRESS_OUT_OF_POOL,
             message: out_of_pool.then(|| {
                 format!(
@@ -146,7 +146,7 @@ pub fn extras(
                 )
             }),
         },
-        Extra {
+        ExtraCondition {
             type_: status::BACKENDS_LEFT_OUT,
             message: (left_out > 0).then(|| {
                 format!("{left_out} more backends match than the {} that are served", backends::MAX_BACKENDS)
@@ -161,7 +161,7 @@ pub fn extras(
             None => "is not an address that this load balancer may have".to_owned(),
         };
         let now = instead.map_or_else(String::new, |i| format!("; {i} was given instead"));
-        extras.push(Extra {
+        extras.push(ExtraCondition {
             type_: status::ADDRESS_LOST,
             message: Some(format!("{} {holder}{now}", lost.addr)),
         });
@@ -170,15 +170,15 @@ pub fn extras(
 }
 
 /// The further condition of a health check that no listener's backend port stands behind (HC-7).
-pub fn port_mismatch(vm: Option<&VmSpec>) -> Extra {
-    Extra {
+pub fn port_mismatch(vm: Option<&VmSpec>) -> ExtraCondition {
+    ExtraCondition {
         type_: status::HEALTH_CHECK_PORT_MISMATCH,
         message: vm.and_then(|vm| Some(vm.mismatch.as_ref()?.to_string())),
     }
 }
 
 /// The further conditions about the addresses that virtual machines report (BE-8).
-fn backend_addresses(found: &Found) -> [Extra; 2] {
+fn backend_addresses(found: &Found) -> [ExtraCondition; 2] {
     let refused = found.refused.iter().map(|r| {
         let (name, address, why) = (&r.name, r.address, &r.why);
         format!("VirtualMachineInstance {name} reports {address}, {why}")
@@ -188,11 +188,11 @@ fn backend_addresses(found: &Found) -> [Extra; 2] {
         .iter()
         .map(|(name, address)| format!("VirtualMachineInstance {name} reports {address}"));
     [
-        Extra {
+        ExtraCondition {
             type_: status::BACKEND_ADDRESS_REFUSED,
             message: listed(refused).map(|who| format!("left out: {who}")),
         },
-        Extra {
+        ExtraCondition {
             type_: status::BACKEND_ADDRESS_SHARED,
             message: listed(shared).map(|who| {
                 format!("a virtual machine of another namespace reports the same address: {who}")

@@ -93,17 +93,17 @@ impl Readiness {
 
 /// A field of the status: left as it is, or set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Field<T> {
+pub enum FieldUpdate<T> {
     /// As it is.
     #[default]
-    Keep,
+    Unchanged,
     /// To this; `None` takes it out.
     Set(Option<T>),
 }
 
 /// A further condition: present with a message, its type being the reason as well, or absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extra {
+pub struct ExtraCondition {
     /// The type.
     pub type_: &'static str,
     /// The message, if the condition holds.
@@ -112,34 +112,34 @@ pub struct Extra {
 
 /// What there is to say about a load balancer.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct StatusUpdate {
     /// The condition `Ready`.
     pub readiness: Readiness,
     /// `status.allocatedAddress`.
-    pub allocated: Field<AllocatedAddress>,
+    pub allocated: FieldUpdate<AllocatedAddress>,
     /// `status.address`.
-    pub address: Field<String>,
+    pub address: FieldUpdate<String>,
     /// `status.backendServers`.
-    pub backend_servers: Field<Vec<String>>,
+    pub backend_servers: FieldUpdate<Vec<String>>,
     /// Further conditions.
-    pub extras: Vec<Extra>,
+    pub extras: Vec<ExtraCondition>,
 }
 
-impl Report {
+impl StatusUpdate {
     /// A report that changes the readiness and nothing else.
     pub fn only(readiness: Readiness) -> Self {
         Self {
             readiness,
-            allocated: Field::Keep,
-            address: Field::Keep,
-            backend_servers: Field::Keep,
+            allocated: FieldUpdate::Unchanged,
+            address: FieldUpdate::Unchanged,
+            backend_servers: FieldUpdate::Unchanged,
             extras: Vec::new(),
         }
     }
 }
 
 /// The load balancer as it should be stored: its status as reported, and without finalizers of old (FIN-2).
-pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
+pub fn apply(lb: &LoadBalancer, report: &StatusUpdate, now: &str) -> LoadBalancer {
     let mut lb = lb.clone();
     if let Some(kept) = finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         lb.metadata.finalizers = (!kept.is_empty()).then_some(kept);
@@ -160,7 +160,7 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
     let stored = stored.filter(|stored| says_the_same(stored, message));
     let message = stored.as_deref().unwrap_or(message);
     condition::set(conditions, READY, verdict, readiness.reason, message, now);
-    let first_checks = Extra {
+    let first_checks = ExtraCondition {
         type_: FIRST_HEALTH_CHECKS,
         message: readiness
             .first_checks
@@ -194,8 +194,8 @@ fn limited(message: &str) -> &str {
     &message[..message.floor_char_boundary(MESSAGE_LIMIT)]
 }
 
-fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &Field<T>) {
-    if let Field::Set(value) = to
+fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &FieldUpdate<T>) {
+    if let FieldUpdate::Set(value) = to
         && field != value
     {
         field.clone_from(value);
@@ -204,7 +204,7 @@ fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &Field<T>) {
 
 /// An Event that a change of the conditions calls for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
+pub struct EventDraft {
     /// Whether it is trouble.
     pub warning: bool,
     /// Its reason.
@@ -217,10 +217,10 @@ pub struct Notice {
 ///
 /// The first `Ready` is none. Waiting for the external address or for the first health checks is a step on the way at
 /// first, a refusal for what was ready before, and a recovery from any other refusal.
-pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice> {
+pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<EventDraft> {
     let before = before.unwrap_or_default();
     let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
-    let mut notices = Vec::new();
+    let mut event_drafts = Vec::new();
     for now in after {
         if now.type_ == FIRST_HEALTH_CHECKS {
             continue;
@@ -239,13 +239,13 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
         let reason = now.reason.clone().unwrap_or_default();
         let refused_before = was.is_some_and(|w| !holds(w) && !was_step);
         let good = now.type_ == READY && (holds(now) || step);
-        let notice = if good && refused_before {
+        let draft = if good && refused_before {
             // The Go operator gives no reasons.
             let text = match was.and_then(|w| w.reason.as_deref()) {
                 Some(was) => format!("no longer {was}"),
                 None => "ready again".to_owned(),
             };
-            Notice {
+            EventDraft {
                 warning: false,
                 reason,
                 text,
@@ -253,15 +253,15 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
         } else if good && (holds(now) || was.is_none_or(|w| !holds(w))) {
             continue;
         } else {
-            Notice {
+            EventDraft {
                 warning: true,
                 reason,
                 text: now.message.clone().unwrap_or_default(),
             }
         };
-        notices.push(notice);
+        event_drafts.push(draft);
     }
-    notices
+    event_drafts
 }
 
 /// Whether a condition, one of `all`, is a step on the way to being ready, which every new load balancer takes.

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::meta::Decoded;
-use harvester_lb_controller_kit::guarded::decode;
+use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolRanges, PoolSpec, RangeSpec, Record, RecordSpec,
     Request, Requirement, Settings, Workload,

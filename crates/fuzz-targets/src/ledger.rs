@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arbitrary::{Result, Unstructured};
 use harvester_lb_ipam::{
-    Decision, Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolRanges, PoolSpec, Record,
-    RecordSpec, Request, Settings, StatusAddress, Uid, Why, addr,
+    AllocationReason, Decision, Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolRanges,
+    PoolSpec, Record, RecordSpec, Request, Settings, StatusAddress, Uid, addr,
 };
 use harvester_lb_object::Version;
 
@@ -34,7 +34,7 @@ const SUBNETS: [&str; 12] = [
 /// Plays an input; whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Unstructured::new(data);
-    let mut world = World::new();
+    let mut world = Model::new();
     for _ in 0..300 {
         if input.is_empty() || world.step(&mut input).is_err() {
             break;
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) -> bool {
     true
 }
 
-struct World {
+struct Model {
     ledger: Ledger,
     pools: BTreeMap<String, PoolSpec>,
     records: BTreeMap<IpAddr, Record>,
@@ -90,7 +90,7 @@ fn any_time(input: &mut Unstructured<'_>) -> Result<Micros> {
     Ok(Micros(*input.choose(&odd)?))
 }
 
-impl World {
+impl Model {
     fn new() -> Self {
         Self {
             ledger: Ledger::new(Settings::default()),
@@ -335,12 +335,12 @@ impl World {
                     .and_then(|pool| pool.ranges.as_ref().ok())
                     .is_some_and(|ranges| ranges.usable(addr));
                 assert!(
-                    usable || why == Why::Recorded,
+                    usable || why == AllocationReason::Recorded,
                     "{addr} is none of {}",
                     spec.pool
                 );
                 // What was proposed before somebody showed it stands.
-                if why != Why::Recorded && stood != Some(addr) {
+                if why != AllocationReason::Recorded && stood != Some(addr) {
                     let shown = self
                         .shown
                         .iter()

@@ -101,7 +101,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Bytes of a record, by the growth of this process.
 fn memory(records: usize, length: usize) -> Result<usize, Box<dyn Error>> {
     let before = resident()?;
-    let mut world = World::new();
+    let mut world = Load::new();
     for n in 0..records {
         // Nothing stays of the request but what the ledger keeps.
         let spec = world.take(&request(n, length))?;
@@ -111,13 +111,13 @@ fn memory(records: usize, length: usize) -> Result<usize, Box<dyn Error>> {
 }
 
 /// A ledger, and the versions that an API server would give its records.
-struct World {
+struct Load {
     ledger: Ledger,
     version: u64,
     now: i64,
 }
 
-impl World {
+impl Load {
     fn new() -> Self {
         let mut ledger = Ledger::new(Settings::default());
         ledger.set_pool(PoolSpec {
@@ -195,7 +195,7 @@ fn request(n: usize, length: usize) -> Request {
 
 /// Operations a second, by kind.
 fn round(records: usize) -> Result<[u64; KINDS.len()], Box<dyn Error>> {
-    let mut world = World::new();
+    let mut world = Load::new();
     for n in TIMED..records {
         let spec = world.take(&request(n, LENGTHS[0]))?;
         world.observe(spec)?;

@@ -14,7 +14,9 @@ use std::vec;
 
 use harvester_lb_object::Version;
 
-use crate::ledger::{Decision, Grant, Ledger, Lost, Request, WaitReason, Why};
+use crate::ledger::{
+    AddressConflict, AllocationReason, Decision, Grant, Ledger, Request, WaitReason,
+};
 use crate::select::Explanation;
 use crate::types::{Micros, OwnerId, Record, RecordSpec};
 
@@ -41,7 +43,7 @@ pub enum Step {
         /// None: create. Some: replace the record of this version and no other (IPA-5).
         replaces: Option<Version>,
         /// How the address comes to be taken. None: it is that of an earlier load balancer of the name (ALC-1).
-        reason: Option<Why>,
+        reason: Option<AllocationReason>,
     },
     /// The load balancer has an address, and its record is there. The last step.
     Done {
@@ -59,7 +61,7 @@ pub enum Step {
         /// The same, pool by pool.
         explanation: Explanation,
         /// The status named an address that the load balancer does not get.
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
         /// What it serves at stays as it is, and the further records too (see [`Decision::Wait`]).
@@ -98,7 +100,7 @@ enum Purpose {
 struct Proposal {
     spec: RecordSpec,
     replaces: Option<Version>,
-    reason: Option<Why>,
+    reason: Option<AllocationReason>,
     grant: Grant,
     extra_records: Vec<Record>,
 }

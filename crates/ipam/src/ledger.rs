@@ -28,13 +28,13 @@
 //! record says so. All taken addresses are in one set of intervals for all pools, so that pools
 //! that overlap see each other (IPA-4).
 
+mod address_conflict;
 mod choose;
 mod decide;
 mod decision;
 mod held_back;
 mod holds;
 mod keep;
-mod lost;
 mod near;
 mod pools;
 mod queue;
@@ -58,15 +58,15 @@ use crate::select::{Explanation, Requirement, Workload};
 use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
-    Blocked, Decision, Evidence, Grant, Lost, PoolSpec, Request, Settings, StatusAddress,
-    WaitReason, Why, Withheld,
+    AddressConflict, AllocationReason, Blocked, Decision, Evidence, Grant, PoolSpec, Request,
+    Settings, StatusAddress, WaitReason, Withheld,
 };
 pub use view::{Counts, PoolView};
 
 use holds::{Claim, HeldBack, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
-use records::{Records, Slot};
+use records::{RecordEntry, Records};
 use unfinished::Unfinished;
 
 /// The picture. See the module.
@@ -87,7 +87,7 @@ pub struct Ledger {
     waiting: FxHashMap<OwnerId, (Option<u32>, Age)>,
     /// Those that wait for the record of an address to be repaired or deleted; in no queue, as they
     /// would take up the place of others that can be served.
-    stuck: FxHashMap<OwnerId, IpAddr>,
+    blocked_by_record: FxHashMap<OwnerId, IpAddr>,
     /// Those that wait for a pool to tell whether what they have is their own (IPA-9); in no queue either.
     held_back: BTreeMap<OwnerId, HeldBack>,
     /// Those that wait and name no pool.
@@ -105,9 +105,9 @@ pub struct Ledger {
     /// Those that wait and whose explanation a change of a pool may have made untrue.
     suspects: BTreeSet<Age>,
     /// Ids to be woken although they do not wait.
-    poked: BTreeSet<OwnerId>,
+    wake_requested: BTreeSet<OwnerId>,
     /// The latest `bound_at` given out.
-    stamp: Micros,
+    last_bound_at: Micros,
 }
 
 impl Ledger {
@@ -115,7 +115,7 @@ impl Ledger {
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            stamp: Micros::MIN,
+            last_bound_at: Micros::MIN,
             ..Self::default()
         }
     }
@@ -195,12 +195,12 @@ impl Ledger {
         // long ago is no allocation. A record of the far future, which is not from here, must not
         // stop the search for ever.
         let newest = spec.bound_at > member.last_at;
-        let overdue = ours.is_some() && member.last_at > self.stamp;
-        if (newest || overdue) && ours != Some(Why::Recorded) {
+        let overdue = ours.is_some() && member.last_at > self.last_bound_at;
+        if (newest || overdue) && ours != Some(AllocationReason::Recorded) {
             member.last = Some(addr);
             member.last_at = spec.bound_at;
         }
-        let mut slot = Slot::new(addr, spec.owner, pool, spec.phase);
+        let mut slot = RecordEntry::new(addr, spec.owner, pool, spec.phase);
         slot.bound_at = spec.bound_at;
         slot.released_at = spec.released_at.unwrap_or(Micros::MIN);
         slot.version = version;
@@ -213,7 +213,7 @@ impl Ledger {
     }
 
     /// Takes a record out of the store and out of its pool's counts.
-    fn take_out(&mut self, addr: IpAddr) -> Option<Slot> {
+    fn take_out(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let old = self.records.remove(addr)?;
         self.pools[old.pool].count_member(&old, false);
         Some(old)
@@ -234,7 +234,7 @@ impl Ledger {
         {
             return;
         }
-        self.records.bury(addr, version);
+        self.records.tombstone(addr, version);
         let Some(old) = self.take_out(addr) else {
             return;
         };
@@ -247,13 +247,13 @@ impl Ledger {
                     evidence,
                 },
             );
-            self.poked.insert(old.owner.id.clone());
+            self.wake_requested.insert(old.owner.id.clone());
         }
         self.follow(addr, Some(&old), false);
     }
 
     /// Brings every pool, and who waits for it, in line after the record of an address changed.
-    fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
+    fn follow(&mut self, addr: IpAddr, old: Option<&RecordEntry>, bound: bool) {
         self.set_taken(addr, bound);
         self.settle_release(addr);
         if let Some(old) = old {
@@ -263,19 +263,19 @@ impl Ledger {
 
     /// An address turned Bound for `owner`: whoever else counted on it is woken. Tells how it was
     /// reserved for this owner, if it was.
-    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<Why> {
+    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<AllocationReason> {
         let mut ours = None;
         if let Some(reservation) = self.holds.drop_reservation(addr) {
             if reservation.owner == *owner {
                 ours = Some(reservation.why);
             } else if reservation.owner.id != owner.id {
-                self.poked.insert(reservation.owner.id);
+                self.wake_requested.insert(reservation.owner.id);
             }
         }
         if let Some(claim) = self.holds.drop_claim(addr)
             && claim.owner.id != owner.id
         {
-            self.poked.insert(claim.owner.id);
+            self.wake_requested.insert(claim.owner.id);
         }
         self.wake_held_back_at(addr, &owner.id);
         ours
@@ -300,7 +300,7 @@ impl Ledger {
         }
         self.holds.set_blocked(addr, Some(version));
         if let Some(reservation) = self.holds.drop_reservation(addr) {
-            self.poked.insert(reservation.owner.id);
+            self.wake_requested.insert(reservation.owner.id);
         }
         self.sync_taken(addr);
         true
@@ -315,8 +315,8 @@ impl Ledger {
         if self.holds.is_blocked(addr) {
             self.holds.set_blocked(addr, None);
             self.sync_taken(addr);
-            let stuck = self.stuck.iter().filter(|(_, at)| **at == addr);
-            self.poked.extend(stuck.map(|(id, _)| id.clone()));
+            let stuck = self.blocked_by_record.iter().filter(|(_, at)| **at == addr);
+            self.wake_requested.extend(stuck.map(|(id, _)| id.clone()));
         }
     }
 
@@ -454,7 +454,7 @@ impl Ledger {
         records
     }
 
-    fn to_record(&self, slot: &Slot) -> Record {
+    fn to_record(&self, slot: &RecordEntry) -> Record {
         let spec = RecordSpec {
             addr: slot.addr,
             pool: self.pools[slot.pool].name.clone(),

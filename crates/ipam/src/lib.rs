@@ -27,8 +27,8 @@ mod types;
 
 pub use interval::IntervalSet;
 pub use ledger::{
-    Blocked, Counts, Decision, Evidence, Grant, Ledger, Lost, PoolSpec, PoolView, Request,
-    Settings, StatusAddress, WaitReason, Why, Withheld,
+    AddressConflict, AllocationReason, Blocked, Counts, Decision, Evidence, Grant, Ledger,
+    PoolSpec, PoolView, Request, Settings, StatusAddress, WaitReason, Withheld,
 };
 pub use range::{PoolRanges, Range, RangeError, RangeField, RangeProblem, RangeSpec};
 pub use select::{Explanation, PoolVerdict, Requirement, Selector, Tuple, Verdict, Workload};

@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use harvester_lb_controller_kit::throttle::Throttle;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
-use harvester_lb_core::status::Notice;
+use harvester_lb_core::status::EventDraft;
 use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -103,18 +103,18 @@ impl Context {
     }
 
     /// Publishes an Event about a load balancer.
-    pub fn notify_lb(&self, meta: &ObjectMeta, notice: &Notice) {
-        self.notify("LoadBalancer", meta, notice);
+    pub fn notify_lb(&self, meta: &ObjectMeta, draft: &EventDraft) {
+        self.notify("LoadBalancer", meta, draft);
     }
 
     /// Publishes an Event about a pool.
-    pub fn notify_pool(&self, meta: &ObjectMeta, notice: &Notice) {
-        self.notify("IPPool", meta, notice);
+    pub fn notify_pool(&self, meta: &ObjectMeta, draft: &EventDraft) {
+        self.notify("IPPool", meta, draft);
     }
 
     /// Publishes an Event about an object of a kind of ours.
-    pub fn notify(&self, kind: &str, meta: &ObjectMeta, notice: &Notice) {
-        let severity = if notice.warning {
+    pub fn notify(&self, kind: &str, meta: &ObjectMeta, draft: &EventDraft) {
+        let severity = if draft.warning {
             Severity::Warning
         } else {
             Severity::Normal
@@ -127,12 +127,7 @@ impl Context {
             uid: meta.uid.clone(),
             ..ObjectReference::default()
         };
-        self.events.publish(
-            regarding,
-            severity,
-            &notice.reason,
-            "Reconcile",
-            &notice.text,
-        );
+        self.events
+            .publish(regarding, severity, &draft.reason, "Reconcile", &draft.text);
     }
 }

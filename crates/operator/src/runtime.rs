@@ -22,7 +22,7 @@ use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_lb_prober::{Edges, Prober, Settings};
+use harvester_lb_prober::{Prober, Settings, VerdictChanges};
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parking_lot::RwLock;
@@ -141,7 +141,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
 
-    let (probe_runtime, prober, edges) = start_prober(&metrics)?;
+    let (probe_runtime, prober, verdicts) = start_prober(&metrics)?;
     let (events, events_task) = Events::new(
         clients.write.clone(),
         harvester_lb_api::keys::MANAGER,
@@ -171,7 +171,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
-        outcome = work(&present, args.workers(), edges, &mut candidate, &stop) => outcome,
+        outcome = work(&present, args.workers(), verdicts, &mut candidate, &stop) => outcome,
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
@@ -189,7 +189,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 async fn work(
     present: &Present,
     workers: usize,
-    mut edges: Edges,
+    mut verdicts: VerdictChanges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -214,7 +214,7 @@ async fn work(
         if candidate.acquire(term, stop, another).await?.is_none() {
             return Ok(());
         }
-        match leading::lead(&ctx, workers, &mut edges, candidate, stop).await? {
+        match leading::lead(&ctx, workers, &mut verdicts, candidate, stop).await? {
             End::Stopped => return Ok(()),
             End::Lost => present.next_term(),
         }
@@ -257,7 +257,7 @@ async fn preflight(
 }
 
 /// The prober on a runtime of its own, with as many descriptors as this process may have.
-fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edges)> {
+fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, VerdictChanges)> {
     let files = raise_file_limit();
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
@@ -266,12 +266,12 @@ fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edge
         .build()
         .context("the prober's runtime cannot be started")?;
     let guard = runtime.enter();
-    let (prober, edges) = Prober::start(
+    let (prober, verdicts) = Prober::start(
         Settings::for_file_limit(files),
         Arc::new(ProbeMetrics::new(metrics)),
     );
     drop(guard);
-    Ok((runtime, prober, edges))
+    Ok((runtime, prober, verdicts))
 }
 
 fn raise_file_limit() -> u64 {

@@ -49,14 +49,14 @@ mod player;
 mod process;
 #[path = "schedules/sent.rs"]
 mod sent;
+#[path = "schedules/simulation.rs"]
+mod simulation;
 #[path = "schedules/specs.rs"]
 mod specs;
 #[path = "schedules/step.rs"]
 mod step;
 #[path = "schedules/wire.rs"]
 mod wire;
-#[path = "schedules/world.rs"]
-mod world;
 
 /// Schedules in a test run; the soak plays millions.
 const SCHEDULES: u64 = 10_000;

@@ -30,7 +30,7 @@ pub struct Prober {
 
 /// The groups whose verdicts changed: the receiving end, for one consumer.
 #[derive(Debug)]
-pub struct Edges {
+pub struct VerdictChanges {
     shared: Arc<Shared>,
 }
 
@@ -45,7 +45,7 @@ impl Prober {
     ///
     /// # Panics
     /// Outside a tokio runtime with time and I/O enabled, as [`tokio::spawn`] does.
-    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> (Self, Edges) {
+    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> (Self, VerdictChanges) {
         Self::start_with(settings, observer, TcpConnector)
     }
 
@@ -57,10 +57,10 @@ impl Prober {
         settings: Settings,
         observer: Arc<dyn Observer>,
         connector: C,
-    ) -> (Self, Edges) {
+    ) -> (Self, VerdictChanges) {
         let shared = Arc::new(Shared::new(settings, observer));
         tokio::spawn(run::timer(Arc::clone(&shared), Arc::new(connector)));
-        let edges = Edges {
+        let edges = VerdictChanges {
             shared: Arc::clone(&shared),
         };
         (
@@ -166,7 +166,7 @@ impl Prober {
     }
 }
 
-impl Edges {
+impl VerdictChanges {
     /// Waits for groups with changed verdicts.
     ///
     /// A group is delivered once for all changes within [`GATHER`](crate::GATHER) of the first; the

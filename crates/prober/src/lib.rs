@@ -26,7 +26,7 @@
 //! Two layers:
 //! - pure, told the time by their caller: `threshold` (results to verdicts), `timetable` (when to
 //!   probe whom), the registry of groups and the gathering of edges;
-//! - the engine ([`Prober`], [`Edges`]): one timer task and one task per connect in flight, on the
+//! - the engine ([`Prober`], [`VerdictChanges`]): one timer task and one task per connect in flight, on the
 //!   tokio runtime it is started in.
 //!
 //! A probe opens a TCP connection, sends nothing and resets it. Backends may log such resets.
@@ -46,7 +46,7 @@ mod timetable;
 
 pub use check::{HealthCheck, PortOutOfRange};
 pub use connect::{ConnectError, Connector, TcpConnector};
-pub use engine::{Edges, Prober};
+pub use engine::{Prober, VerdictChanges};
 pub use gather::GATHER;
 pub use observer::Observer;
 pub use result::{OwnFault, ProbeResult};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bed::Bed;
 use crate::layout::GATEWAY;
 use crate::process::Process;
+use crate::test_cluster::TestCluster;
 
 const START: Duration = Duration::from_secs(20);
 
@@ -24,8 +24,12 @@ pub struct Dhcp {
 
 impl Dhcp {
     /// dnsmasq with the given range and its shortest lease, 2 minutes.
-    pub async fn dnsmasq(bed: &Bed, first: Ipv4Addr, last: Ipv4Addr) -> anyhow::Result<Self> {
-        let leases = bed.folder().join("dnsmasq.leases");
+    pub async fn dnsmasq(
+        cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+    ) -> anyhow::Result<Self> {
+        let leases = cluster.folder().join("dnsmasq.leases");
         let args = [
             "--conf-file=/dev/null",
             "--keep-in-foreground",
@@ -46,7 +50,7 @@ impl Dhcp {
             // Else it pings each address for 3 s before it offers it.
             "--no-ping",
         ];
-        let process = bed.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
+        let process = cluster.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
         let started = || async { Ok(process.log().contains("DHCP, sockets bound")) };
         process.ready(START, started).await?;
         Ok(Self { process, leases })
@@ -54,12 +58,12 @@ impl Dhcp {
 
     /// Kea with the given range and any lease time.
     pub async fn kea(
-        bed: &Bed,
+        cluster: &TestCluster,
         first: Ipv4Addr,
         last: Ipv4Addr,
         lifetime: Duration,
     ) -> anyhow::Result<Self> {
-        let leases = bed.folder().join("kea-leases.csv");
+        let leases = cluster.folder().join("kea-leases.csv");
         let config = json!({"Dhcp4": {
             "authoritative": true,
             "interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
@@ -78,15 +82,15 @@ impl Dhcp {
                 "output_options": [{"output": "stdout"}],
             }],
         }});
-        let path = bed.folder().join("kea.json");
+        let path = cluster.folder().join("kea.json");
         std::fs::write(&path, serde_json::to_vec(&config)?)?;
-        let folder = bed.folder().display().to_string();
+        let folder = cluster.folder().display().to_string();
         let env = [
             ("KEA_PIDFILE_DIR", folder.as_str()),
             ("KEA_LOCKFILE_DIR", folder.as_str()),
         ];
         let args = ["-c", &path.display().to_string()];
-        let process = bed.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
+        let process = cluster.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
         let started = || async { Ok(process.log().contains("DHCP4_STARTED")) };
         process.ready(START, started).await?;
         Ok(Self { process, leases })

@@ -25,7 +25,7 @@ use nix::unistd::{Pid, getegid, geteuid, getpid};
 
 use crate::supply;
 
-/// Says how far in this process is; absent outside. Removed from what [`crate::Bed::spawn`] starts.
+/// Says how far in this process is; absent outside. Removed from what [`crate::TestCluster::spawn`] starts.
 pub(crate) const STAGE: &str = "HLB_BED_STAGE";
 /// Process id of the outer process, for the first process inside to see that it still lives.
 const OUTER: &str = "HLB_BED_OUTER";

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::bed::Bed;
 use crate::layout::{self, lan};
 use crate::netns::Netns;
 use crate::serve::Server;
+use crate::test_cluster::TestCluster;
 
 /// The addresses of the farm.
 const RANGE: &str = "10.99.0.0/16";
@@ -56,13 +56,13 @@ pub struct Farm {
 
 impl Farm {
     /// Makes the namespace `farm` and answers HTTP on the given ports of all addresses.
-    pub fn start(bed: &Bed, ports: &[u16]) -> anyhow::Result<Self> {
-        let netns = bed.layout.add("farm", layout::FARM)?;
+    pub fn start(cluster: &TestCluster, ports: &[u16]) -> anyhow::Result<Self> {
+        let netns = cluster.layout.add("farm", layout::FARM)?;
         netns.ip(&format!("route add local {RANGE} dev lo\n"))?;
         netns.sysctl("net/core/somaxconn", "4096")?;
         netns.nft(RULES)?;
-        for node in bed.nodes() {
-            bed.ip(
+        for node in cluster.nodes() {
+            cluster.ip(
                 &node,
                 &format!("route replace {RANGE} via {}", lan(layout::FARM)),
             )?;

@@ -35,9 +35,9 @@ pub const fn lan(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 100, host)
 }
 
-/// An address of the management network of bed number `bed`.
-pub(crate) const fn mgmt(bed: u8, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 251, bed, host)
+/// An address of the management network of bed number `cluster`.
+pub(crate) const fn mgmt(cluster: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 251, cluster, host)
 }
 
 /// Host part of a node's addresses in both networks; nodes count from 1.
@@ -48,7 +48,7 @@ pub(crate) const fn node_host(node: u8) -> u8 {
 /// The namespaces of one bed.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    bed: u8,
+    cluster: u8,
     nodes: u8,
     /// Names of the namespaces made so far.
     made: Mutex<Vec<String>>,
@@ -56,9 +56,9 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Makes everything; about 0.2 s.
-    pub(crate) fn create(bed: u8, nodes: u8) -> anyhow::Result<Self> {
+    pub(crate) fn create(cluster: u8, nodes: u8) -> anyhow::Result<Self> {
         let layout = Self {
-            bed,
+            cluster,
             nodes,
             made: Mutex::default(),
         };
@@ -92,10 +92,10 @@ impl Layout {
     /// Name of a namespace for `ip netns`: as it is in the first bed of a process, with the bed's
     /// number in front in others.
     pub(crate) fn name(&self, short: &str) -> String {
-        if self.bed == 0 {
+        if self.cluster == 0 {
             short.to_owned()
         } else {
-            format!("b{}-{short}", self.bed)
+            format!("b{}-{short}", self.cluster)
         }
     }
 
@@ -108,11 +108,11 @@ impl Layout {
     }
 
     pub(crate) const fn server(&self) -> Ipv4Addr {
-        mgmt(self.bed, 1)
+        mgmt(self.cluster, 1)
     }
 
     pub(crate) const fn node_mgmt(&self, node: u8) -> Ipv4Addr {
-        mgmt(self.bed, node_host(node))
+        mgmt(self.cluster, node_host(node))
     }
 
     /// A new namespace with a leg in the LAN and a default route.
@@ -143,7 +143,7 @@ impl Layout {
         let (bridge, network, address) = if interface == "eth0" {
             ("br-lan", 1, lan(host))
         } else {
-            ("br-mgmt", 2, mgmt(self.bed, host))
+            ("br-mgmt", 2, mgmt(self.cluster, host))
         };
         let peer = format!("p{network}-{host}");
         let (lan, name) = (self.name("lan"), self.name(short));
@@ -163,14 +163,18 @@ impl Layout {
 
     /// A leg of the calling process's own namespace in the management network.
     fn plug_self(&self) -> anyhow::Result<()> {
-        let (own, lan) = (format!("mgmt{}", self.bed), self.name("lan"));
+        let (own, lan) = (format!("mgmt{}", self.cluster), self.name("lan"));
         let mut commands = String::new();
         writeln!(
             commands,
             "link add {own} type veth peer name p2-254 netns {lan}"
         )?;
         writeln!(commands, "link set {own} up")?;
-        writeln!(commands, "addr add {}/24 dev {own}", mgmt(self.bed, 254))?;
+        writeln!(
+            commands,
+            "addr add {}/24 dev {own}",
+            mgmt(self.cluster, 254)
+        )?;
         ip(&[], &commands)?;
         self.open("lan")?
             .ip("link set p2-254 master br-mgmt\nlink set p2-254 up\n")
@@ -185,7 +189,7 @@ impl Drop for Layout {
         for name in self.made.get_mut() {
             let _ = writeln!(commands, "netns del {name}");
         }
-        let _ = writeln!(commands, "link del mgmt{}", self.bed);
+        let _ = writeln!(commands, "link del mgmt{}", self.cluster);
         // Nothing can be done about an error here, and the end of the process does it all anyway.
         let _ = ip(&["-force"], &commands);
     }

@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::control_plane::{ControlPlane, START};
 use crate::eventually;
 use crate::layout::Layout;
-use crate::options::BedOptions;
-use crate::plane::{Plane, START};
+use crate::options::TestClusterOptions;
 use crate::process::Process;
 use crate::traffic::http_get;
 
@@ -34,13 +34,13 @@ const KUBE_VIP_ROLE: &str = r#"{
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update"]}
   ]}"#;
 
-impl Plane {
+impl ControlPlane {
     /// Makes the Node objects and starts the controller manager and each node's programs; returns
     /// when all are ready.
     pub(crate) async fn start_nodes(
         &mut self,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
         client: &kube::Client,
     ) -> anyhow::Result<()> {
         let cp = layout.open("cp")?;

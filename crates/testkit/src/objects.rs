@@ -9,8 +9,8 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::Value;
 
-use crate::bed::Bed;
 use crate::eventually;
+use crate::test_cluster::TestCluster;
 
 /// Field manager of everything the tests apply.
 const MANAGER: &str = "test-bed";
@@ -19,7 +19,7 @@ const ESTABLISHED: Duration = Duration::from_secs(30);
 /// KubeVirt's and Multus's kinds.
 const FOREIGN_CRDS: &str = include_str!("../crds/foreign.yaml");
 
-impl Bed {
+impl TestCluster {
     /// The API of any kind; `namespace` is ignored for cluster-wide kinds, `None` is `default`.
     pub async fn api(
         &self,

@@ -99,9 +99,9 @@ pub(crate) fn token_of(user: &str) -> anyhow::Result<&'static str> {
 /// Text of a kubeconfig with one user.
 pub(crate) fn kubeconfig(server: &str, ca: &Path, user: &str, token: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: bed\n\
-         clusters: [{{name: bed, cluster: {{server: \"{server}\", certificate-authority: \"{ca}\"}}}}]\n\
-         contexts: [{{name: bed, context: {{cluster: bed, user: \"{user}\"}}}}]\n\
+        "apiVersion: v1\nkind: Config\ncurrent-context: cluster\n\
+         clusters: [{{name: cluster, cluster: {{server: \"{server}\", certificate-authority: \"{ca}\"}}}}]\n\
+         contexts: [{{name: cluster, context: {{cluster: cluster, user: \"{user}\"}}}}]\n\
          users: [{{name: \"{user}\", user: {{token: \"{token}\"}}}}]\n",
         ca = ca.display()
     )

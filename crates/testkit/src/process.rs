@@ -30,7 +30,7 @@ pub struct Process {
     child: Mutex<Child>,
 }
 
-/// What to start; see [`crate::Bed::spawn`] for the usual way.
+/// What to start; see [`crate::TestCluster::spawn`] for the usual way.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) program: &'a Path,

@@ -6,8 +6,8 @@
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use harvester_lb_testkit::{Bed, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
-//! # async fn test(bed: &Bed) -> anyhow::Result<()> {
+//! # use harvester_lb_testkit::{TestCluster, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
+//! # async fn test(bed: &TestCluster) -> anyhow::Result<()> {
 //! let proxy = Proxy::start(bed).await?;
 //! let kubeconfig = proxy.kubeconfig("admin")?; // KUBECONFIG of the operator
 //!
@@ -58,7 +58,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Bed, pki};
+use crate::{TestCluster, pki};
 use line::{Door, Line};
 use mode::Mode;
 use rules::Effect;
@@ -107,9 +107,9 @@ impl Drop for Proxy {
 
 impl Proxy {
     /// Starts a proxy that passes everything on. A bed can have several, one for each client that is to be told apart.
-    pub async fn start(bed: &Bed) -> anyhow::Result<Self> {
+    pub async fn start(cluster: &TestCluster) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            upstream: upstream(&bed.kubeconfig("admin")?).await?,
+            upstream: upstream(&cluster.kubeconfig("admin")?).await?,
             mode: watch::Sender::new(Mode::Here),
             rules: Mutex::default(),
             counts: Mutex::default(),
@@ -118,7 +118,7 @@ impl Proxy {
             next_watch: AtomicU64::new(0),
         });
         let port = PORTS.fetch_add(1, Ordering::Relaxed);
-        let door = Door::open(bed.netns("cp")?, port, shared.mode.subscribe())?;
+        let door = Door::open(cluster.netns("cp")?, port, shared.mode.subscribe())?;
         let service = forward::handle
             .with_state(Arc::clone(&shared))
             .into_make_service_with_connect_info::<Line>();
@@ -130,9 +130,9 @@ impl Proxy {
             shared,
             task,
             port,
-            url: format!("http://{}:{port}", bed.layout.server()),
-            real: bed.server().to_owned(),
-            folder: bed.folder().to_owned(),
+            url: format!("http://{}:{port}", cluster.layout.server()),
+            real: cluster.server().to_owned(),
+            folder: cluster.folder().to_owned(),
         })
     }
 
@@ -141,14 +141,14 @@ impl Proxy {
         &self.url
     }
 
-    /// A kubeconfig file for one of the bed's users, as [`Bed::kubeconfig`], that leads here.
+    /// A kubeconfig file for one of the bed's users, as [`TestCluster::kubeconfig`], that leads here.
     pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
         let ca = self.folder.join("pki/ca.crt");
         let text = pki::kubeconfig(&self.url, &ca, user, pki::token_of(user)?);
         self.write(&user.replace([':', '/'], "-"), &text)
     }
 
-    /// A copy of a kubeconfig file of the bed, such as [`Bed::service_account_kubeconfig`] gives, that leads here.
+    /// A copy of a kubeconfig file of the bed, such as [`TestCluster::service_account_kubeconfig`] gives, that leads here.
     pub fn through(&self, kubeconfig: &Path) -> anyhow::Result<PathBuf> {
         let text = std::fs::read_to_string(kubeconfig)?;
         ensure!(text.contains(&self.real), "no kubeconfig of this bed");

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use crate::bed::Bed;
 use crate::netns::Netns;
+use crate::test_cluster::TestCluster;
 
 /// How long a request may take. A lost SYN is sent again after 1 s, so this forgives one.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ pub struct Tally {
     pub failures: Vec<Failure>,
 }
 
-impl Bed {
+impl TestCluster {
     /// One request on a connection of its own from the namespace `client`; gives the body, which is
     /// the name of the VM that answered.
     pub async fn client_get(&self, to: Ipv4Addr, port: u16) -> io::Result<String> {
@@ -155,11 +155,11 @@ pub struct Traffic {
 
 impl Traffic {
     /// Starts from the namespace `client`.
-    pub fn start(bed: &Bed, to: Ipv4Addr, port: u16, interval: Duration) -> Self {
+    pub fn start(cluster: &TestCluster, to: Ipv4Addr, port: u16, interval: Duration) -> Self {
         let records = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(tokio::sync::Notify::new());
         let task = tokio::spawn(send_all(
-            bed.client_netns().clone(),
+            cluster.client_netns().clone(),
             (to, port).into(),
             interval,
             Arc::clone(&records),

@@ -9,10 +9,10 @@ use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
 use crate::layout::{GATEWAY, lan};
 use crate::netns::Netns;
 use crate::serve::Server;
+use crate::test_cluster::TestCluster;
 
 /// Host parts of VMs end here, so that 200 and up are free for Services.
 const LAST_VM: u8 = 199;
@@ -34,7 +34,7 @@ enum Protocol {
     Udp,
 }
 
-impl Bed {
+impl TestCluster {
     /// A new VM with the next address: 192.168.100.101, .102 and so on to .199.
     pub fn add_vm(&self, name: &str) -> anyhow::Result<Vm> {
         let host = self.next_vm();
@@ -127,7 +127,7 @@ impl Vm {
         Ok(())
     }
 
-    /// The VirtualMachineInstance object that KubeVirt would have made, for [`Bed::apply`]. Its uid
+    /// The VirtualMachineInstance object that KubeVirt would have made, for [`TestCluster::apply`]. Its uid
     /// comes from the API server.
     pub fn vmi_manifest(&self, namespace: &str, labels: &[(&str, &str)]) -> Value {
         let labels: serde_json::Map<String, Value> = labels

@@ -10,7 +10,7 @@ use super::driver::{
 use super::replay::replay;
 use super::report::{Report, Row, say};
 use super::took::Took;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, allocated};
 
 const COUNT: usize = 1_000;
@@ -150,9 +150,9 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     pool(world, "bench", "10.60.0.0/16").await?;
     let operator = operator(world, NODE).await?;
     let driver = clients(world).await?;
-    let apiserver = world.bed.process("kube-apiserver")?.pid();
+    let apiserver = world.cluster.process("kube-apiserver")?.pid();
     let mut took = Took::default();
-    let start = Figures::read(world, NODE).await?;
+    let start = MetricsSnapshot::read(world, NODE).await?;
 
     let cpu = cpu_seconds(apiserver)?;
     let served = count_until(&world.client(), count, |lb| allocated(lb).is_some());
@@ -169,7 +169,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     took.create_cpu = cpu_seconds(apiserver)? - cpu;
     // Until the pool's status may be written again.
     at_rest(world, NODE).await?;
-    let made = Figures::read(world, NODE).await?;
+    let made = MetricsSnapshot::read(world, NODE).await?;
     (took.create_writes, took.create_pool_writes) = writes(&made, &start)?;
 
     if delete {
@@ -186,21 +186,21 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
         took.after_last = free.saturating_duration_since(last).as_secs_f64();
         took.delete_cpu = cpu_seconds(apiserver)? - cpu;
         at_rest(world, NODE).await?;
-        let deleted = Figures::read(world, NODE).await?;
+        let deleted = MetricsSnapshot::read(world, NODE).await?;
         (took.delete_writes, took.delete_pool_writes) = writes(&deleted, &made)?;
     }
-    let conflicts = |f: &Figures| {
+    let conflicts = |f: &MetricsSnapshot| {
         f.sum("harvester_lb_write_conflicts_total", |_| true)
             + f.sum("harvester_lb_allocation_conflicts_total", |_| true)
     };
-    took.conflicts = conflicts(&Figures::read(world, NODE).await?) - conflicts(&start);
+    took.conflicts = conflicts(&MetricsSnapshot::read(world, NODE).await?) - conflicts(&start);
     end(&operator).await?;
     clean(world).await?;
     Ok(took)
 }
 
 /// What the operator has written: of the pool's status, and all else but its Lease.
-fn writes(now: &Figures, before: &Figures) -> anyhow::Result<(u64, usize)> {
+fn writes(now: &MetricsSnapshot, before: &MetricsSnapshot) -> anyhow::Result<(u64, usize)> {
     let mut all = now.writes_since(before);
     all.retain(|what, _| !what.ends_with(" leases"));
     let pools = all.remove("patch ippools").unwrap_or(0);

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::World;
 
 /// Where the rows have their objects.
@@ -35,7 +35,7 @@ pub(crate) const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 
 /// Clients that share no connection.
 pub(crate) async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(world.bed.kubeconfig("admin")?)?;
+    let kubeconfig = kube::config::Kubeconfig::read_from(world.cluster.kubeconfig("admin")?)?;
     let mut all = Vec::new();
     for _ in 0..CONNECTIONS {
         let config = Config::from_custom_kubeconfig(
@@ -317,7 +317,7 @@ pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
     while last.1.elapsed() < Duration::from_millis(2_500) {
         ensure!(Instant::now() < deadline, "{node} does not get to rest");
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let figures = Figures::read(world, node).await.unwrap_or_default();
+        let figures = MetricsSnapshot::read(world, node).await.unwrap_or_default();
         let mut writes = figures.writes();
         writes.retain(|what, _| !what.ends_with(" leases"));
         if !figures.leads() || !figures.idle() || writes != last.0 {

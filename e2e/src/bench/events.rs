@@ -18,8 +18,8 @@ use super::driver::{
 };
 use super::machine::{machines, vm_lb};
 use super::report::{Report, Row};
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, allocated, ready};
 
 const NODE: &str = "node1";
@@ -183,7 +183,7 @@ async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
 async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, 1, |_| "shared".to_owned()).await?;
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let done = count_until(&world.client(), 2 * MANY, |lb| {
         ready(lb).is_some_and(|(s, ..)| s == "True")
     });
@@ -196,13 +196,13 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
     .await?;
     done.await??;
     at_rest(world, NODE).await?;
-    let before = Figures::read(world, NODE).await?;
+    let before = MetricsSnapshot::read(world, NODE).await?;
     for number in 0..50 {
         let patch = json!({"metadata": {"annotations": {"note": number.to_string()}}});
         world.merge(&world.vmis(NAMESPACE), "vm-0", patch).await?;
     }
     at_rest(world, NODE).await?;
-    let after = Figures::read(world, NODE).await?;
+    let after = MetricsSnapshot::read(world, NODE).await?;
     report.row(
         Row::one(
             "one VMI annotated 50 times, 500 VM LBs select it: writes",
@@ -212,10 +212,10 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
         .at_most(0.0),
     );
 
-    let before = Figures::read(world, NODE).await?;
+    let before = MetricsSnapshot::read(world, NODE).await?;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    let after = Figures::read(world, NODE).await?;
-    let lists = |f: &Figures| {
+    let after = MetricsSnapshot::read(world, NODE).await?;
+    let lists = |f: &MetricsSnapshot| {
         f.sum("harvester_lb_api_requests_total", |s| {
             s.label("verb") == "list"
         })
@@ -236,11 +236,11 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
         )
         .at_most(0.0),
     );
-    drop(announcer);
+    drop(fake_kube_vip);
     clean(world).await
 }
 
-fn writes(figures: &Figures) -> f64 {
+fn writes(figures: &MetricsSnapshot) -> f64 {
     figures.sum("harvester_lb_api_requests_total", |s| {
         matches!(s.label("verb"), "create" | "patch" | "delete" | "update")
             && s.label("resource") != "leases"
@@ -249,13 +249,13 @@ fn writes(figures: &Figures) -> f64 {
 
 /// A listener dies behind 50 load balancers with 100 backends each.
 async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    let farm = Farm::start(&world.bed, &[8080])?;
+    let farm = Farm::start(&world.cluster, &[8080])?;
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, PROBED * BEHIND_EACH, |n| {
         format!("app-{}", n / BEHIND_EACH)
     })
     .await?;
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let healthy = slices_with(world, BEHIND_EACH);
     let driver = clients(world).await?;
     spread(&driver, PROBED, |client, number| async move {
@@ -316,7 +316,7 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
         .at_most(1.0)
         .note(format!("{each:.1} writes of each slice in all")),
     );
-    drop(announcer);
+    drop(fake_kube_vip);
     clean(world).await
 }
 

@@ -17,8 +17,8 @@ use super::driver::{
     pool, ready_status, replay_record, replay_status, spread,
 };
 use super::report::{Report, Row};
-use harvester_lb_e2e::announcer::{Announcer, announce};
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::{FakeKubeVip, announce};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, ready};
 
 const COUNT: usize = 200;
@@ -102,8 +102,8 @@ async fn with_operator(
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, count * MACHINES, |n| format!("app-{}", n / MACHINES)).await?;
     let operator = operator(world, NODE).await?;
-    let before = Figures::read(world, NODE).await?;
-    let announcer = Announcer::start(&world.client());
+    let before = MetricsSnapshot::read(world, NODE).await?;
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let driver = clients(world).await?;
     let done = count_until(&world.client(), count, |lb| {
         ready(lb).is_some_and(|(s, ..)| s == "True")
@@ -121,9 +121,11 @@ async fn with_operator(
     let took = done.await??.duration_since(started);
     // What is written after all are ready is a write too.
     at_rest(world, NODE).await?;
-    let mut writes = Figures::read(world, NODE).await?.writes_since(&before);
+    let mut writes = MetricsSnapshot::read(world, NODE)
+        .await?
+        .writes_since(&before);
     writes.retain(|what, _| !what.ends_with(" leases") && what != "patch ippools");
-    drop(announcer);
+    drop(fake_kube_vip);
     end(&operator).await?;
     clean(world).await?;
     Ok((took, writes))

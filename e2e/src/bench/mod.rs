@@ -20,7 +20,7 @@ mod took;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 use facts::Facts;
 use harvester_lb_e2e::world::World;
@@ -71,9 +71,9 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         _ => {}
     }
     let world = Arc::new(
-        World::start(BedOptions {
+        World::start(TestClusterOptions {
             kube_vip: false,
-            ..BedOptions::default()
+            ..TestClusterOptions::default()
         })
         .await?,
     );

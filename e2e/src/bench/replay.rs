@@ -61,7 +61,7 @@ pub(crate) async fn replay(
     };
     let watches = Watches::open(&world.client());
     tokio::time::sleep(REST).await;
-    let apiserver = world.bed.process("kube-apiserver")?.pid();
+    let apiserver = world.cluster.process("kube-apiserver")?.pid();
     let mut took = Took::default();
 
     let cpu = cpu_seconds(apiserver)?;

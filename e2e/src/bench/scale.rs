@@ -14,7 +14,7 @@ use super::driver::{
     operator, pool, pool_says, seen, spread,
 };
 use super::report::{Report, Row};
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, allocated};
 
 const COUNT: usize = 10_000;
@@ -153,7 +153,7 @@ pub(crate) async fn kill(operator: &Process) -> anyhow::Result<()> {
 pub(crate) async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
     let count = f64::from(u32::try_from(count)?);
     eventually(&format!("{node} has looked at all"), LIMIT, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let done = figures.sum("harvester_lb_reconcile_duration_seconds_count", |s| {
             s.label("kind") == "LoadBalancer"
         });

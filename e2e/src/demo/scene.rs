@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::{allocated, ready, repository};
-use harvester_lb_testkit::{BedOptions, Process, Tally, Vm};
+use harvester_lb_testkit::{Process, Tally, TestClusterOptions, Vm};
 
 use crate::screen::{Screen, seconds};
 
@@ -64,8 +64,8 @@ impl Scene {
 
     /// Requests from the client through the load balancer, several at a time.
     pub(crate) async fn burst(&self, count: usize) -> Tally {
-        let bed = &self.world.bed;
-        bed.client_burst(self.vip, PORT, count, 6).await
+        let cluster = &self.world.cluster;
+        cluster.client_burst(self.vip, PORT, count, 6).await
     }
 
     /// Waits until requests are answered by exactly these machines, and none fails.
@@ -80,10 +80,10 @@ async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> 
     screen.say("etcd, kube-apiserver, kube-controller-manager;");
     screen.say("each node with kube-proxy and kube-vip; a client on the network.");
     let began = Instant::now();
-    let world = World::start(BedOptions::default()).await?;
+    let world = World::start(TestClusterOptions::default()).await?;
     screen.say(&format!("Running after {}.", seconds(began.elapsed())));
     let began = Instant::now();
-    screen.log = Some(world.bed.folder().join(format!("operator-{NODE}.log")));
+    screen.log = Some(world.cluster.folder().join(format!("operator-{NODE}.log")));
     // With the times of a cluster, not of a test.
     let operator = world
         .start_operator_with(NODE, &[], &[("HLB_TIMINGS", "")])
@@ -133,7 +133,7 @@ async fn load_balancer(screen: &mut Screen, world: &World) -> anyhow::Result<Ipv
         let path = examples().join(file);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         began = Instant::now();
-        world.bed.apply_yaml(&text).await?;
+        world.cluster.apply_yaml(&text).await?;
         screen.command(&format!("kubectl apply -f docs/examples/{file}"), &text);
     }
     let lb = world.lb_reason(NAMESPACE, NAME, "Ready").await?;
@@ -156,7 +156,7 @@ async fn load_balancer(screen: &mut Screen, world: &World) -> anyhow::Result<Ipv
 
 /// Runs kubectl and shows what it prints.
 pub(crate) async fn show(screen: &Screen, world: &World, args: &[&str]) -> anyhow::Result<()> {
-    let output = tokio::time::timeout(Duration::from_secs(20), world.bed.kubectl(args))
+    let output = tokio::time::timeout(Duration::from_secs(20), world.cluster.kubectl(args))
         .await
         .context("kubectl does not come to an end")??;
     // How a table is laid out is of no interest to the reader.

@@ -34,8 +34,8 @@ struct Stage {
 
 /// Gives the user a shell; its exit code is the answer.
 pub(crate) async fn run(screen: &mut Screen, scene: Scene) -> anyhow::Result<u8> {
-    let folder = scene.world.bed.folder().to_path_buf();
-    let kubeconfig = scene.world.bed.kubeconfig("admin")?;
+    let folder = scene.world.cluster.folder().to_path_buf();
+    let kubeconfig = scene.world.cluster.kubeconfig("admin")?;
     let socket = folder.join("demo.sock");
     let listener = UnixListener::bind(&socket)?;
     commands(&folder.join("bin"), &folder)?;
@@ -172,12 +172,12 @@ impl Stage {
         let ip: Ipv4Addr = ip.parse().context("the address is no IPv4 address")?;
         let port: u16 = port.parse().context("the port is no port number")?;
         let count: usize = count.parse().context("the number of requests")?;
-        let bed = &self.scene.world.bed;
+        let cluster = &self.scene.world.cluster;
         if count == 1 {
-            return Ok(format!("{}\n", bed.client_get(ip, port).await?));
+            return Ok(format!("{}\n", cluster.client_get(ip, port).await?));
         }
         let count = count.min(MOST_REQUESTS);
-        let tally = bed.client_burst(ip, port, count, 6).await;
+        let tally = cluster.client_burst(ip, port, count, 6).await;
         let mut text = String::new();
         for (body, answers) in &tally.by_body {
             writeln!(text, "{body:8}  {answers:>5}")?;

@@ -86,7 +86,7 @@ async fn fail(screen: &mut Screen, scene: &Scene, vm: &Vm) -> anyhow::Result<()>
     screen.say("Health checks: every second, a machine is out after two failures in a row.");
     let address = vm.address().to_string();
     let mut slices = pin!(changes(scene).await?);
-    let traffic = Traffic::start(&scene.world.bed, scene.vip, PORT, INTERVAL);
+    let traffic = Traffic::start(&scene.world.cluster, scene.vip, PORT, INTERVAL);
     sleep(Duration::from_secs(1)).await;
     let closed = Instant::now();
     vm.close(BACKEND_PORT).await;
@@ -311,7 +311,7 @@ async fn deletion(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
         "the record of {vip} is Released, and the pool has all addresses again"
     ));
     eventually(&format!("{vip} answers nobody"), SOON, || async {
-        let answer = world.bed.client_get(scene.vip, PORT).await;
+        let answer = world.cluster.client_get(scene.vip, PORT).await;
         Ok(answer.is_err().then_some(()))
     })
     .await?;

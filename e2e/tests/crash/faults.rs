@@ -8,7 +8,7 @@ use harvester_lb_e2e::{Test, tests};
 
 mod away;
 mod churn;
-mod course;
+mod fault_run;
 mod gauge;
 mod mixed;
 mod refused;

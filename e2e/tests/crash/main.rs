@@ -12,7 +12,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::{run_in_turn, tests};
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod faults;
 mod outage;
@@ -35,10 +35,10 @@ use writes::{
 };
 
 fn main() -> ExitCode {
-    let options = BedOptions {
+    let options = TestClusterOptions {
         nodes: 2,
         kube_vip: false,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     };
     let tests = tests![
         the_seeds_cover_what_they_say,

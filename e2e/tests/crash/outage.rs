@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{audited, quiet, wipe};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{audited, quiet, reset};
 use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON, endpoints};
@@ -55,7 +55,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
         "the API server is ready",
         Duration::from_secs(90),
         || async {
-            let ready = world.bed.kubectl(&["get", "--raw", "/readyz"]).await?;
+            let ready = world.cluster.kubectl(&["get", "--raw", "/readyz"]).await?;
             Ok((ready == "ok").then_some(()))
         },
     )
@@ -64,7 +64,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
 
 pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "still", &PATIENT_LEASE, &[]).await?;
-    let apiserver = world.bed.process("kube-apiserver")?;
+    let apiserver = world.cluster.process("kube-apiserver")?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
@@ -100,18 +100,18 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
 ) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "lost-lease", &QUICK_LEASE, &[]).await?;
     let (ns, up) = (stage.ns, stage.up.address().to_string());
-    let apiserver = world.bed.process("kube-apiserver")?;
+    let apiserver = world.cluster.process("kube-apiserver")?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
     let began = Instant::now();
     let probed = away(&stage).await?;
-    let figures = Figures::read(&world, NODE).await?;
+    let figures = MetricsSnapshot::read(&world, NODE).await?;
     ensure!(!figures.leads(), "it leads without an API server");
     // Health checks are still done, and one backend less answers them.
     stage.up.close(8080).await;
     eventually("the backend is found dead", SOON, || async {
-        let figures = Figures::read(&world, NODE).await?;
+        let figures = MetricsSnapshot::read(&world, NODE).await?;
         let up = figures.sum("harvester_lb_probe_targets", |s| s.label("verdict") == "up");
         ensure!(up < 0.5, "{up} targets are up");
         Ok(Some(()))
@@ -145,9 +145,9 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     let stage = Stage::set(&world, "killed", &PATIENT_LEASE, &[]).await?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let apiserver = world.bed.kill("kube-apiserver")?;
+    let apiserver = world.cluster.kill("kube-apiserver")?;
     let probed = away(&stage).await?;
-    world.bed.start_again(&apiserver)?;
+    world.cluster.start_again(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
     serves(&stage).await?;
@@ -162,7 +162,7 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
 
 pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "restored";
-    wipe(&world).await?;
+    reset(&world).await?;
     world.namespace(ns).await?;
     world
         .pool_for(ns, ns, &[json!({"subnet": "10.82.0.0/24"})])
@@ -174,11 +174,11 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     }
     audited(&world, NODE, &[ns]).await?;
 
-    let data = world.bed.folder().join("etcd");
-    let backup = world.bed.folder().join("etcd-backup");
-    let etcd = world.bed.kill("etcd")?;
+    let data = world.cluster.folder().join("etcd");
+    let backup = world.cluster.folder().join("etcd-backup");
+    let etcd = world.cluster.kill("etcd")?;
     copy(&data, &backup).await?;
-    world.bed.start_again(&etcd)?;
+    world.cluster.start_again(&etcd)?;
     healthy(&world).await?;
     // What the backup knows nothing of.
     for n in 0..10 {
@@ -193,16 +193,16 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let ended = operator.restarts();
 
     // Who keeps what it has seen has to be started anew; the operator does that by itself.
-    let manager = world.bed.kill("kube-controller-manager")?;
-    let apiserver = world.bed.kill("kube-apiserver")?;
-    let etcd = world.bed.kill("etcd")?;
+    let manager = world.cluster.kill("kube-controller-manager")?;
+    let apiserver = world.cluster.kill("kube-apiserver")?;
+    let etcd = world.cluster.kill("etcd")?;
     std::fs::remove_dir_all(&data)?;
     std::fs::rename(&backup, &data)?;
-    world.bed.start_again(&etcd)?;
-    world.bed.start_again(&apiserver)?;
+    world.cluster.start_again(&etcd)?;
+    world.cluster.start_again(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
-    world.bed.start_again(&manager)?;
+    world.cluster.start_again(&manager)?;
     eventually("the operator has ended", SOON, || async {
         Ok((operator.restarts() > ended).then_some(()))
     })

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::live;
-use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
+use harvester_lb_e2e::quiet::{audited_full, reset};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{QUICK_LEASE, allocated};
 use harvester_lb_fixtures::for_everybody;
 use kube::ResourceExt;
@@ -77,9 +77,9 @@ struct Sum {
 struct Stage {
     world: Arc<World>,
     mode: Mode,
-    witness: Witness,
+    history: HistoryChecker,
     sum: Sum,
-    _announcer: Announcer,
+    _fake_kube_vip: FakeKubeVip,
 }
 
 async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
@@ -104,7 +104,7 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         rounds.first,
         sum.kills,
         sum.made,
-        stage.witness.given(),
+        stage.history.given(),
         sum.waiting,
         sum.rounds_with_waiting,
         sum.worked,
@@ -112,12 +112,12 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         u8::from(outcome.is_err())
     );
     outcome?;
-    wipe(world).await
+    reset(world).await
 }
 
 impl Stage {
     async fn set(world: &Arc<World>, mode: Mode) -> anyhow::Result<Self> {
-        wipe(world).await?;
+        reset(world).await?;
         let ns = mode.name();
         world.namespace(ns).await?;
         let wide = open(&[json!({"subnet": "10.80.0.0/22"})]);
@@ -134,9 +134,9 @@ impl Stage {
         Ok(Self {
             world: Arc::clone(world),
             mode,
-            witness: Witness::start(&world.client()),
+            history: HistoryChecker::start(&world.client()),
             sum: Sum::default(),
-            _announcer: Announcer::start(&world.client()),
+            _fake_kube_vip: FakeKubeVip::start(&world.client()),
         })
     }
 
@@ -170,7 +170,7 @@ impl Stage {
         let pools = ["wide", "tight"].map(|pool| format!("{ns}-{pool}"));
         let leader = leader(&world, nodes).await?;
         let found = audited_full(&world, leader, &pools.each_ref().map(String::as_str)).await?;
-        let wrongs = self.witness.wrongs(&world).await?;
+        let wrongs = self.history.wrongs(&world).await?;
         ensure!(wrongs.is_empty(), "{wrongs:#?}");
         // The same object has the same address.
         let after = self.addresses().await?;
@@ -236,5 +236,7 @@ fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Resul
 
 /// Whether the operator on a node leads, as far as is known without waiting.
 async fn leads(world: &World, node: &str) -> bool {
-    Figures::read(world, node).await.is_ok_and(|f| f.leads())
+    MetricsSnapshot::read(world, node)
+        .await
+        .is_ok_and(|f| f.leads())
 }

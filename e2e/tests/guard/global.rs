@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use harvester_lb_api::IPPool;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{quiet, wipe};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{quiet, reset};
 use harvester_lb_e2e::world::{SOON, ready};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_testkit::{Process, eventually};
@@ -42,7 +42,7 @@ type Row = (
 
 /// Nothing but an operator, which the test is to end with [`end`].
 async fn alone(world: &World) -> anyhow::Result<Arc<Process>> {
-    wipe(world).await?;
+    reset(world).await?;
     world.start_operator("node1").await
 }
 
@@ -236,7 +236,7 @@ async fn sel_5_several_global_pools(world: Arc<World>) -> anyhow::Result<()> {
 }
 
 async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let env = [(
         "HLB_TIMINGS",
         "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
@@ -281,9 +281,9 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     // Nothing is written while they wait, also not by the recheck.
     quiet(&world, "node1").await?;
     let before = world.versions(ns, &all).await?;
-    let looks = Figures::read(&world, "node1").await?.looks();
+    let looks = MetricsSnapshot::read(&world, "node1").await?.looks();
     eventually("both are looked at again and again", SOON, || async {
-        let now = Figures::read(&world, "node1").await?.looks();
+        let now = MetricsSnapshot::read(&world, "node1").await?.looks();
         Ok((now >= looks + 8.0).then_some(()))
     })
     .await?;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{PATIENT_LEASE, SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::subnet;
@@ -76,15 +76,15 @@ async fn attacked(
 ) -> anyhow::Result<()> {
     let seed = seed();
     eprintln!("  HLB_SEED={seed}");
-    wipe(world).await?;
+    reset(world).await?;
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     for namespace in [CALM, LOUD] {
         let object =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
     }
     let operator = start(world).await?;
     let targets = bystanders(world).await?;
@@ -134,7 +134,7 @@ async fn attacked(
         remove(world, *kind).await?;
     }
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     let found = audited(world, "node1", &[CALM]).await?;
@@ -148,7 +148,7 @@ async fn attacked(
     let memory = again.rss_kib()?.max(peak);
     ensure!(memory < MEMORY_KIB, "the operator has {memory} KiB");
     end(&again).await?;
-    wipe(world).await
+    reset(world).await
 }
 
 /// An operator that does not lose its Lease when the API server is kept busy; that is another test's.
@@ -509,7 +509,7 @@ async fn anything_goes(world: &World) -> anyhow::Result<()> {
         "metadata": {"namespace": LOUD, "name": "a0-0"}, "spec": {"listeners": 7},
     });
     eventually("anything can be stored", SOON, || async {
-        world.bed.apply(&probe).await?;
+        world.cluster.apply(&probe).await?;
         Ok(Some(()))
     })
     .await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::SOON;
@@ -22,7 +22,7 @@ const AT_A_TIME: usize = 8;
 pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     furnish(&world, NS, "10.92.0.0/24").await?;
     // Somebody would have to do this.
     world.lb(NS, "work", cluster_spec()).await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
@@ -33,9 +33,9 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     Api::<Secret>::namespaced(world.client(), NS)
         .create(&PostParams::default(), &secret)
         .await?;
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let kubeconfig = proxy.through(user.kubeconfig.as_ref())?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
     let operator = Operator::spawn(&world, kubeconfig, 9001, &[], LOUD)?;
@@ -60,7 +60,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         .await
         .context("conflicts")?;
     operator.stop().await?;
-    drop(announcer);
+    drop(fake_kube_vip);
     export(&world, &user).await.context("export")?;
 
     let seen = requests::of(&world, &user.name)?;
@@ -105,7 +105,7 @@ async fn left_by_the_go_operator(world: &World) -> anyhow::Result<()> {
         ("VirtualMachine", keys::LEGACY_VM_FINALIZERS[1]),
     ] {
         world
-            .bed
+            .cluster
             .apply(&json!({
                 "apiVersion": "kubevirt.io/v1", "kind": kind,
                 "metadata": {"name": "old", "namespace": NS, "finalizers": [finalizer]},
@@ -124,7 +124,7 @@ async fn finalizers_are_gone(world: &World) -> anyhow::Result<()> {
     for kind in ["VirtualMachineInstance", "VirtualMachine"] {
         eventually(&format!("{kind} without finalizers"), SOON, || async {
             let object = world
-                .bed
+                .cluster
                 .get("kubevirt.io/v1", kind, Some(NS), "old")
                 .await?;
             let kept = object.context("it is gone")?.metadata.finalizers;
@@ -188,7 +188,7 @@ async fn released(world: &World, ip: &str) -> anyhow::Result<()> {
 }
 
 async fn guest_removal(world: &World) -> anyhow::Result<()> {
-    world.bed.apply(&removed_node(NS, "n1")).await?;
+    world.cluster.apply(&removed_node(NS, "n1")).await?;
     world.lb_with(of_guest(NS, "gone"), cluster_spec()).await?;
     world
         .lb_until(NS, "gone", "marked", |lb| {
@@ -197,7 +197,7 @@ async fn guest_removal(world: &World) -> anyhow::Result<()> {
         })
         .await?;
     world
-        .bed
+        .cluster
         .delete("kubevirt.io/v1", "VirtualMachine", Some(NS), "n1")
         .await?;
     world.gone(&world.lbs(NS), "gone").await
@@ -290,7 +290,7 @@ fn reads(world: &World, user: &User, resource: &str) -> anyhow::Result<usize> {
 /// The subcommand, with the same rights.
 async fn export(world: &World, user: &User) -> anyhow::Result<()> {
     let env = [("KUBECONFIG", &*user.kubeconfig), ("LOGLEVEL", LOUD)];
-    let process = world.bed.spawn(
+    let process = world.cluster.spawn(
         "node1",
         world.binary(),
         &["export"],

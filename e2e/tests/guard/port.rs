@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
@@ -38,7 +38,7 @@ struct Target {
 
 impl Target {
     async fn start(world: Arc<World>, name: &str, subnet: &str) -> anyhow::Result<Self> {
-        wipe(&world).await?;
+        reset(&world).await?;
         furnish(&world, name, subnet).await?;
         let user = User::create(&world, name, &rights::all()?).await?;
         let operator = Operator::start(&world, &user, 8081, &[], "debug").await?;

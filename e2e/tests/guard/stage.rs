@@ -39,7 +39,7 @@ impl Operator {
             ("ADMIN_ADDRESS", &*admin),
             ("HLB_TIMINGS", BRISK),
         ];
-        let process = world.bed.spawn(
+        let process = world.cluster.spawn(
             "node1",
             world.binary(),
             flags,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON, ready};
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
@@ -30,7 +30,7 @@ enum Told {
     /// In the log.
     Log,
     /// Nowhere but in the figures: it is not worth a line each time.
-    Figures,
+    MetricsSnapshot,
 }
 
 const CASES: &[(&str, &str, Told)] = &[
@@ -47,15 +47,15 @@ const CASES: &[(&str, &str, Told)] = &[
     ("patch", "ippools", Told::Log),
     ("patch", "virtualmachines", Told::Log),
     ("patch", "virtualmachineinstances", Told::Log),
-    ("create", "events", Told::Figures),
+    ("create", "events", Told::MetricsSnapshot),
 ];
 
 pub async fn section_1_a_right_that_is_taken_away(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     furnish(&world, NS, "10.93.0.0/24").await?;
     let all = rights::all()?;
     let user = User::create(&world, "taken", &all).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = Operator::start(&world, &user, PORT, &[], "debug").await?;
     for (verb, resource, told) in CASES {
         let began = Instant::now();
@@ -102,7 +102,7 @@ async fn one(
                 let new = log.get(said..).unwrap_or_default().replace("\\\"", "\"");
                 ensure!(new.contains(&refused), "{new}");
             }
-            Told::Figures => {
+            Told::MetricsSnapshot => {
                 let now = self::dropped(operator).await?;
                 ensure!(now > dropped, "{now} Events were dropped");
             }
@@ -147,7 +147,7 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
                 .await?;
         }
         ("delete", "loadbalancers") => {
-            world.bed.apply(&removed_node(NS, "n1")).await?;
+            world.cluster.apply(&removed_node(NS, "n1")).await?;
             world.lb_with(of_guest(NS, "t"), cluster_spec()).await?;
             world
                 .lb_until(NS, "t", "marked", |lb| {
@@ -185,7 +185,7 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
         ("delete", "loadbalancers") => {
             let machine = ("kubevirt.io/v1", "VirtualMachine");
             world
-                .bed
+                .cluster
                 .delete(machine.0, machine.1, Some(NS), "n1")
                 .await?;
         }
@@ -202,7 +202,7 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
 /// A machine with a finalizer of old.
 async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {
@@ -241,7 +241,10 @@ async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
                 "VirtualMachineInstance"
             };
             eventually(&format!("{kind} without finalizers"), SOON, || async {
-                let object = world.bed.get("kubevirt.io/v1", kind, Some(NS), "t").await?;
+                let object = world
+                    .cluster
+                    .get("kubevirt.io/v1", kind, Some(NS), "t")
+                    .await?;
                 let kept = object.context("it is gone")?.metadata.finalizers;
                 Ok(kept.unwrap_or_default().is_empty().then_some(()))
             })
@@ -285,7 +288,7 @@ async fn clear(world: &World) -> anyhow::Result<()> {
     world.gone(&world.slices(NS), "t").await?;
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
         world
-            .bed
+            .cluster
             .delete("kubevirt.io/v1", kind, Some(NS), "t")
             .await?;
     }
@@ -295,7 +298,7 @@ async fn clear(world: &World) -> anyhow::Result<()> {
 pub async fn section_1_the_right_to_the_lease_is_taken_away(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let ns = "taken-lease";
     furnish(&world, ns, "10.94.0.0/24").await?;
     let all = rights::all()?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::world::{SOON, ready, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::subnet;
@@ -23,7 +23,7 @@ pub fn all() -> Vec<Test> {
 
 /// How many requests the operator has made.
 async fn looks(world: &World) -> anyhow::Result<f64> {
-    let figures = Figures::read(world, "node1").await?;
+    let figures = MetricsSnapshot::read(world, "node1").await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
 
@@ -31,7 +31,7 @@ const KINDS: [&str; 3] = ["loadbalancers", "ippools", "ipallocations"];
 
 async fn remove_definitions(world: &World) -> anyhow::Result<()> {
     let api = world
-        .bed
+        .cluster
         .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
         .await?;
     for kind in KINDS {
@@ -45,7 +45,7 @@ async fn remove_definitions(world: &World) -> anyhow::Result<()> {
 }
 
 async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     remove_definitions(&world).await?;
     let operator = world.spawn_operator("node1", &[], &[])?;
     let readyz = eventually("not ready, and it says why", SOON, || async {
@@ -75,7 +75,7 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     .await?;
     ensure!(operator.is_running());
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     eventually("ready", SOON, || async {
@@ -106,14 +106,14 @@ fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Valu
 }
 
 async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     world.relax_definitions().await?;
     let ns = "lax";
     world.namespace(ns).await?;
     let lb = |name: &str, spec: &Value| object("LoadBalancer", Some(ns), name, spec);
     eventually("anything can be stored", SOON, || async {
         world
-            .bed
+            .cluster
             .apply(&lb("early", &json!({"listeners": 7})))
             .await?;
         Ok(Some(()))
@@ -121,7 +121,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     .await?;
     // Some are there before the operator, some come later.
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPPool",
             None,
@@ -130,7 +130,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPPool",
             None,
@@ -139,7 +139,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPAllocation",
             None,
@@ -148,7 +148,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPAllocation",
             None,
@@ -158,7 +158,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         .await?;
     let operator = world.start_operator("node1").await?;
     let api = world
-        .bed
+        .cluster
         .api(
             "loadbalancer.harvesterhci.io/v1beta1",
             "LoadBalancer",
@@ -197,7 +197,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ),
         ("no-spec", json!(null), "lax/no-spec"),
     ] {
-        world.bed.apply(&lb(name, &spec)).await?;
+        world.cluster.apply(&lb(name, &spec)).await?;
         refused(name, text).await?;
     }
     // Others are served, past the record that cannot be read.
@@ -221,7 +221,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     );
     world.delete_lb(ns, "of-any").await?;
     let pools = world
-        .bed
+        .cluster
         .api("loadbalancer.harvesterhci.io/v1beta1", "IPPool", None)
         .await?;
     eventually("the pool says that it cannot be read", SOON, || async {
@@ -288,7 +288,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     world.gone(&world.services(ns), "web").await?;
     // A record that was unreadable and is deleted: the address is given again.
     let records = world
-        .bed
+        .cluster
         .api("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation", None)
         .await?;
     records.delete("10.3.0.2", &DeleteParams::default()).await?;
@@ -303,5 +303,5 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     assert_eq!(world.lb_address(ns, "good").await?, "10.3.0.3");
     operator.term()?;
     operator.wait(SOON).await?;
-    wipe(&world).await
+    reset(&world).await
 }

@@ -65,12 +65,12 @@ async fn export(world: &World) -> anyhow::Result<()> {
 
 /// Runs `harvester-load-balancer export` with flags. Answers whether it ends well.
 async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
-    let kubeconfig = world.bed.kubeconfig("admin")?;
+    let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let env = [("KUBECONFIG", kubeconfig)];
     let args = [&["export"][..], flags].concat();
     let export = world
-        .bed
+        .cluster
         .spawn("node1", world.binary(), &args, &env, "export")?;
     Ok(export.wait(Duration::from_secs(30)).await?.success())
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::world::endpoints;
 use harvester_lb_fixtures::{vm_spec, with};
 use kube::api::DeleteParams;
@@ -18,7 +18,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     let ns = "follow";
     set(&world, ns).await?;
     pool(&world, ns, &[json!({"subnet": "10.76.0.0/24"})]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let [a, b] = ["10.176.0.1", "10.176.0.2"];
     for (name, address) in [("a", a), ("b", b)] {
         let labels = json!({"app": "web"});

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::announce;
+use harvester_lb_e2e::fake_kube_vip::announce;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;

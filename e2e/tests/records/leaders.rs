@@ -6,9 +6,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
 use harvester_lb_e2e::quiet::audited;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
@@ -60,13 +60,13 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     let ns = "lead";
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operators = two(&world).await?;
     let (leader, standby) = roles(&world).await?;
     let before = holder(&world).await?;
     serves(&world, ns, "a", 40).await?;
     audited(&world, leader, &[ns]).await?;
-    let mut writes = Figures::read(&world, standby).await?.writes();
+    let mut writes = MetricsSnapshot::read(&world, standby).await?.writes();
     writes.remove("create selfsubjectrulesreviews");
     ensure!(writes.is_empty(), "the standby has written: {writes:?}");
 
@@ -101,7 +101,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, leader, &[ns]).await?;
     ensure!(found.bound == 80, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     stop(&again).await
 }
@@ -119,7 +119,7 @@ async fn user(world: &World, name: &str) -> anyhow::Result<String> {
     }))?;
     bindings.create(&PostParams::default(), &binding).await?;
     let path = world
-        .bed
+        .cluster
         .service_account_kubeconfig("kube-system", name)
         .await?;
     Ok(path.to_str().context("no text")?.to_owned())
@@ -127,7 +127,7 @@ async fn user(world: &World, name: &str) -> anyhow::Result<String> {
 
 /// What a user has written with success, in order: verb and object.
 fn written_by(world: &World, user: &str) -> anyhow::Result<Vec<String>> {
-    let log = std::fs::read_to_string(world.bed.audit())?;
+    let log = std::fs::read_to_string(world.cluster.audit())?;
     let mut written = Vec::new();
     for line in log.lines() {
         // The last line may be on its way.
@@ -163,7 +163,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     pool(&world, ns, &[range()]).await?;
     let old_user = user(&world, "paused-old").await?;
     let new_user = user(&world, "paused-new").await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let old = world
         .start_operator_with("node1", &QUICK_LEASE, &[("KUBECONFIG", &old_user)])
         .await?;
@@ -198,7 +198,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     stands_by(&world, "node1").await?;
     let found = audited(&world, "node2", &[ns]).await?;
     ensure!(found.bound == 90, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     let after = written_by(&world, "paused-old")?;
     let late = after.get(before.len()..).unwrap_or_default();
@@ -216,7 +216,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == 110, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     stop(&old).await
 }
@@ -224,7 +224,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
 /// Waits until the operator on a node does not lead and has nothing of its leadership left.
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
         ensure!(
             !figures.leads() && figures.idle() && targets < 0.5,
@@ -271,7 +271,7 @@ pub async fn run_5_who_has_lost_the_lease_to_another_probes_no_more(
 /// Waits until the operator on a node probes the one backend.
 async fn probes(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} probes"), SOON, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
         Ok((figures.leads() && targets > 0.5).then_some(()))
     })
@@ -284,7 +284,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     let ns = "fence";
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
         .await?;
@@ -313,7 +313,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
         audited(&world, "node1", &[ns]).await?;
     }
     eprintln!("paused past its deadline {paused} times and led on");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     stop(&operator).await
 }
@@ -346,7 +346,7 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
         .await?;
     second.kill9()?;
     ensure!(
-        !Figures::read(&world, "node2").await?.leads(),
+        !MetricsSnapshot::read(&world, "node2").await?.leads(),
         "another pod leads"
     );
     third.kill9()?;
@@ -389,7 +389,7 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
         go_lease(&world, standing).await?;
         renewed = Instant::now();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let figures = Figures::read(&world, "node1").await?;
+        let figures = MetricsSnapshot::read(&world, "node1").await?;
         ensure!(!figures.leads(), "two lead");
     }
     // It has died.

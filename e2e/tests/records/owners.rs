@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::world::allocated;
 use harvester_lb_fixtures::vm_spec;
@@ -53,7 +53,7 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
     }
     record_is(&world, &had["goes"], Phase::Released, "away/goes").await?;
     // Absence from a list was not enough.
-    let figures = Figures::read(&world, "node1").await?;
+    let figures = MetricsSnapshot::read(&world, "node1").await?;
     let asked = figures.sum("harvester_lb_api_requests_total", |s| {
         (s.label("verb"), s.label("resource")) == ("get", "loadbalancers")
     });
@@ -135,7 +135,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
     set(&world, ns).await?;
     // Two addresses, so that who waits could only get one that is shown.
     pool(&world, ns, &[range(10, 11)]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = start(&world).await?;
     let mut had = Vec::new();
     for name in ["watched", "unwatched"] {
@@ -201,7 +201,7 @@ pub async fn ipa_3_a_service_without_an_owner_reference_goes_first(
     let ns = "orphan";
     set(&world, ns).await?;
     pool(&world, ns, &[range(10, 20)]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = start(&world).await?;
     world.lb(ns, "web", vm_spec("web")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::{Life, Step, below, live};
-use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
+use harvester_lb_e2e::quiet::{audited_full, reset};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::QUICK_LEASE;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use serde_json::json;
@@ -106,8 +106,8 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     pool(&world, NS, &[range]).await?;
     let labels = json!({"app": "web"});
     world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;
-    let _announcer = Announcer::start(&world.client());
-    let witness = Witness::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     // Both have the one host name of this machine.
     let operators =
         NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK_LEASE, &[])?)));
@@ -117,7 +117,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     let mut outcome = Ok(());
     for seed in rounds.seeds() {
         let round = Round::new(seed);
-        let played = play(&world, &operators, &witness, round, &mut sum).await;
+        let played = play(&world, &operators, &history, round, &mut sum).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
         if let Err(error) = &outcome {
             // At once, though the test's verdict says it again: the other tests may take hours.
@@ -130,7 +130,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
         sum.rounds,
         rounds.first,
         sum.made,
-        witness.given(),
+        history.given(),
         sum.queued,
         sum.late,
         u8::from(outcome.is_err())
@@ -143,13 +143,13 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     for (_, operator) in operators {
         operator.finish().await?;
     }
-    wipe(&world).await
+    reset(&world).await
 }
 
 async fn play(
     world: &Arc<World>,
     operators: &[(&'static str, Supervised)],
-    witness: &Witness,
+    history: &HistoryChecker,
     round: Round,
     sum: &mut Sum,
 ) -> anyhow::Result<()> {
@@ -165,26 +165,26 @@ async fn play(
     let first = begin(world, round.first);
     // The moments are what is under test.
     tokio::time::sleep(round.stop).await;
-    let queued = depth(&Figures::read(world, old_node).await?);
+    let queued = depth(&MetricsSnapshot::read(world, old_node).await?);
     old.stop()?;
     let stopped = Instant::now();
     leader(world, &[new_node]).await?;
     let led = stopped.elapsed();
     let second = begin(world, round.second);
     tokio::time::sleep(round.resume).await;
-    let before = Figures::read(world, new_node).await?;
+    let before = MetricsSnapshot::read(world, new_node).await?;
     old.cont()?;
     sum.made += first.await?? + second.await??;
 
     // It is the one that stands by from now on.
     let found = audited_full(world, new_node, &[NS]).await?;
-    let wrongs = witness.wrongs(world).await?;
+    let wrongs = history.wrongs(world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     ensure!(
         supervised.restarts() == 0 && old.is_running(),
         "the one that was stopped ended"
     );
-    let after = Figures::read(world, new_node).await?;
+    let after = MetricsSnapshot::read(world, new_node).await?;
     let writes: u64 = after.writes_since(&before).values().sum();
     eprintln!(
         "  {old_node} stopped after {:.1?} with {queued} in its queue; {new_node} led {led:.1?} later, had {} in its queue when the other was resumed, and wrote {writes} times after that; {} held, {} waiting",
@@ -210,7 +210,7 @@ fn begin(world: &Arc<World>, lives: Vec<Life>) -> JoinHandle<anyhow::Result<usiz
     clippy::cast_sign_loss,
     reason = "a count"
 )]
-fn depth(figures: &Figures) -> usize {
+fn depth(figures: &MetricsSnapshot) -> usize {
     figures.sum("harvester_lb_queue_depth", |s| {
         s.label("kind") == "LoadBalancer"
     }) as usize

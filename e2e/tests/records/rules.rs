@@ -8,10 +8,10 @@ use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::{IPPool, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{SOON, allocated};
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -85,8 +85,8 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
     let ns = "stale";
     set(&world, ns).await?;
     pool(&world, ns, &[range(10, 250)]).await?;
-    let _announcer = Announcer::start(&world.client());
-    let witness = Witness::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     let busy = Arc::new(AtomicBool::new(true));
     let edits = Arc::new(AtomicUsize::new(0));
@@ -145,9 +145,9 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
         editor.await?;
     }
     let found = audited(&world, "node1", &[ns]).await?;
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    let figures = Figures::read(&world, "node1").await?;
+    let figures = MetricsSnapshot::read(&world, "node1").await?;
     let conflicts = figures
         .sum("harvester_lb_write_conflicts_total", |_| true)
         .abs();
@@ -216,7 +216,7 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
     set(&world, ns).await?;
     // As many addresses as load balancers, and one that waits for any that comes free.
     pool(&world, ns, &[range(10, 12)]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     let mut had = Vec::new();
     for name in ["a", "b", "c"] {
@@ -249,7 +249,7 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
         holds(&world, ns, name, ip).await?;
     }
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     // Nobody waits: what is released by hand is taken again by the one that uses it.
     world.delete_lb(ns, "waits").await?;
@@ -258,7 +258,7 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
         world.merge(&world.records(), ip, released.clone()).await?;
         holds(&world, ns, name, ip).await?;
     }
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     audited(&world, "node1", &[ns]).await?;
     stop(&operator).await

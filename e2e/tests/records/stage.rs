@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::world::{SOON, allocated};
 use harvester_lb_fixtures::{self as fixtures, cluster_spec};
 use harvester_lb_testkit::{Process, eventually};
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// A clean table and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
-    wipe(world).await?;
+    reset(world).await?;
     world.namespace(ns).await
 }
 
@@ -33,7 +33,10 @@ pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
 /// Waits until the operator on a node leads.
 pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} leads"), SOON, || async {
-        Ok(Figures::read(world, node).await?.leads().then_some(()))
+        Ok(MetricsSnapshot::read(world, node)
+            .await?
+            .leads()
+            .then_some(()))
     })
     .await
 }

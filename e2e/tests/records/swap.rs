@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{SOON, allocated, condition};
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_testkit::eventually;
@@ -316,7 +316,7 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     cluster(&world, ns, "b-waits").await?;
     go::cluster(&world, ns, "z-in-status", Some("10.70.9.10")).await?;
     go::cluster(&world, ns, "z-in-map", None).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     holds(&world, ns, "z-in-status", "10.70.9.10").await?;
     holds(&world, ns, "z-in-map", "10.70.9.11").await?;
@@ -324,7 +324,7 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     for name in ["a-waits", "b-waits"] {
         world.lb_reason(ns, name, "NoAvailableIP").await?;
     }
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     // The next that comes free is the older one's; of one age, the first by name's.
     world.delete_lb(ns, "z-in-map").await?;
@@ -348,7 +348,7 @@ async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Re
 async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
     let group = "admissionregistration.k8s.io/v1";
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
             "spec": {
@@ -364,7 +364,7 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
         }))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
@@ -388,7 +388,7 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
 async fn allow(world: &World, name: &str) -> anyhow::Result<()> {
     let group = "admissionregistration.k8s.io/v1";
     let kind = "ValidatingAdmissionPolicyBinding";
-    let api = world.bed.api(group, kind, None).await?;
+    let api = world.cluster.api(group, kind, None).await?;
     api.delete(name, &kube::api::DeleteParams::default())
         .await?;
     Ok(())

@@ -350,7 +350,7 @@ async fn alc_7_a_forged_status_of_a_new_one(world: Arc<World>) -> anyhow::Result
             "spec": cluster("forged-new"),
             "status": {"allocatedAddress": {"ip": ip, "ipPool": "forged-new"}, "address": ip},
         });
-        world.bed.apply(&lb).await?;
+        world.cluster.apply(&lb).await?;
         let lb = world.lb_reason(tenant, name, "Ready").await?;
         let got = allocated(&lb).unwrap();
         assert_eq!(got == ip, given, "{name}: {got}");

@@ -152,7 +152,7 @@ async fn be_2_which_address(world: Arc<World>) -> anyhow::Result<()> {
         ),
         ("f-wrong-type", json!("none at all")),
     ] {
-        world.bed.apply(&vmi(name, interfaces)).await?;
+        world.cluster.apply(&vmi(name, interfaces)).await?;
     }
     world.announced(ns, "web", vm(pool, "web")).await?;
     let served = ["10.131.0.1", "10.131.0.2", "10.131.0.3"];
@@ -269,7 +269,7 @@ async fn foreign_service(
             "ports": [{"port": 80, "protocol": "TCP"}],
         },
     });
-    world.bed.apply(&service).await?;
+    world.cluster.apply(&service).await?;
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": ingress}]}}});
     world
         .services(ns)
@@ -378,7 +378,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     // A Node.
     let nodes: Api<Node> = Api::all(world.client());
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "be8-later"},
             "status": {"addresses": [{"type": "InternalIP", "address": "10.181.0.2"}]},

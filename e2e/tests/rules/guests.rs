@@ -76,10 +76,10 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
         node(ns, "by-hand", Some("a"), "harvester"),
         node(ns, "nameless", None, CREATOR),
     ] {
-        world.bed.apply(&vm).await?;
+        world.cluster.apply(&vm).await?;
     }
     let vms = world
-        .bed
+        .cluster
         .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
         .await?;
     let marked = async |name: &str, wanted: bool| {
@@ -148,11 +148,11 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
     world.lb_with(of("old"), cluster(pool)).await?;
     world.lb_reason(ns, "old", "Ready").await?;
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
         .await?;
     let vms = world
-        .bed
+        .cluster
         .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
         .await?;
     let removed = json!({"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}});
@@ -182,7 +182,7 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
     world.gone(&world.lbs(ns), "earlier").await?;
     // The cluster is made anew and loses a node, as by scaling down.
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
         .await?;
     vms.delete("gc-1", &DeleteParams::default()).await?;
@@ -192,7 +192,7 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
     }
     // It is removed in its turn.
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-2", Some("gc"), CREATOR))
         .await?;
     world.merge(&vms, "gc-2", removed).await?;
@@ -218,7 +218,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
         "wrangler.cattle.io/harvester-lb-vm-controller",
     ];
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
-        let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+        let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {
@@ -227,7 +227,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             },
             "spec": {"any": {"content": [1, 2]}},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         let others = ["kubevirt.io/first".to_owned(), "kubevirt.io/mid".to_owned()];
         eventually(&format!("{kind}: the others' finalizers"), SOON, || async {
             let object = api.get("a").await?;
@@ -242,7 +242,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {"namespace": ns, "name": "b", "finalizers": [legacy[0]]}, "spec": {},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         api.delete("b", &DeleteParams::default()).await?;
         world.gone(&api, "b").await?;
         // None of ours: not touched.
@@ -250,7 +250,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {"namespace": ns, "name": "c", "finalizers": ["kubevirt.io/x"]}, "spec": {},
         });
-        let made = world.bed.apply(&object).await?;
+        let made = world.cluster.apply(&object).await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(
             api.get("c").await?.metadata.resource_version,
@@ -458,7 +458,7 @@ async fn wv_8_and_wv_9_fixed_fields(world: Arc<World>) -> anyhow::Result<()> {
             "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
             "metadata": {"namespace": ns, "name": "empty"}, "spec": { field: "" },
         });
-        assert!(world.bed.apply(&object).await.is_err());
+        assert!(world.cluster.apply(&object).await.is_err());
     }
     Ok(())
 }

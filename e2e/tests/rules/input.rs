@@ -167,7 +167,7 @@ async fn input_the_schema_refuses(world: Arc<World>) -> anyhow::Result<()> {
             "spec.backendServerSelector.app",
         ),
     ] {
-        let error = world.bed.apply(&lb(spec.clone())).await.unwrap_err();
+        let error = world.cluster.apply(&lb(spec.clone())).await.unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains(text), "{spec}: {error}");
     }
@@ -185,7 +185,7 @@ async fn input_the_schema_refuses(world: Arc<World>) -> anyhow::Result<()> {
             "spec.selector.priority",
         ),
     ] {
-        let error = world.bed.apply(&pool(spec.clone())).await.unwrap_err();
+        let error = world.cluster.apply(&pool(spec.clone())).await.unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains(text), "{spec}: {error}");
     }
@@ -275,7 +275,7 @@ async fn input_garbage_in_a_pools_maps(world: Arc<World>) -> anyhow::Result<()> 
             "allocatedHistory": {"10.73.0.999": "a/b", "192.0.2.1": "a/b", "10.73.0.1": "garbage/gw"},
         },
     });
-    world.bed.apply(&object).await?;
+    world.cluster.apply(&object).await?;
     assert_eq!(world.served(ns, "a", pool).await?, "10.73.0.2");
     let wanted = Accounts {
         total: 253,

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::run;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod allocation;
 mod backends;
@@ -42,12 +42,12 @@ fn main() -> ExitCode {
         guests::tests(),
         metrics::tests(),
     ];
-    let bed = BedOptions {
+    let cluster = TestClusterOptions {
         nodes: 2,
         ..support::small_bed()
     };
     run(
-        bed,
+        cluster,
         &["promtool"],
         5,
         support::one_operator,

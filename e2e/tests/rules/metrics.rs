@@ -214,7 +214,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             }
         }
     }
-    let folder = world.bed.folder();
+    let folder = world.cluster.folder();
     let rules = json!({"groups": [{"name": "documented", "rules": rules}]});
     std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
     let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});

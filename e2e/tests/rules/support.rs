@@ -12,18 +12,18 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
-use harvester_lb_testkit::{BedOptions, eventually};
+use harvester_lb_testkit::{TestClusterOptions, eventually};
 use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// One node and nobody who announces anything.
-pub(crate) fn small_bed() -> BedOptions {
-    BedOptions {
+pub(crate) fn small_bed() -> TestClusterOptions {
+    TestClusterOptions {
         nodes: 1,
         kube_vip: false,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     }
 }
 

@@ -283,7 +283,7 @@ async fn be_7_no_ipv6_address_for_virtual_machines(world: Arc<World>) -> anyhow:
             "metadata": {"name": "fd10-0086-0000-0000-0000-0000-0000-0002"},
         }),
     );
-    world.bed.apply(&record).await?;
+    world.cluster.apply(&record).await?;
     let holds = |lb: &_| allocated(lb).is_some_and(|ip| ip == "fd10:86::2");
     world.lb_until(ns, "kept", "its address", holds).await?;
     let lb = world.lb_reason(ns, "kept", "AddressFamilyMismatch").await?;

@@ -35,7 +35,7 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     let slices = world.slices(ns);
     slices.create(&PostParams::default(), &foreign).await?;
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let pools = Match::of(Verb::Watch, "ippools");
     let dead = proxy.rule(pools, Share::times(1), Fault::Swallow);
     let kubeconfig = proxy.kubeconfig("admin")?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::ipallocation::Phase;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{SOON, allocated, ready, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
@@ -87,9 +87,9 @@ async fn apply(world: &World, object: &Value) -> anyhow::Result<()> {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}
         });
-        world.bed.apply(&namespace).await?;
+        world.cluster.apply(&namespace).await?;
     }
-    world.bed.apply(object).await?;
+    world.cluster.apply(object).await?;
     Ok(())
 }
 
@@ -101,7 +101,7 @@ async fn kubeconfig(world: &World, rights: &[Value]) -> anyhow::Result<String> {
         metadata["namespace"].as_str().context("no namespace")?,
         metadata["name"].as_str().context("no name")?,
     );
-    let path = world.bed.service_account_kubeconfig(namespace, name);
+    let path = world.cluster.service_account_kubeconfig(namespace, name);
     Ok(path.await?.to_str().context("the path")?.to_owned())
 }
 
@@ -126,7 +126,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         });
         wanted.await?;
     }
-    let _dhcp = Dhcp::dnsmasq(&world.bed, lan(240), lan(249)).await?;
+    let _dhcp = Dhcp::dnsmasq(&world.cluster, lan(240), lan(249)).await?;
     let mut seen = 0;
     for (file, document) in of_kind("LoadBalancer") {
         let done = life(&world, document, seen);
@@ -153,7 +153,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
 /// A machine that a load balancer selects, listening where it is checked and where requests go.
 async fn machine(world: &World, lb: &Value, name: &str) -> anyhow::Result<Vm> {
     let spec = &lb["spec"];
-    let vm = world.bed.add_vm(name)?;
+    let vm = world.cluster.add_vm(name)?;
     let mut labels = Vec::new();
     for (key, values) in spec["backendServerSelector"].as_object().unwrap() {
         labels.push((&**key, values[0].as_str().context("no value")?));
@@ -163,7 +163,7 @@ async fn machine(world: &World, lb: &Value, name: &str) -> anyhow::Result<Vm> {
     }
     let namespace = lb["metadata"]["namespace"].as_str().unwrap_or("default");
     world
-        .bed
+        .cluster
         .apply(&vm.vmi_manifest(namespace, &labels))
         .await?;
     Ok(vm)
@@ -244,7 +244,7 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
     }
     for vm in &vms {
         world
-            .bed
+            .cluster
             .delete(
                 "kubevirt.io/v1",
                 "VirtualMachineInstance",
@@ -265,7 +265,7 @@ async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Re
     }
     let port = u16::try_from(listener["port"].as_u64().context("no port")?)?;
     eventually(&format!("answers from {vip}:{port}"), SOON, || async {
-        let tally = world.bed.client_burst(vip, port, 30, 4).await;
+        let tally = world.cluster.client_burst(vip, port, 30, 4).await;
         ensure!(tally.failures.is_empty(), "{:?}", tally.failures[0]);
         let all = vms.iter().all(|vm| tally.by_body.contains_key(vm.name()));
         Ok(all.then_some(()))
@@ -290,10 +290,10 @@ async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
             "metadata": {"name": "old", "namespace": "default", "finalizers": [finalizer]},
             "spec": {},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         eventually(&format!("{kind} without {finalizer}"), SOON, || async {
             let now = world
-                .bed
+                .cluster
                 .get("kubevirt.io/v1", kind, Some("default"), "old")
                 .await?
                 .context("it is gone")?;
@@ -411,7 +411,7 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
 
 /// How many requests the operator that lacks a right has made.
 async fn requests(world: &World) -> anyhow::Result<f64> {
-    let figures = Figures::read(world, OTHER_NODE).await?;
+    let figures = MetricsSnapshot::read(world, OTHER_NODE).await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
 
@@ -460,7 +460,7 @@ async fn the_account_of_harvesters_release_gains_rights_and_loses_none(
         let (kind, version) = (text(object, "kind")?, text(object, "apiVersion")?);
         let namespace = object["metadata"]["namespace"].as_str();
         let name = text(&object["metadata"], "name")?;
-        let now = world.bed.get(version, kind, namespace, name).await?;
+        let now = world.cluster.get(version, kind, namespace, name).await?;
         let now = serde_json::to_value(now.with_context(|| format!("{kind} is gone"))?)?;
         for field in ["rules", "roleRef", "subjects"] {
             ensure!(

@@ -5,7 +5,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::run;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod examples;
 mod operator;
@@ -13,7 +13,7 @@ mod vips;
 
 fn main() -> ExitCode {
     run(
-        BedOptions::default(),
+        TestClusterOptions::default(),
         &["dnsmasq"],
         3,
         |_| Box::pin(async { Ok(()) }),

@@ -73,7 +73,12 @@ async fn answered_by(world: &World, vip: Ipv4Addr, names: &[&str]) -> anyhow::Re
 /// Waits until nobody answers at an address any more.
 async fn silent(world: &World, vip: Ipv4Addr, port: u16) -> anyhow::Result<()> {
     eventually(&format!("{vip}:{port} is silent"), SOON, || async {
-        Ok(world.bed.client_get(vip, port).await.is_err().then_some(()))
+        Ok(world
+            .cluster
+            .client_get(vip, port)
+            .await
+            .is_err()
+            .then_some(()))
     })
     .await
 }
@@ -97,7 +102,7 @@ async fn a_listener_dies_and_comes_back(world: Arc<World>) -> anyhow::Result<()>
     let _alone = restarted(&world).await?;
     let ns = "listener";
     let (vms, vip) = serve(&world, ns, 200, &["l1", "l2"]).await?;
-    let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
+    let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
     vms[0].close(8080).await;
     world
         .ready_endpoints(ns, ns, &[&vms[1].address().to_string()])
@@ -131,8 +136,8 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
     let _shared = shared(&world).await?;
     let ns = "standin";
     // What must never be reached through the address.
-    let node1 = world.bed.serve("node1", 80, "node1")?;
-    let node2 = world.bed.serve("node2", 80, "node2")?;
+    let node1 = world.cluster.serve("node1", 80, "node1")?;
+    let node2 = world.cluster.serve("node2", 80, "node2")?;
     let (vms, vip) = serve(&world, ns, 205, &["d1"]).await?;
 
     vms[0].close(8080).await;
@@ -145,7 +150,7 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
         "HC-4: {servers:?}"
     );
     silent(&world, vip, 80).await?;
-    let tally = world.bed.client_burst(vip, 80, 10, 5).await;
+    let tally = world.cluster.client_burst(vip, 80, 10, 5).await;
     ensure!(tally.by_body.is_empty(), "answered by {:?}", tally.by_body);
 
     vms[0].listen(8080)?;
@@ -207,7 +212,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
         .await?;
     answered_by(&world, vip, &["m1", "m2"]).await?;
     world
-        .bed
+        .cluster
         .apply(&third.vmi_manifest(ns, &[("app", ns)]))
         .await?;
     answered_by(&world, vip, &["m1", "m2", "m3"]).await?;
@@ -254,7 +259,7 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
     let ns = "killed";
     let (_vms, vip) = serve(&world, ns, 220, &["k1", "k2"]).await?;
     let before = world.slices(ns).get(ns).await?;
-    let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
+    let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
     operator.restart(&world).await?;
     eventually("the new operator leads", SOON, || async {
         Ok((world.metric("node1", "harvester_lb_leader").await? == Some(1.0)).then_some(()))
@@ -343,11 +348,11 @@ async fn ports_of_both_protocols(world: Arc<World>) -> anyhow::Result<()> {
     let vip: Ipv4Addr = allocated(&lb).context("no address")?.parse()?;
     answered_by(&world, vip, &["p1"]).await?;
     eventually("the second port", SOON, || async {
-        Ok((world.bed.client_get(vip, 9000).await? == "p1").then_some(()))
+        Ok((world.cluster.client_get(vip, 9000).await? == "p1").then_some(()))
     })
     .await?;
     eventually("the UDP port", SOON, || async {
-        Ok((world.bed.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
+        Ok((world.cluster.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
     })
     .await
 }
@@ -374,7 +379,7 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     is(unreachable, "0", |n| n < 0.5).await?;
 
     world
-        .bed
+        .cluster
         .ip("node1", &format!("route add unreachable {address}/32"))?;
     is(unknown, "1", |n| (0.5..1.5).contains(&n)).await?;
     is(
@@ -388,7 +393,7 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     is(unreachable, "0", |n| n < 0.5).await?;
 
     world
-        .bed
+        .cluster
         .ip("node1", &format!("route del unreachable {address}/32"))?;
     is(unknown, "0", |n| n < 0.5).await?;
     // ARP is given up after three seconds: within the timeout, so that its error is what ends the check.

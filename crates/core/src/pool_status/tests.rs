@@ -1,6 +1,6 @@
 use super::*;
 use crate::pool_spec::pool_spec;
-use crate::status::notices;
+use crate::status::event_drafts;
 use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Settings};
 
 /// Later than anything in these tests.
@@ -373,7 +373,7 @@ fn conditions_of_others_stay() {
 #[test]
 fn section_9_the_events_of_a_pool_speak_of_no_load_balancer() {
     let refused = [condition(READY, "False", INVALID_RANGES, Some("why"))];
-    let again = notices(Some(&refused), &[ready()]);
+    let again = event_drafts(Some(&refused), &[ready()]);
     assert_eq!(again.len(), 1);
     assert_eq!(
         (again[0].warning, again[0].text.as_str()),

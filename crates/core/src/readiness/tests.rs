@@ -38,8 +38,8 @@ fn check() -> Option<HealthCheck> {
 }
 
 /// Of a load balancer that is announced and knows no verdict yet.
-fn facts<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> Facts<'a> {
-    Facts {
+fn input<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> ReadinessInput<'a> {
+    ReadinessInput {
         key,
         vm,
         found,
@@ -107,11 +107,11 @@ fn section_9_reasons_in_their_order() {
         (ip, found(2, 2), &plain, 2, 0, "Ready", ""),
     ];
     for (external, found, vm, healthy, probed, reason, message) in cases {
-        let readiness = readiness(&Facts {
+        let readiness = readiness(&ReadinessInput {
             external,
             healthy,
             probed,
-            ..facts(&key, vm, &found)
+            ..input(&key, vm, &found)
         });
         assert_eq!(readiness.reason, reason);
         assert!(
@@ -128,10 +128,10 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
     let vm = vm(check());
     let found = found(2, 2);
     let says = |before: &[Condition], probed: usize| {
-        readiness(&Facts {
+        readiness(&ReadinessInput {
             probed,
             before,
-            ..facts(&key, &vm, &found)
+            ..input(&key, &vm, &found)
         })
     };
     let stored = |reason: &str, message: &str, marked: bool| {
@@ -192,11 +192,11 @@ fn rec_2_an_ingress_entry_without_an_address_is_none() {
 
 #[test]
 fn ipa_2_who_lost_an_address_is_told_to_whom() {
-    let lost = Lost {
+    let lost = AddressConflict {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "web")),
     };
-    let message = |lost: &Lost, instead| {
+    let message = |lost: &AddressConflict, instead| {
         let all = extras(Some(lost), instead, false, &Found::default());
         all.into_iter()
             .find(|e| e.type_ == status::ADDRESS_LOST)
@@ -208,7 +208,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         message(&lost, Some("10.0.0.9")),
         "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was given instead"
     );
-    let lost = Lost {
+    let lost = AddressConflict {
         holder: None,
         ..lost
     };
@@ -267,7 +267,7 @@ fn be_8_the_conditions_name_machine_and_address() {
         shared.ends_with(": VirtualMachineInstance vm9 reports 10.0.0.9"),
         "{shared}"
     );
-    let readiness = readiness(&facts(&Key::new("shop", "web"), &vm(None), &found));
+    let readiness = readiness(&input(&Key::new("shop", "web"), &vm(None), &found));
     assert_eq!(readiness.reason, "BackendsWithoutIP");
     assert!(
         readiness.message.contains("BackendAddressRefused"),
@@ -324,9 +324,9 @@ fn be_5_the_message_names_the_states() {
             backend.state = *state;
         }
         let vm = vm(check().filter(|_| checked));
-        let readiness = readiness(&Facts {
+        let readiness = readiness(&ReadinessInput {
             probed,
-            ..facts(&Key::new("shop", "web"), &vm, &found)
+            ..input(&Key::new("shop", "web"), &vm, &found)
         });
         let told = (readiness.reason, &*readiness.message);
         assert_eq!(told, ("BackendsUnhealthy", message), "{states:?}");

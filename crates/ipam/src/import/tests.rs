@@ -1,6 +1,6 @@
 use super::*;
 use crate::ledger::Settings;
-use crate::ledger::{Decision, PoolSpec, Request, Why};
+use crate::ledger::{AllocationReason, Decision, PoolSpec, Request};
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Requirement, Selector, Tuple, Workload};
 use crate::types::Record;
@@ -186,10 +186,10 @@ fn ipa_1_claims_turn_into_records() {
     // What the map says stays where it is, although section 5 would choose p now (SEL-8). What
     // only a status says must be in the pool that section 5 chooses (ALC-7).
     for (lb, addr, why) in [
-        (0, "10.0.2.4", Why::Recorded),
-        (1, "10.0.9.9", Why::Recorded),
-        (2, "10.0.1.9", Why::Recorded),
-        (3, "10.0.1.2", Why::Fresh),
+        (0, "10.0.2.4", AllocationReason::Recorded),
+        (1, "10.0.9.9", AllocationReason::Recorded),
+        (2, "10.0.1.9", AllocationReason::Recorded),
+        (3, "10.0.1.2", AllocationReason::Fresh),
     ] {
         let request = Request {
             owner: living[lb].owner.clone(),

@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
+use super::decision::{
+    AddressConflict, AllocationReason, Decision, Evidence, Grant, Request, WaitReason,
+};
 use super::holds::{HeldBack, Reservation};
 use super::queue::Age;
-use super::records::Slot;
+use super::records::RecordEntry;
 use crate::addr;
 use crate::range::Range;
 use crate::select::{Explanation, PoolVerdict, Verdict};
@@ -16,14 +18,19 @@ use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 pub(super) struct Find {
     addr: IpAddr,
     pool: PoolName,
-    why: Why,
-    lost: Option<Lost>,
+    why: AllocationReason,
+    lost: Option<AddressConflict>,
     /// Records to be deleted (ALC-2).
     stale: Vec<Record>,
 }
 
 impl Find {
-    pub(super) fn new(addr: IpAddr, pool: PoolName, why: Why, lost: Option<Lost>) -> Self {
+    pub(super) fn new(
+        addr: IpAddr,
+        pool: PoolName,
+        why: AllocationReason,
+        lost: Option<AddressConflict>,
+    ) -> Self {
         let stale = Vec::new();
         Self {
             addr,
@@ -40,7 +47,7 @@ pub(super) enum Refusal {
     /// None that could be given now.
     Wait {
         reason: WaitReason,
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
     },
     /// IPA-1: its address has a record that cannot be read.
     Unreadable { addr: IpAddr, pool: PoolName },
@@ -95,7 +102,7 @@ impl Ledger {
             }
             Err(Refusal::Unreadable { addr, pool }) => {
                 self.leave_queue(id);
-                self.stuck.insert(id.clone(), addr);
+                self.blocked_by_record.insert(id.clone(), addr);
                 let verdict = Verdict::RecordUnreadable {
                     record: addr::record_name(addr),
                 };
@@ -127,7 +134,7 @@ impl Ledger {
             }
             Err(Refusal::Wait { reason, lost }) => {
                 let explanation = self.explain_to(request);
-                self.enrol(request.clone(), Some(&explanation));
+                self.enqueue_waiter(request.clone(), Some(&explanation));
                 Decision::Wait {
                     reason,
                     explanation,
@@ -139,14 +146,14 @@ impl Ledger {
         }
     }
 
-    pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<Slot> {
+    pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<RecordEntry> {
         let bound = self.records.of(id).filter(|slot| slot.is_bound());
         bound.cloned().collect()
     }
 
     /// ALC-1, IPA-3, IPA-6, REL-4: which of the Bound records of this id is kept: of the demanded
     /// pool; of this uid before an earlier one; the one that the status names, else the lowest.
-    pub(super) fn choose_bound(&self, request: &Request, bound: &[Slot]) -> Option<usize> {
+    pub(super) fn choose_bound(&self, request: &Request, bound: &[RecordEntry]) -> Option<usize> {
         let named = request.status.as_ref().map(|status| status.addr);
         bound
             .iter()
@@ -167,20 +174,25 @@ impl Ledger {
             .map(|(at, _)| at)
     }
 
-    pub(super) fn to_records(&self, slots: &mut [Slot]) -> Vec<Record> {
+    pub(super) fn to_records(&self, slots: &mut [RecordEntry]) -> Vec<Record> {
         slots.sort_unstable_by_key(|slot| slot.addr);
         slots.iter().map(|slot| self.to_record(slot)).collect()
     }
 
     /// The answer for a load balancer that holds a record.
-    pub(super) fn held(&self, request: &Request, kept: &Slot, others: &[Slot]) -> Decision {
+    pub(super) fn held(
+        &self,
+        request: &Request,
+        kept: &RecordEntry,
+        others: &[RecordEntry],
+    ) -> Decision {
         let lost = request
             .status
             .as_ref()
             .filter(|status| status.addr != kept.addr)
             .and_then(|status| {
                 let holder = self.rival(status.addr, &request.owner.id)?.clone();
-                Some(Lost {
+                Some(AddressConflict {
                     addr: status.addr,
                     holder: Some(holder),
                 })
@@ -216,13 +228,13 @@ impl Ledger {
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
-            let usable = why == Why::Recorded
+            let usable = why == AllocationReason::Recorded
                 || self
                     .pools
                     .by_name(&pool)
                     .is_some_and(|pool| pool.usable(addr));
             if owner == request.owner && demanded && usable {
-                let lost = self.lost_to(request, addr, &pool);
+                let lost = self.address_conflict(request, addr, &pool);
                 return Some(Find::new(addr, pool, why, lost));
             }
             if owner == request.owner {
@@ -257,13 +269,13 @@ impl Ledger {
         let allowed = |addr| room.has(addr) || self.taken.contains(addr);
 
         if let Some(addr) = self.status_to_consider(request) {
-            lost = self.lost_to(request, addr, &name);
+            lost = self.address_conflict(request, addr, &name);
             if lost.is_none() && pool.usable(addr) && request.takes(addr) {
                 if self.holds.is_blocked(addr) {
                     return Err(Refusal::Unreadable { addr, pool: name });
                 }
                 if allowed(addr) {
-                    return Ok(Find::new(addr, name, Why::Recorded, lost));
+                    return Ok(Find::new(addr, name, AllocationReason::Recorded, lost));
                 }
                 // Whoever waits longer gets all that is free of its family; it need not wait for that if it can have
                 // one of the other.
@@ -279,7 +291,7 @@ impl Ledger {
                 return Ok(Find {
                     addr,
                     pool: name,
-                    why: Why::Sticky,
+                    why: AllocationReason::Sticky,
                     lost,
                     stale,
                 });
@@ -288,7 +300,11 @@ impl Ledger {
         if !room.is_any() {
             return refuse(lost);
         }
-        let why = if moving { Why::Moved } else { Why::Fresh };
+        let why = if moving {
+            AllocationReason::Moved
+        } else {
+            AllocationReason::Fresh
+        };
         match pool.next_free(&self.taken, room) {
             Some(addr) => Ok(Find {
                 addr,
@@ -341,8 +357,13 @@ impl Ledger {
             if self.holds.is_blocked(addr) {
                 return Err(Refusal::Unreadable { addr, pool });
             }
-            let lost = self.lost_to(request, addr, &pool);
-            return Ok(Some(Find::new(addr, pool, Why::Recorded, lost)));
+            let lost = self.address_conflict(request, addr, &pool);
+            return Ok(Some(Find::new(
+                addr,
+                pool,
+                AllocationReason::Recorded,
+                lost,
+            )));
         }
         if let Some(held) = self.hold_back(request) {
             return Err(Refusal::HeldBack(held));
@@ -398,8 +419,8 @@ impl Ledger {
             .map(|it| it.bound_at);
         let bound_at = known.unwrap_or_else(|| {
             // Strictly growing, so that records show the order in which they were taken.
-            self.stamp = now.max(Micros(self.stamp.0.saturating_add(1)));
-            self.stamp
+            self.last_bound_at = now.max(Micros(self.last_bound_at.0.saturating_add(1)));
+            self.last_bound_at
         });
         let owner = request.owner.clone();
         // A claim on this very address stays until the record is there.
@@ -434,7 +455,7 @@ impl Ledger {
     }
 
     /// ALC-6, IPA-7: mask and gateway as the pool has them now.
-    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<Lost>) -> Grant {
+    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<AddressConflict>) -> Grant {
         let pool = self.pools.by_name(name);
         let ranges = pool.and_then(|pool| pool.ranges());
         let range = ranges.and_then(|ranges| {

@@ -101,7 +101,7 @@ pub enum Evidence {
 
 /// An address that the status named, but that is not its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct AddressConflict {
     /// The address.
     pub addr: IpAddr,
     /// Who holds it; none when the pool that serves this load balancer does not have it.
@@ -123,12 +123,12 @@ pub struct Grant {
     /// IPA-7: the pool was deleted, or edited so that the address is not one of its own.
     pub out_of_pool: bool,
     /// IPA-2, ALC-7: the status named an address that it does not get.
-    pub lost: Option<Lost>,
+    pub lost: Option<AddressConflict>,
 }
 
 /// How an address comes to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum AllocationReason {
     /// The next free one (ALC-3).
     Fresh,
     /// It had it before (ALC-2).
@@ -213,7 +213,7 @@ pub enum Decision {
         /// None: create. Some: replace the Released record of this version.
         over: Option<Version>,
         /// How it comes to be taken.
-        why: Why,
+        why: AllocationReason,
         /// See above.
         surplus: Vec<Record>,
         /// Records of its history that are of no use any more, to be deleted (ALC-2).
@@ -226,7 +226,7 @@ pub enum Decision {
         /// The same, pool by pool.
         explanation: Explanation,
         /// The status named an address that it does not get.
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
         /// See above; here once its Service is gone (REL-4).
         surplus: Vec<Record>,
         /// What it serves at stays as it is, and `surplus` too: the address that its status names may be its own, which

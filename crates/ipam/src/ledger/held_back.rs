@@ -76,7 +76,7 @@ impl Ledger {
         for held in woken {
             self.claim_held_back(&held);
             self.held_back.remove(&held.owner.id);
-            self.poked.insert(held.owner.id);
+            self.wake_requested.insert(held.owner.id);
         }
     }
 
@@ -84,12 +84,12 @@ impl Ledger {
     pub(super) fn wake_held_back_at(&mut self, addr: IpAddr, taker: &OwnerId) {
         let at = self.held_back.values().filter(|held| held.addr == addr);
         let others = at.map(|held| &held.owner.id).filter(|id| *id != taker);
-        self.poked.extend(others.cloned());
+        self.wake_requested.extend(others.cloned());
     }
 
     /// The load balancer waits for nothing outside of the queues.
     pub(super) fn unstick(&mut self, id: &OwnerId) {
-        self.stuck.remove(id);
+        self.blocked_by_record.remove(id);
         self.held_back.remove(id);
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use harvester_lb_object::Version;
 use rustc_hash::FxHashMap;
 
-use super::decision::{Evidence, Why};
+use super::decision::{AllocationReason, Evidence};
 use crate::types::{Micros, Owner, OwnerId, PoolName};
 
 /// An address proposed to a load balancer whose record is not seen yet.
@@ -14,7 +14,7 @@ use crate::types::{Micros, Owner, OwnerId, PoolName};
 pub(crate) struct Reservation {
     pub(crate) owner: Owner,
     pub(crate) pool: PoolName,
-    pub(crate) why: Why,
+    pub(crate) why: AllocationReason,
     pub(crate) bound_at: Micros,
 }
 

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::decide::Find;
-use super::decision::{Decision, Request, Why};
+use super::decision::{AllocationReason, Decision, Request};
 use crate::types::{Micros, OwnerId, Record};
 
 impl Ledger {
@@ -60,7 +60,7 @@ impl Ledger {
         self.dequeue(id);
         for addr in self.holds.of(id) {
             let reservation = self.holds.get(addr).and_then(|it| it.reservation.as_ref());
-            if reservation.is_some_and(|it| it.why != Why::Recorded) {
+            if reservation.is_some_and(|it| it.why != AllocationReason::Recorded) {
                 self.abandon(id, addr);
             }
         }
@@ -86,12 +86,12 @@ impl Ledger {
                 .find(|at| usable(*at, addr));
             if let Some(at) = pool {
                 let pool = self.pools[at].name.clone();
-                return Some(Find::new(addr, pool, Why::Recorded, None));
+                return Some(Find::new(addr, pool, AllocationReason::Recorded, None));
             }
         }
         let (at, addr) = (target?, named?);
         let pool = &self.pools[at];
         (usable(at, addr) && free(addr) && pool.room(request).has(addr))
-            .then(|| Find::new(addr, pool.name.clone(), Why::Recorded, None))
+            .then(|| Find::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
     }
 }

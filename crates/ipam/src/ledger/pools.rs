@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use super::decision::{Request, Withheld};
 use super::near::Near;
 use super::queue::{Age, Queue, Room};
-use super::records::{Records, Slot};
+use super::records::{RecordEntry, Records};
 use crate::addr;
 use crate::interval::IntervalSet;
 use crate::range::{PoolRanges, RangeError, Segment};
@@ -244,7 +244,7 @@ impl Pool {
     }
 
     /// Counts a record that names this pool in or out.
-    pub(crate) fn count_member(&mut self, slot: &Slot, present: bool) {
+    pub(crate) fn count_member(&mut self, slot: &RecordEntry, present: bool) {
         if slot.is_bound() {
             self.named_bound = if present {
                 self.named_bound + 1
@@ -340,15 +340,15 @@ impl Pool {
 
 /// Merges the records inside a pool's ranges with those outside.
 pub(crate) struct Members<'a> {
-    inside: Box<dyn Iterator<Item = &'a Slot> + 'a>,
-    outside: Box<dyn Iterator<Item = &'a Slot> + 'a>,
-    ahead: [Option<&'a Slot>; 2],
+    inside: Box<dyn Iterator<Item = &'a RecordEntry> + 'a>,
+    outside: Box<dyn Iterator<Item = &'a RecordEntry> + 'a>,
+    ahead: [Option<&'a RecordEntry>; 2],
 }
 
 impl<'a> Iterator for Members<'a> {
-    type Item = &'a Slot;
+    type Item = &'a RecordEntry;
 
-    fn next(&mut self) -> Option<&'a Slot> {
+    fn next(&mut self) -> Option<&'a RecordEntry> {
         let [inside, outside] = &mut self.ahead;
         *inside = inside.or_else(|| self.inside.next());
         *outside = outside.or_else(|| self.outside.next());

@@ -23,7 +23,7 @@ const DELETIONS: usize = 4096;
 
 /// A record in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RecordEntry {
     pub(crate) version: Version,
     pub(crate) bound_at: Micros,
     /// [`Micros::MIN`] stands for none.
@@ -37,7 +37,7 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
 }
 
-impl Slot {
+impl RecordEntry {
     pub(crate) fn new(addr: IpAddr, owner: Owner, pool: u32, phase: Phase) -> Self {
         let (version, bound_at) = (Version(0), Micros(0));
         Self {
@@ -60,7 +60,7 @@ impl Slot {
 /// All records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<RecordEntry>>,
     unused: Vec<u32>,
     by_addr: ByAddr,
     /// Hash of an id to the first record of its chain.
@@ -131,18 +131,18 @@ impl ByAddr {
 }
 
 impl Records {
-    fn slot(&self, at: u32) -> Option<&Slot> {
+    fn slot(&self, at: u32) -> Option<&RecordEntry> {
         self.slots.get(at as usize)?.as_ref()
     }
 
     /// The record of an address.
-    pub(crate) fn get(&self, addr: IpAddr) -> Option<&Slot> {
+    pub(crate) fn get(&self, addr: IpAddr) -> Option<&RecordEntry> {
         self.slot(self.by_addr.get(addr)?)
     }
 
     /// Whether an address is held.
     pub(crate) fn is_bound(&self, addr: IpAddr) -> bool {
-        self.get(addr).is_some_and(Slot::is_bound)
+        self.get(addr).is_some_and(RecordEntry::is_bound)
     }
 
     /// Whether a record of this version is news: neither older than what is stored nor deleted
@@ -156,7 +156,7 @@ impl Records {
     }
 
     /// Stores a record of an address that has none: that of before was [removed](Self::remove).
-    pub(crate) fn insert(&mut self, mut slot: Slot) {
+    pub(crate) fn insert(&mut self, mut slot: RecordEntry) {
         debug_assert!(self.by_addr.get(slot.addr).is_none(), "{}", slot.addr);
         if let Some(version) = self.deleted.remove(&slot.addr) {
             self.deleted_order.remove(&(version, slot.addr));
@@ -179,7 +179,7 @@ impl Records {
     }
 
     /// Takes the record of an address out.
-    pub(crate) fn remove(&mut self, addr: IpAddr) -> Option<Slot> {
+    pub(crate) fn remove(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let at = self.by_addr.remove(addr)?;
         let slot = self.slots.get_mut(at as usize)?.take()?;
         self.unused.push(at);
@@ -210,7 +210,7 @@ impl Records {
     }
 
     /// Remembers that the record of an address was deleted at this version.
-    pub(crate) fn bury(&mut self, addr: IpAddr, version: Version) {
+    pub(crate) fn tombstone(&mut self, addr: IpAddr, version: Version) {
         if let Some(old) = self.deleted.insert(addr, version) {
             self.deleted_order.remove(&(old, addr));
         }
@@ -223,14 +223,14 @@ impl Records {
     }
 
     /// The records of an id, in no order.
-    pub(crate) fn of<'a>(&'a self, id: &'a OwnerId) -> impl Iterator<Item = &'a Slot> {
+    pub(crate) fn of<'a>(&'a self, id: &'a OwnerId) -> impl Iterator<Item = &'a RecordEntry> {
         let head = self.by_owner.get(&hash(id)).and_then(|at| self.slot(*at));
         std::iter::successors(head, |slot| self.slot(slot.next))
             .filter(move |slot| slot.owner.id == *id)
     }
 
     /// The records of `start..=end`, ascending.
-    pub(crate) fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = &RecordEntry> {
         self.by_addr
             .within(start, end)
             .filter_map(|at| self.slot(at))

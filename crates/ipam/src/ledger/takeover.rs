@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{Evidence, Request};
-use super::records::Slot;
+use super::records::RecordEntry;
 use super::unfinished::Unreleased;
 use crate::types::{Owner, OwnerId, Phase, PoolName, RecordSpec};
 
@@ -74,7 +74,8 @@ impl Ledger {
     pub fn stop_awaiting(&mut self, id: &OwnerId) {
         let all = &mut self.unfinished.unreleased;
         let over = all.extract_if(.., |_, unreleased| unreleased.holder == *id);
-        self.poked.extend(over.flat_map(|(_, it)| it.waiting));
+        self.wake_requested
+            .extend(over.flat_map(|(_, it)| it.waiting));
     }
 
     /// The record of an address has changed or gone.
@@ -82,11 +83,11 @@ impl Ledger {
         let Some(unreleased) = self.unfinished.unreleased.get(&addr) else {
             return;
         };
-        let is_held = |slot: &Slot| slot.is_bound() && slot.owner.id == unreleased.holder;
+        let is_held = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == unreleased.holder;
         if !self.records.get(addr).is_some_and(is_held)
             && let Some(unreleased) = self.unfinished.unreleased.remove(&addr)
         {
-            self.poked.extend(unreleased.waiting);
+            self.wake_requested.extend(unreleased.waiting);
         }
     }
 }

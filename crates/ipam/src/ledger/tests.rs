@@ -47,13 +47,13 @@ pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
 }
 
 /// A ledger together with what the API server stores: versions grow, writes carry one.
-pub(super) struct World {
+pub(super) struct Fixture {
     pub(super) ledger: Ledger,
     pub(super) now: i64,
     version: u64,
 }
 
-impl World {
+impl Fixture {
     pub(super) fn new(pools: &[PoolSpec]) -> Self {
         let mut ledger = Ledger::new(Settings::default());
         for pool in pools {
@@ -213,7 +213,7 @@ fn in_pool(request: Request, pool: &str) -> Request {
 }
 
 #[track_caller]
-fn taken(decision: Decision) -> (String, Why, Option<Version>) {
+fn taken(decision: Decision) -> (String, AllocationReason, Option<Version>) {
     match decision {
         Decision::Take {
             grant,
@@ -239,7 +239,7 @@ fn held(decision: Decision) -> (Grant, Vec<Record>) {
 }
 
 #[track_caller]
-fn waits(decision: Decision) -> (WaitReason, String, Option<Lost>, Vec<Record>) {
+fn waits(decision: Decision) -> (WaitReason, String, Option<AddressConflict>, Vec<Record>) {
     match decision {
         Decision::Wait {
             reason,

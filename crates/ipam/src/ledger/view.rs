@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::pools::Pool;
-use super::records::Slot;
+use super::records::RecordEntry;
 use crate::types::{Micros, OwnerId, PoolName, Record};
 
 /// A pool's status as the records have it (POOL-1, POOL-3).
@@ -30,7 +30,7 @@ pub struct PoolView<'a> {
 }
 
 impl<'a> PoolView<'a> {
-    fn members(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
+    fn members(&self) -> impl Iterator<Item = &'a RecordEntry> + use<'a> {
         self.pool.members(&self.ledger.records, self.at)
     }
 
@@ -195,7 +195,7 @@ impl Ledger {
             reserved: held(|hold| hold.reservation.is_some()),
             claimed: held(|hold| hold.claim.is_some()),
             blocked: held(|hold| hold.blocked.is_some()),
-            waiting: self.waiting.len() + self.stuck.len(),
+            waiting: self.waiting.len() + self.blocked_by_record.len(),
             pools: self.pools.existing().count(),
         }
     }

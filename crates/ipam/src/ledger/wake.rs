@@ -23,11 +23,16 @@ impl Ledger {
                 .get(*addr)
                 .is_some_and(|hold| hold.claim.is_some() || hold.reservation.is_some())
         });
-        if holds || self.records.of(id).any(super::records::Slot::is_bound) {
-            self.poked.insert(id.clone());
+        if holds
+            || self
+                .records
+                .of(id)
+                .any(super::records::RecordEntry::is_bound)
+        {
+            self.wake_requested.insert(id.clone());
             return;
         }
-        self.enrol(request, None);
+        self.enqueue_waiter(request, None);
     }
 
     /// The load balancers to decide about now: those that a change touched, then those that can be served, oldest first.
@@ -39,13 +44,13 @@ impl Ledger {
             woken.extend(self.pools[at].queue.take_due());
         }
         woken.sort_unstable();
-        let mut wakes: Vec<OwnerId> = mem::take(&mut self.poked).into_iter().collect();
-        let poked: FxHashSet<OwnerId> = wakes.iter().cloned().collect();
+        let mut wakes: Vec<OwnerId> = mem::take(&mut self.wake_requested).into_iter().collect();
+        let wake_requested: FxHashSet<OwnerId> = wakes.iter().cloned().collect();
         wakes.extend(
             woken
                 .into_iter()
                 .map(|age| age.id)
-                .filter(|id| !poked.contains(id)),
+                .filter(|id| !wake_requested.contains(id)),
         );
         wakes
     }
@@ -82,7 +87,7 @@ impl Ledger {
 
     /// Puts a load balancer into the queue it belongs to, and out of any other. `told`: what it is told; nothing if it was
     /// not asked for.
-    pub(super) fn enrol(&mut self, request: Request, told: Option<&Explanation>) {
+    pub(super) fn enqueue_waiter(&mut self, request: Request, told: Option<&Explanation>) {
         let place = self.target(&request);
         let age = Age::of(&request);
         let stays = self

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, IPPool, meta};
 use harvester_lb_controller_kit::client;
-use harvester_lb_controller_kit::guarded::Guarded;
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::bounded;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_status;
@@ -138,7 +138,7 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
             .extend(decoded.0.ok().map(|service| (key, service)));
     }
     let (exports, mut lacking) = plan(&read, clock::now());
-    let pools: Api<Guarded<IPPool>> = Api::all(client.clone());
+    let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;
         if let Some(patch) = export.patch {
@@ -166,11 +166,11 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
 }
 
 /// All objects of a kind, each decoded on its own.
-async fn list<K>(client: &Client) -> anyhow::Result<Vec<Guarded<K>>>
+async fn list<K>(client: &Client) -> anyhow::Result<Vec<DecodeGuard<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<Guarded<K>> = Api::all(client.clone());
+    let api: Api<DecodeGuard<K>> = Api::all(client.clone());
     let list = bounded(api.list(&ListParams::default())).await;
     let list =
         list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&())))?;

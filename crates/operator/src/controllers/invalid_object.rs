@@ -6,7 +6,7 @@
 use harvester_lb_api::condition::{self, READY};
 use harvester_lb_api::{Condition, ConditionStatus, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::status::{INVALID_OBJECT, Notice};
+use harvester_lb_core::status::{EventDraft, INVALID_OBJECT};
 use harvester_lb_core::time;
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -65,12 +65,12 @@ pub async fn report<K: CustomResourceExt>(
         Err(other) => return Err(other),
     }
     if news {
-        let notice = Notice {
+        let draft = EventDraft {
             warning: true,
             reason: INVALID_OBJECT.to_owned(),
             text: message,
         };
-        ctx.notify(kind, meta, &notice);
+        ctx.notify(kind, meta, &draft);
     }
     Ok(())
 }

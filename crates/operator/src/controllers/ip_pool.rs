@@ -8,7 +8,7 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb, Pool};
 use harvester_lb_core::pool_status::{self, MAPS_LIMIT};
-use harvester_lb_core::status::notices;
+use harvester_lb_core::status::event_drafts;
 use harvester_lb_core::time;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_ipam::manual_release::Verdict;
@@ -101,8 +101,8 @@ async fn write_status(
     ctx.index.pool_throttle.wrote(name, took, Instant::now());
     match written {
         Ok(_) => {
-            for notice in notices(Some(&pool.conditions), &conditions) {
-                ctx.notify_pool(&pool.meta, &notice);
+            for draft in event_drafts(Some(&pool.conditions), &conditions) {
+                ctx.notify_pool(&pool.meta, &draft);
             }
             Ok(Requeue::AwaitChange)
         }

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use harvester_lb_api::{Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, Lb};
-use harvester_lb_core::status::{self, Notice};
+use harvester_lb_core::status::{self, EventDraft};
 use harvester_lb_core::{spec, time, unsupported};
 use harvester_lb_ipam::{
     Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
@@ -57,7 +57,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
             let reason = status::ADDRESS_LOST.to_owned();
             ctx.notify_lb(
                 lb.meta(),
-                &Notice {
+                &EventDraft {
                     warning: true,
                     reason,
                     text,

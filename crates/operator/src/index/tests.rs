@@ -1,6 +1,6 @@
 use super::*;
 
-use harvester_lb_controller_kit::guarded::{Guarded, decode};
+use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
 use harvester_lb_core::cached;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -13,7 +13,7 @@ use crate::timings::Timings;
 /// A watch brings an object.
 fn brings_node(index: &Index, object: &Value) {
     let decoded = decode::<Node>(&object.to_string()).unwrap();
-    let event = Event::Apply(Guarded(decoded));
+    let event = Event::Apply(DecodeGuard(decoded));
     let handler = |key: &Key, change| index.node_changed(key, &change);
     let open = deliver(event, &index.stores.nodes, &cached::node, &handler);
     assert!(open.older.is_empty());
@@ -21,7 +21,7 @@ fn brings_node(index: &Index, object: &Value) {
 
 fn brings_service(index: &Index, object: &Value) {
     let decoded = decode::<Service>(&object.to_string()).unwrap();
-    let event = Event::Apply(Guarded(decoded));
+    let event = Event::Apply(DecodeGuard(decoded));
     let handler = |key: &Key, change| index.service_changed(key, &change);
     let open = deliver(event, &index.stores.services, &cached::service, &handler);
     assert!(open.older.is_empty());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use harvester_lb_controller_kit::lease::{Candidate, End};
-use harvester_lb_prober::Edges;
+use harvester_lb_prober::VerdictChanges;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -18,7 +18,7 @@ use crate::runtime::workers;
 pub async fn lead(
     ctx: &Arc<Context>,
     workers: usize,
-    edges: &mut Edges,
+    verdicts: &mut VerdictChanges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<End> {
@@ -32,7 +32,7 @@ pub async fn lead(
         }
         tokio::select! {
             ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
-            () = workers::follow_verdicts(ctx, edges) => anyhow!("the health checks of this process ended"),
+            () = workers::follow_verdicts(ctx, verdicts) => anyhow!("the health checks of this process ended"),
         }
     };
     let end = tokio::select! {

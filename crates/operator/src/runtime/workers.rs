@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use harvester_lb_object::Key;
-use harvester_lb_prober::Edges;
+use harvester_lb_prober::VerdictChanges;
 use tokio::task::JoinSet;
 
 use crate::context::Context;
@@ -59,8 +59,8 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
 
 /// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
 /// told to the next who does.
-pub async fn follow_verdicts(ctx: &Context, edges: &mut Edges) {
-    while let Some(groups) = edges.next().await {
+pub async fn follow_verdicts(ctx: &Context, verdicts: &mut VerdictChanges) {
+    while let Some(groups) = verdicts.next().await {
         for group in groups {
             if let Some((namespace, name)) = group.split_once('/') {
                 ctx.index.queues.lbs.add(Key::new(namespace, name));

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use super::api::{Answer, By, Call, Kind, Verb};
 use super::failure::Failure;
 use super::process::{Planted, State};
-use super::world::{World, say};
+use super::simulation::{Simulation, say};
 
-impl World {
+impl Simulation {
     /// One request of a task is answered, in one way or another, and the task goes on.
     pub(crate) async fn progress(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
         let number = self.processes[at].tasks[nth].number;

@@ -12,9 +12,9 @@ use harvester_load_balancer::index::queues::Singleton;
 
 use super::failure::Failure;
 use super::process::{Process, State, Work};
-use super::world::{World, say};
+use super::simulation::{Simulation, say};
 
-impl World {
+impl Simulation {
     /// The leader begins a piece of work.
     pub(crate) async fn start(&mut self, work: Work) -> Result<(), Failure> {
         self.tasks += 1;

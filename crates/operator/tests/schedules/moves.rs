@@ -11,10 +11,10 @@ use serde_json::json;
 use super::api::{By, Kind};
 use super::failure::Failure;
 use super::process::{Link, Process, State, Work};
+use super::simulation::{Simulation, say};
 use super::step::Step;
-use super::world::{World, say};
 
-impl World {
+impl Simulation {
     /// What kube-vip, the garbage collector and others have to do in the world as it is.
     pub(crate) fn list_chores(&mut self) {
         if self.chores_of == (self.server.revision, self.calm) {
@@ -47,7 +47,7 @@ impl World {
                     steps.push((style.watch[kind as usize], Step::Deliver(at, kind)));
                 }
             }
-            for nth in 0..process.in_doubt.len() {
+            for nth in 0..process.unconfirmed.len() {
                 steps.push((style.progress, Step::LookUp(at, nth)));
             }
             for (nth, task) in process.tasks.iter().enumerate() {
@@ -140,7 +140,7 @@ impl World {
                 say!(
                     self,
                     "  [{at}] looks up {:?}",
-                    self.processes[at].in_doubt[nth]
+                    self.processes[at].unconfirmed[nth]
                 );
                 self.processes[at].look_up(nth, &self.server);
             }

@@ -14,8 +14,8 @@ use super::failure::Failure;
 use super::figures::Figures;
 use super::plan::Plan;
 use super::process::{Planted, Process, Shared, State};
+use super::simulation::{Simulation, say};
 use super::wire::Wire;
-use super::world::{World, say};
 
 /// Steps after which a world without acts and faults must be at rest. The busiest takes a tenth of it.
 const REST_STEPS: usize = 6_000;
@@ -36,15 +36,15 @@ pub(crate) async fn play(
     // Back-off and rechecks draw their jitter from here.
     fastrand::seed(order);
     wire.clear();
-    let mut world = World::new(plan, order, shared, wire, planted, traced);
-    let outcome = world.run().await;
+    let mut simulation = Simulation::new(plan, order, shared, wire, planted, traced);
+    let outcome = simulation.run().await;
     (
-        outcome.map(|()| world.figures),
-        world.trace.unwrap_or_default(),
+        outcome.map(|()| simulation.figures),
+        simulation.trace.unwrap_or_default(),
     )
 }
 
-impl World {
+impl Simulation {
     async fn run(&mut self) -> Result<(), Failure> {
         self.processes
             .push(Process::new(&self.shared, self.planted));

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::events::{Events, Notes};
-use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::watch;
@@ -168,7 +168,7 @@ pub(crate) struct Process {
     pub(crate) tasks: Vec<Task>,
     watches: [Watch; 8],
     /// What is to be looked up, after a list.
-    pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
+    pub(crate) unconfirmed: Vec<(Kind, Key, Version)>,
     /// Events that nobody has seen yet.
     pub(crate) notes: Notes,
     planted: Option<Planted>,
@@ -196,7 +196,7 @@ impl Process {
             state: State::Standby,
             tasks: Vec::new(),
             watches: Default::default(),
-            in_doubt: Vec::new(),
+            unconfirmed: Vec::new(),
             notes,
             planted,
         }
@@ -281,7 +281,7 @@ impl Process {
 
     /// Looks up what a list has left in doubt.
     pub(crate) fn look_up(&mut self, nth: usize, server: &Server) {
-        let (kind, key, known) = self.in_doubt.swap_remove(nth);
+        let (kind, key, known) = self.unconfirmed.swap_remove(nth);
         let found = server.get(kind, &key).filter(|o| is_watched(kind, Some(o)));
         self.feed(kind, Item::Found(key, known, found.cloned()));
     }
@@ -365,10 +365,10 @@ impl Process {
         };
         debug_assert!(open.older.is_empty(), "nothing is restored here");
         let of_kind = open
-            .in_doubt
+            .unconfirmed
             .into_iter()
             .map(|(key, known)| (kind, key, known));
-        self.in_doubt.extend(of_kind);
+        self.unconfirmed.extend(of_kind);
     }
 
     /// Begins a piece of work.
@@ -409,8 +409,8 @@ fn feed<K, V>(
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    let decoded = |object: &Value| Guarded(Ok(K::deserialize(object).unwrap()));
-    let event: Event<Guarded<K>> = match item {
+    let decoded = |object: &Value| DecodeGuard(Ok(K::deserialize(object).unwrap()));
+    let event: Event<DecodeGuard<K>> = match item {
         Item::ListBegins => Event::Init,
         Item::Listed(object) => Event::InitApply(decoded(&object)),
         Item::ListEnds => Event::InitDone,

@@ -23,9 +23,9 @@ enum Act {
 
 /// A network without sockets: what each target does, and what was seen.
 #[derive(Clone)]
-struct Network(Arc<Mutex<World>>);
+struct Network(Arc<Mutex<Targets>>);
 
-struct World {
+struct Targets {
     origin: Instant,
     acts: HashMap<IpAddr, Act>,
     /// Target and time of each connect.
@@ -36,7 +36,7 @@ struct World {
 
 impl Network {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(Targets {
             origin: Instant::now(),
             acts: HashMap::new(),
             starts: Vec::new(),
@@ -173,7 +173,7 @@ fn check_of(success: i64, failure: i64, period: i64, timeout: i64) -> HealthChec
     .unwrap()
 }
 
-fn start(max_in_flight: usize) -> (Prober, Edges, Network, Arc<Recorder>) {
+fn start(max_in_flight: usize) -> (Prober, VerdictChanges, Network, Arc<Recorder>) {
     let network = Network::new();
     let recorder = Arc::new(Recorder::default());
     let settings = Settings { max_in_flight };

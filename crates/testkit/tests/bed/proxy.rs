@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt, pin_mut};
 use harvester_lb_testkit::proxy::{
     After, Away, End, Fault, Match, Moment, Proxy, Refusal, Share, Verb,
 };
-use harvester_lb_testkit::{Bed, eventually};
+use harvester_lb_testkit::{TestCluster, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -35,13 +35,13 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
 }
 
 /// A proxy, ConfigMaps through it, and ConfigMaps past it.
-async fn pair(bed: &Bed) -> anyhow::Result<(Proxy, Api<ConfigMap>, Api<ConfigMap>)> {
-    let proxy = Proxy::start(bed).await?;
+async fn pair(cluster: &TestCluster) -> anyhow::Result<(Proxy, Api<ConfigMap>, Api<ConfigMap>)> {
+    let proxy = Proxy::start(cluster).await?;
     let through = client(&proxy.kubeconfig("admin")?).await?;
     Ok((
         proxy,
         Api::namespaced(through, "default"),
-        Api::namespaced(bed.client(), "default"),
+        Api::namespaced(cluster.client(), "default"),
     ))
 }
 
@@ -72,8 +72,10 @@ fn broken<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<()> {
     }
 }
 
-pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, _) = pair(bed).await?;
+pub(crate) async fn passes_everything_on_with_the_senders_rights(
+    cluster: &TestCluster,
+) -> anyhow::Result<()> {
+    let (proxy, api, _) = pair(cluster).await?;
     let stream = watch(&api).await?;
     pin_mut!(stream);
     for n in 0..3 {
@@ -107,7 +109,9 @@ pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> a
     let poor = client(&proxy.kubeconfig("kube-vip")?).await?;
     let secrets: Api<Secret> = Api::namespaced(poor, "default");
     ensure!(code(secrets.list(&ListParams::default()).await)? == 403);
-    let poor = bed.service_account_kubeconfig("default", "default").await;
+    let poor = cluster
+        .service_account_kubeconfig("default", "default")
+        .await;
     let poor = proxy.through(&poor.context("the ServiceAccount")?)?;
     let secrets: Api<Secret> = Api::namespaced(client(&poor).await?, "default");
     let answer = secrets.list(&ListParams::default()).await;
@@ -119,15 +123,15 @@ pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> a
     Ok(())
 }
 
-pub(crate) async fn is_reached_from_a_node(bed: &Bed) -> anyhow::Result<()> {
-    let proxy = Proxy::start(bed).await?;
+pub(crate) async fn is_reached_from_a_node(cluster: &TestCluster) -> anyhow::Result<()> {
+    let proxy = Proxy::start(cluster).await?;
     let rule = proxy.rule(
         Match::any(),
         Share::all(),
         Fault::Refuse(Refusal::too_many(Some(7))),
     );
     let address = proxy.url().trim_start_matches("http://").to_owned();
-    let node = bed.netns("node1")?;
+    let node = cluster.netns("node1")?;
     let ask = tokio::task::spawn_blocking(move || {
         node.run(|| -> anyhow::Result<String> {
             let mut stream = std::net::TcpStream::connect(&address)?;
@@ -145,8 +149,8 @@ pub(crate) async fn is_reached_from_a_node(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn refuses_in_the_api_servers_words(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn refuses_in_the_api_servers_words(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let cases = [
         (Refusal::conflict(), 409, "Conflict"),
         (Refusal::already_exists(), 409, "AlreadyExists"),
@@ -190,8 +194,8 @@ pub(crate) async fn refuses_in_the_api_servers_words(bed: &Bed) -> anyhow::Resul
     Ok(())
 }
 
-pub(crate) async fn loses_answers_of_what_was_done(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn loses_answers_of_what_was_done(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let rule = proxy.rule(Match::writes(), Share::times(1), Fault::LoseAnswer);
     broken(make(&api, "lost").await)?;
     direct.get("lost").await?;
@@ -207,8 +211,8 @@ pub(crate) async fn loses_answers_of_what_was_done(bed: &Bed) -> anyhow::Result<
     Ok(())
 }
 
-pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, _) = pair(bed).await?;
+pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, _) = pair(cluster).await?;
     let gets = Match::of(Verb::Get, "configmaps");
     let share = proxy.rule(
         gets.clone(),
@@ -253,8 +257,8 @@ pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let creations = Match::of(Verb::Create, "configmaps");
     let start = |name: &'static str| {
         let api = api.clone();
@@ -302,8 +306,8 @@ pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Resul
     Ok(())
 }
 
-pub(crate) async fn held_request_outlives_its_sender(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn held_request_outlives_its_sender(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let mut hold = proxy.hold(Match::any().name("orphan"), Moment::Before);
     let sender = tokio::spawn(async move { make(&api, "orphan").await });
     let held = hold.arrived().await?;
@@ -391,8 +395,8 @@ async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> 
     Ok((count, torn.unwrap_or_default().to_owned(), complete))
 }
 
-pub(crate) async fn ends_watches(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let watches = Match::of(Verb::Watch, "configmaps");
     let cases = [
         // After, how; events that came; torn; complete.
@@ -454,8 +458,8 @@ pub(crate) async fn ends_watches(bed: &Bed) -> anyhow::Result<()> {
     .await
 }
 
-pub(crate) async fn swallows_events_of_a_watch(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn swallows_events_of_a_watch(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let rule = proxy.rule(
         Match::any().verbs(&[Verb::Watch]),
         Share::all(),
@@ -474,8 +478,8 @@ pub(crate) async fn swallows_events_of_a_watch(bed: &Bed) -> anyhow::Result<()> 
     Ok(())
 }
 
-pub(crate) async fn cuts_lists_and_pages(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn cuts_lists_and_pages(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     for n in 0..5 {
         make(&direct, &format!("paged{n}")).await?;
     }
@@ -506,8 +510,8 @@ pub(crate) async fn cuts_lists_and_pages(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn is_away(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let stream = watch(&api).await?;
     proxy.go_away(Away::Silent);
     make(&direct, "away").await?;
@@ -551,8 +555,8 @@ async fn api_is_back(api: &Api<ConfigMap>) -> anyhow::Result<()> {
     .await
 }
 
-pub(crate) async fn ends_with_its_handle(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn ends_with_its_handle(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let stream = watch(&api).await?;
     let mut hold = proxy.hold(Match::any().name("never"), Moment::Before);
     let sending = api.clone();

@@ -7,7 +7,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_testkit::proxy::{Away, Match, Proxy};
 
-use super::course::Course;
+use super::fault_run::FaultRun;
 
 /// For how long.
 fn away(how: Away) -> Duration {
@@ -20,7 +20,7 @@ fn away(how: Away) -> Duration {
 }
 
 pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
-    let course = Course::open(&world, "away").await?;
+    let run = FaultRun::open(&world, "away").await?;
     let requests = |proxy: &Proxy| proxy.counts().values().sum::<u64>();
     let watches = |proxy: &Proxy| proxy.watches(&Match::any()) as u64;
     for (name, how) in [
@@ -43,7 +43,7 @@ pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
             hits
         };
         let name = format!("{name} for {:?}", away(how));
-        course.endure_with(&name, away(how), begins, ends).await?;
+        run.endure_with(&name, away(how), begins, ends).await?;
     }
-    course.close().await
+    run.close().await
 }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::{StreamExt, pin_mut};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Steady;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::Steady;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::stage::{NODE, PROBED};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -51,7 +51,7 @@ struct Probes {
 
 impl Probes {
     async fn read(world: &World) -> anyhow::Result<Self> {
-        let figures = Figures::read(world, NODE).await?;
+        let figures = MetricsSnapshot::read(world, NODE).await?;
         let with = |wanted: &dyn Fn(&str) -> bool| {
             figures.sum("harvester_lb_probes_total", |s| wanted(s.label("result")))
         };

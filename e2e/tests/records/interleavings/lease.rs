@@ -5,9 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{audited, wipe};
-use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
@@ -33,7 +33,7 @@ async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> 
 
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
-        let leads = Figures::read(world, node).await?.leads();
+        let leads = MetricsSnapshot::read(world, node).await?.leads();
         Ok((!leads).then_some(()))
     })
     .await
@@ -56,7 +56,7 @@ async fn holder(world: &World) -> anyhow::Result<String> {
 }
 
 async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
-    wipe(world).await?;
+    reset(world).await?;
     world.namespace(ns).await?;
     world
         .pool_for(ns, ns, &[json!({"subnet": "10.110.0.0/24"})])
@@ -66,7 +66,7 @@ async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
 pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "late-lease";
     furnish(&world, ns).await?;
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
     let before = holder(&world).await?;
     let mut hold = proxy.holds(Match::of(Verb::Update, "leases"), Moment::Before, 8);
@@ -102,8 +102,8 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
 pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, count) = ("resumed-lease", 24);
     furnish(&world, ns).await?;
-    let witness = Witness::start(&world.client());
-    let proxy = Proxy::start(&world.bed).await?;
+    let history = HistoryChecker::start(&world.client());
+    let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
     // Some of its work is done, some is on its way, some is yet to be begun when it is paused.
     let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
@@ -152,7 +152,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     eprintln!("resumed; what it had on its way was answered {codes:?}");
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == count - count / 4, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     end([first, second]).await
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::{audited, quiet, wipe};
-use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::quiet::{audited, quiet, reset};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::Process;
 use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
@@ -143,7 +143,7 @@ async fn start(
 /// Plays a round.
 pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Result<()> {
     let began = Instant::now();
-    wipe(world).await?;
+    reset(world).await?;
     let rows: Vec<(Place, Row)> = rows
         .iter()
         .zip(0..)
@@ -152,7 +152,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     for (place, row) in &rows {
         place.make(world, row.range).await?;
     }
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
 
     let earlier = start(world, "node1", None).await?;
     all(world, &rows, "given", |row| row.given).await?;
@@ -160,7 +160,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     earlier.wait(SOON).await?;
     all(world, &rows, "unseen", |row| row.unseen).await?;
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let mut holds: Vec<Hold> = rows
         .iter()
         .map(|(place, row)| proxy.holds(row.matching(place), Moment::Before, 8))
@@ -215,10 +215,10 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
         .collect();
     let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
     audited(world, "node1", &pools).await?;
-    witness.caught_up(world).await?;
-    let doubled = witness.doubled();
+    history.caught_up(world).await?;
+    let doubled = history.doubled();
     ensure!(doubled.is_empty(), "{doubled:#?}");
-    let moved: Vec<String> = witness
+    let moved: Vec<String> = history
         .moved()
         .into_iter()
         .filter(|line| {

@@ -3,7 +3,7 @@
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::announce;
+use harvester_lb_e2e::fake_kube_vip::announce;
 use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
 use harvester_lb_fixtures::{cluster_spec, for_namespace, record};
 use harvester_lb_testkit::eventually;
@@ -253,13 +253,13 @@ impl Step {
                 machine(world, ns, kind, json!({"finalizers": finalizers})).await?;
             }
             Self::AddFinalizer(kind) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let finalizers = [keys::LEGACY_VM_FINALIZERS[0], KEPT, LATE];
                 let patch = json!({"metadata": {"finalizers": finalizers}});
                 world.merge(&api, "a", patch).await?;
             }
             Self::NoOldMachine(kind) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let patch = json!({"metadata": {"finalizers": null}});
                 world.merge(&api, "a", patch).await?;
                 api.delete("a", &plain).await?;
@@ -301,7 +301,7 @@ impl Step {
             }
             Self::NoNode => {
                 let kind = ("kubevirt.io/v1", "VirtualMachine");
-                world.bed.delete(kind.0, kind.1, Some(ns), "a").await?;
+                world.cluster.delete(kind.0, kind.1, Some(ns), "a").await?;
             }
             Self::Gone(name) => world.gone(&lbs, name).await?,
             Self::NoSlice(name) => world.gone(&world.slices(ns), name).await?,
@@ -390,7 +390,7 @@ impl Step {
                 );
             }
             Self::Finalizers(kind, wanted) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let found = api.get("a").await?.metadata.finalizers.unwrap_or_default();
                 ensure!(found == wanted, "{found:?}");
             }
@@ -436,6 +436,6 @@ async fn machine(world: &World, ns: &str, kind: &str, mut metadata: Value) -> an
     let object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": {},
     });
-    world.bed.apply(&object).await?;
+    world.cluster.apply(&object).await?;
     Ok(())
 }

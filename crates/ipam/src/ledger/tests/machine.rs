@@ -115,7 +115,7 @@ enum Effect {
 enum Outcome {
     Held(IpAddr, Vec<IpAddr>),
     Adopt(IpAddr, Vec<IpAddr>),
-    Take(RecordSpec, Option<Version>, Why, Vec<IpAddr>),
+    Take(RecordSpec, Option<Version>, AllocationReason, Vec<IpAddr>),
     Wait(WaitReason, Vec<IpAddr>),
 }
 
@@ -137,7 +137,7 @@ struct Reserved {
     addr: IpAddr,
     owner: Owner,
     pool: PoolName,
-    why: Why,
+    why: AllocationReason,
     at: i64,
 }
 
@@ -418,7 +418,10 @@ impl Model {
     /// IPA-9: the address that the status names and a pool may have that hands out nothing new.
     fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
         let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
-        let recorded = self.reserved.iter().filter(|r| r.why == Why::Recorded);
+        let recorded = self
+            .reserved
+            .iter()
+            .filter(|r| r.why == AllocationReason::Recorded);
         let own = self
             .claims
             .iter()
@@ -464,7 +467,7 @@ impl Model {
         request: &Request,
         status: Option<IpAddr>,
         bound: &[Record],
-    ) -> Result<(IpAddr, PoolName, Why, Option<i64>), Refused> {
+    ) -> Result<(IpAddr, PoolName, AllocationReason, Option<i64>), Refused> {
         let id = &request.owner.id;
         let demanded = |pool: &PoolName| {
             request
@@ -474,7 +477,7 @@ impl Model {
         };
         if let Some(r) = self.reserved.iter().find(|r| r.owner == request.owner)
             && demanded(&r.pool)
-            && (r.why == Why::Recorded || self.usable(&r.pool, r.addr))
+            && (r.why == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
         {
             return Ok((r.addr, r.pool.clone(), r.why, Some(r.at)));
         }
@@ -496,7 +499,7 @@ impl Model {
             }),
         };
         if let Some((addr, pool)) = claims.into_iter().find_map(|c| Some((c.0, of(c)?))) {
-            return Ok((addr, pool, Why::Recorded, None));
+            return Ok((addr, pool, AllocationReason::Recorded, None));
         }
         if let Some((addr, pool)) = self.held_back_of(request, bound) {
             let reason = match self.pool(&pool).map(|pool| &pool.withheld) {
@@ -532,7 +535,7 @@ impl Model {
             && self.usable(&target, addr)
         {
             if allowed(addr) {
-                return Ok((addr, target, Why::Recorded, None));
+                return Ok((addr, target, AllocationReason::Recorded, None));
             }
             if !served {
                 return Err(none.into());
@@ -548,7 +551,7 @@ impl Model {
             .collect();
         history.sort();
         if let Some(addr) = history.first() {
-            return Ok((*addr, target, Why::Sticky, None));
+            return Ok((*addr, target, AllocationReason::Sticky, None));
         }
         if !served {
             return Err(none.into());
@@ -571,7 +574,11 @@ impl Model {
             .map(|(_, addr)| *addr)
             .find(|addr| self.holders(*addr).is_empty() && has_room(*addr));
         let moved = bound.iter().any(|r| r.spec.owner == request.owner);
-        let why = if moved { Why::Moved } else { Why::Fresh };
+        let why = if moved {
+            AllocationReason::Moved
+        } else {
+            AllocationReason::Fresh
+        };
         let free = free.ok_or(none)?;
         Ok((free, target, why, None))
     }
@@ -595,7 +602,7 @@ impl Model {
             .find(|l| l.0 == spec.pool)
             .map_or(i64::MIN, |l| l.2);
         let newest = spec.bound_at.0 > last || (why.is_some() && last > self.stamp);
-        if newest && why != Some(Why::Recorded) {
+        if newest && why != Some(AllocationReason::Recorded) {
             self.last.retain(|l| l.0 != spec.pool);
             self.last.push((spec.pool.clone(), addr, spec.bound_at.0));
         }

@@ -44,13 +44,13 @@ proptest! {
         } else {
             0
         };
-        let mut world = World::new(&[spec]);
+        let mut fixture = Fixture::new(&[spec]);
         for step in 0..listed.len() {
             let (net, host) = listed[(first + step) % listed.len()];
-            let got = world.ask(&lb(&format!("lb{step:04}")));
+            let got = fixture.ask(&lb(&format!("lb{step:04}")));
             prop_assert_eq!(got, Some(IpAddr::from([10, 0, net, host])));
         }
-        prop_assert_eq!(world.ask(&lb("zz")), None);
+        prop_assert_eq!(fixture.ask(&lb("zz")), None);
     }
 
     /// Whoever comes, in whatever order: no address twice, none outside, no gateway, and nobody is
@@ -59,7 +59,7 @@ proptest! {
     fn fairness_nobody_is_served_before_an_older_one_that_waits(
         events in prop::collection::vec((0u8..20, 0u8..3), 1..200),
     ) {
-        let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
+        let mut fixture = Fixture::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
         let mut holders: BTreeMap<IpAddr, u8> = BTreeMap::new();
         let mut waiting: BTreeSet<(u8, u8)> = BTreeSet::new();
         // Ages do not follow the names.
@@ -70,19 +70,19 @@ proptest! {
             if event == 0 {
                 // Goes, and lets others in.
                 queue.clear();
-                world.delete(&format!("lb{n:02}"));
+                fixture.delete(&format!("lb{n:02}"));
                 holders.retain(|_, holder| *holder != n);
                 waiting.remove(&(age(n), n));
             }
             if event != 1 {
-                let woken = world.ledger.take_wakes();
+                let woken = fixture.ledger.take_wakes();
                 queue.extend(woken.iter().map(|id| id.name()[2..].parse::<u8>().unwrap()));
             }
             for n in queue {
                 let held = holders.values().any(|holder| *holder == n);
                 let free = 5 - holders.len();
                 let older = waiting.range(..(age(n), n)).count();
-                let got = world.ask(&request(n));
+                let got = fixture.ask(&request(n));
                 prop_assert_eq!(got.is_some(), held || free > older);
                 match got {
                     Some(addr) => {
@@ -98,11 +98,11 @@ proptest! {
             }
         }
         // In the end everybody who can be served has been woken.
-        let woken = world.ledger.take_wakes();
+        let woken = fixture.ledger.take_wakes();
         for id in woken {
-            world.ask(&request(id.name()[2..].parse().unwrap()));
+            fixture.ask(&request(id.name()[2..].parse().unwrap()));
         }
-        let view = world.ledger.projection("p").unwrap();
+        let view = fixture.ledger.projection("p").unwrap();
         prop_assert!(view.waiting == 0 || view.available == 0);
     }
 
@@ -119,10 +119,10 @@ proptest! {
             },
             ..pool(&format!("p{n}"), &[range(&format!("10.0.{n}.0/29"), "", "")])
         }).collect();
-        let first = World::new(&pools).decide(&lb("a"));
+        let first = Fixture::new(&pools).decide(&lb("a"));
         let turn = turn % pools.len();
         pools.rotate_left(turn);
-        prop_assert_eq!(World::new(&pools).decide(&lb("a")), first);
+        prop_assert_eq!(Fixture::new(&pools).decide(&lb("a")), first);
     }
 }
 
@@ -130,16 +130,16 @@ proptest! {
 /// would take minutes here.
 #[test]
 fn alc_3_scattered_records_are_not_scanned() {
-    let mut world = World::new(&[pool("p", &[range("10.0.0.0/15", "", "")])]);
+    let mut fixture = Fixture::new(&[pool("p", &[range("10.0.0.0/15", "", "")])]);
     for n in 0..60_000u32 {
         let addr = std::net::Ipv4Addr::from_bits(0x0a00_0002 + 2 * n);
-        world.bind(&addr.to_string(), "p", &format!("lb{n}"), "u");
+        fixture.bind(&addr.to_string(), "p", &format!("lb{n}"), "u");
     }
     for n in 0..10_000u32 {
         let name = format!("new{n}");
-        assert!(world.ask(&lb(&name)).is_some());
+        assert!(fixture.ask(&lb(&name)).is_some());
     }
-    let view = world.ledger.projection("p").unwrap();
+    let view = fixture.ledger.projection("p").unwrap();
     assert_eq!(view.available, view.total - 70_000);
     assert_eq!(view.allocated().count(), 70_000);
 }
@@ -156,14 +156,14 @@ fn alc_3_full_ranges_are_not_scanned() {
             )
         })
         .collect();
-    let mut world = World::new(&[pool("p", &ranges)]);
+    let mut fixture = Fixture::new(&[pool("p", &ranges)]);
     for n in 0..10_000u32 {
-        world.ask(&lb(&format!("lb{n}")));
+        fixture.ask(&lb(&format!("lb{n}")));
     }
     for _ in 0..1_000 {
-        world.delete("lb5000");
-        assert_eq!(world.ask(&lb("other")), Some(ip("10.0.78.34")));
-        world.delete("other");
-        assert_eq!(world.ask(&lb("lb5000")), Some(ip("10.0.78.34")));
+        fixture.delete("lb5000");
+        assert_eq!(fixture.ask(&lb("other")), Some(ip("10.0.78.34")));
+        fixture.delete("other");
+        assert_eq!(fixture.ask(&lb("lb5000")), Some(ip("10.0.78.34")));
     }
 }

@@ -5,7 +5,7 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::spec::Source;
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::{Lost, Record, Request};
+use harvester_lb_ipam::{AddressConflict, Record, Request};
 use harvester_lb_object::Key;
 
 use crate::context::Context;
@@ -20,7 +20,7 @@ pub struct Address {
     /// Further records of the load balancer's name, to be released once nothing shows their addresses.
     pub extra_records: Vec<Record>,
     /// Another address that the status named and that is not this load balancer's.
-    pub lost: Option<Lost>,
+    pub lost: Option<AddressConflict>,
     /// The ranges of its pool do not have it any more (IPA-7).
     pub out_of_pool: bool,
 }
@@ -34,7 +34,7 @@ pub enum Obtained {
         /// Why.
         readiness: Readiness,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
         /// Records of its name, to be released once nothing shows their addresses.
         extra_records: Vec<Record>,
     },

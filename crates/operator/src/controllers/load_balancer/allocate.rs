@@ -11,7 +11,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
 use harvester_lb_ipam::{
-    Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
+    AddressConflict, Grant, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
 use harvester_lb_object::{Key, Version};
 use kube::api::ObjectMeta;
@@ -41,7 +41,7 @@ pub enum Acquired {
         /// Which pools were looked at, and why each did not serve.
         message: String,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
         /// What it serves at stays as it is, the address in its status and the further records too.

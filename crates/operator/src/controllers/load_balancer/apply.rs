@@ -8,10 +8,10 @@ use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::Found;
-use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
-use harvester_lb_core::status::{self, Field, Readiness, Report};
-use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
+use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use harvester_lb_ipam::{AddressConflict, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tracing::info;
@@ -30,7 +30,7 @@ pub struct Applied<'a> {
     /// The load balancer as it is stored by now.
     pub lb: Cow<'a, LoadBalancer>,
     /// What its status is to say.
-    pub report: Report,
+    pub report: StatusUpdate,
     /// To be released once the status is written.
     pub extra_records: Vec<Record>,
     /// When it is looked at again, or what has failed meanwhile that the status need not wait for.
@@ -50,7 +50,7 @@ pub async fn apply<'a>(
             let followed = follow(ctx, key, lb).await;
             Ok(Applied {
                 lb: Cow::Borrowed(lb),
-                report: Report::only(readiness),
+                report: StatusUpdate::only(readiness),
                 extra_records: Vec::new(),
                 next: followed.map(|()| next),
             })
@@ -89,15 +89,15 @@ async fn keep_ipv6<'a>(
         address.load_balancer_ip,
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
-    let report = Report {
+    let report = StatusUpdate {
         extras: readiness::extras(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
             address.out_of_pool,
             &Found::default(),
         ),
-        allocated: Field::Set(Some(address.allocated)),
-        ..Report::only(Readiness::not(
+        allocated: FieldUpdate::Set(Some(address.allocated)),
+        ..StatusUpdate::only(Readiness::not(
             WaitReason::AddressFamilyMismatch.as_str(),
             message,
         ))
@@ -117,7 +117,7 @@ async fn wait<'a>(
     lb: &'a LoadBalancer,
     vm: Option<&VmSpec>,
     readiness: Readiness,
-    lost: Option<&Lost>,
+    lost: Option<&AddressConflict>,
     extra_records: Vec<Record>,
 ) -> Result<Applied<'a>, WriteError> {
     ctx.prober.remove_group(&key.to_string());
@@ -125,12 +125,20 @@ async fn wait<'a>(
     let is_vm = vm.is_some();
     let mut extras = readiness::extras(lost, None, false, &Found::default());
     extras.push(readiness::port_mismatch(vm));
-    let report = Report {
+    let report = StatusUpdate {
         readiness,
-        allocated: Field::Set(None),
+        allocated: FieldUpdate::Set(None),
         // A guest keeps its own address in there (REC-1).
-        address: if is_vm { Field::Set(None) } else { Field::Keep },
-        backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
+        address: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
+        backend_servers: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
         extras,
     };
     Ok(Applied {
@@ -164,16 +172,16 @@ async fn serve_cluster<'a>(
         &Found::default(),
     );
     extras.push(readiness::port_mismatch(None));
-    let report = Report {
+    let report = StatusUpdate {
         readiness: Readiness::ready(),
         address: if from_pool && present.is_empty() {
-            Field::Set(Some(address.load_balancer_ip.clone()))
+            FieldUpdate::Set(Some(address.load_balancer_ip.clone()))
         } else {
-            Field::Keep
+            FieldUpdate::Unchanged
         },
-        backend_servers: Field::Keep,
+        backend_servers: FieldUpdate::Unchanged,
         extras,
-        allocated: Field::Set(Some(address.allocated)),
+        allocated: FieldUpdate::Set(Some(address.allocated)),
     };
     Ok(Applied {
         lb: Cow::Borrowed(lb),
@@ -197,7 +205,7 @@ async fn serve_vm<'a>(
         .iter()
         .map(|b| b.address.to_string())
         .collect();
-    let servers = Field::Set((!servers.is_empty()).then_some(servers));
+    let servers = FieldUpdate::Set((!servers.is_empty()).then_some(servers));
     // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
     // next write is that of the external address.
     // Mask and gateway commit nothing: where they alone are others than before, the last write brings them along (ALC-9).
@@ -210,11 +218,11 @@ async fn serve_vm<'a>(
         Cow::Borrowed(lb)
     } else {
         let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
-        let report = Report {
-            allocated: Field::Set(Some(address.allocated.clone())),
+        let report = StatusUpdate {
+            allocated: FieldUpdate::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
             extras: vec![readiness::port_mismatch(Some(vm))],
-            ..Report::only(waiting)
+            ..StatusUpdate::only(waiting)
         };
         Cow::Owned(write_status(ctx, key, lb, &report).await?)
     };
@@ -225,10 +233,12 @@ async fn serve_vm<'a>(
         Err(WriteError::Refused(message)) => {
             let message = format!("Service or EndpointSlice {key}: {message}");
             let readiness = Readiness::not(status::API_ERROR, message);
-            (readiness, Field::Keep, Requeue::Backoff)
+            (readiness, FieldUpdate::Unchanged, Requeue::Backoff)
         }
         Err(other) => return Err(other),
-        Ok(OwnedObjects::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
+        Ok(OwnedObjects::Failed(readiness)) => {
+            (readiness, FieldUpdate::Set(None), Requeue::Backoff)
+        }
         Ok(OwnedObjects::Present {
             service,
             healthy,
@@ -241,7 +251,7 @@ async fn serve_vm<'a>(
                 release::delete_service(ctx, key).await?;
                 ctx.index.end_move(key);
             }
-            let readiness = readiness::readiness(&Facts {
+            let readiness = readiness::readiness(&ReadinessInput {
                 key,
                 vm,
                 found: &found,
@@ -256,7 +266,7 @@ async fn serve_vm<'a>(
                 None if readiness.is_ready() => Requeue::AwaitChange,
                 None => Requeue::Resync,
             };
-            (readiness, Field::Set(external), next)
+            (readiness, FieldUpdate::Set(external), next)
         }
     };
     let mut extras = readiness::extras(
@@ -266,9 +276,9 @@ async fn serve_vm<'a>(
         &found,
     );
     extras.push(readiness::port_mismatch(Some(vm)));
-    let report = Report {
+    let report = StatusUpdate {
         readiness,
-        allocated: Field::Set(Some(address.allocated)),
+        allocated: FieldUpdate::Set(Some(address.allocated)),
         address: external,
         backend_servers: servers,
         extras,

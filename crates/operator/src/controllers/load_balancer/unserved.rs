@@ -5,7 +5,7 @@ use harvester_lb_api::{Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::spec::{self, Refusal};
-use harvester_lb_core::status::{self, Readiness, Report};
+use harvester_lb_core::status::{self, Readiness, StatusUpdate};
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -57,7 +57,7 @@ pub async fn leave_alone(
     ctx.index.set_aside(key);
     let followed = follow(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
-    let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
+    let report = StatusUpdate::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
     write_status(ctx, key, lb, &report).await?;
     followed.map(|()| Requeue::AwaitChange)
 }
@@ -72,7 +72,7 @@ pub async fn refused(
     let followed = follow(ctx, key, lb).await;
     let kept = keep_what_it_has(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {error}");
-    let report = Report::only(Readiness::not(error.reason(), message));
+    let report = StatusUpdate::only(Readiness::not(error.reason(), message));
     write_status(ctx, key, lb, &report).await?;
     kept.and(followed).map(|()| Requeue::AwaitChange)
 }

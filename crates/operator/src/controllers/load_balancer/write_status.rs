@@ -5,7 +5,7 @@ use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::merge_patch::difference;
-use harvester_lb_core::status::{self, Report};
+use harvester_lb_core::status::{self, StatusUpdate};
 use harvester_lb_core::time;
 use harvester_lb_object::Key;
 use tracing::info;
@@ -18,7 +18,7 @@ pub async fn write_status(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
-    report: &Report,
+    report: &StatusUpdate,
 ) -> Result<LoadBalancer, WriteError> {
     let wanted = status::apply(lb, report, &time::rfc3339(clock::now()));
     let Some(patch) = difference(lb, &wanted) else {
@@ -40,8 +40,8 @@ pub async fn write_status(
     {
         info!(lb = %key, reason, message, "status");
     }
-    for notice in status::notices(before, after) {
-        ctx.notify_lb(&lb.metadata, &notice);
+    for draft in status::event_drafts(before, after) {
+        ctx.notify_lb(&lb.metadata, &draft);
     }
     Ok(written)
 }

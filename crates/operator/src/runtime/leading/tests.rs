@@ -5,7 +5,7 @@ use std::time::Duration;
 use harvester_lb_api::{IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::lease::Settings;
 use harvester_lb_core::cached::{Allocation, Lb};
-use harvester_lb_core::status::Notice;
+use harvester_lb_core::status::EventDraft;
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
 use http::Method;
@@ -126,7 +126,7 @@ fn left_behind(ctx: &Context) {
 /// Leads for a term with this ctx, until `during` is over; then it is asked to stop, unless it has lost the Lease.
 async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Context)) -> End {
     let limits = harvester_lb_prober::Settings::for_file_limit(64);
-    let (_prober, mut edges) = Prober::start(limits, Arc::new(()));
+    let (_prober, mut verdicts) = Prober::start(limits, Arc::new(()));
     let ctx = Arc::new(ctx);
     left_behind(&ctx);
     *server.ctx.lock() = Some(Arc::clone(&ctx));
@@ -142,7 +142,7 @@ async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Cont
     let stop = CancellationToken::new();
     let leadership = Arc::clone(&ctx.leadership);
     candidate.acquire(leadership, &stop, || {}).await.unwrap();
-    let leads = Box::pin(lead(&ctx, 1, &mut edges, &mut candidate, &stop));
+    let leads = Box::pin(lead(&ctx, 1, &mut verdicts, &mut candidate, &stop));
     let during = async {
         server.arrived.notified().await;
         during(&ctx).await;
@@ -217,13 +217,13 @@ async fn run_5_events_that_wait_are_written_before_the_lease_is_given_up() {
     let server = Server::new(Fate::AtOnce);
     let ctx = fake::first(server.client(), Timings::default());
     let left = async |ctx: &Context| {
-        let notice = Notice {
+        let draft = EventDraft {
             warning: false,
             reason: "Reason".into(),
             text: "text".into(),
         };
         for _ in 0..500 {
-            ctx.notify_lb(&ObjectMeta::default(), &notice);
+            ctx.notify_lb(&ObjectMeta::default(), &draft);
         }
     };
     assert_eq!(term(&server, ctx, left).await, End::Stopped);

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use harvester_lb_object::Version;
 
-use crate::ledger::{WaitReason, Why};
+use crate::ledger::{AllocationReason, WaitReason};
 use crate::types::{Record, RecordSpec};
 
 /// What becomes of a write.
@@ -25,7 +25,7 @@ pub(in crate::ledger::tests) enum Fate {
 pub(super) enum Expected {
     Read(IpAddr),
     Verify,
-    Write(RecordSpec, Option<Version>, Option<Why>),
+    Write(RecordSpec, Option<Version>, Option<AllocationReason>),
     Done(IpAddr, bool, Vec<IpAddr>),
     Wait(WaitReason, Vec<IpAddr>),
     GiveUp,

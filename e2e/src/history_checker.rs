@@ -19,7 +19,7 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
-use crate::announcer::Steady;
+use crate::fake_kube_vip::Steady;
 use crate::world::{OURS, World, allocated, id};
 
 /// A load balancer as it was seen last: its id and its address.
@@ -120,12 +120,12 @@ impl Seen {
 }
 
 /// Watches until it is dropped.
-pub struct Witness {
+pub struct HistoryChecker {
     seen: Arc<Mutex<Seen>>,
     tasks: [JoinHandle<()>; 3],
 }
 
-impl Drop for Witness {
+impl Drop for HistoryChecker {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -137,7 +137,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Witness {
+impl HistoryChecker {
     /// Begins to watch.
     pub fn start(client: &Client) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();

@@ -16,7 +16,7 @@ use super::step::Step;
 use super::wire::Wire;
 
 /// A world, and one order of things in it.
-pub(crate) struct World {
+pub(crate) struct Simulation {
     pub(crate) server: Server,
     pub(crate) wire: Wire,
     pub(crate) shared: Shared,
@@ -42,15 +42,15 @@ pub(crate) struct World {
 }
 
 macro_rules! say {
-    ($world:expr, $($arg:tt)*) => {
-        if let Some(trace) = &mut $world.trace {
+    ($simulation:expr, $($arg:tt)*) => {
+        if let Some(trace) = &mut $simulation.trace {
             trace.push(format!($($arg)*));
         }
     };
 }
 pub(crate) use say;
 
-impl World {
+impl Simulation {
     /// An empty world, and the order of a seed.
     pub(crate) fn new(
         plan: &Plan,
@@ -60,7 +60,7 @@ impl World {
         planted: Option<Planted>,
         traced: bool,
     ) -> Self {
-        let mut world = Self {
+        let mut simulation = Self {
             server: Server::new(),
             wire: wire.clone(),
             shared: shared.clone(),
@@ -80,8 +80,8 @@ impl World {
             last_event: None,
             trace: traced.then(Vec::new),
         };
-        world.server.service_finalizers = plan.style.service_finalizers;
-        world
+        simulation.server.service_finalizers = plan.style.service_finalizers;
+        simulation
     }
 
     /// Tells the watches and the oracle what has changed.

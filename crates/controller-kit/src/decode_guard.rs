@@ -23,16 +23,16 @@ const PROBLEM_LIMIT: usize = 320;
 
 /// An element of a list, or the object of an event.
 #[derive(Clone, Debug)]
-pub struct Guarded<K>(pub Decoded<K>);
+pub struct DecodeGuard<K>(pub Decoded<K>);
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for DecodeGuard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         decode(text.get()).map(Self).map_err(D::Error::custom)
     }
 }
 
-impl<K: Resource> Resource for Guarded<K> {
+impl<K: Resource> Resource for DecodeGuard<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -163,7 +163,7 @@ mod tests {
             r#"{"metadata":{"name":"c"},"spec":7}"#,
             "{}",
         ]);
-        let list: ObjectList<Guarded<Service>> = serde_json::from_str(&text).unwrap();
+        let list: ObjectList<DecodeGuard<Service>> = serde_json::from_str(&text).unwrap();
         let [a, b, c, none] = &list.items[..] else {
             panic!("{list:?}")
         };
@@ -195,7 +195,7 @@ mod tests {
             r#"{{"metadata":{{"name":"d","managedFields":[{{"fieldsV1":{deep}}}]}},"data":{{"k":{deep}}}}}"#
         );
         let text = list(&[&unknown, &managed, &typed, &both]);
-        let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(&text).unwrap();
+        let list: ObjectList<DecodeGuard<ConfigMap>> = serde_json::from_str(&text).unwrap();
         let names: Vec<_> = list
             .items
             .iter()
@@ -208,7 +208,7 @@ mod tests {
         let labels = list.items[1].meta().labels.as_ref().unwrap();
         assert_eq!(labels["managedFields"], "kept");
         let event = format!(r#"{{"type":"ADDED","object":{managed}}}"#);
-        let event: WatchEvent<Guarded<ConfigMap>> = serde_json::from_str(&event).unwrap();
+        let event: WatchEvent<DecodeGuard<ConfigMap>> = serde_json::from_str(&event).unwrap();
         let WatchEvent::Added(object) = event else {
             panic!("{event:?}")
         };

@@ -67,13 +67,13 @@ pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
 }
 
 /// The leader's knowledge with the bystanders in it.
-pub(crate) struct World {
+pub(crate) struct Scene {
     pub(crate) leader: LeaderState,
     bystanders: Vec<Request>,
     answers: Vec<String>,
 }
 
-impl World {
+impl Scene {
     pub(crate) fn new() -> Self {
         let mut leader = LeaderState::new(Ledger::new(Settings::default()));
         for (name, subnet) in [
@@ -95,14 +95,14 @@ impl World {
             request("promised", "u-promised", "calm"),
             request("waits", "u-waits", "calm-full"),
         ];
-        let mut world = Self {
+        let mut scene = Self {
             leader,
             bystanders,
             answers: Vec::new(),
         };
-        world.answers = world.ask();
-        assert!(world.answers[0].contains(HELD) && world.answers[1].contains("10.200.0.10"));
-        world
+        scene.answers = scene.ask();
+        assert!(scene.answers[0].contains(HELD) && scene.answers[1].contains("10.200.0.10"));
+        scene
     }
 
     /// What the bystanders are told: the address and its pool, or why there is none.

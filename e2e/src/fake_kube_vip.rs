@@ -32,15 +32,15 @@ impl Backoff for Steady {
 }
 
 /// Announces until it is dropped.
-pub struct Announcer(JoinHandle<()>);
+pub struct FakeKubeVip(JoinHandle<()>);
 
-impl Drop for Announcer {
+impl Drop for FakeKubeVip {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Announcer {
+impl FakeKubeVip {
     /// Begins to announce the Services of the operator.
     pub fn start(client: &Client) -> Self {
         Self(tokio::spawn(run(client.clone())))

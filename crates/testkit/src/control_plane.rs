@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use crate::layout::Layout;
 use crate::netns::Netns;
-use crate::options::BedOptions;
+use crate::options::TestClusterOptions;
 use crate::pki::{Pki, kubeconfig, token_of};
 use crate::process::{Process, Start};
 use crate::supply;
@@ -29,20 +29,20 @@ const SERVICE_RANGE: &str = "10.53.0.0/16";
 const PORT: u16 = 6443;
 
 /// The running programs, by name.
-pub(crate) struct Plane {
+pub(crate) struct ControlPlane {
     pub(crate) folder: PathBuf,
     pub(crate) pki: Pki,
     pub(crate) server: String,
     pub(crate) processes: Vec<(String, Arc<Process>)>,
 }
 
-impl Plane {
+impl ControlPlane {
     /// Starts etcd and the API server and waits until the latter answers. The rest follows with
     /// [`Self::start_nodes`], when there is a client.
     pub(crate) fn start(
         folder: &Path,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
     ) -> anyhow::Result<Self> {
         let binary = PathBuf::from(std::env::var_os(supply::PLANE).with_context(|| {
             format!("{} is not set: enter() comes first in main", supply::PLANE)
@@ -88,7 +88,7 @@ impl Plane {
         &self,
         etcd: &str,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
     ) -> anyhow::Result<Vec<String>> {
         let file = |name: &str| self.pki.file(name).display().to_string();
         let mut args = vec![

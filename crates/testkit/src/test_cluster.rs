@@ -16,11 +16,11 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, ApiResource};
 use parking_lot::Mutex;
 
+use crate::control_plane::ControlPlane;
 use crate::enter;
 use crate::layout::{FIRST_VM, Layout, MAX_NODES};
 use crate::netns::Netns;
-use crate::options::BedOptions;
-use crate::plane::Plane;
+use crate::options::TestClusterOptions;
 use crate::process::{Process, Start, as_path};
 use crate::serve::Server;
 
@@ -34,9 +34,9 @@ static BEDS: AtomicU8 = AtomicU8::new(0);
 type Resources = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// A control plane with nodes, a LAN, a client on it and virtual machines. Dropping it ends it.
-pub struct Bed {
+pub struct TestCluster {
     // Fields are dropped in this order: programs before the namespaces they are in.
-    plane: Mutex<Plane>,
+    plane: Mutex<ControlPlane>,
     client: kube::Client,
     server: String,
     client_netns: Netns,
@@ -46,9 +46,9 @@ pub struct Bed {
     pub(crate) resources: Resources,
 }
 
-impl std::fmt::Debug for Bed {
+impl std::fmt::Debug for TestCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bed")
+        f.debug_struct("TestCluster")
             .field("folder", &self.folder)
             .finish_non_exhaustive()
     }
@@ -61,9 +61,9 @@ pub struct Killed {
     args: Vec<String>,
 }
 
-impl Bed {
+impl TestCluster {
     /// Starts everything and returns when all of it is ready: about 8 s on two free cores.
-    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
+    pub async fn start(options: TestClusterOptions) -> anyhow::Result<Self> {
         if std::env::var_os(enter::STAGE).is_none() {
             bail!("not inside namespaces: enter() comes first in main");
         }
@@ -75,7 +75,7 @@ impl Bed {
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         let folder = run_folder(number)?;
         let layout = Layout::create(number, options.nodes)?;
-        let mut plane = Plane::start(&folder, &layout, &options)?;
+        let mut plane = ControlPlane::start(&folder, &layout, &options)?;
         let client = client(&plane.kubeconfig("admin")?).await?;
         plane.apiserver_ready(&client).await?;
         plane.start_nodes(&layout, &options, &client).await?;

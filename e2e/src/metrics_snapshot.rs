@@ -27,9 +27,9 @@ impl Series {
 
 /// All figures of one operator at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Figures(pub Vec<Series>);
+pub struct MetricsSnapshot(pub Vec<Series>);
 
-impl Figures {
+impl MetricsSnapshot {
     /// Reads the figures of the operator on a node.
     pub async fn read(world: &World, node: &str) -> anyhow::Result<Self> {
         let (code, text) = world.get(node, "/metrics").await?;
@@ -109,7 +109,10 @@ pub async fn leader<'a>(world: &World, nodes: &[&'a str]) -> anyhow::Result<&'a 
     eventually("one leads", SOON, || async {
         let mut leaders = Vec::new();
         for node in nodes {
-            if Figures::read(world, node).await.is_ok_and(|f| f.leads()) {
+            if MetricsSnapshot::read(world, node)
+                .await
+                .is_ok_and(|f| f.leads())
+            {
                 leaders.push(*node);
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_e2e::world::PATIENT_LEASE;
@@ -26,17 +26,17 @@ const LOOK: Duration = Duration::from_millis(200);
 const RUN_UP: Duration = Duration::from_millis(500);
 
 /// An operator behind a proxy.
-pub struct Course {
+pub struct FaultRun {
     stage: Stage,
     pub proxy: Proxy,
     readiness: Readiness,
     rounds: AtomicUsize,
 }
 
-impl Course {
+impl FaultRun {
     /// Sets the stage, with everything at rest.
     pub async fn open(world: &Arc<World>, ns: &'static str) -> anyhow::Result<Self> {
-        let proxy = Proxy::start(&world.bed).await?;
+        let proxy = Proxy::start(&world.cluster).await?;
         let kubeconfig = proxy.kubeconfig("admin")?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
         let stage = Stage::set(world, ns, &PATIENT_LEASE, &[("KUBECONFIG", kubeconfig)]).await?;
@@ -148,6 +148,6 @@ impl Course {
 }
 
 async fn idle(world: &World) -> bool {
-    let figures = Figures::read(world, NODE).await;
+    let figures = MetricsSnapshot::read(world, NODE).await;
     figures.is_ok_and(|f| f.leads() && f.idle())
 }
