@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{ConnectError, ProbeResult};
 
-/// What a target does when it is connected to.
+/// How a target reacts to a connect.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Accepts after this many milliseconds.
@@ -21,7 +21,7 @@ enum Act {
     Panic,
 }
 
-/// A network without sockets: what each target does, and what was seen.
+/// A network without sockets: the reaction of each target, and the connects it observed.
 #[derive(Clone)]
 struct Network(Arc<Mutex<Targets>>);
 
@@ -107,7 +107,7 @@ impl Connector for Network {
     }
 }
 
-/// An observer that remembers.
+/// An observer that records its calls.
 #[derive(Default)]
 struct Recorder {
     probes: Mutex<Vec<(ProbeResult, Duration)>>,
