@@ -1,6 +1,6 @@
 //! Owns DHCP servers for the LAN: real dnsmasq and real Kea, in the namespace `gw`.
 //!
-//! Tests that use them call [`crate::enter_with`] with their names, so that they are there.
+//! Tests that use them pass their names to [`crate::enter_with`], so that they are installed.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub struct Dhcp {
 }
 
 impl Dhcp {
-    /// dnsmasq with the given range and its shortest lease, 2 minutes.
+    /// dnsmasq with the given range and its shortest lease time, 2 minutes.
     pub async fn dnsmasq(
         cluster: &TestCluster,
         first: Ipv4Addr,
@@ -42,12 +42,12 @@ impl Dhcp {
             "--dhcp-authoritative",
             &format!("--dhcp-leasefile={}", leases.display()),
             "--pid-file=",
-            // No group at all: a user namespace made without root cannot change groups.
+            // No group: a user namespace that was created without root cannot change groups.
             "--user=root",
             "--group=",
             "--log-dhcp",
             "--log-facility=-",
-            // Else it pings each address for 3 s before it offers it.
+            // Otherwise it pings each address for 3 s before it offers it.
             "--no-ping",
         ];
         let process = cluster.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
@@ -67,7 +67,7 @@ impl Dhcp {
         let config = json!({"Dhcp4": {
             "authoritative": true,
             "interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
-            // The interval is that of a helper program which tidies the file.
+            // The interval of the helper program that compacts the file.
             "lease-database": {
                 "type": "memfile", "persist": true, "name": leases, "lfc-interval": 0,
             },
@@ -96,12 +96,12 @@ impl Dhcp {
         Ok(Self { process, leases })
     }
 
-    /// The server: its log has each exchange; stop it to test a server that is away.
+    /// The server process: its log has each exchange; stop it to test a server that is unreachable.
     pub fn process(&self) -> &Arc<Process> {
         &self.process
     }
 
-    /// The server's lease file, in its own form.
+    /// The server's lease file, in its native format.
     pub fn leases(&self) -> String {
         std::fs::read_to_string(&self.leases).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! Test bed: a real control plane and real network namespaces on one machine, gone when its process is.
+//! Test cluster: a real control plane and real network namespaces on one machine, removed when its process ends.
 //!
-//! A test binary has `harness = false` and calls [`enter`] first; what follows runs inside user,
-//! network, mount and pid namespaces of its own. There [`TestCluster::start`] makes the network and starts
-//! etcd, kube-apiserver, kube-controller-manager, and on each node kube-proxy and kube-vip.
+//! A test binary has `harness = false` and calls [`enter`] first; the rest of it runs inside new user, network, mount
+//! and pid namespaces. There [`TestCluster::start`] creates the network and starts etcd, kube-apiserver,
+//! kube-controller-manager, and on each node kube-proxy and kube-vip.
 //!
 //! ```no_run
 //! use harvester_lb_testkit::{TestCluster, TestClusterOptions, enter};
@@ -19,12 +19,12 @@
 //! }
 //! ```
 //!
-//! Where faults of the API server are wanted, a [`proxy`] stands between it and one client: it delays, refuses, cuts,
-//! and holds single requests.
+//! For faults of the API server, a [`proxy`] stands between it and one client: it delays, refuses, cuts and holds
+//! single requests.
 //!
-//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`),
-//! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT`
-//! (file that [`TestReport`] writes to).
+//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`), `BED_TOOLS` (folder of
+//! `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT` (file that
+//! [`TestReport`] writes to).
 
 mod control_plane;
 mod dhcp;

@@ -1,5 +1,5 @@
-//! `cluster [COMMAND...]`: starts a test bed and runs a command in it, a shell by default, with kubectl
-//! and the namespaces at hand (`ip netns`). The bed ends with the command.
+//! `cluster [COMMAND...]`: starts a test cluster and runs a command in it, a shell by default, with kubectl and the
+//! network namespaces available (`ip netns`). The test cluster ends with the command.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! The test bed tested: real traffic through a real VIP, faults, several beds, and that nothing
-//! outlives a bed; and the proxy in front of its API server ([`proxy`]).
+//! Tests of the test cluster: real traffic through a real VIP, faults, several test clusters, and that nothing outlives
+//! a test cluster; and of the proxy in front of its API server ([`proxy`]).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -28,16 +28,16 @@ use proxy::{
     refuses_in_the_api_servers_words, shares_delays_and_counts, swallows_events_of_a_watch,
 };
 
-/// Set in a second process of this binary, to what it shall do.
+/// Set in a second process of this binary, to its task.
 const ROLE: &str = "BED_TEST_ROLE";
-/// Marks the second process and all it starts.
+/// Marks the second process and its children.
 const MARKER: &str = "BED_TEST_MARKER";
 const SOON: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     enter_with(&["dnsmasq", "kea-dhcp4"]);
-    // The tests share a bed, and one of them cuts a node off.
+    // The tests share a test cluster, and one of them disconnects a node.
     arguments.test_threads = Some(1);
     let runtime = Arc::new(Runtime::new().unwrap());
     if let Ok(role) = std::env::var(ROLE) {
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
     }
     let cluster = Arc::default();
     let conclusion = libtest_mimic::run(&arguments, trials(&runtime, &cluster));
-    // Before the runtime, which its tasks run on.
+    // Before the runtime, on which its tasks run.
     drop(cluster);
     conclusion.exit_code()
 }
@@ -112,7 +112,7 @@ fn trials(runtime: &Arc<Runtime>, cluster: &Arc<Shared>) -> Vec<Trial> {
     ]
 }
 
-/// A Service with an address of the LAN and, if given, a slice with these endpoints.
+/// A Service with an address of the LAN and, if given, an EndpointSlice with these endpoints.
 async fn expose(
     cluster: &TestCluster,
     name: &str,
@@ -209,13 +209,12 @@ async fn vip_reaches_both_vms_and_follows_readiness(cluster: &TestCluster) -> an
     Ok(())
 }
 
-/// What a client sees of an address in front of nothing, by what the slice says. The facts behind
+/// A client's view of a VIP without ready endpoints, by the content of the EndpointSlice. The facts behind
 /// docs/decisions/0005-dummy-endpoint.md.
 async fn vip_without_ready_endpoint_refuses(cluster: &TestCluster) -> anyhow::Result<()> {
     let vm = cluster.add_vm("unready")?;
     vm.listen(8080)?;
-    // The nodes listen on the Service's port and on its backends', so that traffic that falls to a
-    // node is seen.
+    // The nodes listen on the Service's port and on its backends', so that traffic that ends up on a node is seen.
     let mut servers = Vec::new();
     for node in cluster.nodes() {
         for port in [80, 8080] {
@@ -233,8 +232,7 @@ async fn vip_without_ready_endpoint_refuses(cluster: &TestCluster) -> anyhow::Re
     ];
     for (i, (name, endpoints)) in (0_u8..).zip(cases) {
         let vip = lan(210 + i);
-        // First with a backend that answers, so that what follows is known to be the effect of the
-        // change.
+        // First with a backend that answers, so that the result is known to be the effect of the change.
         expose(cluster, name, vip, Some(vec![endpoint(vm.address(), true)])).await?;
         ingress(cluster, name).await?;
         answers_from(cluster, vip, &["unready"]).await?;
@@ -251,8 +249,8 @@ async fn vip_without_ready_endpoint_refuses(cluster: &TestCluster) -> anyhow::Re
             Ok(cluster.client_get(vip, 80).await.err())
         })
         .await?;
-        // Refusals are ICMP messages. The kernel limits those to one client: 6 at once, then one a
-        // second, and what is not refused times out.
+        // Refusals are ICMP messages. The kernel limits those to one client: 6 at once, then one a second; connections
+        // without one time out.
         let limited = outcomes(cluster, vip).await;
         for node in cluster.nodes() {
             cluster
@@ -276,7 +274,7 @@ async fn vip_without_ready_endpoint_refuses(cluster: &TestCluster) -> anyhow::Re
     Ok(())
 }
 
-/// 20 requests at once, by outcome.
+/// 20 concurrent requests, by outcome.
 async fn outcomes(cluster: &TestCluster, vip: Ipv4Addr) -> BTreeMap<String, usize> {
     let tally = cluster.client_burst(vip, 80, 20, 20).await;
     let mut all: BTreeMap<String, usize> = tally
@@ -533,7 +531,7 @@ async fn two_beds_in_one_process(cluster: &TestCluster) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What a second process of this binary does: a bed of its own, then as told.
+/// The task of a second process of this binary, in a separate test cluster.
 async fn second_process(role: &str) -> ExitCode {
     let cluster = TestCluster::start(TestClusterOptions {
         nodes: 1,
@@ -561,8 +559,8 @@ fn start_second(role: &str, marker: &str) -> anyhow::Result<Child> {
     Ok(child)
 }
 
-/// Number of processes with the marker in their environment. Processes of inner pid namespaces
-/// show in the outer /proc too.
+/// Number of processes with the marker in their environment. Processes of inner pid namespaces appear in the outer
+/// /proc too.
 fn marked(marker: &str) -> anyhow::Result<usize> {
     let wanted = format!("{MARKER}={marker}");
     let mut count = 0;
@@ -587,8 +585,7 @@ async fn two_beds_in_two_processes_and_nothing_outlives_a_kill(
     cluster: &TestCluster,
 ) -> anyhow::Result<()> {
     let mut child = start_second("hold", "killed")?;
-    // Three of this binary, etcd, API server, controller manager, proxy; kube-vip has an
-    // environment of its own.
+    // Three of this binary, etcd, API server, controller manager, proxy; kube-vip has a different environment.
     let count = marked("killed")?;
     ensure!(count >= 7, "only {count} processes are marked");
     ensure!(

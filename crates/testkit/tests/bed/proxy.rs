@@ -1,4 +1,4 @@
-//! The proxy in front of the API server tested: it passes everything on, and breaks what it is told to break.
+//! Tests of the proxy in front of the API server: it passes everything on, and injects the faults it is set to.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 const SOON: Duration = Duration::from_secs(20);
-/// For what is to happen not at all.
+/// For events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 /// A client that neither retries nor waits for long.
@@ -34,7 +34,7 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A proxy, ConfigMaps through it, and ConfigMaps past it.
+/// A proxy, ConfigMaps through it, and ConfigMaps directly.
 async fn pair(cluster: &TestCluster) -> anyhow::Result<(Proxy, Api<ConfigMap>, Api<ConfigMap>)> {
     let proxy = Proxy::start(cluster).await?;
     let through = client(&proxy.kubeconfig("admin")?).await?;
@@ -63,7 +63,7 @@ fn code<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<u16> {
     }
 }
 
-/// An error that is no answer of the API server.
+/// An error that is not a response of the API server.
 #[allow(clippy::needless_pass_by_value, reason = "callers have no use for it")]
 fn broken<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<()> {
     match answer {
@@ -229,7 +229,7 @@ pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::R
     ensure!(share.hits() == refused);
     ensure!(proxy.count(Verb::Get, "configmaps") == 100);
     drop(share);
-    // Delays add up, and leave the last word to others.
+    // Delays add up, and leave the final fault to other rules.
     let _delays = [1, 2].map(|_| {
         let delay = Fault::Delay(Duration::from_millis(200));
         proxy.rule(gets.clone(), Share::all(), delay)
@@ -269,7 +269,7 @@ pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> a
     let sender = start("held");
     let held = hold.arrived().await?;
     ensure!(held.request().name.as_deref() == Some("held") && held.code().is_none());
-    // The one is held, not the others; and somebody is faster.
+    // This request is held, the others are not; and another writer is faster.
     make(&api, "not-held").await?;
     make(&direct, "held").await?;
     ensure!(!sender.is_finished());
@@ -298,7 +298,7 @@ pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> a
     ensure!(code(sender.await?)? == 504);
     ensure!(direct.get_opt("held-cut").await?.is_none());
     ensure!(hold.hits() == 2);
-    // Dropped, it goes on.
+    // Dropped, it continues.
     let mut hold = proxy.hold(Match::any().name("held-cut"), Moment::Before);
     let sender = start("held-cut");
     drop(hold.arrived().await?);
@@ -336,7 +336,7 @@ async fn watch(
         .boxed())
 }
 
-/// What a watch shows: names, then how it ended. A cut is the same as an end to this client.
+/// The events of a watch: names, then how it ended. To this client a cut looks like an end.
 async fn shown(
     stream: impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>>,
 ) -> anyhow::Result<(Vec<String>, String)> {
@@ -358,7 +358,7 @@ async fn shown(
     }
 }
 
-/// Begins a watch on a line of its own.
+/// Starts a watch on a raw connection.
 async fn bare_watch(proxy: &Proxy, version: &str) -> anyhow::Result<TcpStream> {
     let mut line = TcpStream::connect(proxy.url().trim_start_matches("http://")).await?;
     let path = format!(
@@ -370,8 +370,8 @@ async fn bare_watch(proxy: &Proxy, version: &str) -> anyhow::Result<TcpStream> {
     Ok(line)
 }
 
-/// All that comes on a line until it is closed or the answer is complete: number of whole events, what is left of a
-/// torn one, whether it was complete.
+/// Reads a connection until it is closed or the response is complete: number of whole events, the rest of a torn one,
+/// whether it was complete.
 async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> {
     let mut bytes = Vec::new();
     let read = async {
@@ -387,7 +387,7 @@ async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> 
     let complete = timeout(SOON, read).await.context("the line is open")?;
     let text = String::from_utf8(bytes)?;
     let (_, body) = text.split_once("\r\n\r\n").context("no answer")?;
-    // Sizes of chunks have lines of their own.
+    // Chunk sizes have separate lines.
     let events: Vec<&str> = body.split('\n').filter(|l| l.starts_with('{')).collect();
     let whole = |l: &&str| serde_json::from_str::<serde_json::Value>(l.trim()).is_ok();
     let torn = events.iter().find(|l| !whole(l)).copied();
@@ -399,7 +399,7 @@ pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
     let (proxy, api, direct) = pair(cluster).await?;
     let watches = Match::of(Verb::Watch, "configmaps");
     let cases = [
-        // After, how; events that came; torn; complete.
+        // When, how; events received; torn; complete.
         (After::Events(2), End::Clean, 2, false, true),
         (After::Events(2), End::Cut, 2, false, false),
         (After::Events(1), End::Torn, 1, true, false),
@@ -428,7 +428,7 @@ pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
         );
         ensure!(rule.hits() == 1, "{case}");
     }
-    // The client sees the one in the middle as what it is.
+    // The client sees the cut in the middle of an event.
     let rule = proxy.rule(
         watches.clone(),
         Share::times(1),
@@ -542,7 +542,7 @@ pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
         error.kind() == std::io::ErrorKind::ConnectionRefused,
         "{error}"
     );
-    // Others are not concerned.
+    // Other clients are not affected.
     direct.get("away").await?;
     proxy.come_back();
     api_is_back(&api).await
