@@ -4,10 +4,7 @@ use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
 use harvester_lb_api::meta::finalizers_without;
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 
-use crate::wording::says_the_same;
-
-/// Longest message of a condition, in bytes: enough to explain, no place to store things.
-const MESSAGE_LIMIT: usize = 1024;
+use crate::wording::{self, MESSAGE_LIMIT};
 
 /// Whether the load balancer does what it is for, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,19 +153,16 @@ pub fn apply(lb: &LoadBalancer, report: &StatusUpdate, now: &str) -> LoadBalance
         ConditionStatus::False
     };
     let message = limited(&readiness.message);
-    let stored = condition::find(conditions, READY).and_then(|it| it.message.clone());
-    let stored = stored.filter(|stored| says_the_same(stored, message));
-    let message = stored.as_deref().unwrap_or(message);
-    condition::set(conditions, READY, verdict, readiness.reason, message, now);
+    wording::set(conditions, READY, verdict, readiness.reason, message, now);
     let first_checks = ExtraCondition {
         type_: FIRST_HEALTH_CHECKS,
         message: readiness
             .first_checks
-            .then(|| "no backend was judged yet".to_owned()),
+            .then(|| "no backend has a health check result yet".to_owned()),
     };
     for extra in report.extras.iter().chain([&first_checks]) {
         match &extra.message {
-            Some(message) => condition::set(
+            Some(message) => wording::set(
                 conditions,
                 extra.type_,
                 ConditionStatus::True,

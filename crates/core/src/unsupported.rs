@@ -60,7 +60,7 @@ impl fmt::Display for Unsupported {
                 keys::ANNOTATION_PRIMARY
             ),
         }?;
-        f.write_str("; nothing of the load balancer is made, changed or released")
+        f.write_str("; nothing of the load balancer is created, changed or released")
     }
 }
 

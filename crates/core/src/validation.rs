@@ -59,7 +59,7 @@ pub enum Violation {
     },
     /// WV-4.
     #[error(
-        "spec.listeners[{index}].backendPort is {protocol} {backend_port}, as that of spec.listeners[{other}]: give each listener a backend port of its own"
+        "spec.listeners[{index}].backendPort is {protocol} {backend_port}, as that of spec.listeners[{other}]: backend ports must differ"
     )]
     BackendPortTwice {
         /// Which listener; the later of the two.

@@ -242,7 +242,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
     );
     assert_eq!(
         record(&misnamed),
-        Err("spec.address 172.20.1.4 belongs into an object of the name 172.20.1.4".into())
+        Err("spec.address 172.20.1.4 requires the object name 172.20.1.4".into())
     );
     let undecodable = Allocation::from_watch(undecodable(json!({"name": "172.20.1.4"})));
     assert!(matches!(undecodable, Allocation::Unreadable { why, .. } if why == "invalid type"));

@@ -275,7 +275,7 @@ fn ipa_4_the_younger_of_two_that_overlap_says_so() {
     let both = ledger(&[("old", &old), ("young", &young)]);
     assert_eq!(conditions_of(&both, "old", &old, T1), [ready()]);
     let message =
-        "shares addresses with the older IPPool old; what one gives out is taken for the other";
+        "shares addresses with the older IPPool old; an address allocated from one is taken in both";
     young.conditions = vec![
         ready(),
         condition(OVERLAPS, "True", OVERLAPS, Some(message)),
@@ -299,7 +299,7 @@ fn ipa_7_addresses_out_of_the_pool() {
         record("172.20.9.8", "c", 3, None),
         record("172.20.9.7", "d", 4, Some(5)),
     ]);
-    let message = "2 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they are kept until their owners go";
+    let message = "2 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they stay allocated until their owners are deleted";
     let expected = [
         ready(),
         condition(
@@ -357,6 +357,36 @@ fn pool_3_a_map_that_is_not_complete_says_so() {
         [ready()],
         "it fits again"
     );
+}
+
+#[test]
+fn sel_7_conditions_in_the_words_of_an_earlier_version_are_no_reason_to_write() {
+    let old = fresh("old", "172.20.1.0/28", "2026-01-01T00:00:00Z");
+    let mut young = fresh("p", "172.20.1.0/29", "2026-01-01T00:00:01Z");
+    let mut ledger = ledger(&[("old", &old), ("p", &young)]);
+    assert!(ledger.observe(record("172.20.9.8", "c", 3, None)));
+    let stored = |older: &str| {
+        let overlaps = format!(
+            "shares addresses with the older IPPool {older}; what one gives out is taken for the other"
+        );
+        let outside = "1 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they are kept until their owners go";
+        vec![
+            ready(),
+            condition(OVERLAPS, "True", OVERLAPS, Some(&overlaps)),
+            condition(
+                ADDRESS_OUT_OF_POOL,
+                "True",
+                ADDRESS_OUT_OF_POOL,
+                Some(outside),
+            ),
+        ]
+    };
+    young.conditions = stored("old");
+    let after = conditions_of(&ledger, "p", &young, T2);
+    assert_eq!(after, young.conditions);
+    assert_eq!(event_drafts(Some(&young.conditions), &after), []);
+    young.conditions = stored("older");
+    assert_ne!(conditions_of(&ledger, "p", &young, T2), young.conditions);
 }
 
 #[test]

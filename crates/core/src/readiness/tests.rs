@@ -206,7 +206,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
     };
     assert_eq!(
         message(&lost, Some("10.0.0.9")),
-        "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was given instead"
+        "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was allocated instead"
     );
     let lost = AddressConflict {
         holder: None,

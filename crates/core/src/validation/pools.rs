@@ -35,7 +35,7 @@ pub enum PoolViolation {
     },
     /// PV-5.
     #[error(
-        "spec.selector.scope makes the pool global, as IPPool {pool} is: there can be one global pool"
+        "spec.selector.scope makes the pool global, as IPPool {pool} is: only one pool can be global"
     )]
     SecondGlobal {
         /// The other pool.
