@@ -1,4 +1,4 @@
-//! A LoadBalancer as a watch brings it: what is asked of the ledger, what is built, and what its status says.
+//! A LoadBalancer from a watch: its request to the ledger, its desired objects, and its status.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta;
@@ -13,7 +13,7 @@ use harvester_load_balancer::controllers::invalid_object;
 
 use crate::common::{Calm, address, object};
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Some(decoded) = object::<LoadBalancer>(data) else {
         return false;
@@ -29,7 +29,7 @@ pub fn run(data: &[u8]) -> bool {
     };
     let key = meta::key(&lb.metadata);
     if (&*key.namespace, &*key.name) == ("calm", "holds") {
-        // The bystander itself; nobody else has its name.
+        // The bystander itself; no other object has its name.
         return true;
     }
     let mut calm = Calm::default();

@@ -7,7 +7,7 @@ use crate::kind::{Kind, Targets};
 
 const GROUP: &str = "loadbalancer.harvesterhci.io";
 
-/// A uid as the API server makes them.
+/// A uid as the API server generates them.
 pub(crate) fn uid(rng: &mut Rng) -> String {
     let bits = format!("{:032x}", rng.u128(..));
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
@@ -19,7 +19,7 @@ pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
     rng.choice(of.iter()).cloned().unwrap_or_default()
 }
 
-/// A sound object without its name.
+/// A valid object without its name.
 pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets) -> Value {
     match kind {
         Kind::LoadBalancer => load_balancer(rng, targets),
@@ -168,7 +168,7 @@ fn vm(rng: &mut Rng) -> Value {
     object
 }
 
-/// Metadata of what the operator makes for a load balancer.
+/// Metadata of an object that the operator owns for a LoadBalancer.
 fn child(rng: &mut Rng) -> Value {
     json!({
         "labels": {format!("{GROUP}/servicelb"): "true"},

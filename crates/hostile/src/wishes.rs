@@ -1,4 +1,4 @@
-//! Changes that make sense to somebody who means harm.
+//! Changes with an attacker's intent.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const LEGACY: [&str; 4] = [
     "wrangler.cattle.io/harvester-lb-vm-controller",
 ];
 
-/// Makes one change, and says which.
+/// Applies one change and returns its description.
 pub(crate) fn one(
     rng: &mut Rng,
     kind: Kind,
@@ -38,7 +38,7 @@ pub(crate) fn one(
     }
 }
 
-/// Puts a value at a place, with the objects on the way there.
+/// Sets a value at a place, and creates the objects on the path.
 fn put(object: &mut Value, place: &str, value: Value) -> String {
     let mut at = object;
     for key in place.split('/').skip(1) {
@@ -52,7 +52,7 @@ fn put(object: &mut Value, place: &str, value: Value) -> String {
     place.to_owned()
 }
 
-/// What somebody else has, or nobody can.
+/// An address that another object has, or that no object can have.
 fn address(rng: &mut Rng, targets: &Targets) -> String {
     match rng.u8(..4) {
         0 => values::text(rng),
@@ -86,7 +86,7 @@ fn time(rng: &mut Rng) -> String {
     }
 }
 
-/// A key that may stand among labels and annotations.
+/// A key that is valid for labels and annotations.
 fn label_key(rng: &mut Rng) -> String {
     let ours = [
         "servicelb",
@@ -289,7 +289,7 @@ fn load_balancer(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String
     }
 }
 
-/// Ranges that are large, overlap, end before they begin, or hold nothing.
+/// Ranges that are large, overlap, end before they begin, or are empty.
 fn range(rng: &mut Rng, targets: &Targets) -> Value {
     let whole = [
         "::/0",
