@@ -1,4 +1,4 @@
-//! Whether the figures that the leader exports are what the API server holds (OPS-1).
+//! Whether the metrics that the leader exports match the objects in the API server (OPS-1).
 
 #[cfg(test)]
 mod tests;
@@ -12,10 +12,10 @@ use harvester_lb_audit::Snapshot;
 use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{allocated, ready};
 
-/// Reasons of those that wait for an address.
+/// Reasons of LoadBalancers that wait for an address.
 const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
 
-/// One line for each figure that is wrong.
+/// One line for each wrong metric.
 pub fn wrongs(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<String> {
     let mut wrongs = Vec::new();
     let mut compare = |what: &str, exported: BTreeMap<String, f64>, stored: &[(String, f64)]| {

@@ -1,7 +1,7 @@
-//! What the end-to-end tests and the demo share: a bed with the operator in it, and words for what is looked at.
+//! Shared by the end-to-end tests and the demo: a test cluster with the operator, and helpers for its objects.
 //!
-//! A test binary has one world: one control plane, one operator. Its tests run side by side, each in a namespace and
-//! with pools of its own.
+//! A test binary has one [`world`]: one control plane, one operator. Its tests run concurrently, each in a separate
+//! namespace and with separate pools.
 
 pub mod audit;
 pub mod exported;

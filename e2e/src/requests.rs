@@ -1,4 +1,4 @@
-//! What the API server's audit log says of one user's requests.
+//! One user's requests in the API server's audit log.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::world::World;
 /// A request that was answered, or a watch that began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// As Kubernetes names it: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...
+    /// The Kubernetes verb: `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, ...
     pub verb: String,
-    /// API group; empty for the core group, and for what is no resource.
+    /// API group; empty for the core group, and for non-resource requests.
     pub group: String,
-    /// Plural name of the kind; empty for what is no resource.
+    /// Plural name of the resource; empty for non-resource requests.
     pub resource: String,
-    /// Empty for what has none.
+    /// Namespace; empty if there is none.
     pub namespace: String,
-    /// Empty for what has none.
+    /// Name of the object; empty if there is none.
     pub name: String,
     /// HTTP status.
     pub code: i64,
@@ -38,21 +38,21 @@ impl Request {
         }
     }
 
-    /// Whether it was to change something. Questions about one's own rights are created too, and change nothing.
+    /// Whether it was meant to change something. A SelfSubjectAccessReview is created too, but changes nothing.
     pub fn writes(&self) -> bool {
         ["create", "update", "patch", "delete", "deletecollection"].contains(&&*self.verb)
             && self.group != "authorization.k8s.io"
     }
 }
 
-/// All requests of a user, in order. The world's bed must have an audit log.
+/// All requests of a user, in order. The test cluster must have an audit log.
 pub fn of(world: &World, user: &str) -> anyhow::Result<Vec<Request>> {
     let log = std::fs::read_to_string(world.cluster.audit())?;
     Ok(log
         .lines()
-        // Reading each line as JSON takes its time.
+        // Skips most lines without parsing them.
         .filter(|line| line.contains(user))
-        // The last line may be on its way.
+        // The last line may be incomplete.
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|event| event["user"]["username"] == user)
         .map(|event| Request::read(&event))

@@ -1,5 +1,5 @@
-//! A stage for tests in which the API server is ill: a probed load balancer and others at rest, an operator that is
-//! started again when it ends, and a witness.
+//! The setup of tests with faults of the API server: a probed LoadBalancer and others, all idle, an operator that is
+//! restarted when it ends, and a history checker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,18 +16,18 @@ use crate::quiet::{audited, reset};
 use crate::supervised::Supervised;
 use crate::world::World;
 
-/// Name of the load balancer that is probed: one backend of it answers, one does not.
+/// Name of the probed LoadBalancer: one backend of it answers, one does not.
 pub const PROBED: &str = "probed";
-/// Number of load balancers of cluster type beside it, named `old0` and so on.
+/// Number of LoadBalancers of cluster type beside it, named `old0` and so on.
 pub const OTHERS: usize = 30;
-/// Where the operator is.
+/// Node of the operator.
 pub const NODE: &str = "node1";
 
-/// The stage.
+/// The setup.
 pub struct Stage {
-    /// The bed that it stands in.
+    /// The test cluster.
     pub world: Arc<World>,
-    /// Its namespace, and its pool's name.
+    /// Its namespace, also the name of its pool.
     pub ns: &'static str,
     /// The operator.
     pub operator: Supervised,
@@ -39,7 +39,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Sets the stage and waits until all is at rest. Whatever was there before is deleted.
+    /// Creates the setup and waits until everything is idle. Existing objects are deleted first.
     pub async fn set(
         world: &Arc<World>,
         ns: &'static str,
@@ -79,7 +79,7 @@ impl Stage {
         })
     }
 
-    /// How many health checks have succeeded so far.
+    /// Number of successful health checks so far.
     pub async fn probes(&self) -> anyhow::Result<f64> {
         let metrics = MetricsSnapshot::read(&self.world, NODE).await?;
         Ok(metrics.sum("harvester_lb_probes_total", |s| {
@@ -87,8 +87,8 @@ impl Stage {
         }))
     }
 
-    /// Looks whether all is well, and ends the operator. How many load balancers there are, and how often the operator
-    /// had ended by itself.
+    /// Checks everything, and ends the operator. Returns the number of LoadBalancers, and how often the operator had
+    /// ended by itself.
     pub async fn judge(self) -> anyhow::Result<(usize, usize)> {
         let found = audited(&self.world, NODE, &[self.ns]).await?;
         let wrongs = self.history.wrongs(&self.world).await?;
@@ -99,12 +99,12 @@ impl Stage {
     }
 }
 
-/// Makes a load balancer of cluster type.
+/// Creates a LoadBalancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
     world.lb(ns, name, cluster_spec()).await.map(|_| ())
 }
 
-/// Asks until the API server has done it, now or when it was asked before.
+/// Retries until the API server has done the request, now or at an earlier attempt.
 pub async fn until_taken<F, Fut>(what: &str, ask: F) -> anyhow::Result<()>
 where
     F: Fn() -> Fut,

@@ -1,4 +1,4 @@
-//! A bed with our definitions and the operator in it.
+//! A test cluster with our CRDs and the operator.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -20,30 +20,30 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
-/// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
+/// Timeout of every wait here. A machine under load is slow; a broken operator never succeeds.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Names the operator's program; `make test` sets it, having built all of it at once.
+/// The variable with the path of the operator binary; `make test` sets it, having built everything at once.
 const OPERATOR: &str = "HLB_OPERATOR";
 
-/// How long the operator of a test waits where no event can wake it: its `timings`, shorter than in a cluster. The recheck is
-/// as there, so that nobody is served by it who has missed an event; a test of it sets its own.
+/// Intervals of the operator in tests (its `timings`): shorter than in a cluster where no event can end the wait. The
+/// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own.
 pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms,pool-pace-limit=1s";
 
-/// Flags for a Lease that runs out soon.
+/// Flags for a Lease that expires soon.
 pub const QUICK_LEASE: [&str; 3] = [
     "--lease-duration=3s",
     "--lease-renew-deadline=2s",
     "--lease-retry-period=500ms",
 ];
 
-/// Flags for a Lease that outlives whatever a test does to the API server: the operator is to lead all the time.
+/// Flags for a Lease that outlives all faults of the API server, so that the operator stays leader.
 pub const PATIENT_LEASE: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
 
-/// Selects the Services and EndpointSlices that are the operator's.
+/// Selects the operator's Services and EndpointSlices.
 pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 
-/// A bed with our definitions and the operator in it.
+/// A test cluster with our CRDs and the operator.
 pub struct World {
     /// The control plane and the network.
     pub cluster: TestCluster,
@@ -52,17 +52,17 @@ pub struct World {
 }
 
 impl World {
-    /// Builds the operator, unless `HLB_OPERATOR` names one. Outside of the bed, where the package registry can be reached.
-    /// With an example beside it, because only then its dependencies have the features that the tests of the workspace have;
-    /// else all of them would be built a second time.
+    /// Builds the operator, unless `HLB_OPERATOR` names one. Runs outside of the test cluster, where the package
+    /// registry can be reached. Together with an example, because only then its dependencies have the features of the
+    /// workspace's tests; otherwise all of them would be built a second time.
     pub fn build() -> anyhow::Result<()> {
         if std::env::var_os(OPERATOR).is_some() {
             return Ok(());
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        // What cargo says to this program about its package is news to a cargo that inherits it: it would build anew
-        // whatever has a build script that looks at such a variable, `ring` and half of all crates above.
+        // A cargo that inherits the variables that cargo sets about this package sees a change, and rebuilds every
+        // package with a build script that reads such a variable: `ring`, and half of the crates that depend on it.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let of_package = [
@@ -85,7 +85,7 @@ impl World {
         Ok(())
     }
 
-    /// A bed with our definitions in it; the operator is yet to be started.
+    /// A test cluster with our CRDs, without an operator.
     pub async fn start(options: TestClusterOptions) -> anyhow::Result<Self> {
         let cluster = TestCluster::start(options).await?;
         cluster.apply_foreign_crds().await?;
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// The operator's program.
+    /// Path of the operator binary.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
@@ -109,7 +109,7 @@ impl World {
         self.start_operator_with(node, &[], &[]).await
     }
 
-    /// Starts an operator with more flags and environment, and waits until it is ready.
+    /// Starts an operator with additional flags and environment, and waits until it is ready.
     pub async fn start_operator_with(
         &self,
         node: &str,
@@ -128,7 +128,7 @@ impl World {
         Ok(operator)
     }
 
-    /// Starts an operator and does not wait for anything.
+    /// Starts an operator without waiting for it.
     pub fn spawn_operator(
         &self,
         node: &str,
@@ -145,7 +145,7 @@ impl World {
                 "LOGLEVEL",
                 "info,harvester_load_balancer=debug,harvester_lb_controller_kit=debug",
             ),
-            // A release build knows nothing of it.
+            // A release build ignores it.
             ("HLB_TIMINGS", BRISK),
         ];
         all.extend_from_slice(env);
@@ -157,14 +157,14 @@ impl World {
             .spawn(node, program, flags, &all, &log_name(node))
     }
 
-    /// The log of all the operators that were ever started on a node, one after another.
+    /// The log of all operators that were ever started on a node.
     pub fn operator_log(&self, node: &str) -> PathBuf {
         self.cluster
             .folder()
             .join(format!("{}.log", log_name(node)))
     }
 
-    /// Takes the checks out of our definitions, so that anything can be stored.
+    /// Removes the validation from our CRDs, so that anything can be stored.
     pub async fn relax_definitions(&self) -> anyhow::Result<()> {
         self.cluster
             .apply_crds(repository().join("crds/crds.yaml"))
@@ -189,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads from the admin port of the operator on a node: status code and body.
+    /// Sends a GET to the admin port of the operator on a node: status code and body.
     pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
         let ip = self.admin_address(node)?;
         let exchange = async {
@@ -211,13 +211,13 @@ impl World {
     fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
         let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
-        // The beds of a process differ in the network's number.
+        // The test clusters of a process differ in the number of the network.
         let [_, _, cluster, _] = server.ip().octets();
         let [a, b, _, host] = node_address(node)?.octets();
         Ok(Ipv4Addr::new(a, b, cluster, host))
     }
 
-    /// One figure of the operator on a node, by the beginning of its line: name and labels.
+    /// One metric of the operator on a node, by the beginning of its line: name and labels.
     pub async fn metric(&self, node: &str, series: &str) -> anyhow::Result<Option<f64>> {
         let (_, text) = self.get(node, "/metrics").await?;
         for line in text.lines() {
@@ -231,12 +231,12 @@ impl World {
         Ok(None)
     }
 
-    /// The admin's client.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
         self.cluster.client()
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         Api::all(self.client())
@@ -245,17 +245,17 @@ impl World {
         Ok(())
     }
 
-    /// Load balancers of a namespace.
+    /// LoadBalancers of a namespace.
     pub fn lbs(&self, namespace: &str) -> Api<LoadBalancer> {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Pools.
+    /// IPPools.
     pub fn pools(&self) -> Api<IPPool> {
         Api::all(self.client())
     }
 
-    /// Records.
+    /// IPAllocations.
     pub fn records(&self) -> Api<IPAllocation> {
         Api::all(self.client())
     }
@@ -270,12 +270,12 @@ impl World {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Running virtual machines of a namespace.
+    /// VirtualMachineInstances of a namespace.
     pub fn vmis(&self, namespace: &str) -> Api<VirtualMachineInstance> {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Makes a pool from its spec.
+    /// Creates a pool from its spec.
     pub async fn pool(&self, name: &str, spec: Value) -> anyhow::Result<()> {
         let pool: IPPool =
             serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
@@ -283,7 +283,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a pool for one namespace from subnets and `start-end` ranges within a /24.
+    /// Creates a pool for one namespace from subnets and `start-end` ranges within a /24.
     pub async fn pool_for(
         &self,
         namespace: &str,
@@ -297,7 +297,7 @@ impl World {
         .await
     }
 
-    /// Makes a load balancer from its spec.
+    /// Creates a LoadBalancer from its spec.
     pub async fn lb(
         &self,
         namespace: &str,
@@ -308,7 +308,7 @@ impl World {
             .await
     }
 
-    /// Makes a load balancer from its metadata and its spec.
+    /// Creates a LoadBalancer from its metadata and its spec.
     pub async fn lb_with(&self, metadata: Value, spec: Value) -> anyhow::Result<LoadBalancer> {
         let lb: LoadBalancer = serde_json::from_value(json!({"metadata": metadata, "spec": spec}))?;
         let namespace = lb.metadata.namespace.clone().context("no namespace")?;
@@ -318,7 +318,7 @@ impl World {
             .await?)
     }
 
-    /// Deletes a load balancer.
+    /// Deletes a LoadBalancer.
     pub async fn delete_lb(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
         self.lbs(namespace)
             .delete(name, &DeleteParams::default())
@@ -326,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// Merges a patch into any object of ours.
+    /// Applies a merge patch to any of our objects.
     pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: Value) -> anyhow::Result<K>
     where
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -336,7 +336,7 @@ impl World {
             .await?)
     }
 
-    /// Waits until a load balancer is as wanted, and answers it.
+    /// Waits until `wanted` holds for a LoadBalancer, and returns it.
     pub async fn lb_until(
         &self,
         namespace: &str,
@@ -354,7 +354,7 @@ impl World {
         .await
     }
 
-    /// Waits until a load balancer's condition Ready has this reason.
+    /// Waits until a LoadBalancer's condition Ready has this reason.
     pub async fn lb_reason(
         &self,
         namespace: &str,
@@ -367,7 +367,7 @@ impl World {
         .await
     }
 
-    /// Waits until a load balancer has an allocated address, and answers that.
+    /// Waits until a LoadBalancer has an allocated address, and returns it.
     pub async fn lb_address(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
         let lb = self
             .lb_until(namespace, name, "an address", |lb| allocated(lb).is_some())
@@ -375,7 +375,7 @@ impl World {
         allocated(&lb).context("the address is gone")
     }
 
-    /// Waits until a pool is as wanted, and answers it.
+    /// Waits until `wanted` holds for a pool, and returns it.
     pub async fn pool_until(
         &self,
         name: &str,
@@ -391,7 +391,7 @@ impl World {
         .await
     }
 
-    /// Waits until the ready addresses of an EndpointSlice are these, the stand-in included.
+    /// Waits until the ready addresses of an EndpointSlice are these, including the dummy endpoint.
     pub async fn ready_endpoints(
         &self,
         namespace: &str,
@@ -405,7 +405,7 @@ impl World {
         .await
     }
 
-    /// Waits until there is no object of the name.
+    /// Waits until no object of the name exists.
     pub async fn gone<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
     where
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -416,8 +416,8 @@ impl World {
         .await
     }
 
-    /// Waits until the garbage collector has deleted the object of the name. It learns of a kind that is new to the API server,
-    /// as ours are at the beginning, within half a minute.
+    /// Waits until the garbage collector has deleted the object of the name. It discovers a kind that is new to the API
+    /// server, as ours are at the beginning, within half a minute.
     pub async fn collected<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
     where
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -428,7 +428,7 @@ impl World {
         .await
     }
 
-    /// Makes a running virtual machine without a network behind it.
+    /// Creates a VirtualMachineInstance without a network behind it.
     pub async fn fake_vmi(
         &self,
         namespace: &str,
@@ -442,7 +442,7 @@ impl World {
         Ok(self.vmis(namespace).get(name).await?)
     }
 
-    /// Makes a virtual machine: a namespace on the LAN with a listener, and its object.
+    /// Creates a virtual machine: a namespace on the LAN with a listener, and its VirtualMachineInstance.
     pub async fn vm(
         &self,
         namespace: &str,
@@ -458,7 +458,7 @@ impl World {
         Ok(vm)
     }
 
-    /// Messages of the Events about an object, as `reason: note`.
+    /// The Events about an object, as `reason: note`.
     pub async fn events(
         &self,
         namespace: &str,
@@ -485,7 +485,7 @@ impl World {
             .collect())
     }
 
-    /// Waits for an Event about an object that holds the text.
+    /// Waits for an Event about an object that contains the text.
     pub async fn event(
         &self,
         namespace: &str,
@@ -540,14 +540,14 @@ pub fn ready(lb: &LoadBalancer) -> Option<(String, String, String)> {
     ))
 }
 
-/// Message of a condition that holds.
+/// Message of a condition that is True.
 pub fn condition(lb: &LoadBalancer, type_: &str) -> Option<String> {
     let conditions = lb.status.as_ref()?.conditions.as_deref()?;
     let found = harvester_lb_api::condition::find(conditions, type_)?;
     (found.status == "True").then(|| found.message.clone().unwrap_or_default())
 }
 
-/// Namespace and name, as messages have them.
+/// Namespace and name, as in messages.
 pub fn id(meta: &ObjectMeta) -> String {
     format!(
         "{}/{}",
@@ -561,7 +561,7 @@ pub fn allocated(lb: &LoadBalancer) -> Option<String> {
     lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone()
 }
 
-/// Addresses of a slice's endpoints that are ready, or that are not, in order.
+/// Addresses of the ready, or not ready, endpoints of an EndpointSlice, in order.
 pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
     slice
         .endpoints
@@ -571,7 +571,7 @@ pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
         .collect()
 }
 
-/// A node's address in the management network of the first bed of a process.
+/// A node's address in the management network of the first test cluster of a process.
 pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
     match node {
         "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),
@@ -584,13 +584,13 @@ fn log_name(node: &str) -> String {
     format!("operator-{node}")
 }
 
-/// The folder of this repository.
+/// The root folder of this repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// The operator's program: the one that `HLB_OPERATOR` names, else the one beside the program that is running.
+/// Path of the operator binary: `HLB_OPERATOR`, else the one beside the running program.
 fn binary(name: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(OPERATOR) {
         return Ok(PathBuf::from(path));

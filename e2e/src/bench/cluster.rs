@@ -1,4 +1,4 @@
-//! Load balancers of cluster type, made and deleted: by the operator, and the same requests by a bare client.
+//! LoadBalancers of cluster type, created and deleted: by the operator, and the same requests by a bare client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, allocated};
 
 const COUNT: usize = 1_000;
-/// How often the operator and the bare client do it, in turns.
+/// Rounds of the operator and of the bare client, alternating.
 const ROUNDS: usize = 5;
 const NODE: &str = "node1";
 
@@ -111,8 +111,8 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     Ok(())
 }
 
-/// Rounds of the operator and of the bare client, in turns, on the same API server. The bare client writes the pool's status as often as
-/// the operator has, and after a first, uncounted round both have the same past.
+/// Alternating rounds of the operator and of the bare client, on the same API server. The bare client writes the pool's
+/// status as often as the operator did, and after a first, uncounted round both have the same history.
 pub(crate) async fn rounds(
     world: &Arc<World>,
     count: usize,
@@ -122,7 +122,7 @@ pub(crate) async fn rounds(
     let mut sample = with_operator(world, count.min(300), delete).await?;
     let (mut operator, mut bare) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Whoever comes second finds an API server with more behind it; so it is not always the same one.
+        // The second one has an API server with more history; so the order alternates.
         if round % 2 == 0 {
             sample = with_operator(world, count, delete).await?;
             bare.push(replay(world, count, delete, &sample).await?);
@@ -199,7 +199,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     Ok(took)
 }
 
-/// What the operator has written: of the pool's status, and all else but its Lease.
+/// Writes of the operator: of the pool's status, and all others except its Lease.
 fn writes(now: &MetricsSnapshot, before: &MetricsSnapshot) -> anyhow::Result<(u64, usize)> {
     let mut all = now.writes_since(before);
     all.retain(|what, _| !what.ends_with(" leases"));

@@ -1,5 +1,5 @@
-//! What single events cause: a freed address, a pool that appears, a machine that changes and does not matter, a
-//! listener that dies behind many load balancers.
+//! The effects of single events: a freed address, a new pool, an irrelevant change of a VirtualMachineInstance, a
+//! listener that stops behind many LoadBalancers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,21 +23,21 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::{World, allocated, ready};
 
 const NODE: &str = "node1";
-/// Load balancers that wait for one address, one after the other.
+/// LoadBalancers that wait for one address, one after the other.
 const WAITING: usize = 8;
-/// Load balancers made before their pool, of which half can be served.
+/// LoadBalancers created before their pool, half of which can be served.
 const EARLY: usize = 20;
 const MANY: usize = 500;
-/// Load balancers that wait and are told of a change of their pool.
+/// Waiting LoadBalancers that are enqueued by a change of their pool.
 const TOLD: usize = 200;
 const PROBED: usize = 50;
 const BEHIND_EACH: usize = 100;
-/// Creation times are in seconds: what is made so much later is younger.
+/// Creation times have a resolution of a second: an object created this much later is younger.
 const YOUNGER: Duration = Duration::from_millis(1_100);
-/// Changes of verdicts are gathered for so long before they are written.
+/// Time for which verdict changes are gathered before they are written.
 const GATHERED: Duration = Duration::from_millis(200);
-/// Two writes that are so far apart can be seen closer to each other by so much: the watch brings one late and the next
-/// at once.
+/// Two writes can be observed closer together than they were, by this much: the watch delivers one late and the next at
+/// once.
 const JITTER: Duration = Duration::from_millis(20);
 
 /// The rows.
@@ -51,7 +51,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     end(&operator).await
 }
 
-/// Load balancers wait for an address, which is freed by one after the other.
+/// LoadBalancers wait for an address, which one after the other frees.
 async fn freed(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     // One address.
     pool(world, "bench", "10.60.0.0/30").await?;
@@ -96,14 +96,14 @@ async fn freed(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     clean(world).await
 }
 
-/// Names of the load balancers that have an address.
+/// Names of the LoadBalancers that have an address.
 async fn served_names(world: &World) -> anyhow::Result<Vec<String>> {
     let all = world.lbs(NAMESPACE).list(&ListParams::default()).await?;
     let served = all.iter().filter(|lb| allocated(lb).is_some());
     Ok(served.map(ResourceExt::name_any).collect())
 }
 
-/// Load balancers are made before their pool, which has room for half of them.
+/// LoadBalancers are created before their pool, which has room for half of them.
 async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     for age in ["older", "younger"] {
@@ -147,7 +147,7 @@ async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::R
     clean(world).await
 }
 
-/// Load balancers wait for a pool that does not exist; it appears and has an address for one of them.
+/// LoadBalancers wait for a pool that does not exist; it is created and has an address for one of them.
 async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     let of_reason = |count: usize, reason: &'static str| {
@@ -179,7 +179,8 @@ async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     clean(world).await
 }
 
-/// A machine is annotated that 500 load balancers select; then, with 500 of cluster type besides, nothing happens at all.
+/// A VirtualMachineInstance selected by 500 LoadBalancers is annotated; then, with 500 more of cluster type, nothing
+/// happens at all.
 async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, 1, |_| "shared".to_owned()).await?;
@@ -247,7 +248,7 @@ fn writes(figures: &MetricsSnapshot) -> f64 {
     })
 }
 
-/// A listener dies behind 50 load balancers with 100 backends each.
+/// A listener stops behind 50 LoadBalancers with 100 backends each.
 async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let farm = Farm::start(&world.cluster, &[8080])?;
     pool(world, "bench", "10.60.0.0/16").await?;
@@ -271,7 +272,7 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
     let changes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
     let noting = Arc::clone(&changes);
     let slices: Api<EndpointSlice> = world.slices(NAMESPACE);
-    // The stand-in of each slice is ready.
+    // The dummy endpoint of each EndpointSlice is ready.
     let dead = seen(slices, PROBED, move |slice: &EndpointSlice| {
         noting
             .lock()
@@ -291,7 +292,7 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
         )
         .at_most(19.0),
     );
-    // The first of each is what there was.
+    // The first of each is the state before.
     let (most, all) = {
         let changes = changes.lock();
         let writes = || {
@@ -320,7 +321,7 @@ async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Resul
     clean(world).await
 }
 
-/// How many of these moments, which are in order, lie in one span of that length at most.
+/// Most of these ordered moments within one span of that length.
 fn most_within(times: &[Instant], span: Duration) -> usize {
     let counts = times.iter().enumerate().map(|(at, first)| {
         let rest = times.iter().skip(at);
@@ -330,14 +331,14 @@ fn most_within(times: &[Instant], span: Duration) -> usize {
     counts.max().unwrap_or_default()
 }
 
-/// Waits until every slice has so many ready backends.
+/// Waits until every EndpointSlice has this number of ready backends.
 fn slices_with(world: &World, backends: usize) -> tokio::task::JoinHandle<anyhow::Result<Instant>> {
     seen(world.slices(NAMESPACE), PROBED, move |slice| {
         ready_backends(slice) == backends
     })
 }
 
-/// Ready endpoints but the stand-in, which is no machine.
+/// Ready endpoints without the dummy endpoint.
 fn ready_backends(slice: &EndpointSlice) -> usize {
     slice
         .endpoints
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!(most(&[]), 0);
         assert_eq!(most(&[0, 200, 400]), 1);
         assert_eq!(most(&[0, 180, 360]), 1);
-        // As many as the mean allows, and yet two at once.
+        // The mean is within the limit, and yet two are too close.
         assert_eq!(most(&[0, 1_000, 1_100, 2_000]), 2);
         assert_eq!(most(&[0, 100, 170, 250, 900]), 3);
     }

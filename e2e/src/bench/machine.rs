@@ -1,4 +1,4 @@
-//! 200 load balancers of VM type with three machines each, until all are ready.
+//! 200 LoadBalancers of VM type with three VirtualMachineInstances each, until all are ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ use harvester_lb_e2e::world::{World, ready};
 
 const COUNT: usize = 200;
 const MACHINES: usize = 3;
-/// How often the operator and the bare client do it, in turns.
+/// Rounds of the operator and of the bare client, alternating.
 const ROUNDS: usize = 3;
 const NODE: &str = "node1";
 
-/// A load balancer of VM type without a health check: a benchmark of writes, not of probes.
+/// A LoadBalancer of VM type without a health check: a benchmark of writes, not of probes.
 pub(crate) fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {"namespace": NAMESPACE, "name": name},
@@ -35,7 +35,7 @@ pub(crate) fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     }))?)
 }
 
-/// Machines that carry a label, at addresses from 10.99.0.1 on.
+/// VirtualMachineInstances with a label, at addresses from 10.99.0.1 on.
 pub(crate) async fn machines(
     world: &Arc<World>,
     count: usize,
@@ -64,7 +64,7 @@ pub(crate) async fn machines(
 
 /// The rows.
 pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    // A first round of each, which is not counted, warms the API server up.
+    // A first, uncounted round of each warms up the API server.
     with_operator(world, COUNT / 4).await?;
     replay(world, COUNT / 4).await?;
     let (mut took, mut limit, mut writes) = (Vec::new(), Vec::new(), Vec::new());
@@ -94,7 +94,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     Ok(())
 }
 
-/// The operator: how long it took, and its writes for it.
+/// With the operator: the duration, and the operator's writes.
 async fn with_operator(
     world: &Arc<World>,
     count: usize,
@@ -119,7 +119,7 @@ async fn with_operator(
     })
     .await?;
     let took = done.await??.duration_since(started);
-    // What is written after all are ready is a write too.
+    // Writes after all are ready count too.
     at_rest(world, NODE).await?;
     let mut writes = MetricsSnapshot::read(world, NODE)
         .await?
@@ -131,7 +131,8 @@ async fn with_operator(
     Ok((took, writes))
 }
 
-/// The same requests by a bare client: load balancer, record, status, slice, Service, its announcement, status.
+/// The same requests by a bare client: LoadBalancer, IPAllocation, status, EndpointSlice, Service, its announcement,
+/// status.
 async fn replay(world: &Arc<World>, count: usize) -> anyhow::Result<Duration> {
     pool(world, "bench", "10.60.0.0/16").await?;
     let (driver, hands) = (clients(world).await?, clients(world).await?);

@@ -1,7 +1,7 @@
 //! Benchmarks on a real control plane: the rows, in the order in which they are run.
 //!
-//! Each name stands for a few rows that are measured together, on a control plane of their own if they need one, so
-//! that what fails spoils nothing else and no row is slower for what another has left behind.
+//! Each name stands for a few rows that are measured together, on a separate control plane if they need one, so that a
+//! failure affects no other rows and no row is slowed by what another has left behind.
 
 mod api_cpu;
 mod cluster;
@@ -40,7 +40,7 @@ const NAMES: &[&str] = &[
     "api-cpu",
 ];
 
-/// Measures the rows of these names, or all. Whether all could be measured; what they say is not judged here.
+/// Measures the rows of these names, or all. Returns whether all could be measured; the results are not judged here.
 pub(crate) async fn run(wanted: &[String]) -> anyhow::Result<bool> {
     for name in wanted {
         ensure!(

@@ -1,4 +1,4 @@
-//! Each figure that is not what is stored is named (OPS-1).
+//! Each metric that does not match the stored objects is reported (OPS-1).
 
 use harvester_lb_fixtures::{cluster_spec, load_balancer, pool, record, with};
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ fn made<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Two load balancers with an address each, and an address of the past.
+/// Two LoadBalancers with an address each, and a released address.
 fn stored() -> Snapshot {
     let lb = |name: &str, ip: &str| {
         let status = json!({
