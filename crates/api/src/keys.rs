@@ -26,8 +26,8 @@ pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
 /// On a load balancer: its guest cluster is being removed (GC-1).
 pub const ANNOTATION_GUEST_REMOVED: &str = "loadbalancer.harvesterhci.io/guest-removed";
-/// On a load balancer: the uid of the object that [`ANNOTATION_GUEST_REMOVED`] was set on. It does not count on a copy of
-/// the object, whose uid differs (GC-2).
+/// On a load balancer: the uid of the object that [`ANNOTATION_GUEST_REMOVED`] was set on. It does not count on a copy
+/// of the object, whose uid differs (GC-2).
 pub const ANNOTATION_GUEST_REMOVED_UID: &str = "loadbalancer.harvesterhci.io/guest-removed-uid";
 
 /// On a load balancer: the guest cluster that created it.

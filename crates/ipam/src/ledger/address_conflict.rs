@@ -1,5 +1,5 @@
-//! What the status of a load balancer names but somebody else has. The status is only a copy, and
-//! any tenant can write it.
+//! Addresses that the status of a load balancer names and another load balancer has. The status is
+//! only a copy, and any tenant can write it.
 
 use std::net::IpAddr;
 
@@ -9,16 +9,16 @@ use super::records::RecordEntry;
 use crate::types::OwnerId;
 
 impl Ledger {
-    /// ALC-7: the address in the status, unless a record of this load balancer's own says that it
-    /// is the one it moves away from (REL-4).
+    /// ALC-7: the address in the status, unless this load balancer has a Bound record of it: then
+    /// it is the one that it moves away from (REL-4).
     pub(super) fn status_to_consider(&self, request: &Request) -> Option<IpAddr> {
         let StatusAddress { addr, .. } = request.status.as_ref()?;
         let own = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == request.owner.id;
         (!self.records.get(*addr).is_some_and(own)).then_some(*addr)
     }
 
-    /// ALC-7, IPA-2: whether the address in the status is lost to a load balancer that gets `addr`
-    /// of `pool`, or is to get some address of it.
+    /// ALC-7, IPA-2: the conflict about the address in the status, if a load balancer that gets
+    /// `addr`, or some address, of `pool` loses it.
     pub(super) fn address_conflict(
         &self,
         request: &Request,
@@ -42,7 +42,7 @@ impl Ledger {
                 .by_name(pool)
                 .is_some_and(|pool| pool.usable(named))
         };
-        // One that moves to another pool by its own spec has not lost anything.
+        // A load balancer whose spec moves it to another pool loses nothing.
         let moves = request.pool.is_some()
             && request
                 .status
@@ -65,7 +65,7 @@ impl Ledger {
                 .is_some_and(|it| it.owner == request.owner && it.why == AllocationReason::Recorded)
     }
 
-    /// Who holds the address, other than `id`: a Bound record, a reservation, a claim or a Service.
+    /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         match self.records.get(addr).filter(|slot| slot.is_bound()) {
             Some(slot) => Some(&slot.owner.id).filter(|owner| *owner != id),
