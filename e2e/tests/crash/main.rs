@@ -1,7 +1,8 @@
-//! The operator is killed in the middle of its work, and the API server is ill in every way or goes away ([`faults`]); no
-//! address is given twice or lost.
+//! The operator is killed in the middle of its work, and the API server has faults or is unavailable ([`faults`]); no
+//! address is allocated twice or lost.
 //!
-//! `HLB_SEED` plays another round than that of the test, `HLB_ROUNDS` more of them, `HLB_SOAK` as many as `make soak` has.
+//! `HLB_SEED` runs another round than that of the test, `HLB_ROUNDS` more of them, `HLB_SOAK` as many as `make soak`
+//! does.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,

@@ -1,4 +1,4 @@
-//! The API server stands still, or is gone and comes back.
+//! The API server is stopped, or killed and restarted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// For how long the API server is away.
+/// Duration of the outage.
 const AWAY: Duration = Duration::from_secs(6);
-/// What died meanwhile gets no traffic so long after its return (RUN-5).
+/// Traffic to a backend that died meanwhile ends this long after the API server's return (RUN-5).
 const BACK: Duration = Duration::from_secs(10);
 
-/// Load balancers that come and go, each until the API server has taken it.
+/// Creates and deletes LoadBalancers, each until the API server has accepted it.
 fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     let (world, ns) = (Arc::clone(&stage.world), stage.ns);
     tokio::spawn(async move {
@@ -35,17 +35,17 @@ fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     })
 }
 
-/// Waits until a new load balancer is served.
+/// Waits until a new LoadBalancer is served.
 async fn serves(stage: &Stage) -> anyhow::Result<()> {
     let (world, ns) = (&stage.world, stage.ns);
     until_taken("create", || cluster(world, ns, "after")).await?;
     world.lb_address(ns, "after").await.map(|_| ())
 }
 
-/// Looks whether all is well, and ends the operator. How often that had ended by itself.
+/// Checks everything, and ends the operator. Returns how often that had ended by itself.
 async fn judge(stage: Stage) -> anyhow::Result<usize> {
     let (load_balancers, restarts) = stage.judge().await?;
-    // The probed one and the one that came after.
+    // The probed one and the one that came later.
     ensure!(load_balancers == OTHERS + 2, "{load_balancers}");
     Ok(restarts)
 }
@@ -82,12 +82,12 @@ pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits for as long as the API server is to be away. Probes go on meanwhile.
+/// Waits for the duration of the outage. Probes continue meanwhile.
 async fn away(stage: &Stage) -> anyhow::Result<f64> {
     let before = stage.probes().await?;
     tokio::time::sleep(AWAY).await;
     let probed = stage.probes().await? - before;
-    // One each second.
+    // One per second.
     ensure!(
         probed >= AWAY.as_secs_f64() - 3.0,
         "{probed} probes in {AWAY:?}"
@@ -108,7 +108,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     let probed = away(&stage).await?;
     let figures = MetricsSnapshot::read(&world, NODE).await?;
     ensure!(!figures.leads(), "it leads without an API server");
-    // Health checks are still done, and one backend less answers them.
+    // Health checks still run, and one backend less answers them.
     stage.up.close(8080).await;
     eventually("the backend is found dead", SOON, || async {
         let figures = MetricsSnapshot::read(&world, NODE).await?;
@@ -180,7 +180,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     copy(&data, &backup).await?;
     world.cluster.start_again(&etcd)?;
     healthy(&world).await?;
-    // What the backup knows nothing of.
+    // Objects that the backup does not contain.
     for n in 0..10 {
         let name = format!("later{n}");
         until_taken("create", || cluster(&world, ns, &name)).await?;
@@ -192,7 +192,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     audited(&world, NODE, &[ns]).await?;
     let ended = operator.restarts();
 
-    // Who keeps what it has seen has to be started anew; the operator does that by itself.
+    // Programs with a cache have to be restarted; the operator does that by itself.
     let manager = world.cluster.kill("kube-controller-manager")?;
     let apiserver = world.cluster.kill("kube-apiserver")?;
     let etcd = world.cluster.kill("etcd")?;
@@ -210,7 +210,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let took = began.elapsed();
     let log = std::fs::read_to_string(world.operator_log(NODE))?;
     ensure!(log.contains("was restored from a backup"), "{log}");
-    // Those of the backup are there with what they had, and all goes on.
+    // Those in the backup exist with their addresses, and work continues.
     until_taken("create", || cluster(&world, ns, "after")).await?;
     world.lb_address(ns, "after").await?;
     let found = audited(&world, NODE, &[ns]).await?;
@@ -221,7 +221,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     Ok(())
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut copy = tokio::process::Command::new("cp");
     let done = copy.arg("-a").args([from, to]).status().await?;

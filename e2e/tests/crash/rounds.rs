@@ -1,4 +1,4 @@
-//! Killed with SIGKILL amid creations and deletions, again and again.
+//! Repeatedly killed with SIGKILL during creates and deletes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::plan::{self, Mode, Round};
 /// Rounds of each test in the soak.
 const SOAK: u64 = 200;
 const NODES: [&str; 2] = ["node1", "node2"];
-/// Beside those of a quick Lease.
+/// In addition to those of a quick Lease.
 const FLAGS: [&str; 3] = [
     "--threadiness=16",
     "--loglevel=info",
@@ -40,7 +40,7 @@ pub fn pool() -> Value {
     ])
 }
 
-/// A pool for everybody.
+/// A pool for all namespaces.
 fn open(ranges: &[Value]) -> Value {
     json!({"ranges": ranges, "selector": for_everybody()})
 }
@@ -61,13 +61,13 @@ pub async fn alc_1_killed_amid_names_that_come_back_under_new_uids(
     play_all(&world, Mode::Again).await
 }
 
-/// What the rounds of a test came to.
+/// Totals of the rounds of a test.
 #[derive(Debug, Default)]
 struct Sum {
     rounds: usize,
     kills: usize,
     made: usize,
-    /// Load balancers that waited for a full pool at the end of a round, and rounds that had such.
+    /// LoadBalancers that waited for a full pool at the end of a round, and number of rounds with such.
     waiting: usize,
     rounds_with_waiting: usize,
     worked: Duration,
@@ -91,7 +91,7 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         let played = stage.play(&round).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
         if let Err(error) = &outcome {
-            // At once, though the test's verdict says it again: the other tests may take hours.
+            // Printed at once, although the test's result repeats it: the other tests may take hours.
             eprintln!("  WRONG in {error:#}");
             break;
         }
@@ -155,7 +155,7 @@ impl Stage {
             tokio::spawn(async move { live(&world, ns, lives).await })
         };
         for (lived, away) in &round.kills {
-            // The moment of the kill is what is under test; there is no condition to wait for.
+            // The time of the kill is under test; there is no condition to wait for.
             tokio::time::sleep(*lived).await;
             let target = if leads(&world, NODES[1]).await {
                 operators.last()
@@ -220,7 +220,7 @@ impl Stage {
     }
 }
 
-/// Starts one operator on each of the nodes.
+/// Starts one operator on each node.
 fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Result<Vec<Supervised>> {
     let flags = [&QUICK_LEASE[..], &FLAGS].concat();
     let start = |node: &&str| {
@@ -234,7 +234,7 @@ fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Resul
     nodes.iter().map(start).collect()
 }
 
-/// Whether the operator on a node leads, as far as is known without waiting.
+/// Whether the operator on a node is leader, as far as known without waiting.
 async fn leads(world: &World, node: &str) -> bool {
     MetricsSnapshot::read(world, node)
         .await

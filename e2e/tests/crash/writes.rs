@@ -1,4 +1,4 @@
-//! How many requests that write each thing costs. Asserted by count; the times are only printed.
+//! The number of write requests of each operation. Asserted by count; the times are only printed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::rounds::pool;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Requests on behalf of load balancers: without pools' status, which is paced, and the Lease.
+/// Requests for LoadBalancers: without the status of pools, which is throttled, and the Lease.
 fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
     writes
         .iter()
@@ -30,7 +30,7 @@ fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
         .sum()
 }
 
-/// A clean table, a namespace, and a pool with enough for all.
+/// An empty cluster, a namespace, and a pool with enough addresses.
 async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
     reset(world).await?;
     world.namespace(ns).await?;
@@ -55,7 +55,7 @@ async fn delete(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until so many load balancers of a namespace have an address.
+/// Waits until this number of LoadBalancers of a namespace has an address.
 async fn served(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
     eventually(&format!("{count} addresses"), LIMIT, || async {
         let all = world.lbs(ns).list(&ListParams::default()).await?;
@@ -148,7 +148,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
         .await?
         .writes_since(&after);
     eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
-    // The record, and the Service and the EndpointSlice unless the garbage collector is faster.
+    // The IPAllocation, and the Service and the EndpointSlice unless the garbage collector is faster.
     ensure!(for_lbs(&writes) <= 3 * count as u64, "{writes:?}");
     Ok(())
 }
@@ -163,7 +163,7 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     for (name, app) in [("ready", "web"), ("without-backend", "none")] {
         world.lb(ns, name, vm_spec(app)).await?;
     }
-    // Nobody serves this one: it is looked at again and again, here each half a second, and still nothing is written.
+    // No pool serves this one: it is reconciled repeatedly, here every half second, and still nothing is written.
     let waiting = with(cluster_spec(), json!({"ipPool": "missing"}));
     world.lb(ns, "waiting", waiting).await?;
     let _fake_kube_vip = FakeKubeVip::start(&world.client());
@@ -176,7 +176,7 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     world.lb_reason(ns, "ready", "Ready").await?;
     world.lb_reason(ns, "without-backend", "NoBackend").await?;
     world.lb_reason(ns, "waiting", "PoolNotFound").await?;
-    // After a slow write the pool's status is paced (POOL-3), which looks like rest.
+    // After a slow write the pool's status is delayed (POOL-3), which looks like idle.
     eventually("the pool's status tells of all", LIMIT, || async {
         let status = world.pools().get("writes").await?.status;
         let told = status.and_then(|s| s.allocated).map_or(0, |a| a.len());

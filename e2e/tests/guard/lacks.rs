@@ -1,4 +1,5 @@
-//! Each right in turn is not there: the operator names it, writes nothing, and goes on by itself once it is granted.
+//! Each permission is missing in turn: the operator names it, writes nothing, and continues by itself once it is
+//! granted.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use tokio::time::Instant;
 use crate::stage::{Operator, furnish};
 
 const NS: &str = "lacks";
-/// Operators at a time.
+/// Concurrent operators.
 const AT_A_TIME: usize = 8;
 
 pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
@@ -24,7 +25,7 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
 ) -> anyhow::Result<()> {
     reset(&world).await?;
     furnish(&world, NS, "10.92.0.0/24").await?;
-    // Somebody would have to do this.
+    // Pending work.
     world.lb(NS, "work", cluster_spec()).await?;
     let all = rights::all()?;
     let began = Instant::now();
@@ -45,7 +46,7 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
         all.len(),
         began.elapsed()
     );
-    // Some of them have led by now.
+    // By now some of them have been leader.
     world.lb_reason(NS, "work", "Ready").await?;
     Ok(())
 }

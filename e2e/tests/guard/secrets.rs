@@ -1,5 +1,5 @@
-//! Nothing that the operator writes holds a secret: neither log nor figures, Events nor conditions, whatever the level
-//! and whatever goes wrong.
+//! The operator's output holds no secret: neither logs nor metrics, Events or conditions, at any level and with any
+//! error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ use serde_json::json;
 
 use crate::stage::{LOUD, Operator, furnish};
 
-/// Shorter pieces could be anywhere by chance.
+/// Shorter parts could occur anywhere by chance.
 const LEAST: usize = 16;
 
-/// Texts that must not be found.
+/// Forbidden texts.
 #[derive(Default)]
 struct Forbidden(BTreeSet<String>);
 
 impl Forbidden {
-    /// A secret, as it is and in the forms that programs print bytes in.
+    /// A secret, as it is and in the forms in which programs print bytes.
     fn add(&mut self, secret: &str) {
         let hex: Vec<String> = secret.bytes().map(|b| format!("{b:02x}")).collect();
         let bytes: Vec<String> = secret.bytes().take(LEAST).map(|b| b.to_string()).collect();
@@ -64,7 +64,7 @@ fn base64(text: &str) -> String {
     value.unwrap().as_str().unwrap().to_owned()
 }
 
-/// Every token in a kubeconfig of the bed.
+/// Every token in a kubeconfig of the test cluster.
 fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
     let mut count = 0;
     for entry in std::fs::read_dir(world.cluster.folder())? {
@@ -76,7 +76,7 @@ fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
                 .nth(1)
                 .and_then(|t| t.split('"').next());
             let token = token.with_context(|| path.display().to_string())?;
-            // Those of the bed's own users are short and no secrets: `admin-token`.
+            // Tokens of the test cluster's own users are short and not secret: `admin-token`.
             if token.len() >= 2 * LEAST {
                 forbidden.add(token);
                 count += 1;
@@ -86,7 +86,7 @@ fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// What all operators of this bed have written so far; how much that was.
+/// Checks the logs of all operators of this test cluster; returns their length.
 fn look_at_logs(world: &World, forbidden: &Forbidden) -> anyhow::Result<usize> {
     let mut size = 0;
     for entry in std::fs::read_dir(world.cluster.folder())? {
@@ -212,7 +212,7 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
         let kubeconfig = path.to_str().context("no text")?;
         let port = 9200 + u16::try_from(number)?;
         let operator = Operator::spawn(&world, kubeconfig, port, &[], LOUD)?;
-        let said = ["cannot be checked yet", "\"ended\""];
+        let said = ["permissions not checked", "\"exiting\""];
         harvester_lb_testkit::eventually(what, harvester_lb_e2e::world::SOON, || async {
             let log = operator.process.log();
             ensure!(
@@ -237,7 +237,7 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
     Ok(())
 }
 
-/// A certificate of the bed that is no authority of the API server's, in base64.
+/// A certificate that is not the API server's authority, in base64.
 fn foreign_certificate(world: &World) -> anyhow::Result<String> {
     Ok(base64(&world.cluster.issue(&["somebody.else"], &[])?.0))
 }
@@ -249,7 +249,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
     let mut user = User::create(&world, "secrets", &rights::all()?).await?;
     let mut forbidden = Forbidden::default();
 
-    // A client certificate besides the token; the token decides.
+    // A client certificate in addition to the token; the token decides.
     let (certificate, key) = world.cluster.issue(&["somebody"], &[])?;
     forbidden.add(&key);
     forbidden.add(&certificate);

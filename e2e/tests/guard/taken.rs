@@ -1,5 +1,5 @@
-//! Rights that are taken away while the operator works: it says what is refused, goes on with all else, and does what it
-//! owes once the right is back.
+//! Permissions that are revoked while the operator works: it reports the refusal, continues with everything else, and
+//! does the pending work once the permission is granted again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,17 +19,17 @@ use tokio::time::Instant;
 use crate::stage::{Operator, furnish, of_guest, removed_node};
 
 const NS: &str = "taken";
-/// The port that the words about figures expect.
+/// The port that the metrics helpers expect.
 const PORT: u16 = 8081;
 
-/// What is refused, and where that can be read.
+/// Where the refusal is reported.
 #[derive(Clone, Copy)]
 enum Told {
-    /// In the condition of the load balancer `t`.
+    /// In the condition of the LoadBalancer `t`.
     Condition,
     /// In the log.
     Log,
-    /// Nowhere but in the figures: it is not worth a line each time.
+    /// Only in the metrics: it is not worth a log line each time.
     MetricsSnapshot,
 }
 
@@ -126,7 +126,7 @@ async fn dropped(operator: &Operator) -> anyhow::Result<u64> {
     Ok(line.context("no such figure")?.trim().parse()?)
 }
 
-/// What has to be there while the right still is.
+/// The objects that must exist before the permission is revoked.
 async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("patch" | "delete", "services" | "endpointslices") => {
@@ -138,7 +138,8 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
             world.lb_reason(NS, "t", "Ready").await?;
         }
         ("patch", "ippools") => {
-            // The one before has left its address, and the one to come gets the same: the status must have told of it.
+            // The previous one has released its address, and the next one gets the same: the status must show that
+            // first.
             world
                 .pool_until(NS, "nothing in its map", |pool| {
                     let status = pool.status.as_ref();
@@ -161,7 +162,7 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What the operator then owes and may not do.
+/// Creates the work that the operator then may not do.
 async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("create", "ipallocations") | ("patch", "loadbalancers" | "ippools") => {
@@ -199,7 +200,7 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A machine with a finalizer of old.
+/// A VirtualMachine or VirtualMachineInstance with a finalizer of the Go operator.
 async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
     world
         .cluster
@@ -214,7 +215,7 @@ async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until what was owed is done.
+/// Waits until the pending work is done.
 async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("patch", "ipallocations") => {
@@ -278,7 +279,7 @@ async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A clean table for the next.
+/// Deletes all objects, for the next permission.
 async fn clear(world: &World) -> anyhow::Result<()> {
     if world.lbs(NS).get_opt("t").await?.is_some() {
         world.delete_lb(NS, "t").await?;
@@ -308,7 +309,7 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
     user.may(&world, &rest).await?;
     // It must not work without its Lease.
-    operator.says("leadership is lost").await?;
+    operator.says("leadership lost").await?;
     operator.says("cannot update resource").await?;
     let (code, _) = operator.get("/readyz").await?;
     ensure!(code == 200, "/readyz of one that stands by: {code}");

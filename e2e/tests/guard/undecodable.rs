@@ -1,4 +1,4 @@
-//! Definitions that are not as they should be: missing, or so lax that objects come in which cannot be read.
+//! CRDs that are missing, or so lax that undecodable objects are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::support::{More, cluster, vm};
 
-/// Both.
+/// Both tests.
 pub fn all() -> Vec<Test> {
     tests![start_without_definitions, invalid_object_others_are_served]
 }
 
-/// How many requests the operator has made.
+/// Number of requests of the operator.
 async fn looks(world: &World) -> anyhow::Result<f64> {
     let figures = MetricsSnapshot::read(world, "node1").await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
@@ -67,7 +67,7 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
             "{kind}: {log}"
         );
     }
-    // It waits, looks again and again, and goes on when they come.
+    // It waits, retries, and continues when they are created.
     let before = looks(&world).await?;
     eventually("more looks", SOON, || async {
         Ok((looks(&world).await? > 3.0 * before).then_some(()))
@@ -88,9 +88,9 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     world.namespace(ns).await?;
     world.ranges("started", &[subnet("10.1.0.0/24")]).await?;
     world.served(ns, "lb", "started").await?;
-    // Told once for each kind, not at each look.
+    // Reported once for each kind, not at each attempt.
     let log = operator.log();
-    let told = log.matches("the cluster lacks something").count();
+    let told = log.matches("required kind or permission missing").count();
     ensure!(told == KINDS.len(), "told {told} times");
     operator.term()?;
     let status = operator.wait(SOON).await?;
@@ -119,7 +119,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         Ok(Some(()))
     })
     .await?;
-    // Some are there before the operator, some come later.
+    // Some exist before the operator starts, some are created later.
     world
         .cluster
         .apply(&object(
@@ -200,7 +200,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         world.cluster.apply(&lb(name, &spec)).await?;
         refused(name, text).await?;
     }
-    // Others are served, past the record that cannot be read.
+    // Others are served, without the unreadable IPAllocation's address.
     assert_eq!(world.served(ns, "good", "lax").await?, "10.3.0.3");
     world.lb(ns, "of-bad", cluster("lax-bad")).await?;
     let waits = world.lb_reason(ns, "of-bad", "PoolInvalid").await?;
@@ -209,7 +209,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         message.contains("pool lax-bad: cannot be decoded"),
         "{message}"
     );
-    // Whom it is for is not known: it is named to whoever finds no pool.
+    // Its selector is unknown: LoadBalancers that find no pool are told its name.
     world
         .lb(ns, "of-any", json!({"workloadType": "cluster"}))
         .await?;
@@ -235,7 +235,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         .event("default", "IPPool", "lax-bad", "InvalidObject")
         .await?;
 
-    // One that works and is then broken keeps what it has.
+    // A LoadBalancer that works and then becomes undecodable keeps everything.
     let address = world.announced(ns, "web", vm("lax", "app")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
     let broken = json!({"spec": {"listeners": "none"}});
@@ -259,7 +259,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let held = world.records().get(&address).await?;
     assert_eq!(held.spec.phase, Phase::Bound);
 
-    // Corrected: as any other.
+    // Corrected, it is like any other.
     world
         .merge(&api, "web", json!({"spec": vm("lax", "app")}))
         .await?;
@@ -275,7 +275,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let ranges = json!({"spec": {"ranges": [{"subnet": "10.2.0.0/24"}]}});
     world.merge(&pools, "lax-bad", ranges).await?;
     assert_eq!(world.lb_address(ns, "of-bad").await?, "10.2.0.2");
-    // Deleted while it is broken: nothing stays behind.
+    // Deleted while it is undecodable: no objects are left.
     let broken = json!({"spec": {"listeners": "none"}});
     world.merge(&api, "web", broken).await?;
     refused("web", "none").await?;
@@ -286,7 +286,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     })
     .await?;
     world.gone(&world.services(ns), "web").await?;
-    // A record that was unreadable and is deleted: the address is given again.
+    // An unreadable IPAllocation is deleted: the address is allocated again.
     let records = world
         .cluster
         .api("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation", None)
@@ -295,7 +295,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let full = json!({"spec": {"ranges": [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.2"}]}});
     world.merge(&pools, "lax", full).await?;
     assert_eq!(world.served(ns, "last", "lax").await?, "10.3.0.2");
-    // After a restart all of it is as before.
+    // After a restart the state is the same.
     operator.term()?;
     operator.wait(SOON).await?;
     let operator = world.start_operator("node1").await?;

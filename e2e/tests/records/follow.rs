@@ -1,4 +1,4 @@
-//! What is served of load balancers that cannot be served anew follows the world, also after a restart (BE-6).
+//! Serving LoadBalancers that could not be set up again still follow changes, also after a restart (BE-6).
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     let record = world.lb_address(ns, "unread").await?;
     stop(&operator).await?;
 
-    // Nobody answers this check, and nothing else of the spec tells which machines it is for.
+    // No backend answers this check, and nothing else in the spec identifies its machines.
     let check =
         json!({"port": 8080, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1});
     let broken = json!({"spec": {"healthCheck": check, "backendServerSelector": {"app": []}}});

@@ -1,4 +1,5 @@
-//! One leader at a time: how it goes, how the next one comes, and what a paused one can still do (section 1, IPA-5).
+//! One leader at a time: how it ends, how the next one takes over, and what a paused one can still do (section 1,
+//! IPA-5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,14 +29,14 @@ fn range() -> Value {
     json!({"subnet": "10.74.0.0/24"})
 }
 
-/// Which of the two nodes leads, and which does not.
+/// The node of the leader, and the other one.
 async fn roles(world: &World) -> anyhow::Result<(&'static str, &'static str)> {
     let standby = |leader| if leader == "node1" { "node2" } else { "node1" };
     let leader = leader(world, &["node1", "node2"]).await?;
     Ok((leader, standby(leader)))
 }
 
-/// The operators on the two nodes, which have one host name, both ready.
+/// The operators on the two nodes, which have the same host name, both ready.
 async fn two(world: &World) -> anyhow::Result<[Arc<Process>; 2]> {
     let first = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
@@ -70,7 +71,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     writes.remove("create selfsubjectrulesreviews");
     ensure!(writes.is_empty(), "the standby has written: {writes:?}");
 
-    // Asked to end: the Lease is free at once.
+    // Terminated gracefully: the Lease is free at once.
     let [leading, waiting] = if leader == "node1" {
         operators
     } else {
@@ -89,7 +90,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     serves(&world, ns, "b", 20).await?;
     audited(&world, standby, &[ns]).await?;
 
-    // Killed: the Lease has to run out.
+    // Killed: the Lease has to expire.
     let again = world.start_operator_with(leader, &QUICK_LEASE, &[]).await?;
     waiting.kill9()?;
     let began = Instant::now();
@@ -106,7 +107,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     stop(&again).await
 }
 
-/// A user of its own for an operator, so that the audit log tells who wrote.
+/// A separate user for an operator, so that the audit log shows its writes.
 async fn user(world: &World, name: &str) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), "kube-system");
     let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
@@ -125,12 +126,12 @@ async fn user(world: &World, name: &str) -> anyhow::Result<String> {
     Ok(path.to_str().context("no text")?.to_owned())
 }
 
-/// What a user has written with success, in order: verb and object.
+/// Successful writes of a user, in order: verb and object.
 fn written_by(world: &World, user: &str) -> anyhow::Result<Vec<String>> {
     let log = std::fs::read_to_string(world.cluster.audit())?;
     let mut written = Vec::new();
     for line in log.lines() {
-        // The last line may be on its way.
+        // The last line may be incomplete.
         let Ok(event) = serde_json::from_str::<Value>(line) else {
             continue;
         };
@@ -171,7 +172,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     let new = world
         .start_operator_with("node2", &QUICK_LEASE, &[("KUBECONFIG", &new_user)])
         .await?;
-    // Paused amid the creation of sixty, half of which go again before it wakes up.
+    // Paused during the creation of sixty, half of which are deleted before it resumes.
     let creating = {
         let world = Arc::clone(&world);
         tokio::spawn(async move {
@@ -210,7 +211,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     ensure!(!before.is_empty(), "the audit log does not tell who wrote");
     ensure!(late.is_empty(), "it wrote after it was paused: {late:?}");
 
-    // The same process leads again when its turn comes (RUN-5).
+    // The same process can be leader again later (RUN-5).
     stop(&new).await?;
     leads(&world, "node1").await?;
     serves(&world, ns, "c", 20).await?;
@@ -221,7 +222,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     stop(&old).await
 }
 
-/// Waits until the operator on a node does not lead and has nothing of its leadership left.
+/// Waits until the operator on a node is not leader and has stopped all work of its term.
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
         let figures = MetricsSnapshot::read(world, node).await?;
@@ -301,7 +302,8 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
             })
         };
         world.lb_address(ns, &format!("r{round}n3")).await?;
-        // Past its own deadline of 2 s and short of the Lease's 3 s: it wakes up with a closed fence, and renews or leads anew.
+        // Past its own deadline of 2 s and short of the Lease's 3 s: it resumes with a closed fence, and renews or
+        // starts a new term.
         operator.stop()?;
         tokio::time::sleep(Duration::from_millis(2_200)).await;
         operator.cont()?;
@@ -340,7 +342,7 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
     );
     serves(&world, ns, "b", 5).await?;
     audited(&world, "node1", &[ns]).await?;
-    // Another pod waits.
+    // A third pod waits.
     let third = world
         .start_operator_with("node2", &PATIENT_LEASE, &[("POD_UID", "another")])
         .await?;
@@ -383,7 +385,7 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
     let operator = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
         .await?;
-    // It lives: renewed each second for longer than our own Lease would stand.
+    // It is alive: renewed each second for longer than the duration of our own Lease.
     let mut renewed = Instant::now();
     for _ in 0..4 {
         go_lease(&world, standing).await?;

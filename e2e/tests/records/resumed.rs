@@ -1,5 +1,5 @@
-//! A leader is stopped amid a burst of work, the next one works on the same objects, and the first one is resumed while
-//! the next is still at it; again and again with the roles swapped (section 1, IPA-5).
+//! A leader is stopped during a burst of work, the next one works on the same objects, and the first one is resumed
+//! while the next still works; repeated with the roles swapped (section 1, IPA-5).
 //!
 //! `HLB_SEED`, `HLB_ROUNDS` and `HLB_SOAK` as in the crash tests.
 
@@ -25,25 +25,25 @@ use crate::stage::{pool, set};
 
 const NS: &str = "resumed";
 const NODES: [&str; 2] = ["node1", "node2"];
-/// The seed of the one round in the test: the next leader is still at work when the first one comes back. Rounds in the
+/// The seed of the one round in the test: the next leader is still at work when the first one is resumed. Rounds in the
 /// soak.
 const TEST: u64 = 1;
 const SOAK: u64 = 100;
 /// Names of cluster type, and of VM type.
 const CLUSTER: usize = 400;
 const VM: usize = 24;
-/// Addresses: about as many as names are left at the end of a round, so that some wait amid it, and take what is freed.
+/// Addresses: about as many as names at the end of a round, so that some wait in the middle and take freed ones.
 const ADDRESSES: usize = 250;
 
-/// What a round does, made from its seed.
+/// The plan of a round, derived from its seed.
 struct Round {
     /// Before the leader is stopped, and while it is.
     first: Vec<Life>,
-    /// Once the next one leads.
+    /// Once the next one is leader.
     second: Vec<Life>,
     /// From the beginning until the leader is stopped.
     stop: Duration,
-    /// From the next one's leadership until the first one is resumed.
+    /// From the start of the next term until the first one is resumed.
     resume: Duration,
 }
 
@@ -86,12 +86,12 @@ fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
     }
 }
 
-/// What the rounds came to.
+/// Totals of the rounds.
 #[derive(Default)]
 struct Sum {
     rounds: usize,
     made: usize,
-    /// What waited in the queue of the one that was stopped, the least and the most.
+    /// Length of the stopped operator's queue, minimum and maximum.
     queued: Vec<usize>,
     /// Writes of the next leader after the first one was resumed.
     late: u64,
@@ -108,7 +108,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;
     let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let history = HistoryChecker::start(&world.client());
-    // Both have the one host name of this machine.
+    // Both have the host name of this machine.
     let operators =
         NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK_LEASE, &[])?)));
     let operators = operators.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
@@ -120,7 +120,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
         let played = play(&world, &operators, &history, round, &mut sum).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
         if let Err(error) = &outcome {
-            // At once, though the test's verdict says it again: the other tests may take hours.
+            // Printed at once, although the test's result repeats it: the other tests may take hours.
             eprintln!("  WRONG in {error:#}");
             break;
         }
@@ -163,7 +163,7 @@ async fn play(
     let old = supervised.process().await;
 
     let first = begin(world, round.first);
-    // The moments are what is under test.
+    // The times are under test.
     tokio::time::sleep(round.stop).await;
     let queued = depth(&MetricsSnapshot::read(world, old_node).await?);
     old.stop()?;
@@ -176,7 +176,7 @@ async fn play(
     old.cont()?;
     sum.made += first.await?? + second.await??;
 
-    // It is the one that stands by from now on.
+    // It is the standby from now on.
     let found = audited_full(world, new_node, &[NS]).await?;
     let wrongs = history.wrongs(world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
@@ -204,7 +204,7 @@ fn begin(world: &Arc<World>, lives: Vec<Life>) -> JoinHandle<anyhow::Result<usiz
     tokio::spawn(async move { live(&world, NS, lives).await })
 }
 
-/// How many load balancers are due.
+/// Number of LoadBalancers that are due.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,4 +1,4 @@
-//! Words that the tests share: operators that come and go, records, what is stored.
+//! Shared by the tests: starting and ending operators, IPAllocations, stored objects.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
 use serde_json::Value;
 
-/// A clean table and a namespace.
+/// An empty cluster and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
     reset(world).await?;
     world.namespace(ns).await
 }
 
-/// Starts an operator on the first node and waits until it leads. The pod's uid spares it the wait for the Lease of
-/// one that was killed.
+/// Starts an operator on the first node and waits until it is leader. With the same pod uid it need not wait for the
+/// Lease of one that was killed.
 pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     let operator = world
         .start_operator_with("node1", &[], &[("POD_UID", "records")])
@@ -30,7 +30,7 @@ pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     Ok(operator)
 }
 
-/// Waits until the operator on a node leads.
+/// Waits until the operator on a node is leader.
 pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} leads"), SOON, || async {
         Ok(MetricsSnapshot::read(world, node)
@@ -41,7 +41,7 @@ pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Asks an operator to end and waits for that.
+/// Sends SIGTERM to an operator and waits for the exit.
 pub async fn stop(operator: &Process) -> anyhow::Result<()> {
     operator.term()?;
     let status = operator.wait(Duration::from_secs(20)).await?;
@@ -49,12 +49,12 @@ pub async fn stop(operator: &Process) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A record as it is stored.
+/// The IPAllocation of an address as stored.
 pub async fn record(world: &World, ip: &str) -> anyhow::Result<Option<IPAllocation>> {
     Ok(world.records().get_opt(ip).await?)
 }
 
-/// Waits until the record of an address is of this phase and owner.
+/// Waits until the IPAllocation of an address has this phase and owner.
 pub async fn record_is(
     world: &World,
     ip: &str,
@@ -75,7 +75,7 @@ pub async fn record_is(
     .await
 }
 
-/// Waits until a load balancer has this address and the record for it, with its uid.
+/// Waits until a LoadBalancer has this address and its IPAllocation, with its uid.
 pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Result<()> {
     let what = format!("{ns}/{name} holds {ip}");
     eventually(&what, SOON, || async {
@@ -94,12 +94,12 @@ pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Res
     .await
 }
 
-/// Makes a load balancer of cluster type.
+/// Creates a LoadBalancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
     world.lb(ns, name, cluster_spec()).await
 }
 
-/// Makes a record by hand.
+/// Creates an IPAllocation by hand.
 pub async fn forge(
     world: &World,
     ip: &str,
@@ -115,7 +115,7 @@ pub async fn forge(
     Ok(())
 }
 
-/// A pool for one namespace, named as that is.
+/// A pool for one namespace, with the same name.
 pub async fn pool(world: &World, ns: &str, ranges: &[Value]) -> anyhow::Result<()> {
     world.pool_for(ns, ns, ranges).await
 }

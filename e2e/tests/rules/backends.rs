@@ -1,4 +1,4 @@
-//! Which virtual machines stand behind a load balancer (section 8.4).
+//! The backends of a LoadBalancer (section 8.4).
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ async fn be_1_and_be_3_backends_come_and_go(world: Arc<World>) -> anyhow::Result
         slice.endpoints[0].target_ref.as_ref().unwrap().uid,
         again.metadata.uid
     );
-    // On its way out, and held by somebody's finalizer.
+    // Terminating, held by a foreign finalizer.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     world.merge(&vmis, "c", held).await?;
     vmis.delete("c", &DeleteParams::default()).await?;
@@ -106,7 +106,7 @@ async fn be_1_and_be_3_backends_come_and_go(world: Arc<World>) -> anyhow::Result
     world
         .merge(&vmis, "c", json!({"metadata": {"finalizers": null}}))
         .await?;
-    // The load balancer's own edits.
+    // Edits of the LoadBalancer itself.
     let selector = json!({"spec": {"backendServerSelector": {"app": ["web3"], "tier": ["front"]}}});
     let selector =
         json!({"spec": {"backendServerSelector": selector["spec"]["backendServerSelector"]}});
@@ -184,11 +184,11 @@ async fn be_1_an_invalid_selector_harms_nobody_else(world: Arc<World>) -> anyhow
         .await?;
     world.lb_reason(ns, "good", "Ready").await?;
     world.ready_endpoints(ns, "good", &["10.132.0.1"]).await?;
-    // Repaired.
+    // Corrected.
     let good = json!({"spec": {"backendServerSelector": {"app": ["web"]}}});
     world.merge(&world.lbs(ns), "bad", good).await?;
     world.ready_endpoints(ns, "bad", &["10.132.0.1"]).await?;
-    // What works keeps working when an edit breaks it.
+    // A working LoadBalancer keeps working when an edit breaks it.
     let address = world.lb_address(ns, "good").await?;
     let bad = json!({"spec": {"backendServerSelector": {"app": []}}});
     world.merge(&world.lbs(ns), "good", bad).await?;
@@ -254,7 +254,7 @@ async fn be_many_more_than_one_slice_takes(world: Arc<World>) -> anyhow::Result<
     Ok(())
 }
 
-/// A Service of somebody else, with the addresses that a Service can have.
+/// A foreign Service, with the addresses that a Service can have.
 async fn foreign_service(
     world: &World,
     ns: &str,
@@ -278,7 +278,7 @@ async fn foreign_service(
     Ok(())
 }
 
-/// The guest agent of a machine reports addresses, the first one first.
+/// The guest agent of a VirtualMachineInstance reports addresses, the first one first.
 async fn reports(world: &World, ns: &str, name: &str, addresses: &[&str]) -> anyhow::Result<()> {
     let interfaces = json!([
         {"name": "default", "ipAddress": addresses[0], "ipAddresses": addresses},
@@ -305,7 +305,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
     let own = world.announced(ns, "web", vm(pool, "web")).await?;
     let both = ["10.180.0.2", "10.180.0.1"];
     world.ready_endpoints(ns, "web", &both).await?;
-    // Another tenant's, which nobody announces.
+    // Another tenant's address, not announced.
     let others = world.served("be8-other", "guest", pool).await?;
     for (address, why) in [
         (&*node, "an address of a Node"),
@@ -316,7 +316,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
         (&*others, "an address with an IPAllocation"),
         (DENIED, "denied to backends"),
     ] {
-        // Whatever else it reports.
+        // Regardless of its other addresses.
         reports(&world, ns, "evil", &[address, "10.180.0.2"]).await?;
         world.ready_endpoints(ns, "web", &["10.180.0.1"]).await?;
         let what = format!("{address} is refused");
@@ -333,7 +333,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
         );
         world.event(ns, "LoadBalancer", "web", &told).await?;
     }
-    // Nobody is left.
+    // No backend is left.
     world
         .vmis(ns)
         .delete("good", &DeleteParams::default())
@@ -342,7 +342,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
     let lb = world.lb_reason(ns, "web", "BackendsWithoutIP").await?;
     let (_, _, message) = ready(&lb).unwrap();
     assert!(message.contains("BackendAddressRefused"), "{message}");
-    // An honest address is as good as any.
+    // A permitted address is used.
     reports(&world, ns, "evil", &["10.180.0.2", &node]).await?;
     world.ready_endpoints(ns, "web", &["10.180.0.2"]).await?;
     world
@@ -369,7 +369,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     let without_b = async || world.ready_endpoints(ns, "web", &["10.181.0.1"]).await;
     let with_b = async || world.ready_endpoints(ns, "web", &all).await;
     with_b().await?;
-    // A Service, and that it goes again.
+    // A Service, and its deletion.
     foreign_service(&world, "be8-later-other", "10.181.0.2", "10.181.0.99").await?;
     without_b().await?;
     let services = world.services("be8-later-other");
@@ -392,7 +392,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     without_b().await?;
     nodes.delete("be8-later", &DeleteParams::default()).await?;
     with_b().await?;
-    // An address that a pool gives to somebody, whose end leaves the record of it.
+    // An address that a pool allocates, and whose IPAllocation remains as history.
     world.ranges("be8-one", &[subnet("10.181.0.2/32")]).await?;
     let address = world.served("be8-later-other", "guest", "be8-one").await?;
     assert_eq!(address, "10.181.0.2");
@@ -429,7 +429,7 @@ async fn be_8_one_address_in_two_namespaces(world: Arc<World>) -> anyhow::Result
         let what = "the address is its own";
         let own = |lb: &_| condition(lb, "BackendAddressShared").is_none();
         world.lb_until(ns, "web", what, own).await?;
-        // Said once.
+        // Reported once.
         let events = world.events(ns, "LoadBalancer", "web").await?;
         let told = events
             .iter()

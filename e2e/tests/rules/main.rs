@@ -1,5 +1,5 @@
-//! The rules of the contract, one by one, held against a real API server. No traffic flows: what kube-vip and the
-//! guest agent report is written by the tests.
+//! The rules of the contract, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
+//! the guest agent would report.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ mod watches;
 
 fn main() -> ExitCode {
     let tests = [
-        // First: it mostly waits, beside all others.
+        // First: it mostly waits, while all others run.
         watches::tests(),
         allocation::tests(),
         vm::tests(),

@@ -1,5 +1,5 @@
-//! The files in docs/examples, as a reader would apply them: each is good for what it says, and the rights in
-//! rbac.yaml are exactly what the operator needs.
+//! The files in docs/examples, applied as a reader would: each works as it says, and the permissions in rbac.yaml are
+//! exactly those that the operator needs.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::operator::without;
 
-/// The operator with all rights of rbac.yaml.
+/// Node of the operator with all permissions of rbac.yaml.
 const NODE: &str = "node1";
-/// The operator that lacks one.
+/// Node of the operator that lacks one.
 const OTHER_NODE: &str = "node2";
 
-/// All of them.
+/// All tests.
 pub fn all() -> Vec<Test> {
     tests![
         every_example_becomes_ready_with_the_rights_of_rbac,
@@ -30,7 +30,7 @@ pub fn all() -> Vec<Test> {
     ]
 }
 
-/// Applies rbac.yaml, and starts the operator with these rights.
+/// Applies rbac.yaml, and starts the operator with these permissions.
 async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
     let rights = rbac("rbac.yaml")?;
     for object in &rights {
@@ -42,7 +42,7 @@ async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
         .await
 }
 
-/// Asks an operator to end, which gives the Lease up.
+/// Sends SIGTERM to an operator, which releases the Lease.
 async fn end(operator: &Process) -> anyhow::Result<()> {
     operator.term()?;
     let status = operator.wait(SOON).await?;
@@ -81,7 +81,7 @@ fn rbac(name: &str) -> anyhow::Result<Vec<Value>> {
     Ok(rights)
 }
 
-/// Applies a document, in a namespace that is made if need be.
+/// Applies a document, and creates its namespace if necessary.
 async fn apply(world: &World, object: &Value) -> anyhow::Result<()> {
     if let Some(namespace) = object["metadata"]["namespace"].as_str() {
         let namespace = json!({
@@ -142,7 +142,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         .filter(|l| l.starts_with("harvester_lb_api_requests_total") && l.contains("code=\"403\""))
         .collect();
     ensure!(refused.is_empty(), "requests were refused: {refused:#?}");
-    // Others have pools of the same network.
+    // Other examples have pools of the same network.
     for (_, pool) in of_kind("IPPool") {
         let name = pool["metadata"]["name"].as_str().unwrap();
         world.pools().delete(name, &DeleteParams::default()).await?;
@@ -150,7 +150,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
     end(&operator).await
 }
 
-/// A machine that a load balancer selects, listening where it is checked and where requests go.
+/// A virtual machine that a LoadBalancer selects, listening on the ports of the health check and of the requests.
 async fn machine(world: &World, lb: &Value, name: &str) -> anyhow::Result<Vm> {
     let spec = &lb["spec"];
     let vm = world.cluster.add_vm(name)?;
@@ -181,7 +181,7 @@ fn ports(spec: &Value) -> Vec<u16> {
     ports
 }
 
-/// A load balancer from its creation over Ready, a failing machine and back, to its deletion.
+/// A LoadBalancer from its creation through Ready, a failing machine and its recovery, to its deletion.
 async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<()> {
     let namespace = document["metadata"]["namespace"]
         .as_str()
@@ -256,7 +256,7 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Requests through the address, where it is of the network that the bed has.
+/// Requests to the address, if it is in the network of the test cluster.
 async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Result<()> {
     let vip: Ipv4Addr = vip.parse()?;
     let listener = &lb["spec"]["listeners"][0];
@@ -273,7 +273,7 @@ async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Re
     .await
 }
 
-/// What the Go operator left on machines is taken off, which needs rights on KubeVirt's kinds.
+/// Legacy finalizers on VirtualMachines are removed, which needs permissions on KubeVirt's kinds.
 async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
     for (kind, finalizer) in [
         (
@@ -309,7 +309,7 @@ async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same rights under other names, for an operator of their own.
+/// The same permissions under other names, for a separate operator.
 fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
     let rename = |name: &mut Value| {
         if let Some(text) = name.as_str() {
@@ -317,7 +317,7 @@ fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
         }
     };
     for object in &mut rights {
-        // A namespace is shared.
+        // The namespace is shared.
         if object["kind"] == "Namespace" {
             continue;
         }
@@ -337,7 +337,7 @@ fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
     rights
 }
 
-/// Takes a verb on a kind away; the document that it was in, as it was before.
+/// Removes a verb on a resource; returns the unchanged document.
 fn take_away(rights: &mut [Value], resource: &str, verb: &str) -> anyhow::Result<Value> {
     for object in rights {
         let whole = object.clone();
@@ -384,7 +384,7 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
         "the log does not name it:\n{}",
         operator.tail()
     );
-    // It looks again and again.
+    // It retries.
     let before = requests(&world).await?;
     eventually("more looks", SOON, || async {
         Ok((requests(&world).await? > 3.0 * before).then_some(()))
@@ -409,13 +409,14 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
     end(&operator).await
 }
 
-/// How many requests the operator that lacks a right has made.
+/// Number of requests of the operator that lacks a permission.
 async fn requests(world: &World) -> anyhow::Result<f64> {
     let figures = MetricsSnapshot::read(world, OTHER_NODE).await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
 
-/// What Harvester's release has made, as its chart does: the account of the Go operator with a role of the same name.
+/// The objects of Harvester's release, as its chart creates them: the ServiceAccount of the Go operator with a role of
+/// the same name.
 fn release() -> [Value; 3] {
     let name = "harvester-load-balancer";
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "harvester-system"});

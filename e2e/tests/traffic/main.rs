@@ -1,5 +1,5 @@
-//! Real traffic: clients in a network of their own reach virtual machines through kube-vip and kube-proxy, and the examples
-//! of the documentation do what they say.
+//! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the examples
+//! of the documentation work as they say.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;

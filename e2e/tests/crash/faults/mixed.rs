@@ -1,4 +1,4 @@
-//! Slow writes, and everything at once.
+//! Slow writes, and all faults at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub async fn alc_8_writes_are_slow(world: Arc<World>) -> anyhow::Result<()> {
     let (slow, hung) = if soaks() { (120, 300) } else { (5, 18) };
     for (name, delay, time) in [
         ("each write takes 0.5 s longer", 500, slow),
-        // Each is done in the end, when whoever has sent it has given up.
+        // Each is done in the end, after its sender has timed out.
         ("writes hang", 900_000, hung),
     ] {
         let delay = Fault::Delay(Duration::from_millis(delay));

@@ -1,4 +1,4 @@
-//! Requests that the API server refuses, or does and does not say so.
+//! Requests that the API server refuses, or executes without a proper answer.
 
 use std::sync::Arc;
 use std::time::Duration;

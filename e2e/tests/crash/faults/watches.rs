@@ -1,4 +1,4 @@
-//! Watches that break, lie or fall silent, and lists that stop in the middle.
+//! Watches that break, report errors or fall silent, and lists that stop in the middle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +51,7 @@ pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Resul
     }
     let of = |verb| Match::any().verbs(&[verb]);
     let some = || Share::percent(30, seed);
-    // Each watch leads to a new list, those come in pages, and few of them are whole.
+    // Each watch leads to a relist, lists are paginated, and few of them are complete.
     let relist = Fault::EndWatch(After::Time(Duration::from_millis(500)), End::Expired);
     let expired = Fault::Refuse(Refusal::expired());
     let faults = vec![

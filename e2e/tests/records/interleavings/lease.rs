@@ -1,4 +1,5 @@
-//! Two operators on one host, told apart by their pods: one is resumed amid its work, one renews its Lease too late.
+//! Two operators on one host, distinguished by their pods: one is resumed during its work, one renews its Lease too
+//! late.
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::stage::leads;
 
-/// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
+/// Two operators of one host and two pods: the first is leader, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
     let path = proxy.kubeconfig("admin")?;
     let path = path.to_str().context("no text")?;
@@ -39,7 +40,7 @@ async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Ends both, the one that does not lead first.
+/// Ends both, the one that is not leader first.
 async fn end(operators: [Arc<Process>; 2]) -> anyhow::Result<()> {
     for operator in operators {
         ensure!(operator.is_running(), "it has ended");
@@ -71,7 +72,7 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
     let before = holder(&world).await?;
     let mut hold = proxy.holds(Match::of(Verb::Update, "leases"), Moment::Before, 8);
     let mut late = vec![hold.arrived().await?];
-    // It cannot renew, and stands by from then on (RUN-5).
+    // It cannot renew, and is standby from then on (RUN-5).
     stands_by(&world, "node2").await?;
     leads(&world, "node1").await?;
     let after = holder(&world).await?;
@@ -105,7 +106,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let history = HistoryChecker::start(&world.client());
     let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
-    // Some of its work is done, some is on its way, some is yet to be begun when it is paused.
+    // When it is paused, some of its work is done, some is in flight, some has not begun.
     let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
     let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
     let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
@@ -157,7 +158,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     end([first, second]).await
 }
 
-/// Requests that were to change something, the Lease apart.
+/// Write requests, without the Lease.
 fn writes(proxy: &Proxy) -> u64 {
     let counts = proxy.counts();
     let writes = counts

@@ -1,4 +1,4 @@
-//! Records: late creations (IPA-6), and late changes of what is there (IPA-5).
+//! IPAllocations: late creates (IPA-6), and late changes of existing ones (IPA-5).
 
 use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 
@@ -14,7 +14,7 @@ const CREATE: Row = Row {
     ..ROW
 };
 
-/// A record is created late.
+/// An IPAllocation is created late.
 pub const CREATIONS: &[Row] = &[
     Row {
         name: "create_record_done_by_the_next",
@@ -149,7 +149,7 @@ const SURPLUS: Row = Row {
     ..ROW
 };
 
-/// History that has fallen out of the pool's range. One in a round: what forgets history is one worker.
+/// A released IPAllocation that is outside of the pool's range now. One in a round: one worker deletes history.
 pub const REMOVE: Row = Row {
     given: &[Guest("a"), Holds("a", 2), Delete("a"), Remembered(2, "a")],
     trigger: &[Range(3, 14)],
@@ -157,7 +157,7 @@ pub const REMOVE: Row = Row {
     ..ROW
 };
 
-/// A guest cluster is removed. One in a round: there is one worker for them.
+/// A guest cluster is removed. One in a round: guest clusters have one worker.
 pub const MARK: Row = Row {
     given: &[OfGuest("a"), Holds("a", 2)],
     trigger: &[Node],
@@ -165,7 +165,7 @@ pub const MARK: Row = Row {
     ..ROW
 };
 
-/// A record is taken over, replaced, released or deleted late.
+/// An IPAllocation is taken over, replaced, released or deleted late.
 pub const CHANGES: &[Row] = &[
     Row {
         name: "take_over_done_by_the_next",

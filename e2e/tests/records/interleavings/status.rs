@@ -1,4 +1,4 @@
-//! Status of load balancers: the commit of an address, and what is said when all is ready.
+//! Status of LoadBalancers: the commit of an address, and the status when everything is ready.
 
 use harvester_lb_testkit::proxy::Verb::{Delete as Remove, Patch};
 
@@ -85,7 +85,7 @@ pub const ROWS: &[Row] = &[
         name: "commit_out_of_the_pool",
         unled: &[Range(3, 14)],
         led: &[Holds("a", 2)],
-        // Back again: what is outside of the ranges is counted neither way.
+        // Back again: an address outside of the ranges does not count.
         then: &[Holds("a", 2), Range(2, 14), Total(13)],
         ..COMMIT
     },

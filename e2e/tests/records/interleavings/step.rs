@@ -1,4 +1,4 @@
-//! What happens in a row, and what is waited for.
+//! Events and conditions of a row.
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::{Phase, keys};
@@ -12,27 +12,27 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-/// One thing that happens, or that is waited for until it is so. Texts are names; a number is the last part of an address:
-/// of the pool, or from 100 on of the second pool.
+/// An event, or a condition to wait for. Texts are names; a number is the last part of an address: of the pool, or from
+/// 100 on of the second pool.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A load balancer of cluster type is made.
+    /// A LoadBalancer of cluster type is created.
     Guest(&'static str),
-    /// The same, of the guest cluster `gc`.
+    /// A LoadBalancer of cluster type of the guest cluster `gc` is created.
     OfGuest(&'static str),
-    /// One of VM type is made.
+    /// A LoadBalancer of VM type is created.
     Vm(&'static str),
-    /// One that has the Go operator's finalizers is made.
+    /// A LoadBalancer with the Go operator's finalizers is created.
     Old(&'static str),
-    /// A load balancer is deleted, and gone.
+    /// A LoadBalancer is deleted, and gone.
     Delete(&'static str),
-    /// A load balancer is deleted; its finalizers hold it.
+    /// A LoadBalancer is deleted; its finalizers hold it.
     Ask(&'static str),
-    /// `spec.ipPool` is set: `p`, `q` or none that exists.
+    /// `spec.ipPool` is set: `p`, `q` or a pool that does not exist.
     Use(&'static str, &'static str),
     /// A tenant writes an address into `status.allocatedAddress`.
     Says(&'static str, u8),
-    /// A guest writes `status.address`.
+    /// A guest cluster writes `status.address`.
     Reports(&'static str, &'static str),
     /// The one listener gets this port.
     Port(&'static str, u16),
@@ -42,44 +42,44 @@ pub enum Step {
     DropService(&'static str),
     /// A user annotates the Service.
     NoteService(&'static str),
-    /// A Service of that name which is somebody else's is made.
+    /// A foreign Service of that name is created.
     ForeignService(&'static str),
     /// The EndpointSlice is deleted by a user.
     DropSlice(&'static str),
-    /// A running machine appears: its name, and the last part of its address.
+    /// A VirtualMachineInstance is created: its name, and the last part of its address.
     Machine(&'static str, u8),
-    /// A running machine is deleted.
+    /// A VirtualMachineInstance is deleted.
     NoMachine(&'static str),
-    /// A machine of a kind with a finalizer of the Go operator and one of somebody else.
+    /// A VirtualMachine or VirtualMachineInstance with a finalizer of the Go operator and a foreign one.
     OldMachine(&'static str),
-    /// Somebody adds another finalizer.
+    /// Another client adds a finalizer.
     AddFinalizer(&'static str),
-    /// That machine is gone, whatever its finalizers.
+    /// That object is deleted, regardless of its finalizers.
     NoOldMachine(&'static str),
     /// The pool's range is edited.
     Range(u8, u8),
     /// The pool is deleted.
     NoPool,
-    /// The pool is made.
+    /// The pool is created.
     Pool,
-    /// An administrator asks for a release by hand: last part of the address and a name.
+    /// An administrator requests a release by hand: last part of the address and a name.
     Wish(u8, &'static str),
-    /// A record is made by hand: Bound, for a load balancer that lives.
+    /// An IPAllocation is created by hand: Bound, for an existing LoadBalancer.
     Forge(u8, &'static str),
-    /// A record is deleted by hand.
+    /// An IPAllocation is deleted by hand.
     DropRecord(u8),
-    /// A node of the guest cluster `gc` that is being removed appears.
+    /// A node of the guest cluster `gc` that is being removed is created.
     Node,
     /// That node is deleted.
     NoNode,
 
-    /// Status and record say that it has this address.
+    /// Its status and the IPAllocation have this address.
     Holds(&'static str, u8),
     /// It has some address.
     HoldsAny(&'static str),
-    /// The record is Released, and its last owner was this.
+    /// The IPAllocation is Released, and this was its last owner.
     Remembered(u8, &'static str),
-    /// There is no record of the address.
+    /// The address has no IPAllocation.
     NoRecord(u8),
     /// Its condition Ready has this reason.
     Waits(&'static str, &'static str),
@@ -95,35 +95,35 @@ pub enum Step {
     PortIs(&'static str, u16),
     /// The EndpointSlice has these machines, by the last part of the address.
     Backends(&'static str, &'static [u8]),
-    /// `status.address` is this.
+    /// `status.address` has this value.
     Address(&'static str, &'static str),
     /// `status.address` is an address of the pool.
     AddressIs(&'static str, u8),
     /// The Service still has the user's annotation.
     Noted(&'static str),
-    /// The machine's finalizers are these.
+    /// The object has these finalizers.
     Finalizers(&'static str, &'static [&'static str]),
     /// The pool's map has the address.
     PoolHas(u8),
     /// The pool's total.
     Total(i64),
-    /// No release by hand is asked for.
+    /// No release by hand is requested.
     NoWish,
-    /// It is marked as one of a guest cluster that is removed.
+    /// It is marked as belonging to a removed guest cluster.
     Marked(&'static str),
 }
 
-/// Where a row plays.
+/// The namespace and pools of a row.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Namespace and pool.
+    /// Name of the namespace and the pool.
     pub ns: String,
     subnet: String,
 }
 
-/// What a user writes on a Service.
+/// The annotation of a user on a Service.
 const NOTE: &str = "example.org/note";
-/// Finalizers of somebody else.
+/// A foreign finalizer.
 const KEPT: &str = "example.org/kept";
 const LATE: &str = "example.org/late";
 
@@ -155,7 +155,7 @@ impl Place {
         world.pool(&self.ns, spec).await
     }
 
-    /// Makes the namespace and both pools.
+    /// Creates the namespace and both pools.
     pub async fn make(&self, world: &World, range: (u8, u8)) -> anyhow::Result<()> {
         world.namespace(&self.ns).await?;
         self.pool(world, range).await?;
@@ -165,7 +165,7 @@ impl Place {
 }
 
 impl Step {
-    /// Does it, or waits for it.
+    /// Executes the event, or waits for the condition.
     pub async fn take(&self, world: &World, at: &Place) -> anyhow::Result<()> {
         let ns = &*at.ns;
         let lbs = world.lbs(ns);
@@ -321,7 +321,7 @@ impl Step {
         Ok(())
     }
 
-    /// Looks once; what is not so is an error.
+    /// Checks the condition once; an error if it does not hold.
     async fn holds(&self, world: &World, at: &Place) -> anyhow::Result<()> {
         let ns = &*at.ns;
         let lbs = world.lbs(ns);
@@ -429,7 +429,7 @@ fn listener(port: u16) -> Value {
     json!({"name": "http", "port": port, "protocol": "TCP", "backendPort": 8000 + port})
 }
 
-/// The machine `a` of a kind.
+/// The VirtualMachine or VirtualMachineInstance `a`.
 async fn machine(world: &World, ns: &str, kind: &str, mut metadata: Value) -> anyhow::Result<()> {
     metadata["namespace"] = ns.into();
     metadata["name"] = "a".into();
