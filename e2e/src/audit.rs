@@ -29,7 +29,7 @@ pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
             nodes: nodes.list(&everything).await?.items,
             denied: Vec::new(),
         }),
-        // Few tests have kube-vip or a stand-in.
+        // Few tests announce addresses.
         announcing: false,
     })
 }

@@ -69,7 +69,7 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub struct Round {
     pub lives: Vec<Life>,
-    /// Time from the start until the leader is killed, and until it is restarted.
+    /// For each kill: the time until it, from the beginning or the previous restart, and the downtime.
     pub kills: Vec<(Duration, Duration)>,
     /// Whether a second operator stands by on the other node.
     pub standby: bool,

@@ -380,8 +380,8 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Names that identify their test; some names of IPAllocations are addresses, including free ones of the bystanders'
-/// pool.
+/// Names of the hostile objects, different for each connection; some IPAllocations are named as addresses, including free
+/// ones of the bystanders' pool.
 fn name(kind: Kind, connection: usize, at: usize) -> String {
     match (kind, at) {
         (Kind::IpAllocation, 0) => format!("10.66.0.{}", connection + 9),
@@ -427,7 +427,7 @@ async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16>
     }
 }
 
-/// Writes the status of an existing Service. The answer is ignored: only that of the object itself is counted.
+/// Writes the status of an existing Service. Its answer is not counted, only that to the object itself.
 async fn tell(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
     if depth(&mutant.text) > DEEP {
         return Ok(());

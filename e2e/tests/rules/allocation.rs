@@ -72,7 +72,7 @@ async fn alc_the_worked_example(world: Arc<World>) -> anyhow::Result<()> {
     let g = world.lb_reason(ns, "g", "NoAvailableIP").await?;
     assert_eq!(allocated(&g), None);
     accounts(0, 2, &held, &[]).await?;
-    // In the example g has released its address; otherwise it would be served before a.
+    // In the example g is gone; otherwise it would be served before a.
     world.delete_lb(ns, "g").await?;
     world.gone(&world.lbs(ns), "g").await?;
     world.remove(ns, "d", &ip(5)).await?;

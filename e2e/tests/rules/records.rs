@@ -352,7 +352,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         ("10.111.0.3", true)
     );
 
-    // A served LoadBalancer is unchanged.
+    // A LoadBalancer that is already served stays as it is.
     let ask = |value| annotate("requested-address", value);
     world
         .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
@@ -397,7 +397,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         .await?;
     world.lb_reason(ns, "served", "Ready").await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
-    // Objects of a deleted one have no owner, regardless of its requests.
+    // Once it is deleted, its Service is collected and its address released, regardless of the annotation.
     world
         .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
         .await?;

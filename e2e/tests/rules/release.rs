@@ -211,7 +211,7 @@ async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::R
                 && s.spec.as_ref().unwrap().load_balancer_ip.as_deref() == Some("10.90.1.2")
         })
         .await?;
-    // A Service that requests an address recorded for another gets it all the same.
+    // An address that the Service requests by annotation is accepted, even if it is recorded for another.
     let asked = json!({"metadata": {"annotations": {"kube-vip.io/loadbalancerIPs": old}}});
     let service = world.merge(&world.services(ns), "web", asked).await?;
     world.ingress(ns, "web", json!([{"ip": old}])).await?;
@@ -330,7 +330,7 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
         .await?;
     let status = pool_now.status.unwrap();
     assert_eq!(status.allocated.unwrap().len(), 1);
-    // A LoadBalancer of that name gets an address of the history: the lowest.
+    // A LoadBalancer of that name gets its lowest address in the history.
     assert_eq!(world.served(ns, "ghost", pool).await?, "10.45.0.77");
     Ok(())
 }
