@@ -380,8 +380,8 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Names of the hostile objects, different for each connection; some IPAllocations are named as addresses, including free
-/// ones of the bystanders' pool.
+/// Names of the hostile objects, different for each connection; some IPAllocations are named as addresses, including
+/// free ones of the bystanders' pool.
 fn name(kind: Kind, connection: usize, at: usize) -> String {
     match (kind, at) {
         (Kind::IpAllocation, 0) => format!("10.66.0.{}", connection + 9),

@@ -40,7 +40,7 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     let dead = proxy.rule(pools, Share::times(1), Fault::Swallow);
     let kubeconfig = proxy.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-    // A debug build renews its watches after 12 s at most. A release build ignores this; the test then only takes longer.
+    // A debug build renews its watches after 12 s at most. A release build ignores this; the test then takes longer.
     let env = [("KUBECONFIG", kubeconfig), ("HLB_TIMINGS", "watch=12s")];
     let standby = world.start_operator_with("node2", &[], &env).await?;
     eventually("the watch of pools has begun", NOTICED, || async {
