@@ -66,7 +66,7 @@ pub const LEASE_NAMESPACE: &str = "kube-system";
 /// Name of the leader election Lease; the Go operator uses the same, so that the two are never active at once.
 pub const LEASE_NAME: &str = "harvester-load-balancer";
 
-/// Address of the placeholder endpoint that is published when no backend is ready (EPS-2).
+/// Address of the stand-in endpoint that is published when no backend is ready (EPS-2).
 pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 /// `targetRef.uid` that marks that endpoint (EPS-2).
 pub const DUMMY_ENDPOINT_UID: &str = "dummy347-546a-4642-9da6-5608endpoint";

@@ -268,7 +268,7 @@ fn is_probed(lb: &Lb<'_>) -> bool {
     check.is_some_and(|check| check.port.is_some_and(|port| port != 0))
 }
 
-/// EPS-2: whether an endpoint is the placeholder for missing backends.
+/// EPS-2: whether an endpoint is the stand-in endpoint.
 fn is_stand_in(endpoint: &Endpoint) -> bool {
     endpoint.addresses.first().map(String::as_str) == Some(keys::DUMMY_ENDPOINT_ADDRESS)
 }

@@ -1,4 +1,4 @@
-//! The auditor can fail: each wrong is planted into a world in which all is well, and is named.
+//! The auditor finds violations: each is planted into a valid snapshot, and must be reported.
 
 use std::collections::BTreeMap;
 
@@ -39,7 +39,7 @@ fn lb(name: &str, spec: Value, status: &Value) -> LoadBalancer {
     made(with(lb, json!({"status": status})))
 }
 
-/// One that has an address, and all that goes with it.
+/// A load balancer with an address, and the status that goes with it.
 fn served(name: &str, spec: Value, ip: &str, backends: &[&str]) -> LoadBalancer {
     let status = json!({
         "address": ip, "allocatedAddress": {"ip": ip, "ipPool": POOL}, "backendServers": backends,
@@ -48,7 +48,7 @@ fn served(name: &str, spec: Value, ip: &str, backends: &[&str]) -> LoadBalancer 
     lb(name, spec, &status)
 }
 
-/// Says of a load balancer that it is not Ready.
+/// Sets the Ready condition of a load balancer to False.
 fn says(lb: &mut LoadBalancer, reason: &str, message: &str) {
     lb.status.as_mut().unwrap().conditions = made(condition(reason, message));
 }
@@ -76,7 +76,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The pool of so many addresses with what its status says; the hash is that of its maps.
+/// A pool of `total` addresses with this status, and the digest of its maps.
 fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPPool {
     let (allocated, history) = (map(allocated), map(history));
     let digest = projection::digest(Some(&allocated), Some(&history));
@@ -96,7 +96,7 @@ fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPP
     ))
 }
 
-/// One load balancer of cluster type, one of VM type, one address of the past.
+/// A valid snapshot: one load balancer of cluster type, one of VM type, one Released address.
 fn well() -> Snapshot {
     let machine = fixtures::machine("n", "vm", &json!({"app": "web"}), Some(MACHINE));
     let machine = with(
@@ -141,7 +141,7 @@ fn all_is_well() {
     assert!(report.waiting.is_empty());
 }
 
-/// What is planted; the rule that it breaks, and what is said of it.
+/// The violation to plant, the rule that it breaks, and the text of the finding.
 type Planted = (fn(&mut Snapshot), &'static str, &'static str);
 
 fn status(all: &mut Snapshot) -> &mut harvester_lb_api::IPPoolStatus {
@@ -227,7 +227,7 @@ fn wrongs_of_addresses_are_named() {
             "ALC-5",
             "LoadBalancer n/w (ALC-5): waits (False NoMatchedPool",
         ),
-        // There is one left: who waits was forgotten.
+        // An address is free: the waiting load balancer was forgotten.
         (
             |all| {
                 all.load_balancers.push(waiting("w", "NoAvailableIP", ""));
@@ -405,7 +405,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
             "in another namespace too",
         ),
         (
-            // BE-6: refused, and what it served is gone.
+            // BE-6: the spec is invalid, and the backend that it served is gone.
             |all| {
                 let lb = &mut all.load_balancers[1];
                 lb.spec.listeners = None;
@@ -493,7 +493,7 @@ fn wrongs_of_pools_are_named() {
     ]);
 }
 
-/// What is changed, and how.
+/// Name and function of a change.
 type Changed = (&'static str, fn(&mut Snapshot));
 
 fn is_right(changes: &[Changed]) {
@@ -504,7 +504,7 @@ fn is_right(changes: &[Changed]) {
     }
 }
 
-/// The address of the first is in its status alone, and its pool cannot tell whether it is its own (IPA-9).
+/// The address of the first load balancer is only in its status, and its pool cannot confirm it (IPA-9).
 fn held_back(all: &mut Snapshot) {
     all.records.remove(0);
     all.pools[0] = pool(3, &[("10.0.0.3", "n/b")], &[("10.0.0.4", "n/old")]);
@@ -541,7 +541,7 @@ fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
     ]);
 }
 
-/// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
+/// A load balancer that lacks something, or is blocked by a foreign object, is correctly not Ready.
 #[test]
 fn not_to_be_ready_can_be_right() {
     fn nobody_is_served(all: &mut Snapshot) {
@@ -614,7 +614,7 @@ fn waiting_for_a_full_pool_is_no_wrong() {
     );
 }
 
-/// SEL-2 to SEL-6, the worked examples of section 5: the requirement, the type, the pools, and which serves.
+/// SEL-2 to SEL-6, the worked examples of section 5: the requirement, the type, the pools, and the one that serves.
 #[test]
 fn sel_5_the_worked_examples() {
     let pool = |name: &str| {

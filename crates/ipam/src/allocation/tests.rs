@@ -1,4 +1,4 @@
-//! The steps of an allocation, each test with what the API server holds and answers. The machine beside a model is driven in
+//! The steps of an allocation against a simulated API server. Random allocations, compared with a model, are in
 //! `ledger/tests/machine`.
 
 pub(crate) mod server;
@@ -10,7 +10,7 @@ use crate::ledger::tests::{ip, lb, lb_uid, pool, range};
 use crate::ledger::{Settings, StatusAddress};
 use crate::types::{Owner, Phase};
 
-/// The pool `p` of 172.20.1.2 to .6, what the API server holds, and a ledger.
+/// A simulated API server, and a ledger with the pool `p` of 172.20.1.2 to .6.
 struct Fixture {
     server: Server,
     ledger: Ledger,
@@ -31,7 +31,7 @@ fn spec(last: u8, name: &str, uid: &str, phase: Phase) -> RecordSpec {
     }
 }
 
-/// The load balancer with an address in its status.
+/// The request of a load balancer with an address in its status.
 fn named(name: &str, last: u8) -> Request {
     Request {
         status: Some(StatusAddress {
@@ -97,7 +97,7 @@ fn carried_out(_: &mut Server, _: &Step) -> Answer {
     Answer::CarriedOut
 }
 
-/// Others write their records just before the ones that are to be written.
+/// Other load balancers' records are stored just before each write.
 fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
     let mut names = names.iter().copied();
     move |server, step| {
@@ -196,7 +196,7 @@ fn alc_8_after_so_many_rounds_it_gives_up() {
     assert_eq!(allocation.take_conflicts(), u64::from(ROUNDS));
 }
 
-/// What is found may be of an earlier attempt, and somebody may have decided to release that one.
+/// The record that is found may come from an earlier attempt, and its release may have been decided since.
 #[test]
 fn ipa_6_a_record_whose_answer_was_lost_is_not_said_to_be_written() {
     let mut fixture = Fixture::new(&[]);
@@ -234,10 +234,10 @@ fn alc_1_an_adoption_verifies_its_owner_first() {
     let mut fixture = Fixture::new(&old);
     fixture.acquires(&a, &steps);
     assert_eq!(fixture.server.records[&at(4)].spec.owner, a.owner);
-    // The other record is still the earlier one's; it is to be released as such.
+    // The other record still belongs to the earlier load balancer; it is released as such.
     fixture.acquires(&a, &["done .4 held extra .5"]);
 
-    // Another load balancer of the name lives by now: nothing is written.
+    // Another load balancer of the name exists by now: nothing is written.
     let mut fixture = Fixture::new(&old);
     let made_anew = |_: &mut Server, _: &Step| Answer::Refused;
     fixture.plays(Allocation::acquire(&a), made_anew, &["verify"]);
@@ -246,7 +246,7 @@ fn alc_1_an_adoption_verifies_its_owner_first() {
         "a-0"
     );
 
-    // A later one of the name was faster. What it has is not taken from it.
+    // A later load balancer of the name was faster. It keeps its record.
     let mut fixture = Fixture::new(&old[..1]);
     let mut verified = false;
     let faster = |server: &mut Server, step: &Step| match step {
@@ -285,7 +285,8 @@ fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle(
     fixture.plays(Allocation::acquire(&a), refused, &steps);
     assert_eq!(fixture.server.records.len(), 3);
 
-    // An answer that is none ends the allocation before anything is created; the next one begins with what is left.
+    // A lost response ends the allocation before anything is created; the next one continues with the remaining
+    // records.
     let mut fixture = Fixture::new(&past);
     let lost = |server: &mut Server, _: &Step| {
         server.records.remove(&at(1));
@@ -298,7 +299,7 @@ fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle(
 
 #[test]
 fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
-    // The ledger has not heard that it was given back.
+    // The ledger's record is stale: the address was released since.
     let a = named("a", 2);
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
@@ -313,7 +314,7 @@ fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
     let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
     fixture.acquires(&a, &steps);
 
-    // A record of its own of another address is none that says so: it may be a late one.
+    // Its own record of another address does not spare the read: that may come from a late write.
     let held = [
         spec(2, "x", "x-1", Phase::Bound),
         spec(4, "a", "a-1", Phase::Bound),
@@ -321,7 +322,7 @@ fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
     let mut fixture = Fixture::new(&held);
     fixture.acquires(&a, &["read .2", "done .4 held lost .2"]);
 
-    // Nor is an address given up for none at all.
+    // The read is also required before it ends without any address.
     let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
     let mut fixture = Fixture::new(&all.collect::<Vec<_>>());
     fixture.acquires(&a, &["read .2", "wait NoAvailableIP"]);
@@ -353,7 +354,7 @@ fn ipa_8_a_record_that_cannot_be_read_is_not_read_again() {
     let mut fixture = Fixture::new(&[]);
     fixture.ledger.block_name("172.20.1.2", Version(9));
     fixture.acquires(&a, &["wait RecordUnreadable"]);
-    // Nor if the address is another's besides.
+    // Nor if the address belongs to another load balancer as well.
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     fixture.ledger.block_name("172.20.1.2", Version(9));
     fixture.acquires(&a, &["create .3 Fresh", "done .3 written lost .2"]);
@@ -363,13 +364,14 @@ fn ipa_8_a_record_that_cannot_be_read_is_not_read_again() {
 fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
     let mut fixture = Fixture::new(&[]);
     fixture.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
-    // Its holder is on its way out, or wants an address of another pool: it has no claim. The address is not free for that.
+    // Its holder is being deleted, or requests an address of another pool, so it has no claim. The address is not free
+    // nevertheless.
     let a = lb("a");
     let steps = ["create .3 Fresh", "done .3 written"];
     let conflicts = fixture.plays(Allocation::acquire(&a), carried_out, &steps);
     assert_eq!(conflicts, 1);
     assert_eq!(fixture.ledger.counts().claimed, 1);
-    // It is the holder's own, and another's as soon as its record says so.
+    // Its holder can have it, and another load balancer as soon as a record names that one.
     fixture.ledger.withdraw(&lb_uid("x", "x-1").owner.id);
     fixture.acquires(&named("x", 2), &["create .2 Recorded", "done .2 written"]);
 
@@ -385,7 +387,7 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
     fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
 }
 
-/// The pool has one address, and it is only a map that says whose it is.
+/// The pool has one address, whose holder only a map names.
 #[test]
 fn run_1_the_last_address_that_is_not_imported_is_waited_for() {
     let mut fixture = Fixture::new(&[]);
@@ -395,7 +397,7 @@ fn run_1_the_last_address_that_is_not_imported_is_waited_for() {
     fixture.acquires(&lb("a"), &["wait NoAvailableIP"]);
 }
 
-/// The record of a dead owner, of an address that a living load balancer names.
+/// The record of a deleted owner, of an address that an existing load balancer names.
 #[test]
 fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     let (a, x) = (named("a", 2), lb("x").owner.id);
@@ -424,20 +426,20 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     fixture.server.tell(&mut fixture.ledger);
     woken(&mut fixture, &["done .2 held"]);
 
-    // Deleted by hand; what is left is the claim of somebody who is withdrawn when that is seen.
+    // Deleted by hand; the remaining claim is withdrawn when the deletion is observed.
     let mut fixture = waiting();
     fixture.server.records.clear();
     fixture.server.read(&mut fixture.ledger, at(2));
     fixture.ledger.withdraw(&x);
     woken(&mut fixture, &["create .2 Recorded", "done .2 written"]);
 
-    // Its owner is there after all.
+    // Its owner exists after all.
     let mut fixture = waiting();
     fixture.ledger.stop_awaiting(&x);
     let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
     woken(&mut fixture, &steps);
 
-    // It is as it was, and still in nobody else's way, nor in that of its owner.
+    // Unchanged, it blocks neither another load balancer nor its owner.
     let mut fixture = waiting();
     fixture.ledger.stop_awaiting(&lb("y").owner.id);
     fixture.server.store(spec(2, "x", "x-1", Phase::Bound));
@@ -447,7 +449,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
     fixture.acquires(&named("x", 2), &["done .2 held"]);
 
-    // A record that was released meanwhile is nothing to wait for.
+    // A record that was released meanwhile is not waited for.
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Released)]);
     fixture.ledger.await_release(at(2));
     fixture.acquires(&a, &["replace .2 Recorded", "done .2 written"]);
@@ -457,7 +459,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
 fn alc_10_what_cannot_be_served_keeps_what_it_has_and_gets_nothing_new() {
     let mut fixture = Fixture::new(&[]);
     fixture.keeps(&lb("a"), &["nothing"]);
-    // What its Service shows is recorded.
+    // The address that its Service shows is recorded.
     fixture
         .ledger
         .set_shown(&lb("a").owner.id, &[ip("172.20.1.3")]);

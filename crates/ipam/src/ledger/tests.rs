@@ -1,5 +1,5 @@
-//! What the tests of the ledger share. Single rules are in a module for each subject, the properties are in
-//! `properties`, the ledger against a naive model in `machine`.
+//! Fixture of the ledger's tests. The tests of single rules are in one module per subject, properties in `properties`,
+//! the comparison with a naive model in `machine`.
 
 mod allocation;
 mod keep;
@@ -46,7 +46,7 @@ pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     }
 }
 
-/// A ledger together with what the API server stores: versions grow, writes carry one.
+/// A ledger, and the versions of the stored records.
 pub(super) struct Fixture {
     pub(super) ledger: Ledger,
     pub(super) now: i64,
@@ -99,7 +99,7 @@ impl Fixture {
         })
     }
 
-    /// Asks, and writes what the answer says; the address, if there is one.
+    /// Decides, and stores the record of the decision; the address, if there is one.
     fn ask(&mut self, request: &Request) -> Option<IpAddr> {
         match self.decide(request) {
             Decision::Held { grant, .. } => Some(grant.addr),
@@ -115,7 +115,7 @@ impl Fixture {
         }
     }
 
-    /// Who was told what is true no longer.
+    /// The load balancers whose explanation is outdated.
     fn misinformed(&mut self) -> Vec<String> {
         names(self.ledger.take_misinformed(99, 99))
     }
@@ -129,7 +129,7 @@ impl Fixture {
         self.store(record.spec);
     }
 
-    /// The load balancer is deleted, and everything it holds is released.
+    /// Deletes the load balancer, and releases all its records.
     fn delete(&mut self, name: &str) {
         let id = OwnerId::new("ns", name);
         self.ledger.withdraw(&id);
@@ -140,7 +140,7 @@ impl Fixture {
         }
     }
 
-    /// "last octet=name" of one of the maps.
+    /// One of the pool's maps, as "last octet=name".
     fn map(&self, pool: &str, history: bool) -> String {
         let view = self.ledger.projection(pool).unwrap();
         let show = |(addr, id): (IpAddr, &OwnerId)| {

@@ -41,8 +41,8 @@ impl<'a> PoolView<'a> {
             .map(|slot| (slot.addr, &slot.owner.id))
     }
 
-    /// `status.allocatedHistory`, last released first: without the records that are to be deleted, outside of the pool or
-    /// beyond its limit, so that the status is right before the deletion (POOL-5).
+    /// `status.allocatedHistory`, last released first: without the records that are to be deleted, outside of the pool
+    /// or beyond its limit, so that the status is right before the deletion (POOL-5).
     pub fn remembered(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
         let (pool, records) = (self.pool, &self.ledger.records);
         let judged = pool.is_judged();

@@ -1,4 +1,4 @@
-//! Which address: the worked examples, ALC-1 to ALC-8, SEL-1, SEL-8, RNG-8.
+//! Choice of the address: the worked examples, ALC-1 to ALC-8, SEL-1, SEL-8, RNG-8.
 
 use super::*;
 
@@ -41,7 +41,7 @@ fn alc_worked_example() {
     );
     row("", "f", &[Some(2)], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
     row("", "g", &[None], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
-    // g gives up; it would be served before a otherwise, if it were the older one.
+    // g is withdrawn; otherwise it would be served before a, if it were the older one.
     row("g", "", &[], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
     row("d", "a", &[Some(5)], ".5", "2=f 3=b 4=c 5=a 6=e", "", 0);
     row("c", "c", &[Some(4)], ".4", "2=f 3=b 4=c 5=a 6=e", "", 0);
@@ -125,7 +125,7 @@ fn alc_2_lowest_of_history_unless_unusable() {
     );
     let stale: Vec<_> = stale.iter().map(|record| record.spec.addr).collect();
     assert_eq!(stale, [ip("172.20.1.1"), ip("172.20.1.9")]);
-    // The gateway and the address outside are listed as excess too, whoever asks.
+    // The gateway and the address outside are history excess too.
     let excess: Vec<_> = fixture
         .ledger
         .history_excess(10)
@@ -144,7 +144,7 @@ fn alc_2_history_shown_by_a_foreign_service_is_passed_over() {
         .ledger
         .set_shown(&OwnerId::new("ns", "other"), &[ip("172.20.1.4")]);
     assert_eq!(taken(fixture.decide(&lb("a"))).1, AllocationReason::Fresh);
-    // A Service of its own is no obstacle.
+    // Its own Service does not block the address.
     let mut fixture = Fixture::example();
     fixture.bind("172.20.1.4", "p", "a", "x");
     fixture.delete("a");
@@ -168,7 +168,7 @@ fn alc_3_starts_at_last_allocated_of_the_status() {
     assert_eq!(start(None, false), "172.20.1.2");
     assert_eq!(start(Some(("172.20.1.4", i64::MIN)), false), "172.20.1.5");
     assert_eq!(start(Some(("9.9.9.9", i64::MIN)), false), "172.20.1.2");
-    // Every record corrects our own projection, none an older than what somebody else wrote.
+    // Every record overrides our own status write, no record a status of another writer that is newer than it.
     assert_eq!(start(Some(("172.20.1.4", i64::MIN)), true), "172.20.1.3");
     assert_eq!(start(Some(("172.20.1.4", 1 << 40)), true), "172.20.1.5");
 }
@@ -208,7 +208,7 @@ fn alc_5_missing_invalid_and_full_pools() {
     assert_eq!(reason, WaitReason::PoolInvalid);
     assert!(text.contains("rangeStart"), "{text}");
     waits(fixture.decide(&in_pool(lb("b"), "p")));
-    // One address for two: the older is woken to get it, the other to be told why it gets none.
+    // One address for two load balancers: the older is woken to get it, the other has an outdated explanation.
     fixture
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
@@ -274,16 +274,16 @@ fn alc_7_status_without_record() {
         network("p", "172.20.1.0/29", ""),
         network("q", "172.20.2.0/29", "other"),
     ]);
-    // Free, in range, in the pool that is selected now.
+    // Free, in range, in the pool that section 5 selects now.
     let (addr, why, _) = taken(fixture.decide(&with_status(lb("a"), "p", "172.20.1.5")));
     assert_eq!(
         (addr.as_str(), why),
         ("172.20.1.5", AllocationReason::Recorded)
     );
-    // In the words of the status the pool may be any: the address decides.
+    // The pool in the status does not matter, only the address.
     let (addr, ..) = taken(fixture.decide(&with_status(lb("b"), "q", "172.20.1.6")));
     assert_eq!(addr, "172.20.1.6");
-    // Held or reserved by another, the gateway, or another pool's: a new address.
+    // Held or reserved by another load balancer, the gateway, or of another pool: a new address.
     for (name, addr, holder) in [
         ("c", "172.20.1.5", Some("a")),
         ("d", "172.20.1.1", None),
@@ -303,7 +303,7 @@ fn alc_7_status_without_record() {
             })
         );
     }
-    // The named pool counts before the selected one.
+    // The pool in the spec takes precedence over the selected one.
     let request = in_pool(with_status(lb("f"), "q", "172.20.2.4"), "q");
     assert_eq!(
         taken(fixture.decide(&request)).1,
@@ -325,11 +325,11 @@ fn alc_8_conflict_is_proposed_anew() {
         first,
         "the same question, the same answer"
     );
-    // Somebody else's record was first.
+    // Another load balancer's record was stored first.
     fixture.bind("172.20.1.2", "p", "b", "b-1");
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
     assert_eq!(taken(fixture.decide(&lb("a"))).0, "172.20.1.3");
-    // A Released record that was not known: the same address, over it.
+    // A Released record that was unknown: the same address, replacing that record.
     fixture.bind("172.20.1.3", "p", "z", "z");
     fixture.release(ip("172.20.1.3"), "z");
     assert_eq!(taken(fixture.decide(&lb("a"))).0, "172.20.1.4");
@@ -341,7 +341,7 @@ fn alc_8_conflict_is_proposed_anew() {
         taken(fixture.decide(&lb("a"))),
         ("172.20.1.4".into(), AllocationReason::Fresh, Some(version))
     );
-    // Given up for good.
+    // The reservation is abandoned.
     fixture
         .ledger
         .abandon(&OwnerId::new("ns", "a"), ip("172.20.1.4"));
@@ -393,10 +393,10 @@ fn be_7_a_load_balancer_of_vm_type_gets_no_ipv6_address() {
     let (reason, message, ..) = waits(fixture.decide(&lb("a")));
     assert_eq!(reason, WaitReason::AddressFamilyMismatch);
     assert!(
-        message.starts_with("pool p: has IPv6 addresses alone"),
+        message.starts_with("pool p: has only IPv6 addresses"),
         "{message}"
     );
-    // It is in nobody's way, however little is free.
+    // It blocks no other load balancer, however few addresses are free.
     for nth in 2..=15 {
         let name = format!("b{nth:02}");
         let addr = ip(&format!("fd10:5::{nth:x}"));
@@ -407,7 +407,7 @@ fn be_7_a_load_balancer_of_vm_type_gets_no_ipv6_address() {
     let woken = names(fixture.ledger.take_wakes());
     assert!(woken.contains(&"c".to_owned()), "{woken:?}");
     assert_eq!(fixture.ask(&guest("c")), Some(ip("fd10:5::3")));
-    // IPv4 comes: it is served, and there alone.
+    // IPv4 is added: it is served, from there only.
     fixture
         .ledger
         .set_pool(pool("p", &[v6(), range("10.0.0.0/30", "", "")]));
@@ -438,11 +438,11 @@ fn be_7_one_that_holds_an_ipv6_address_keeps_it_and_history_gives_none() {
     fixture.bind("fd10:5::7", "p", "a", "a-1");
     let (grant, _) = held(fixture.decide(&lb("a")));
     assert_eq!(grant.addr, ip("fd10:5::7"));
-    // Its record is deleted by hand: it is made again while its owner lives (IPA-7).
+    // Its record is deleted by hand: it is created again while its owner exists (IPA-7).
     fixture.ledger.forget(ip("fd10:5::7"), Version(99));
     let (addr, why, _) = taken(fixture.decide(&lb("a")));
     assert_eq!((&*addr, why), ("fd10:5::7", AllocationReason::Recorded));
-    // A later one of the name does not get it back.
+    // A later load balancer of the name does not get it back.
     fixture.bind("fd10:5::8", "p", "b", "b-1");
     fixture.delete("b");
     assert_eq!(fixture.ask(&lb_uid("b", "b-2")), Some(ip("10.0.0.2")));

@@ -1,8 +1,8 @@
-//! What a load balancer keeps whose spec is refused (ALC-10).
+//! The address that a load balancer with an invalid spec keeps (ALC-10).
 
 use super::*;
 
-/// Pools that serve those who name them: p of .10 to .12, q of .20 to .22.
+/// Pools without a selector: p of .10 to .12, q of .20 to .22.
 fn fixture() -> Fixture {
     let named = |name: &str, first: &str, last: &str| PoolSpec {
         selector: Selector::default(),
@@ -19,7 +19,7 @@ fn keep(fixture: &mut Fixture, request: &Request) -> Result<Decision, Vec<Record
     fixture.ledger.keep(request, Micros(fixture.now))
 }
 
-/// The address that is recorded for it, and in which pool.
+/// The address that is recorded, and its pool.
 #[track_caller]
 fn recorded(outcome: Result<Decision, Vec<Record>>) -> (String, String) {
     match outcome {
@@ -35,11 +35,11 @@ fn recorded(outcome: Result<Decision, Vec<Record>>) -> (String, String) {
 fn alc_10_nothing_new_is_given_out() {
     let mut fixture = fixture();
     assert_eq!(keep(&mut fixture, &in_pool(lb("a"), "p")), Err(vec![]));
-    // The address that its status names is another's; it is given no other.
+    // The address that its status names belongs to another load balancer; it gets no other address.
     fixture.bind("10.0.0.10", "p", "b", "b-1");
     let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
     assert_eq!(keep(&mut fixture, &a), Err(vec![]));
-    // Nor what it had before.
+    // Nor an address that it had before.
     fixture.bind("10.0.0.11", "p", "a", "a-1");
     fixture.release(ip("10.0.0.11"), "a-1");
     assert_eq!(keep(&mut fixture, &a), Err(vec![]));
@@ -110,7 +110,7 @@ fn alc_10_what_a_map_says_stays() {
         .claim(ip("10.0.0.10"), a.owner.clone(), evidence);
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
     assert_eq!(recorded(keep(&mut fixture, &a)), expected);
-    // The same answer until the record is seen.
+    // The same decision until the record is observed.
     assert_eq!(recorded(keep(&mut fixture, &a)), expected);
 }
 
@@ -123,14 +123,14 @@ fn alc_10_what_its_own_service_shows_stays() {
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
     assert_eq!(recorded(keep(&mut fixture, &a)), expected);
     fixture.ledger.withdraw(&own);
-    // Of no pool that is known of: no record, and yet nobody else's.
+    // Shown without a known pool: it gets no record, but no other load balancer gets it.
     fixture.ledger.set_shown(&own, &[ip("10.0.0.21")]);
     assert_eq!(keep(&mut fixture, &in_pool(lb("a"), "p")), Err(vec![]));
     for name in ["x", "y"] {
         fixture.ask(&in_pool(lb(name), "q"));
     }
     assert_eq!(fixture.ask(&in_pool(lb("z"), "q")), None);
-    // What another's Service shows is not its own.
+    // An address that another load balancer's Service shows is not its own.
     fixture.ledger.set_shown(&own, &[]);
     fixture.ledger.set_shown(&other, &[ip("10.0.0.10")]);
     let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");

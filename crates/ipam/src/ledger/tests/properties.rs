@@ -1,4 +1,4 @@
-//! What must hold whatever is asked: who is served, and in which order.
+//! Properties of the ledger: which load balancers are served, and in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// ALC-3: while nothing is released the addresses come in the order written.
+    /// ALC-3: while no address is released, addresses are allocated in the order written.
     #[test]
     fn alc_3_order_is_round_robin(
         bounds in prop::collection::vec((0u8..8, 1u8..30, 1u8..30), 1..5),
@@ -29,7 +29,7 @@ proptest! {
         let mut spec = pool("p", &ranges);
         let last = IpAddr::from([10, 0, start, offset]);
         spec.last_allocated = Some((last, Micros::MIN));
-        // Where the turn begins, by the words of the rule.
+        // Where the search begins, according to the rule.
         let inside = spec.ranges.as_ref().unwrap().contains(last);
         let first = if inside {
             let in_range = listed.iter().position(|(n, l)| *n == start && *l > offset);
@@ -53,8 +53,8 @@ proptest! {
         prop_assert_eq!(fixture.ask(&lb("zz")), None);
     }
 
-    /// Whoever comes, in whatever order: no address twice, none outside, no gateway, and nobody is
-    /// passed over by a younger one.
+    /// For any events: no address is allocated twice, none outside of the ranges, no gateway, and no
+    /// load balancer is served before an older one that waits.
     #[test]
     fn fairness_nobody_is_served_before_an_older_one_that_waits(
         events in prop::collection::vec((0u8..20, 0u8..3), 1..200),
@@ -62,13 +62,13 @@ proptest! {
         let mut fixture = Fixture::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
         let mut holders: BTreeMap<IpAddr, u8> = BTreeMap::new();
         let mut waiting: BTreeSet<(u8, u8)> = BTreeSet::new();
-        // Ages do not follow the names.
+        // Ages are not in the order of the names.
         let age = |n: u8| n.wrapping_mul(7) % 20;
         let request = |n: u8| Request { created: Micros(age(n).into()), ..lb(&format!("lb{n:02}")) };
         for (n, event) in events {
             let mut queue = vec![n];
             if event == 0 {
-                // Goes, and lets others in.
+                // It leaves, so that others can be served.
                 queue.clear();
                 fixture.delete(&format!("lb{n:02}"));
                 holders.retain(|_, holder| *holder != n);
@@ -97,7 +97,7 @@ proptest! {
                 }
             }
         }
-        // In the end everybody who can be served has been woken.
+        // In the end all that can be served were woken.
         let woken = fixture.ledger.take_wakes();
         for id in woken {
             fixture.ask(&request(id.name()[2..].parse().unwrap()));
@@ -106,7 +106,7 @@ proptest! {
         prop_assert!(view.waiting == 0 || view.available == 0);
     }
 
-    /// The answer depends on what the pools are, not on the order in which they were seen.
+    /// The decision depends on the pools, not on the order in which they were added.
     #[test]
     fn sel_order_of_events_does_not_matter(
         priorities in prop::collection::vec(0u32..3, 1..6), turn in 0usize..6,
@@ -126,8 +126,7 @@ proptest! {
     }
 }
 
-/// 60,000 scattered records: every second address of a /15. A search that looked at each of them
-/// would take minutes here.
+/// 60,000 scattered records: every second address of a /15. A linear search would take minutes here.
 #[test]
 fn alc_3_scattered_records_are_not_scanned() {
     let mut fixture = Fixture::new(&[pool("p", &[range("10.0.0.0/15", "", "")])]);

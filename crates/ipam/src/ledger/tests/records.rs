@@ -1,4 +1,4 @@
-//! Records as they are found: at a start, twice, unreadable, out of their pool (IPA-1, IPA-4, IPA-6, IPA-7).
+//! Observed records: at a start, twice, unreadable, out of their pool (IPA-1, IPA-4, IPA-6, IPA-7).
 
 use super::*;
 
@@ -41,14 +41,14 @@ fn alc_11_available_is_what_nobody_holds_or_blocks() {
         assert_eq!(fixture.ledger.projection("p").unwrap().available, available);
     };
     is(&fixture, 5);
-    // What is only proposed is not among those allocated yet.
+    // An address that is only proposed does not count as allocated yet.
     let Decision::Take { spec, .. } = fixture.decide(&lb("a")) else {
         panic!("nothing is free")
     };
     is(&fixture, 5);
     let (first, record) = (spec.addr, fixture.store(spec));
     is(&fixture, 4);
-    // The other pool's, of which this one has the address too (IPA-4).
+    // A record of the other pool, whose address this one has too (IPA-4).
     fixture.bind("172.20.1.2", "q", "b", "b");
     is(&fixture, if first == ip("172.20.1.2") { 4 } else { 3 });
     fixture.ledger.block_name("172.20.1.5", Version(50));
@@ -56,7 +56,7 @@ fn alc_11_available_is_what_nobody_holds_or_blocks() {
     let shown = [ip("172.20.1.6")];
     fixture.ledger.set_shown(&OwnerId::new("ns", "s"), &shown);
     is(&fixture, 1 + i64::from(first == ip("172.20.1.2")));
-    // Its record is gone, and it lives: it holds the address as before.
+    // Its record is deleted, but the load balancer exists: it holds the address as before.
     fixture.ledger.forget(first, Version(record.version.0 + 60));
     is(&fixture, 1 + i64::from(first == ip("172.20.1.2")));
     fixture.ledger.withdraw(&OwnerId::new("ns", "a"));
@@ -76,11 +76,11 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
     assert_eq!(reason, WaitReason::RecordUnreadable);
     assert_eq!(
         text,
-        "pool p: IPAllocation 172.20.1.4 cannot be read; repair or delete it"
+        "pool p: IPAllocation 172.20.1.4 unreadable; its address stays blocked until the object is repaired or deleted"
     );
     assert_eq!(fixture.ledger.take_wakes(), []);
     assert_eq!(fixture.ledger.counts().waiting, 1);
-    // It stands in nobody's way.
+    // It blocks no other load balancer.
     for name in ["b", "c", "d", "e"] {
         assert!(fixture.ask(&lb(name)).is_some());
     }
@@ -269,7 +269,7 @@ fn ipa_7_a_pool_knows_holders_and_those_who_are_about_to_hold() {
     assert_eq!(holders(&fixture), ["a", "b"]);
     fixture.release(ip("172.20.1.2"), "a");
     assert_eq!(holders(&fixture), ["b"]);
-    // The pool is gone, what was decided from it is still under way.
+    // The pool is deleted, the reservation in it still exists.
     fixture.ledger.remove_pool("p");
     assert_eq!(holders(&fixture), ["b"]);
 }

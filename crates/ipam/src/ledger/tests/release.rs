@@ -1,4 +1,4 @@
-//! Giving back, and what is remembered (REL-4, IPA-3, POOL-1).
+//! Release of addresses, and the history (REL-4, IPA-3, POOL-1).
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Who is woken and served first when there are too few addresses.
+//! Order of waking and serving when there are too few addresses.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn sel_7_waiting_are_selected_anew_before_anybody_is_served() {
     fixture
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
-    // A newcomer comes before the wakes are handled.
+    // A new load balancer is decided about before the wakes are handled.
     waits(fixture.decide(&lb("c")));
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
     assert_eq!(fixture.misinformed(), ["b"]);
@@ -46,18 +46,18 @@ fn sel_7_a_change_of_a_pool_names_those_whose_explanation_it_alters_and_no_other
     waits(fixture.decide(&of_team("b", "p2")));
     waits(fixture.decide(&in_pool(lb("c"), "q")));
     assert!(!fixture.ledger.has_suspects());
-    // Its ranges are still refused, for another reason: that concerns those that it is for.
+    // Its ranges are invalid for another reason now: that concerns the load balancers that it matches.
     fixture.ledger.set_pool(PoolSpec {
         ranges: PoolRanges::parse(&[range("172.20.1.0/30", "y", "")]),
         ..for_team("p", "p1")
     });
     assert_eq!(fixture.misinformed(), ["a"]);
     waits(fixture.decide(&of_team("a", "p1")));
-    // A pool that is named by one, and is looked at by those that name none.
+    // A pool that one load balancer names, and that those naming none consider.
     fixture.ledger.set_pool(for_team("q", "p3"));
     assert_eq!(fixture.misinformed(), ["a", "b", "c"]);
     waits(fixture.decide(&of_team("a", "p1")));
-    // In pieces, oldest first, each once.
+    // In batches, oldest first, each once.
     fixture.ledger.remove_pool("q");
     let mut named = Vec::new();
     while fixture.ledger.has_suspects() {
@@ -101,7 +101,7 @@ fn fairness_a_waiter_that_leaves_lets_the_next_in() {
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
     fixture.ledger.withdraw(&OwnerId::new("ns", "a"));
     assert_eq!(names(fixture.ledger.take_wakes()), ["b"]);
-    // Made anew under the same name it is another one, and must not wait for itself.
+    // Recreated under the same name it is another load balancer, and must not wait for its predecessor.
     assert_eq!(fixture.ask(&lb_uid("b", "b-2")), Some(ip("172.20.1.2")));
 }
 
@@ -111,14 +111,14 @@ fn alc_5_nobody_waits_behind_one_that_does_not_ask() {
     assert!(fixture.ask(&lb("holder")).is_some());
     waits(fixture.decide(&lb("a")));
     waits(fixture.decide(&lb("b")));
-    // `a` was edited so that it cannot be served: it keeps what it claims, but not its place.
+    // `a` was edited so that it cannot be served: it keeps its claims, but not its place in the queue.
     fixture.ledger.dequeue(&OwnerId::new("ns", "a"));
     fixture.delete("holder");
     assert_eq!(names(fixture.ledger.take_wakes()), ["b"]);
     assert_eq!(fixture.ask(&lb("b")), Some(ip("172.20.1.2")));
 }
 
-/// What the finder of a free address may not do: give one of IPv4 to a newer one that could have IPv6.
+/// A younger load balancer that can use IPv6 does not get an IPv4 address that an older one waits for.
 #[test]
 fn be_7_the_ipv4_address_that_an_older_one_waits_for_is_left_to_it() {
     let ranges = [range("10.0.0.0/30", "", ""), range("fd10:5::/125", "", "")];
@@ -126,8 +126,8 @@ fn be_7_the_ipv4_address_that_an_older_one_waits_for_is_left_to_it() {
     assert_eq!(fixture.ask(&guest("x")), Some(ip("10.0.0.2")));
     waits(fixture.decide(&lb("a")));
     fixture.delete("x");
-    // Newer ones of cluster type ask before it does: one that had nothing, one that had the address before, and one whose
-    // status names it.
+    // Younger ones of cluster type are decided about first: one without an address, one that had the address before,
+    // and one whose status names it.
     assert_eq!(fixture.ask(&guest("b")), Some(ip("fd10:5::2")));
     let again = Request {
         owner: Owner::new("ns", "x", "x-2"),
@@ -140,7 +140,7 @@ fn be_7_the_ipv4_address_that_an_older_one_waits_for_is_left_to_it() {
     assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.2")));
 }
 
-/// The other way round: who cannot have what is free is in nobody's way, and who can comes by age.
+/// The opposite: a load balancer that cannot use a free address blocks no other, and the others are served by age.
 #[test]
 fn be_7_an_older_one_of_cluster_type_comes_first_in_both_families() {
     let ranges = [range("10.0.0.0/30", "", ""), range("fd10:5::/126", "", "")];
@@ -155,7 +155,7 @@ fn be_7_an_older_one_of_cluster_type_comes_first_in_both_families() {
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
     waits(fixture.decide(&lb("b")));
     fixture.delete("y");
-    // What `a` leaves is for the others, to each what it can have.
+    // The addresses that `a` does not take go to the others, to each one that it can use.
     assert_eq!(names(fixture.ledger.take_wakes()), Vec::<String>::new());
     assert_eq!(fixture.ask(&guest("a")), Some(ip("10.0.0.2")));
     assert_eq!(names(fixture.ledger.take_wakes()), ["c"]);
@@ -180,7 +180,7 @@ fn ops_6_answers_to_long_requirements_are_not_kept() {
             .map(FxHashMap::len)
             .sum::<usize>()
     };
-    // Each tenant may write 256 KiB of annotations, and does so in every load balancer anew.
+    // A tenant may write 256 KiB of annotations, different ones in every load balancer.
     for n in 0..3 {
         let address = fixture.ask(&asks(&format!("long{n}"), "x".repeat(200_000 + n)));
         assert!(address.is_some(), "it is served all the same");

@@ -1,4 +1,5 @@
-//! Pools that hand out nothing new: those that cannot be decoded, and those that ask for what this version lacks (IPA-9).
+//! Withheld pools: those that cannot be decoded, and those with an annotation that this version does not support
+//! (IPA-9).
 
 use super::*;
 
@@ -34,7 +35,7 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
     assert_eq!(fixture.ask(&lb("gone")), Some(ip("10.0.0.11")));
     fixture.delete("gone");
     fixture.ledger.set_pool(excluding());
-    // New, by its name, of its history, and by its status.
+    // A new one, one that names the pool, one with history, and one whose status names an address.
     for request in [
         lb("new"),
         in_pool(lb("named"), "p"),
@@ -48,17 +49,18 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
             "{message}"
         );
     }
-    // What is held stays, also when its owner is made anew.
+    // Existing allocations stay, also if their owner is recreated.
     assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
     assert_eq!(
         fixture.ask(&lb_uid("held", "held-2")),
         Some(ip("10.0.0.10"))
     );
-    // The status tells what it told: nothing here knows what is excluded. What a status names may be its own.
+    // The status counts as before, as the exclusions are unknown here. The address in a status may be its own.
     let view = fixture.ledger.projection("p").unwrap();
     assert_eq!((view.total, view.available), (3, 1));
     assert!(fixture.ledger.take_wakes().is_empty());
-    // Without the annotation those that wait are served, oldest first, and the others are told that it is full.
+    // Without the annotation the waiting ones are served, oldest first, and the others' explanation becomes that it is
+    // full.
     fixture.ledger.set_pool(plain());
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged", "gone"]);
     assert_eq!(fixture.misinformed(), ["named", "new"]);
@@ -101,7 +103,7 @@ fn pool_2_one_that_cannot_be_decoded_is_said_to_be_that() {
     let expected = "pool p: cannot be decoded: spec.ranges: not a list";
     let (reason, message) = waits(fixture.decide(&in_pool(lb("a"), "p")));
     assert_eq!((reason, &*message), (WaitReason::PoolInvalid, expected));
-    // Whom it would serve is not known, so it is said to everybody without a pool.
+    // Its selector is unknown, so every load balancer without a pool gets this explanation.
     let (reason, message) = waits(fixture.decide(&lb("b")));
     assert_eq!((reason, &*message), (WaitReason::NoMatchedPool, expected));
     fixture.ledger.set_pool(plain());
@@ -131,7 +133,7 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
         (excluding(), WaitReason::PoolUnsupported),
         (undecodable, WaitReason::PoolInvalid),
     ] {
-        // Whether it is imported, or comes later; whether it names its pool, or is selected by it.
+        // Imported at the start or decided about later; naming the pool or matched by its selector.
         for (imported, named) in [(true, true), (true, false), (false, true), (false, false)] {
             let mut fixture = Fixture::new(std::slice::from_ref(&withheld));
             let mut request = with_status(lb("a"), "p", "10.0.0.10");
@@ -153,13 +155,13 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
             assert_eq!(reason, expected);
             assert!(message.starts_with("pool p: "), "{message}");
             assert!(fixture.ledger.take_wakes().is_empty());
-            // Nobody else gets it meanwhile, from whichever pool, if it is known to be of this one.
+            // No other load balancer gets it meanwhile, from any pool, if it is known to be an address of this one.
             if withheld.ranges.is_ok() {
                 let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
                 fixture.ledger.set_pool(one);
                 assert_eq!(fixture.ask(&in_pool(lb("other"), "q")), None);
             }
-            // It is not in the way of those who wait for what is free.
+            // It does not block those that wait for the free addresses.
             fixture.ledger.set_pool(plain());
             assert!(fixture.ledger.take_wakes().contains(&request.owner.id));
             assert_eq!(fixture.ask(&lb("younger")), Some(ip("10.0.0.11")));
@@ -184,11 +186,11 @@ fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
         Decision::Wait { stays: false, .. }
     ));
     assert!(!stays_of(&mut fixture, &lb("new")));
-    // Two that name one address: the first has it.
+    // Two load balancers name one address: the first one keeps it.
     let [one, two] = ["one", "two"].map(|name| with_status(lb(name), "p", "10.0.0.11"));
     assert!(stays_of(&mut fixture, &one) && !stays_of(&mut fixture, &two));
     assert!(stays_of(&mut fixture, &one));
-    // It goes, or asks for another pool.
+    // It is withdrawn, or requests another pool.
     fixture.ledger.withdraw(&one.owner.id);
     assert!(stays_of(&mut fixture, &two));
     assert!(!stays_of(&mut fixture, &in_pool(two, "missing")));
@@ -215,7 +217,7 @@ fn ipa_9_what_cannot_be_told_blocks_nobody_elses_address() {
         fixture.ask(&in_pool(lb("other"), "q")),
         Some(ip("10.0.0.10"))
     );
-    // Its record says whose it is.
+    // The record shows the owner of the address.
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged"]);
     assert!(!stays_of(&mut fixture, &forged));
 }
