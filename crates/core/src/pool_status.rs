@@ -20,7 +20,7 @@ use crate::{unsupported, wording};
 /// objects up to 1.5 MiB. The contract promises complete maps below 1 MiB, less the room for the rest of the object.
 pub const MAPS_LIMIT: usize = 1_000_000;
 
-/// Reason of `Ready` False: the ranges of the pool are invalid (POOL-2).
+/// Reason of `Ready` False: the ranges of the pool are invalid, or its spec cannot be decoded (POOL-2).
 pub const INVALID_RANGES: &str = "InvalidRanges";
 /// Condition: the pool shares addresses with an older pool (IPA-4).
 pub const OVERLAPS: &str = "Overlaps";

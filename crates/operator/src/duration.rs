@@ -8,7 +8,7 @@ pub fn parse(text: &str) -> Result<Duration, String> {
     let unit = &text[number.len()..];
     let value: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is no duration; write it like 15s, 500ms or 2m"))?;
+        .map_err(|_| format!("{text:?} is not a duration; write it like 15s, 500ms or 2m"))?;
     match unit {
         "ms" => Ok(Duration::from_millis(value)),
         "s" | "" => Ok(Duration::from_secs(value)),

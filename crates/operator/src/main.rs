@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "ended");
+            tracing::error!(error = format!("{error:#}"), "exiting");
             eprintln_if_unlogged(&error);
             ExitCode::FAILURE
         }

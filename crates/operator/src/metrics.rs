@@ -66,20 +66,20 @@ impl Metrics {
             )?,
             reconcile_errors: counters(
                 "reconcile_errors_total",
-                "Reconciles that failed and are tried again.",
+                "Reconciles that failed and are retried.",
                 &["kind"],
             )?,
             allocation_conflicts: IntCounter::new(
                 "harvester_lb_allocation_conflicts_total",
-                "Addresses that somebody else had taken when they were to be recorded.",
+                "Allocations whose address another load balancer had taken first.",
             )?,
             history_deletions_refused: IntCounter::new(
                 "harvester_lb_history_deletions_refused_total",
-                "Deletions of records of the past that the API server refused.",
+                "Deletions of Released IPAllocations that the API server refused.",
             )?,
             write_conflicts: counters(
                 "write_conflicts_total",
-                "Writes that met a newer copy of the object and were decided anew.",
+                "Writes refused because the object had changed; they are decided again from the newer copy.",
                 &["kind"],
             )?,
             watch_errors: counters(

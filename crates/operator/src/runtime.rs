@@ -74,7 +74,7 @@ impl Readiness for Progress {
             return missing.clone();
         }
         match &*self.present.read() {
-            None => vec!["the API server is being asked for kinds and rights".to_owned()],
+            None => vec!["kinds and permissions are being checked".to_owned()],
             Some(present) => present
                 .context()
                 .index
@@ -106,7 +106,7 @@ impl Readiness for Progress {
 
 /// Runs the controllers until SIGTERM or SIGINT.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let host = nix::unistd::gethostname().context("this host has no name")?;
+    let host = nix::unistd::gethostname().context("cannot read the host name")?;
     let lease = args.lease(&host.to_string_lossy());
     lease.check().map_err(|why| anyhow::anyhow!(why))?;
     info!(
@@ -120,7 +120,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new()?);
     let progress = Arc::new(Progress::default());
     let (listener, address) = admin::bind(args.admin_address).await?;
-    info!(%address, "admin port");
+    info!(%address, "admin port listening");
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
     // The admin port outlives the work, so that the end can be watched too.
     let admin_stop = CancellationToken::new();
@@ -174,7 +174,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         outcome = work(&present, args.workers(), verdicts, &mut candidate, &stop) => outcome,
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
-            other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
+            other => Err(anyhow::anyhow!("a task ended: {other:?}")),
         },
     };
     prober.shutdown();
@@ -199,13 +199,13 @@ async fn work(
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
     }
-    info!("everything is listed");
+    info!("stores synced");
     loop {
         let ctx = present.context();
         let another = || {
             if !ctx.prober.is_empty() {
                 info!(
-                    "another process leads: the health checks end, what they have found is forgotten"
+                    "another process is leader, health checks stopped and their verdicts dropped"
                 );
             }
             ctx.prober.clear();
@@ -238,14 +238,14 @@ async fn preflight(
                 let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 if said != missing {
                     for what in &missing {
-                        error!(what, "the cluster lacks something that this program needs");
+                        error!(what, "required kind or permission missing");
                     }
                     said.clone_from(&missing);
                 }
                 *progress.missing.write() = missing;
             }
             Err(error) => {
-                warn!(%error, "kinds and rights cannot be checked yet");
+                warn!(%error, "kinds and permissions not checked, will retry");
                 *progress.missing.write() = vec![error.to_string()];
             }
         }
@@ -283,7 +283,7 @@ fn raise_file_limit() -> u64 {
     } else {
         soft
     };
-    debug!(limit, "open files");
+    debug!(limit, "open file limit");
     limit
 }
 
@@ -366,7 +366,7 @@ async fn signals(stop: CancellationToken) {
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
     ) else {
-        error!("signals cannot be caught");
+        error!("signal handlers not installed");
         return;
     };
     tokio::select! {

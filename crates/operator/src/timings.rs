@@ -95,10 +95,10 @@ impl Timings {
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair
                 .split_once('=')
-                .ok_or_else(|| format!("{pair:?} is no timing; write it like recheck=2s"))?;
+                .ok_or_else(|| format!("{pair:?} is not a timing; write it like recheck=2s"))?;
             let field = timings
                 .field(name)
-                .ok_or_else(|| format!("there is no timing {name:?}"))?;
+                .ok_or_else(|| format!("unknown timing {name:?}"))?;
             *field = duration::parse(value)?;
             if field.is_zero() {
                 return Err(format!("the timing {name} must be above zero"));

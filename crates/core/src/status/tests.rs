@@ -528,7 +528,7 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "api")),
     };
-    let extra = |out_of_pool| StatusUpdate {
+    let extra = |out_of_pool: bool| StatusUpdate {
         extras: extras(
             (!out_of_pool).then_some(&lost),
             Some("10.0.0.9"),

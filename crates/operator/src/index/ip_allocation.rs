@@ -51,7 +51,7 @@ impl Index {
         if let Change::Applied { new, .. } = change
             && let Allocation::Unreadable { why, .. } = &**new
         {
-            warn!(record = %key, why, "a record cannot be read; its address is given to nobody until it is repaired or deleted");
+            warn!(record = %key, why, "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted");
         }
         for owner in owners {
             self.queues.lbs.add(owner);

@@ -25,7 +25,7 @@ use super::leader_state::DeletedLb;
 
 /// This process does not lead, or not any more (RUN-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process does not lead")]
+#[error("this process is not the leader")]
 pub struct NotLeading;
 
 /// What a load balancer that is gone may have left behind (IPA-3).

@@ -75,7 +75,7 @@ impl LeaderState {
         }
         for (key, allocation) in stores.allocations.all() {
             if let Allocation::Unreadable { why, .. } = &*allocation {
-                warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
+                warn!(record = %key, why, "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted");
             }
             leader.observe_allocation(&key.name, &allocation);
         }

@@ -136,7 +136,7 @@ impl Index {
     /// A virtual machine is there.
     pub fn queue_cluster_of_node(&self, key: &Key, vm: &Vm) {
         if vm.from_node_driver && vm.cluster_removed && vm.guest_cluster.is_none() {
-            warn!(vm = %key, label = keys::LABEL_GUEST_CLUSTER, "a node of a guest cluster is removed, but does not say of which; its load balancers stay");
+            warn!(vm = %key, label = keys::LABEL_GUEST_CLUSTER, "guest cluster node without its cluster label is being removed; load balancers of that cluster stay");
         }
         if let Some(cluster) = guest_cluster::being_removed(key, vm) {
             self.queue_guest_cluster(cluster);

@@ -28,11 +28,11 @@ pub async fn lead(
         // The beginning is the only task until it ends: like all work, it is not dropped at the end of the term.
         match at_work.join_next().await {
             Some(Ok(())) => workers::spawn(ctx, workers, &mut at_work),
-            ended => return anyhow!("the beginning of this leadership ended: {ended:?}"),
+            ended => return anyhow!("the takeover task ended: {ended:?}"),
         }
         tokio::select! {
-            ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
-            () = workers::follow_verdicts(ctx, verdicts) => anyhow!("the health checks of this process ended"),
+            ended = at_work.join_next() => anyhow!("a worker ended: {ended:?}"),
+            () = workers::follow_verdicts(ctx, verdicts) => anyhow!("the health checks ended"),
         }
     };
     let end = tokio::select! {
@@ -60,20 +60,20 @@ async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<
             .await
             .is_err()
         {
-            warn!("not everything could be written in time; the next leader does it");
+            warn!("flush timed out; the next leader writes the rest");
         }
         if tokio::time::timeout(ctx.timings.events_limit, ctx.events.written())
             .await
             .is_err()
         {
-            warn!("not all Events could be written in time; the conditions say the same");
+            warn!("Event flush timed out; the conditions say the same");
         }
     };
     // Renewal goes on meanwhile: all of this is written under a Lease that holds.
     let never = CancellationToken::new();
     tokio::select! {
         () = finish => {}
-        _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
+        _ = candidate.hold(&never) => warn!("leadership lost while stopping"),
     }
 }
 
@@ -87,16 +87,16 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
             ended = at_work.join_next() => match ended {
                 None => break,
                 Some(Ok(())) => {}
-                Some(Err(error)) => bail!("a worker of this process ended: {error}"),
+                Some(Err(error)) => bail!("a worker ended: {error}"),
             },
             () = &mut deadline => {
-                warn!(requests = at_work.len(), "the API server does not answer, what is under way is cut off");
+                warn!(requests = at_work.len(), "API server does not answer, cancelling requests in flight");
                 at_work.shutdown().await;
                 break;
             }
         }
     }
-    info!("nothing of this leadership is under way any more; standing by");
+    info!("term ended, standing by");
     Ok(())
 }
 
@@ -105,7 +105,7 @@ async fn begin(ctx: Arc<Context>) {
     let mut failures = 0;
     while let Err(error) = takeover::begin(&ctx).await {
         failures += 1;
-        warn!(%error, "what is there could not be taken over yet, trying again");
+        warn!(%error, "takeover failed, will retry");
         let delay = ctx.timings.backoff_away().delay(failures, fastrand::f64());
         tokio::select! {
             () = ctx.index.queues.lbs.closed() => return,

@@ -72,7 +72,7 @@ impl Families {
             )?,
             records: gauges(
                 "ipallocations",
-                "Records of addresses by phase.",
+                "IPAllocations by phase.",
                 &["phase"],
             )?,
             waiting: gauge(
@@ -97,10 +97,10 @@ impl Families {
             )?,
             probe_targets_unknown: gauge(
                 "probe_targets_unknown",
-                "Targets whose verdict is of the past, because for as many health checks as make a failure this host could not even try.",
+                "Targets whose verdict is stale: this host could not begin the last failureThreshold health checks.",
             )?,
             probes_in_flight: gauge("probes_in_flight", "Health checks that wait for an answer.")?,
-            leader: gauge("leader", "Whether this process leads.")?,
+            leader: gauge("leader", "Whether this process is leader.")?,
             events_dropped: IntCounter::new(
                 "harvester_lb_events_dropped_total",
                 "Kubernetes Events that could not be written.",

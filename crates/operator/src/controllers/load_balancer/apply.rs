@@ -1,5 +1,5 @@
-//! What follows from the address of a load balancer, or from there being none: its Service, EndpointSlice and health checks are
-//! brought to be as they should, or taken down. Answers what its status is to say.
+//! Applies the desired Service, EndpointSlice and health checks of a load balancer with an address, or deletes them if it has
+//! none, and computes its status.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -25,19 +25,19 @@ use crate::controllers::load_balancer::unserved::follow;
 use crate::controllers::load_balancer::write_status::write_status;
 use crate::index::leader::ShownAddress;
 
-/// What was done, and what remains to be done.
+/// The result of [`apply`], and the remaining steps.
 pub struct Applied<'a> {
-    /// The load balancer as it is stored by now.
+    /// The load balancer with its newest resource version.
     pub lb: Cow<'a, LoadBalancer>,
-    /// What its status is to say.
+    /// The status to write.
     pub report: StatusUpdate,
-    /// To be released once the status is written.
+    /// Records to release after the status write.
     pub extra_records: Vec<Record>,
-    /// When it is looked at again, or what has failed meanwhile that the status need not wait for.
+    /// The requeue, or an error that must not prevent the status write.
     pub next: Result<Requeue, WriteError>,
 }
 
-/// Brings a load balancer's objects to be as they should. `vm`: it is of VM type.
+/// Applies the objects of a load balancer. `vm`: the spec of VM type, `None` for cluster type.
 pub async fn apply<'a>(
     ctx: &Context,
     key: &Key,
@@ -75,8 +75,8 @@ fn is_ipv6(address: &str) -> bool {
     addr::parse(address).is_some_and(|address| address.is_ipv6())
 }
 
-/// VM type with an IPv6 address, from before it could have none: it keeps the address, what there is of a Service goes on,
-/// and nothing is made for it (BE-7).
+/// VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is created
+/// (BE-7).
 async fn keep_ipv6<'a>(
     ctx: &Context,
     key: &Key,
@@ -110,7 +110,7 @@ async fn keep_ipv6<'a>(
     }
 }
 
-/// There is no address. What the load balancer served before is taken down before its address is given back (REL-4).
+/// No address. The Service and EndpointSlice are deleted before the old address is released (REL-4).
 async fn wait<'a>(
     ctx: &Context,
     key: &Key,
@@ -128,7 +128,7 @@ async fn wait<'a>(
     let report = StatusUpdate {
         readiness,
         allocated: FieldUpdate::Set(None),
-        // A guest keeps its own address in there (REC-1).
+        // For cluster type the guest writes `status.address` (REC-1).
         address: if is_vm {
             FieldUpdate::Set(None)
         } else {
@@ -156,7 +156,7 @@ async fn serve_cluster<'a>(
     lb: &'a LoadBalancer,
     address: Address,
 ) -> Result<Applied<'a>, WriteError> {
-    // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
+    // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned(ctx, key).await?;
     let present = lb
@@ -191,7 +191,7 @@ async fn serve_cluster<'a>(
     })
 }
 
-/// VM type: the address, an EndpointSlice, a Service, and the probes.
+/// VM type: the address, an EndpointSlice, a Service and health checks.
 async fn serve_vm<'a>(
     ctx: &Context,
     key: &Key,
@@ -206,9 +206,9 @@ async fn serve_vm<'a>(
         .map(|b| b.address.to_string())
         .collect();
     let servers = FieldUpdate::Set((!servers.is_empty()).then_some(servers));
-    // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
-    // next write is that of the external address.
-    // Mask and gateway commit nothing: where they alone are others than before, the last write brings them along (ALC-9).
+    // The status commits the address before the Service has it (IPA-6). The same write carries the other known fields, so
+    // that the next write is that of the external address.
+    // Mask and gateway commit nothing: if only they change, the last status write carries them (ALC-9).
     let committed = lb
         .status
         .as_ref()
@@ -217,7 +217,7 @@ async fn serve_vm<'a>(
     let lb = if committed == address.allocated.ip.as_ref() {
         Cow::Borrowed(lb)
     } else {
-        let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
+        let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
         let report = StatusUpdate {
             allocated: FieldUpdate::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
@@ -229,7 +229,7 @@ async fn serve_vm<'a>(
 
     let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
     let (readiness, external, next) = match owned {
-        // What the API server refused has changed nothing: a Service that is there goes on.
+        // A refused write changes nothing: an existing Service continues to work.
         Err(WriteError::Refused(message)) => {
             let message = format!("Service or EndpointSlice {key}: {message}");
             let readiness = Readiness::not(status::API_ERROR, message);
@@ -247,7 +247,7 @@ async fn serve_vm<'a>(
             let external = readiness::external_ip(&service);
             let stuck = move_is_stuck(ctx, key, &service, &address);
             if stuck == Some(Duration::ZERO) {
-                info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
+                info!(lb = %key, address = address.load_balancer_ip, "Service still shows the previous address, recreating it");
                 release::delete_service(ctx, key).await?;
                 ctx.index.end_move(key);
             }
@@ -291,10 +291,10 @@ async fn serve_vm<'a>(
     })
 }
 
-/// How long the move to another address may still take (REL-4); `None` if none is under way.
+/// The remaining time of a move to another address (REL-4); `None` if no move is in progress.
 ///
-/// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
-/// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
+/// kube-vip can miss a change of a Service's address: it restarts its election for the Service with the old object and
+/// announces the old address permanently. Recreating the Service helps.
 fn move_is_stuck(
     ctx: &Context,
     key: &Key,
@@ -306,7 +306,7 @@ fn move_is_stuck(
         .extra_records
         .iter()
         .any(|r| external == Some(r.spec.addr));
-    // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.
+    // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
         || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);

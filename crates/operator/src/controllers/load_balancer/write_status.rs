@@ -1,4 +1,4 @@
-//! Writes of load balancers: the difference and nothing else.
+//! Writes of LoadBalancer objects, as merge patches of the differences.
 
 use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_api::{LoadBalancer, keys, meta};
@@ -13,7 +13,7 @@ use tracing::info;
 use crate::clock;
 use crate::context::Context;
 
-/// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
+/// Writes a load balancer's status if it changes, and publishes the Events of the change.
 pub async fn write_status(
     ctx: &Context,
     key: &Key,
@@ -38,7 +38,7 @@ pub async fn write_status(
     if now != ready(before.unwrap_or_default())
         && let Some((reason, message)) = now
     {
-        info!(lb = %key, reason, message, "status");
+        info!(lb = %key, reason, message, "status changed");
     }
     for draft in status::event_drafts(before, after) {
         ctx.notify_lb(&lb.metadata, &draft);
@@ -46,7 +46,7 @@ pub async fn write_status(
     Ok(written)
 }
 
-/// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
+/// Removes legacy finalizers of an object that is being deleted (FIN-2). Its address is released after its deletion (6.3).
 pub async fn drop_finalizers(
     ctx: &Context,
     key: &Key,
@@ -63,7 +63,7 @@ pub async fn drop_finalizers(
             .patch::<LoadBalancer>(key, &lb.metadata, patch)
             .await
         {
-            // The last finalizer: the answer is the object as it was when it went.
+            // Removing the last finalizer deletes the object.
             Ok(_) | Err(WriteError::NotFound(_)) => {}
             Err(other) => return Err(other),
         }
