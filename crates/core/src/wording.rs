@@ -181,7 +181,8 @@ mod tests {
                 let stored = filled(before, value, gone);
                 assert!(says_the_same(&stored, &told), "{stored}");
                 // Between other parts of a message.
-                let amid = |text: &str| format!("pool z: has no scope; {text}; pool y: has no scope");
+                let amid =
+                    |text: &str| format!("pool z: has no scope; {text}; pool y: has no scope");
                 if !before.contains(SEPARATOR) {
                     assert!(says_the_same(&amid(&stored), &amid(&told)), "{stored}");
                 }
@@ -191,7 +192,10 @@ mod tests {
                     assert!(!says_the_same(&stored, &told), "{stored}");
                 }
             }
-            assert!(!says_the_same(&filled(before, value, "1"), "something else"));
+            assert!(!says_the_same(
+                &filled(before, value, "1"),
+                "something else"
+            ));
             // This version's own text stays its own.
             assert_eq!(reworded(&told), told);
         }
@@ -226,7 +230,8 @@ mod tests {
     #[test]
     fn section_9_what_is_left_of_a_message_that_was_cut_is_compared() {
         let message = |scopes: &str| -> String {
-            let pool = |at: u8| format!("pool {}{at}: none of its {scopes}matches", "p".repeat(200));
+            let pool =
+                |at: u8| format!("pool {}{at}: none of its {scopes}matches", "p".repeat(200));
             (0..8).map(pool).collect::<Vec<_>>().join(SEPARATOR)
         };
         let cut = |text: String| text[..MESSAGE_LIMIT].to_owned();

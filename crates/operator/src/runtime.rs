@@ -1,7 +1,7 @@
-//! Wiring: from flags to running controllers, and back down again in order.
+//! Start and orderly shutdown of the controllers.
 //!
-//! There are two runtimes. The main one runs watches, reconciles, the Lease and the admin port; the other runs the
-//! health checks, so that neither waits for the other.
+//! There are two Tokio runtimes: one for watches, reconciles, the Lease and the admin port, another for health checks, so
+//! that neither delays the other.
 
 pub mod leading;
 pub mod permissions;
@@ -38,10 +38,10 @@ use crate::index::stores::Stores;
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::runtime::term::Present;
 
-/// Objects that `/readyz` names; the metrics count them all.
+/// Maximum number of objects that `/readyz` names; the metrics count all.
 const REMARKS: usize = 20;
 
-/// Starts the log and the main runtime, and runs a program on it.
+/// Starts logging and the main runtime, and runs a program on it.
 pub fn block_on(
     args: &Args,
     program: impl Future<Output = anyhow::Result<()>>,
@@ -59,7 +59,7 @@ pub fn block_on(
     outcome
 }
 
-/// What is still waited for, for `/readyz`.
+/// Progress of the start, for `/readyz`.
 #[derive(Default)]
 struct Progress {
     missing: RwLock<Vec<String>>,
@@ -86,7 +86,7 @@ impl Readiness for Progress {
         }
     }
 
-    /// What the API server refuses to write, the first by kind and name (RUN-1).
+    /// The first objects, by kind and name, that the API server refuses to write (RUN-1).
     fn remarks(&self) -> Vec<String> {
         let present = self.present.read();
         let refused = present
@@ -122,7 +122,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let (listener, address) = admin::bind(args.admin_address).await?;
     info!(%address, "admin port listening");
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    // The admin port outlives the work, so that the end can be watched too.
+    // The admin port stays up during the shutdown.
     let admin_stop = CancellationToken::new();
     tasks.spawn(admin::serve(
         listener,
@@ -184,8 +184,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     outcome
 }
 
-/// Waits for the stores, then for leadership, and works until the end of it, again and again until it is asked to stop
-/// (RUN-5). Of a term that is over nothing is left when the next is asked for.
+/// Waits for the stores, then runs one leadership term after another until `stop` is cancelled (RUN-5). All work of a term
+/// has ended before the Lease is requested again.
 async fn work(
     present: &Present,
     workers: usize,
@@ -256,7 +256,7 @@ async fn preflight(
     }
 }
 
-/// The prober on a runtime of its own, with as many descriptors as this process may have.
+/// Starts the prober on its own runtime, with limits that fit the process's file descriptor limit.
 fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, VerdictChanges)> {
     let files = raise_file_limit();
     let runtime = Builder::new_multi_thread()

@@ -274,8 +274,7 @@ fn ipa_4_the_younger_of_two_that_overlap_says_so() {
     let mut young = fresh("young", "172.20.1.0/29", "2026-01-01T00:00:01Z");
     let both = ledger(&[("old", &old), ("young", &young)]);
     assert_eq!(conditions_of(&both, "old", &old, T1), [ready()]);
-    let message =
-        "shares addresses with the older IPPool old; an address allocated from one is taken in both";
+    let message = "shares addresses with the older IPPool old; an address allocated from one is taken in both";
     young.conditions = vec![
         ready(),
         condition(OVERLAPS, "True", OVERLAPS, Some(message)),

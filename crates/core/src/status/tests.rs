@@ -622,7 +622,10 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
 fn sel_7_a_status_in_the_words_of_an_earlier_version_is_no_reason_to_write() {
     for (type_, before, report) in reworded() {
         let now = apply(&lb(&json!(null)), &report, T1);
-        let said = condition::find(conditions(&now), type_).unwrap().message.clone();
+        let said = condition::find(conditions(&now), type_)
+            .unwrap()
+            .message
+            .clone();
         assert_ne!(said.as_deref(), Some(before), "it was reworded");
         let mut stored = now.clone();
         let all = stored.status.as_mut().unwrap().conditions.as_mut().unwrap();
@@ -630,10 +633,15 @@ fn sel_7_a_status_in_the_words_of_an_earlier_version_is_no_reason_to_write() {
         condition.message = Some(before.to_owned());
         let after = apply(&stored, &report, T2);
         assert_eq!(difference(&stored, &after), None, "{before}");
-        assert_eq!(event_drafts(Some(conditions(&stored)), conditions(&after)), []);
+        assert_eq!(
+            event_drafts(Some(conditions(&stored)), conditions(&after)),
+            []
+        );
         // With another value it is another message.
         let condition = |it: &LoadBalancer| condition::find(conditions(it), type_).cloned();
-        let other = before.replace("10.0.0.9", "10.0.0.8").replace("pool a", "pool z");
+        let other = before
+            .replace("10.0.0.9", "10.0.0.8")
+            .replace("pool a", "pool z");
         if other != before {
             let all = stored.status.as_mut().unwrap().conditions.as_mut().unwrap();
             let of_type = all.iter_mut().find(|it| it.type_ == type_).unwrap();

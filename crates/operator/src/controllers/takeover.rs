@@ -85,7 +85,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     info!(
         load_balancers = ctx.index.stores.lbs.len(),
         pools = ctx.index.stores.pools.len(),
-        records = ctx.index.stores.allocations.len(),
+        ip_allocations = ctx.index.stores.allocations.len(),
         imported = plan.claims.len() + plan.released.len(),
         "takeover complete"
     );
@@ -126,7 +126,7 @@ async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, Wri
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
-                warn!(record = %key, %owner, %error, "orphaned IPAllocation not released, will retry");
+                warn!(ip_allocation = %key, %owner, %error, "orphaned IPAllocation not released, will retry");
                 unreleased.insert(record.spec.addr);
             }
         }

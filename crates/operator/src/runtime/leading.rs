@@ -1,4 +1,4 @@
-//! One term as the leader (RUN-5): it begins, works, and ends in order. Nothing of it is under way any more when it is over.
+//! One leadership term (RUN-5): takeover, work, orderly end. No request of it is in flight when it is over.
 
 use std::sync::Arc;
 
@@ -14,7 +14,10 @@ use crate::controllers::ip_pool;
 use crate::controllers::takeover;
 use crate::runtime::workers;
 
-/// Leads for one term, until the Lease is lost or `stop` is called. An error if a part of this process ended that should not.
+/// Runs one term, until the Lease is lost or `stop` is cancelled.
+///
+/// # Errors
+/// A task of this process ended unexpectedly.
 pub async fn lead(
     ctx: &Arc<Context>,
     workers: usize,
@@ -25,7 +28,7 @@ pub async fn lead(
     let mut at_work = JoinSet::new();
     at_work.spawn(begin(Arc::clone(ctx)));
     let work = async {
-        // The beginning is the only task until it ends: like all work, it is not dropped at the end of the term.
+        // The takeover is a task of its own, so that a lost Lease drains it like a worker instead of dropping it.
         match at_work.join_next().await {
             Some(Ok(())) => workers::spawn(ctx, workers, &mut at_work),
             ended => return anyhow!("the takeover task ended: {ended:?}"),
@@ -46,8 +49,8 @@ pub async fn lead(
     Ok(end)
 }
 
-/// Ends the work of a leader that gives the Lease up: what is under way is finished, the pools' maps and the Events that
-/// wait are written, as far as there is time.
+/// Ends the work of a leader that is stopping: reconciles in progress finish, then outdated pool statuses and queued Events
+/// are written, within time limits.
 async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
     info!("stopping");
     ctx.index.queues.close();
@@ -69,7 +72,7 @@ async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<
             warn!("Event flush timed out; the conditions say the same");
         }
     };
-    // Renewal goes on meanwhile: all of this is written under a Lease that holds.
+    // The Lease is renewed meanwhile, so that all of this is written as the leader.
     let never = CancellationToken::new();
     tokio::select! {
         () = finish => {}
@@ -77,7 +80,7 @@ async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<
     }
 }
 
-/// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
+/// Ends the work of a leader that has lost the Lease: requests in flight end, or are cancelled after a time limit.
 async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
     ctx.index.end_term();
     let deadline = tokio::time::sleep(ctx.timings.drain_limit);
@@ -100,7 +103,7 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes over what is there, trying again until that is done or the term ends.
+/// Runs the takeover, with retries until it succeeds or the term ends.
 async fn begin(ctx: Arc<Context>) {
     let mut failures = 0;
     while let Err(error) = takeover::begin(&ctx).await {

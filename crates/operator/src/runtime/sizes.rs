@@ -70,11 +70,7 @@ impl Families {
                 "Whether a backend takes traffic; for a limited number of backends.",
                 &["namespace", "loadbalancer", "backend"],
             )?,
-            records: gauges(
-                "ipallocations",
-                "IPAllocations by phase.",
-                &["phase"],
-            )?,
+            records: gauges("ipallocations", "IPAllocations by phase.", &["phase"])?,
             waiting: gauge(
                 "load_balancers_waiting",
                 "Load balancers that wait for an address.",

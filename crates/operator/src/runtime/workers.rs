@@ -1,4 +1,4 @@
-//! The workers of each kind of work, and who hands verdicts on to them.
+//! The workers of the controllers, and the task that queues load balancers with changed verdicts.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::controllers::released_records;
 use crate::controllers::waiting_messages;
 use crate::index::queues::Singleton;
 
-/// Workers for pools; a write of a large map takes its time.
+/// Workers for pools. More than one, because the write of a large map is slow.
 const POOL_WORKERS: usize = 2;
-/// Workers that take finalizers of old off: after a swap every virtual machine has one, and a webhook of KubeVirt may be
-/// slow to admit the change.
+/// Workers that remove legacy finalizers: after a swap every virtual machine has one, and KubeVirt's webhook may admit the
+/// change slowly.
 const LEGACY_WORKERS: usize = 4;
 
 /// Starts all workers; they end when the queues are closed.
@@ -57,8 +57,8 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
     });
 }
 
-/// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
-/// told to the next who does.
+/// Queues load balancers whose verdicts have changed, until the prober stops. Changes between two terms are delivered in the
+/// next one.
 pub async fn follow_verdicts(ctx: &Context, verdicts: &mut VerdictChanges) {
     while let Some(groups) = verdicts.next().await {
         for group in groups {
