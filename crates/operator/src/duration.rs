@@ -1,8 +1,11 @@
-//! Durations as flags have them.
+//! Parsing of durations in flags.
 
 use std::time::Duration;
 
-/// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
+/// Parses a duration such as `15s`, `500ms`, `2m`, or a number of seconds.
+///
+/// # Errors
+/// Any other text; the message says how to write it.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[number.len()..];

@@ -1,4 +1,4 @@
-//! For tests: a ctx over an API server that is a function.
+//! For tests: a context with a fake API server, which is a function.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -210,7 +210,7 @@ impl Index {
             .unwrap_or_default()
     }
 
-    /// The records that are still to be made of what a pool's map says; none where this process does not lead.
+    /// The records to create for the map entries of a pool; empty on a standby.
     pub fn unimported(&self, pool: &PoolName) -> Vec<RecordSpec> {
         self.with_leader(|leader| leader.ledger.unimported(pool))
             .unwrap_or_default()
