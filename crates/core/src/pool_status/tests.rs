@@ -32,7 +32,7 @@ fn ledger(pools: &[(&str, &Pool)]) -> Ledger {
     ledger
 }
 
-/// A record of the pool `p`, released if it says when.
+/// A record of the pool `p`; Released if a release time is given.
 fn record(addr: &str, owner: &str, bound_at: i64, released_at: Option<i64>) -> Record {
     Record {
         spec: RecordSpec {
@@ -110,7 +110,7 @@ fn pool_5_the_status_does_not_wait_until_the_history_that_is_too_much_is_deleted
     let status = project(&ledger, "p", usize::MAX).unwrap();
     let newest = map(&[("172.20.1.3", "shop/a"), ("172.20.1.4", "shop/a")]);
     assert_eq!(status.history, newest);
-    // What is deleted then changes nothing.
+    // Its deletion changes nothing.
     for excess in ledger.history_excess(99) {
         ledger.forget(excess.spec.addr, excess.version);
         assert_eq!(project(&ledger, "p", usize::MAX).unwrap(), status);
@@ -134,7 +134,7 @@ fn pool_3_held_goes_before_remembered_and_the_newest_of_the_past_first() {
         record("172.20.1.6", "e", 5, None),
     ]);
     let one = size("172.20.1.2", "shop/a");
-    // Room; then the last octets of what is held and remembered, and how much of what is held is missing.
+    // The limit; the last octets of bound and of remembered addresses; the number of missing bound ones.
     let cases: [(usize, &[u8], &[u8], usize); 8] = [
         (5 * one, &[5, 6], &[2, 3, 4], 0),
         (5 * one - 1, &[5, 6], &[3, 4], 0),
@@ -410,7 +410,7 @@ fn section_9_the_events_of_a_pool_speak_of_no_load_balancer() {
     );
 }
 
-/// What the pool of [`written`] is to say.
+/// The projection of the pool of [`written`].
 fn projection() -> Projection {
     Projection {
         total: 5,
@@ -426,7 +426,7 @@ fn digest_of(projection: &Projection) -> String {
     projection::digest(Some(&projection.allocated), Some(&projection.history))
 }
 
-/// A pool as it is when [`projection`] has been written.
+/// A pool after the write of [`projection`].
 fn written() -> Value {
     json!({
         "metadata": {
@@ -493,7 +493,7 @@ fn pool_3_any_difference_of_the_status_writes_all_of_it() {
             "{field}"
         );
     }
-    // Maps that somebody else altered no longer fit the annotation, which stays as it is.
+    // Maps of another writer no longer match the annotation, which stays as it is.
     for (map, value) in [
         ("allocated", json!({})),
         ("allocatedHistory", json!({"172.20.1.3": "shop/c"})),
@@ -539,7 +539,7 @@ fn ipa_1_the_digest_is_written_with_the_maps() {
         assert_eq!(patch, expected, "{annotations}");
     }
 
-    // The copy lacks kubectl's annotation; the object has it, and it must survive.
+    // The cached pool lacks kubectl's annotation; the stored object has it and must keep it.
     foreign["metadata"]["annotations"] =
         json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
     assert_eq!(

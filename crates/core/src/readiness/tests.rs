@@ -37,7 +37,7 @@ fn check() -> Option<HealthCheck> {
     HealthCheck::new(Some(8080), None, None, None, None).unwrap()
 }
 
-/// Of a load balancer that is announced and knows no verdict yet.
+/// The input of a load balancer with an external address and without health check results.
 fn input<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> ReadinessInput<'a> {
     ReadinessInput {
         key,
@@ -56,7 +56,7 @@ fn section_9_reasons_in_their_order() {
     let (probing, plain) = (vm(check()), vm(None));
     let key = Key::new("shop", "web");
     let ip = Some("10.9.0.2");
-    // The Service's address, what was found, whether probing is on, healthy, probed.
+    // The Service's address, discovered backends, whether the health check is on, healthy, probed.
     let cases = [
         (
             None,
@@ -154,7 +154,7 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
     assert!(first.first_checks && !failing.first_checks);
     let unhealthy =
         |readiness: &Readiness, marked| stored("BackendsUnhealthy", &readiness.message, marked);
-    // A new process knows no result yet.
+    // A new process has no result yet.
     assert_eq!(says(&unhealthy(&first, true), 0), first, "still the first");
     assert_eq!(
         says(&unhealthy(&failing, false), 0),
@@ -165,11 +165,11 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
         says(&stored("BackendsUnhealthy", "other words", false), 0),
         failing
     );
-    // A status of a version that knew no marker stays as it is, word for word and without one.
+    // A status of a version without FirstHealthChecks stays as it is, without that condition.
     let kept = says(&unhealthy(&first, false), 0);
     assert_eq!((&kept.message, kept.first_checks), (&first.message, false));
     assert_eq!(says(&unhealthy(&first, false), 1), failing);
-    // Whatever else was, these are the first.
+    // After any other condition these are the first health checks.
     for reason in ["WaitingForExternalIP", "NoBackend", "Ready"] {
         assert_eq!(says(&stored(reason, "", false), 0), first, "{reason}");
     }
@@ -279,7 +279,7 @@ fn be_8_the_conditions_name_machine_and_address() {
 #[test]
 fn be_5_the_message_names_the_states() {
     use State::{Failed, Paused, Running, Succeeded};
-    // The states, whether there is a check, how many were probed, how the message goes on.
+    // The states, whether the health check is on, number of probed backends, end of the message.
     let cases: [(&[State], bool, usize, &str); 6] = [
         (
             &[Succeeded, Failed, Succeeded],

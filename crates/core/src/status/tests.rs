@@ -23,7 +23,7 @@ fn allocated() -> AllocatedAddress {
     }
 }
 
-/// The report of the contract's example (section 8.3).
+/// The status update of the contract's example (section 8.3).
 fn example() -> StatusUpdate {
     StatusUpdate {
         readiness: Readiness::ready(),
@@ -410,7 +410,7 @@ fn section_9_events_of_refusals_and_recoveries() {
 fn section_9_the_first_health_checks_are_a_step_on_the_way() {
     let ok = || vec![condition(READY, "True", "Ready", "")];
     let waiting = || vec![condition(READY, "False", WAITING_FOR_EXTERNAL_IP, "why")];
-    // Whatever the text says.
+    // With any message.
     let failing = || vec![condition(READY, "False", BACKENDS_UNHEALTHY, "why")];
     let first = || {
         let marker = condition(FIRST_HEALTH_CHECKS, "True", FIRST_HEALTH_CHECKS, "");
@@ -501,7 +501,7 @@ fn be_8_each_new_message_is_an_event_and_the_same_is_none() {
         text: "a; b".into(),
     };
     assert_eq!(event_drafts(Some(&one), &two), [expected]);
-    // Others are told when they begin.
+    // Other conditions cause an Event only when they appear.
     let left_out = |many| condition(BACKENDS_LEFT_OUT, "True", BACKENDS_LEFT_OUT, many);
     assert_eq!(event_drafts(Some(&[left_out("1")]), &[left_out("2")]), []);
 }
