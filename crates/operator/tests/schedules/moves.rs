@@ -1,4 +1,4 @@
-//! What can happen next, and how it happens.
+//! The possible next steps of a simulation, and their execution.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use super::simulation::{Simulation, say};
 use super::step::Step;
 
 impl Simulation {
-    /// What kube-vip, the garbage collector and others have to do in the world as it is.
+    /// The pending work of kube-vip, the garbage collector and other controllers.
     pub(crate) fn list_chores(&mut self) {
         if self.chores_of == (self.server.revision, self.calm) {
             return;
@@ -33,7 +33,7 @@ impl Simulation {
         self.chores = announced.chain(collected).chain(held_up).collect();
     }
 
-    /// All that can happen, with weights.
+    /// All possible next steps, with weights.
     pub(crate) fn possible(&self, steps: &mut Vec<(u32, Step)>) {
         let style = &self.style;
         for (at, process) in self.processes.iter().enumerate() {
@@ -121,7 +121,7 @@ impl Simulation {
         }
     }
 
-    /// Lets it happen.
+    /// Executes a step.
     pub(crate) async fn perform(&mut self, step: Step) -> Result<(), Failure> {
         match step {
             Step::Deliver(at, kind) => {
