@@ -33,6 +33,10 @@ pub enum Step {
     /// Read the LoadBalancer live; if it is not the owner in the request, the allocation has failed. What is known of load
     /// balancers may be old: the later one of two of a name must not lose its record to the one that is gone (IPA-3).
     VerifyOwner,
+    /// Read the LoadBalancer live; if it is not the owner in the request, or its status does not name this address any more,
+    /// the allocation has failed, and [`Ledger::abandon`] is told. The record is about to be written, and no write of the
+    /// status is to follow that would find out what has become of it (IPA-6).
+    VerifyStatus(IpAddr),
     /// Delete this Released record, which is of no use any more (ALC-2). A refusal is no obstacle: the record is named again
     /// by a later allocation (RUN-1).
     Delete(Record),
@@ -64,7 +68,8 @@ pub enum Step {
         lost: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
-        /// What it serves at stays as it is, and the further records too (see [`Decision::Wait`]).
+        /// What it serves at stays as it is, and `extra_records` too: the address that its status names may be its own
+        /// (IPA-1, IPA-9).
         stays: bool,
     },
     /// There is nothing to keep (ALC-10). The last step of [`Allocation::keep`] alone.
@@ -114,7 +119,7 @@ enum State {
     Ask,
     /// Stale records are deleted, then that of the proposal is written.
     Prepare(vec::IntoIter<Record>, Proposal),
-    /// The record is written; the owner was verified.
+    /// The record is written; the owner, or its status, was verified.
     Write(Proposal),
     /// The record was to be written, and the API server has accepted that or not.
     Sent {
@@ -196,10 +201,15 @@ impl<'a> Allocation<'a> {
                         self.state = State::Prepare(stale, proposal);
                         return Step::Delete(record);
                     }
-                    if !ledger.claim_unimported(proposal.spec.addr, &self.request.owner) {
+                    let addr = proposal.spec.addr;
+                    if ledger.claim_unimported(addr, &self.request.owner) {
+                        self.conflicts += 1;
+                    } else if self.request.names(addr) {
+                        self.state = State::Write(proposal);
+                        return Step::VerifyStatus(addr);
+                    } else {
                         return self.write(proposal);
                     }
-                    self.conflicts += 1;
                 }
                 State::Write(proposal) => return self.write(proposal),
                 State::Sent {
@@ -333,9 +343,8 @@ fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr
         | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
         Decision::Wait { surplus, .. } => (None, surplus),
     };
-    let is_recorded =
-        |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
-    granted != Some(named) && !extra_records.iter().any(is_recorded)
+    let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
+    granted != Some(named) && !extra_records.iter().any(says_so)
 }
 
 #[cfg(test)]

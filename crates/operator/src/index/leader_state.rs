@@ -1,9 +1,9 @@
-//! What a leader knows beyond the stores: the ledger, who has just gone, what is not this version's to touch, and what is under
-//! way.
+//! What a leader knows beyond the stores: the ledger, who has just gone, what is not this version's to touch, and what is
+//! under way.
 //!
-//! It is made from the stores when leadership begins and lives in the index behind one lock that is never held across a request.
-//! Whoever works reaches it by the methods of [`leader`](crate::index::leader) alone. What a change of it makes due, the index
-//! collects and queues before it answers, so that no wake-up is forgotten.
+//! It is made from the stores when leadership begins and lives in the index behind one lock that is never held across a
+//! request. Whoever works reaches it by the methods of [`leader_ops`](crate::index::leader_ops) alone. What a change of it
+//! makes due, the index collects and queues before it answers, so that no wake-up is forgotten.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;

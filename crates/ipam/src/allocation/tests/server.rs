@@ -79,7 +79,7 @@ impl Server {
                     answer(self, &step);
                     self.read(ledger, *addr);
                 }
-                Step::VerifyOwner => {
+                Step::VerifyOwner | Step::VerifyStatus(_) => {
                     if answer(self, &step) == Answer::Refused {
                         return steps;
                     }
