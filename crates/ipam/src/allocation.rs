@@ -33,6 +33,10 @@ pub enum Step {
     /// Live read of the LoadBalancer; if it is not the owner in the request, the allocation fails. The cache may be
     /// stale: a load balancer must not lose its IPAllocation to a deleted one of the same name (IPA-3).
     VerifyOwner,
+    /// Live read of the LoadBalancer; if it is not the owner in the request, or its status does not name this address any
+    /// more, the allocation fails, and the caller calls [`Ledger::abandon`]. Required before the IPAllocation is written
+    /// for an address that the status names already: no status write follows that would detect a conflict (IPA-6).
+    VerifyStatus(IpAddr),
     /// Delete this Released record, which cannot be used any more (ALC-2). If the API server refuses, go on: a later
     /// allocation asks for the deletion again (RUN-1).
     Delete(Record),
@@ -64,7 +68,8 @@ pub enum Step {
         lost: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
-        /// The load balancer's Service and the further records stay as they are (see [`Decision::Wait`]).
+        /// The load balancer's Service and `extra_records` stay as they are: the address that its status names may be its
+        /// own (IPA-1, IPA-9).
         stays: bool,
     },
     /// The load balancer has no address to keep (ALC-10). The last step, of [`Allocation::keep`] only.
@@ -114,7 +119,7 @@ enum State {
     Ask,
     /// Delete the unusable records, then write that of the proposal.
     Prepare(vec::IntoIter<Record>, Proposal),
-    /// Write the record; the owner is verified.
+    /// Write the record; the owner, or its status, is verified.
     Write(Proposal),
     /// The write was sent; `accepted`: the API server accepted it.
     Sent {
@@ -197,10 +202,15 @@ impl<'a> Allocation<'a> {
                         self.state = State::Prepare(stale, proposal);
                         return Step::Delete(record);
                     }
-                    if !ledger.claim_unimported(proposal.spec.addr, &self.request.owner) {
+                    let addr = proposal.spec.addr;
+                    if ledger.claim_unimported(addr, &self.request.owner) {
+                        self.conflicts += 1;
+                    } else if self.request.names(addr) {
+                        self.state = State::Write(proposal);
+                        return Step::VerifyStatus(addr);
+                    } else {
                         return self.write(proposal);
                     }
-                    self.conflicts += 1;
                 }
                 State::Write(proposal) => return self.write(proposal),
                 State::Sent {
@@ -334,9 +344,8 @@ fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr
         | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
         Decision::Wait { surplus, .. } => (None, surplus),
     };
-    let is_recorded =
-        |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
-    granted != Some(named) && !extra_records.iter().any(is_recorded)
+    let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
+    granted != Some(named) && !extra_records.iter().any(says_so)
 }
 
 #[cfg(test)]

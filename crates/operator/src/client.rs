@@ -12,7 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 
 use crate::index::Index;
-use crate::index::leader::NotLeading;
+use crate::index::leader_ops::NotLeading;
 
 /// Only the leader may write.
 impl From<NotLeading> for WriteError {

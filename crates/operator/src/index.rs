@@ -6,7 +6,7 @@
 mod endpoint_slice;
 mod ip_allocation;
 mod ip_pool;
-pub mod leader;
+pub mod leader_ops;
 pub mod leader_state;
 mod load_balancer;
 mod node;

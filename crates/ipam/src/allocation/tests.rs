@@ -58,6 +58,7 @@ fn told(step: &Step) -> String {
     match step {
         Step::ReadRecord(addr) => format!("read {}", end(*addr)),
         Step::VerifyOwner => "verify".to_owned(),
+        Step::VerifyStatus(addr) => format!("verify {}", end(*addr)),
         Step::Delete(record) => format!("delete {}", end(record.spec.addr)),
         Step::Write {
             spec,
@@ -308,7 +309,13 @@ fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
 
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     fixture.server.store(spec(2, "x", "x-1", Phase::Released));
-    fixture.acquires(&a, &["read .2", "replace .2 Recorded", "done .2 written"]);
+    let steps = [
+        "read .2",
+        "verify .2",
+        "replace .2 Recorded",
+        "done .2 written",
+    ];
+    fixture.acquires(&a, &steps);
 
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
@@ -326,6 +333,31 @@ fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
     let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
     let mut fixture = Fixture::new(&all.collect::<Vec<_>>());
     fixture.acquires(&a, &["read .2", "wait NoAvailableIP"]);
+}
+
+#[test]
+fn ipa_7_an_old_copy_of_a_record_is_read_before_a_further_one_is_kept() {
+    // An earlier load balancer of the name had .2; the ledger has not heard that this one has taken it over.
+    let known = [
+        spec(2, "a", "a-0", Phase::Bound),
+        spec(3, "a", "a-1", Phase::Bound),
+    ];
+    let a = named("a", 2);
+    let mut fixture = Fixture::new(&known);
+    fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
+    fixture.acquires(&a, &["read .2", "done .2 held extra .3"]);
+
+    let mut fixture = Fixture::new(&known);
+    fixture.acquires(&a, &["read .2", "done .3 held extra .2"]);
+}
+
+#[test]
+fn ipa_6_nothing_is_recorded_for_a_status_that_names_it_no_more() {
+    let a = named("a", 2);
+    let mut fixture = Fixture::new(&[spec(2, "a", "a-1", Phase::Released)]);
+    let changed = |_: &mut Server, _: &Step| Answer::Refused;
+    fixture.plays(Allocation::acquire(&a), changed, &["verify .2"]);
+    assert_eq!(fixture.server.records[&at(2)].spec.phase, Phase::Released);
 }
 
 #[test]
@@ -373,7 +405,8 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
     assert_eq!(fixture.ledger.counts().claimed, 1);
     // Its holder can have it, and another load balancer as soon as a record names that one.
     fixture.ledger.withdraw(&lb_uid("x", "x-1").owner.id);
-    fixture.acquires(&named("x", 2), &["create .2 Recorded", "done .2 written"]);
+    let steps = ["verify .2", "create .2 Recorded", "done .2 written"];
+    fixture.acquires(&named("x", 2), &steps);
 
     let mut fixture = Fixture::new(&[]);
     let of_map = [
@@ -419,7 +452,10 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     let mut fixture = waiting();
     fixture.server.store(spec(2, "x", "x-1", Phase::Released));
     fixture.server.tell(&mut fixture.ledger);
-    woken(&mut fixture, &["replace .2 Recorded", "done .2 written"]);
+    woken(
+        &mut fixture,
+        &["verify .2", "replace .2 Recorded", "done .2 written"],
+    );
 
     let mut fixture = waiting();
     fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
@@ -431,7 +467,10 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     fixture.server.records.clear();
     fixture.server.read(&mut fixture.ledger, at(2));
     fixture.ledger.withdraw(&x);
-    woken(&mut fixture, &["create .2 Recorded", "done .2 written"]);
+    woken(
+        &mut fixture,
+        &["verify .2", "create .2 Recorded", "done .2 written"],
+    );
 
     // Its owner exists after all.
     let mut fixture = waiting();
@@ -452,7 +491,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     // A record that was released meanwhile is not waited for.
     let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Released)]);
     fixture.ledger.await_release(at(2));
-    fixture.acquires(&a, &["replace .2 Recorded", "done .2 written"]);
+    fixture.acquires(&a, &["verify .2", "replace .2 Recorded", "done .2 written"]);
 }
 
 #[test]

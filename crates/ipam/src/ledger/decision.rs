@@ -88,6 +88,13 @@ impl Request {
     pub(crate) fn takes(&self, addr: IpAddr) -> bool {
         self.workload != Workload::Vm || addr.is_ipv4()
     }
+
+    /// Whether the status names this address.
+    pub fn names(&self, addr: IpAddr) -> bool {
+        self.status
+            .as_ref()
+            .is_some_and(|status| status.addr == addr)
+    }
 }
 
 /// Why a load balancer has a claim on an address without a record.

@@ -1,7 +1,7 @@
 //! The state of a leader besides the stores: the ledger, deleted load balancers, unsupported objects, moves in progress.
 //!
 //! It is built from the stores at the start of a term and is guarded by one lock, which is never held during a request.
-//! Controllers use it through the methods of [`leader`](crate::index::leader) only. After each of them the index queues the
+//! Controllers use it through the methods of [`leader_ops`](crate::index::leader_ops) only. After each of them the index queues the
 //! affected keys, so that no wake-up is missed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};

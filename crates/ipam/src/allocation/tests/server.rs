@@ -80,7 +80,7 @@ impl Server {
                     answer(self, &step);
                     self.read(ledger, *addr);
                 }
-                Step::VerifyOwner => {
+                Step::VerifyOwner | Step::VerifyStatus(_) => {
                     if answer(self, &step) == Answer::Refused {
                         return steps;
                     }

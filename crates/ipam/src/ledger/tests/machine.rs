@@ -116,7 +116,8 @@ enum Outcome {
     Held(IpAddr, Vec<IpAddr>),
     Adopt(IpAddr, Vec<IpAddr>),
     Take(RecordSpec, Option<Version>, AllocationReason, Vec<IpAddr>),
-    Wait(WaitReason, Vec<IpAddr>),
+    /// Whether what it has stays as it is comes last.
+    Wait(WaitReason, Vec<IpAddr>, bool),
 }
 
 /// Why the model finds no address.
@@ -401,7 +402,7 @@ impl Model {
                 self.drop_holds(id, None);
                 self.waiting.retain(|w| w.owner.id != *id);
                 self.waiting.push(request.clone());
-                Outcome::Wait(reason, rest(None))
+                Outcome::Wait(reason, rest(None), false)
             }
             Err(Refused::HeldBack(reason, addr, pool)) => {
                 self.waiting.retain(|w| w.owner.id != *id);
@@ -410,7 +411,7 @@ impl Model {
                 let held = (request.owner.clone(), addr, pool);
                 self.claim_held_back(&held);
                 self.held_back.push(held);
-                Outcome::Wait(reason, rest(None))
+                Outcome::Wait(reason, rest(None), true)
             }
         }
     }

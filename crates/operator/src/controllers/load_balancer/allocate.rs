@@ -107,17 +107,13 @@ async fn last_step(
                     .await?;
             }
             Step::VerifyOwner => ensure_uid_current(ctx, &request.owner).await?,
+            Step::VerifyStatus(addr) => ensure_status_names(ctx, &request.owner, addr).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {
                 spec,
                 replaces,
                 reason,
             } => {
-                if reason.is_some() && names(request, spec.addr) {
-                    // No status write follows that would detect a conflict. The stored load balancer may be stale: it may
-                    // have given the address up, or been recreated (IPA-6).
-                    still_names(ctx, request, spec.addr).await?;
-                }
                 if write(ctx, &spec, replaces).await? {
                     allocation.accepted();
                     let reason =
@@ -186,20 +182,16 @@ pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), Writ
     )))
 }
 
-fn names(request: &Request, addr: IpAddr) -> bool {
-    let status = request.status.as_ref();
-    status.is_some_and(|status| status.addr == addr)
-}
-
 /// Verifies by a live read that the load balancer of this name still has this uid, and that its status names the address.
-async fn still_names(ctx: &Context, request: &Request, addr: IpAddr) -> Result<(), WriteError> {
-    let key = cached::key(&request.owner.id);
+/// If not, the address is not reserved for it any longer.
+async fn ensure_status_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
+    let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
     let now = living.as_ref().map(spec::request);
-    if now.is_some_and(|now| now.owner == request.owner && names(&now, addr)) {
+    if now.is_some_and(|now| now.owner == *owner && now.names(addr)) {
         return Ok(());
     }
-    ctx.index.abandon(&request.owner.id, addr);
+    ctx.index.abandon(&owner.id, addr);
     Err(WriteError::Conflict(format!(
         "the status of LoadBalancer {key} no longer names {addr}"
     )))

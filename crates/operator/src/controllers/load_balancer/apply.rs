@@ -23,7 +23,7 @@ use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved::follow;
 use crate::controllers::load_balancer::write_status::write_status;
-use crate::index::leader::ShownAddress;
+use crate::index::leader_ops::ShownAddress;
 
 /// The result of [`apply`], and the remaining steps.
 pub struct Applied<'a> {

@@ -17,7 +17,7 @@ use tracing::{debug, info};
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
-use crate::index::leader::{LeftBehind, ReleaseVerdict};
+use crate::index::leader_ops::{LeftBehind, ReleaseVerdict};
 
 /// Cleans up after a deleted load balancer: health checks, Service, EndpointSlice, IPAllocations (REL-2, REL-3).
 pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {

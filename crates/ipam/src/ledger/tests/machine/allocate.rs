@@ -96,16 +96,19 @@ impl Model {
             let (granted, extra) = match &outcome {
                 Outcome::Held(addr, extra) | Outcome::Adopt(addr, extra) => (Some(*addr), extra),
                 Outcome::Take(spec, _, _, extra) => (Some(spec.addr), extra),
-                Outcome::Wait(_, extra) => (None, extra),
+                Outcome::Wait(_, extra, _) => (None, extra),
             };
             let extra = extra.clone();
             // IPA-9: a load balancer that is held back loses nothing.
-            let stays = self.held_back.iter().any(|held| held.0 == request.owner);
-            let own = |at: &IpAddr| self.record(*at).unwrap().spec.owner == request.owner;
+            let stays = matches!(outcome, Outcome::Wait(_, _, true));
+            let has_own = |addr| {
+                let record = self.record(addr);
+                record.is_some_and(|record| record.spec.owner == request.owner)
+            };
             if let Some(named) = unconfirmed
                 && granted != Some(named)
                 && !stays
-                && !extra.iter().any(|at| *at == named && own(at))
+                && !(extra.contains(&named) && has_own(named))
             {
                 unconfirmed = None;
                 if matches!(outcome, Outcome::Take(..)) {
@@ -119,8 +122,8 @@ impl Model {
                     turns.push(self.turn(Expected::Done(addr, false, extra)));
                     return turns;
                 }
-                Outcome::Wait(reason, extra) => {
-                    turns.push(self.turn(Expected::Wait(reason, extra)));
+                Outcome::Wait(reason, extra, stays) => {
+                    turns.push(self.turn(Expected::Wait(reason, extra, stays)));
                     return turns;
                 }
                 Outcome::Adopt(addr, _) => {
@@ -129,7 +132,12 @@ impl Model {
                     spec.owner = request.owner.clone();
                     (spec, self.version_at(addr), None)
                 }
-                Outcome::Take(spec, replaces, why, _) => (spec, replaces, Some(why)),
+                Outcome::Take(spec, replaces, why, _) => {
+                    if request.names(spec.addr) {
+                        turns.push(self.turn(Expected::VerifyStatus(spec.addr)));
+                    }
+                    (spec, replaces, Some(why))
+                }
             };
             let addr = spec.addr;
             let mut write = self.turn(Expected::Write(spec.clone(), replaces, why));
@@ -181,6 +189,7 @@ pub(super) fn carry_out(
         let step = match next {
             Next::ReadRecord(addr) => Expected::Read(addr),
             Next::VerifyOwner => Expected::Verify,
+            Next::VerifyStatus(addr) => Expected::VerifyStatus(addr),
             Next::Write {
                 spec,
                 replaces,
@@ -199,8 +208,9 @@ pub(super) fn carry_out(
             Next::Wait {
                 reason,
                 extra_records,
+                stays,
                 ..
-            } => Expected::Wait(reason, addrs(&extra_records)),
+            } => Expected::Wait(reason, addrs(&extra_records), stays),
             Next::GiveUp(GiveUp::TooManyRounds) => Expected::GiveUp,
             Next::Delete(_) | Next::Nothing { .. } | Next::GiveUp(_) => panic!("{next:?}"),
         };

@@ -25,9 +25,10 @@ pub(in crate::ledger::tests) enum Fate {
 pub(super) enum Expected {
     Read(IpAddr),
     Verify,
+    VerifyStatus(IpAddr),
     Write(RecordSpec, Option<Version>, Option<AllocationReason>),
     Done(IpAddr, bool, Vec<IpAddr>),
-    Wait(WaitReason, Vec<IpAddr>),
+    Wait(WaitReason, Vec<IpAddr>, bool),
     GiveUp,
 }
 

@@ -59,8 +59,11 @@ fn outcome(decision: Decision) -> Outcome {
             ..
         } => Outcome::Take(spec, over, why, addrs(&surplus)),
         Decision::Wait {
-            reason, surplus, ..
-        } => Outcome::Wait(reason, addrs(&surplus)),
+            reason,
+            surplus,
+            stays,
+            ..
+        } => Outcome::Wait(reason, addrs(&surplus), stays),
     }
 }
 
