@@ -366,7 +366,7 @@ fn input_mutated_pools() {
             wants: true,
         };
         import_claims_nothing_of_others(scene, maps.as_slice(), &[living]);
-        // A load balancer that names the pool gets an address or a reason, and its release restores the pool.
+        // A load balancer that names the pool gets an address or a reason; then it is deleted.
         let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
         assert!(!scene.serve(&request, 7).is_empty());
         scene.leave(&request, 8);
