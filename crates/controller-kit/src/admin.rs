@@ -93,7 +93,7 @@ pub async fn serve(
                 keep(&mut connections, AbortOnDropHandle::new(connection));
             }
             Err(error) => {
-                debug!(%error, "admin port");
+                debug!(%error, "admin port: accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -117,8 +117,8 @@ async fn answer(stream: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(CONNECTION_LIMIT, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "admin port"),
-        Err(_) => debug!("admin port: a connection took too long"),
+        Ok(Err(error)) => debug!(%error, "admin port: connection failed"),
+        Err(_) => debug!("admin port: connection timed out"),
     }
 }
 

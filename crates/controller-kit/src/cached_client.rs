@@ -198,7 +198,7 @@ impl<I> CachedClient<I> {
         error: &WriteError,
     ) -> Result<Option<K>, WriteError> {
         let kind = K::kind(&());
-        debug!(%kind, object = %key, %error, "conflict, reading it live");
+        debug!(%kind, object = %key, %error, "conflict, reading the object live");
         self.observer.conflict(&kind);
         self.get_live(key).await
     }

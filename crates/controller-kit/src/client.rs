@@ -51,7 +51,7 @@ async fn config() -> anyhow::Result<Config> {
     from_file.or_else(|from_file| {
         Config::incluster().map_err(|in_cluster| {
             anyhow::anyhow!(
-                "no way to the API server: {}; {in_cluster}. Set KUBECONFIG, or run in a pod with a service account",
+                "no configuration for the API server: {}; {in_cluster}. Set KUBECONFIG, or run in a pod with a service account",
                 without_content(&from_file)
             )
         })

@@ -192,7 +192,7 @@ impl Notes {
             if let Err(error) = bounded(api.create(&kube::api::PostParams::default(), &event)).await
             {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
-                debug!(%error, "an Event was not written");
+                debug!(%error, "Event not written");
             }
         }
     }

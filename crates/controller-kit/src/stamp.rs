@@ -47,7 +47,7 @@ impl From<Version> for Stamp {
 /// that was learned before is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process ends, to start afresh from what is there now"
+    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process exits, to start again from the present state"
 )]
 pub struct Restored {
     /// The kind of the object.

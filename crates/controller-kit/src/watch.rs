@@ -73,7 +73,7 @@ where
             let event = match watching.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    warn!(kind, %error, "watch interrupted, trying again");
+                    warn!(kind, %error, "watch interrupted, will retry");
                     on_error();
                     continue;
                 }
@@ -125,7 +125,7 @@ where
         match bounded(api.list(&params)).await {
             Ok(found) => return found.items.into_iter().next(),
             Err(error) => {
-                warn!(kind = %K::kind(&()), object = %key, %error, "not found out yet");
+                warn!(kind = %K::kind(&()), object = %key, %error, "live read failed, will retry");
                 on_error();
                 tokio::time::sleep(pauses.next().unwrap_or(BACKOFF.cap)).await;
             }

@@ -30,22 +30,22 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// This process is not leader (any more); nothing was sent.
-    #[error("this process does not lead, nothing was written")]
+    #[error("not the leader, nothing was written")]
     Fenced,
     /// The object has changed since it was read.
     #[error("the object has changed since it was read: {0}")]
     Conflict(String),
     /// An object of that name exists already.
-    #[error("it exists already: {0}")]
+    #[error("the object exists already: {0}")]
     AlreadyExists(String),
     /// There is no such object.
     #[error("not found: {0}")]
     NotFound(String),
     /// The API server refuses the request; retrying it unchanged does not help.
-    #[error("the API server refuses it: {0}")]
+    #[error("the API server refuses the request: {0}")]
     Refused(String),
     /// The API server did not answer in time or at all, or is overloaded.
-    #[error("the API server is not to be had: {0}")]
+    #[error("API server unavailable: {0}")]
     Unavailable(String),
 }
 
@@ -134,8 +134,9 @@ impl Writer {
     where
         K: Resource + DeserializeOwned + Serialize,
     {
-        let object = serde_json::to_vec(object)
-            .map_err(|error| WriteError::Refused(format!("no JSON can be made of it: {error}")))?;
+        let object = serde_json::to_vec(object).map_err(|error| {
+            WriteError::Refused(format!("the object cannot be encoded as JSON: {error}"))
+        })?;
         let request = to(api).create(&PostParams::default(), object);
         read(&self.write(request).await?)
     }
@@ -217,7 +218,11 @@ fn to<K: Resource>(api: &Api<K>) -> request::Request {
 
 /// Decodes the object of an answer. On failure the request was done all the same.
 fn read<K: DeserializeOwned>(text: &str) -> Result<K, WriteError> {
-    let unreadable = |error| WriteError::Unavailable(format!("its answer cannot be read: {error}"));
+    let unreadable = |error| {
+        WriteError::Unavailable(format!(
+            "the answer of the API server cannot be decoded: {error}"
+        ))
+    };
     let object = decode_guard::decode(text).map_err(|error| unreadable(error.to_string()))?;
     object.map_err(|invalid| unreadable(invalid.error))
 }
@@ -261,15 +266,15 @@ mod tests {
     fn outcomes_are_told_apart() {
         let cases = [
             (404, "NotFound", "not found"),
-            (409, "AlreadyExists", "it exists already"),
+            (409, "AlreadyExists", "the object exists already"),
             (409, "Conflict", "the object has changed"),
-            (422, "Invalid", "the API server refuses it"),
-            (403, "Forbidden", "the API server refuses it"),
-            (400, "BadRequest", "the API server refuses it"),
-            (429, "TooManyRequests", "the API server is not to be had"),
-            (410, "Expired", "the API server is not to be had"),
-            (500, "InternalError", "the API server is not to be had"),
-            (503, "ServiceUnavailable", "the API server is not to be had"),
+            (422, "Invalid", "the API server refuses the request"),
+            (403, "Forbidden", "the API server refuses the request"),
+            (400, "BadRequest", "the API server refuses the request"),
+            (429, "TooManyRequests", "API server unavailable"),
+            (410, "Expired", "API server unavailable"),
+            (500, "InternalError", "API server unavailable"),
+            (503, "ServiceUnavailable", "API server unavailable"),
         ];
         for (code, reason, expected) in cases {
             let text = WriteError::from_kube(api_error(code, reason)).to_string();
@@ -288,7 +293,7 @@ mod tests {
         assert_eq!(object.metadata.name.as_deref(), Some("a"));
         assert_eq!(object.data.unwrap()["k"], "v");
         let error = read::<ConfigMap>(r#"{"data":7}"#).unwrap_err().to_string();
-        assert!(error.contains("cannot be read: data: "), "{error}");
+        assert!(error.contains("cannot be decoded: data: "), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

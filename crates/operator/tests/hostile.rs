@@ -1,9 +1,8 @@
-//! Mutated objects of each kind go where a watch would bring them, and through everything behind it that
-//! decides: nothing panics, nothing takes long, the pieces stay small, what cannot be read is named, and nobody else is
-//! told anything else than before.
+//! Fuzzing with mutated objects of each kind, from the watch through all pure code: no panic, bounded time and memory, errors
+//! that name the object and field, and no effect on other load balancers.
 //!
-//! `HLB_SEED` gives other objects than those of each run, `HLB_OBJECTS` so many of each kind; `HLB_SOAK=1` gives as many as
-//! the soak plays in all, with a seed by chance.
+//! `HLB_SEED` selects other objects than the default run, `HLB_OBJECTS` their number for each kind. `HLB_SOAK=1` runs the
+//! number of the soak with a random seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
@@ -39,16 +38,16 @@ use serde::de::DeserializeOwned;
 const OBJECTS: usize = 300;
 /// The same in the soak.
 const SOAK: usize = 400_000;
-/// After so many the bystanders' world begins anew, so that one object's work does not hide another's.
+/// Number of objects after which the bystanders' state is reset, so that one object's effect does not hide another's.
 const WORLD: usize = 250;
-/// No object may take longer, by far: it is the endless that is looked for, on a machine with other work.
+/// Time limit of one object. Generous, because it detects endless loops on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
-/// The memory that all kinds together may have taken at the worst moment.
+/// Limit of the peak memory of all kinds together.
 const MEMORY_MIB: u64 = 1_024;
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 
-/// What a kind's objects have come to.
+/// Results of a kind's objects.
 #[derive(Default)]
 struct Tally {
     decoded: usize,
@@ -58,7 +57,7 @@ struct Tally {
     longest: Duration,
 }
 
-/// Tells which object it was if the test ends in the middle of it.
+/// Prints the object if the test panics while it is processed.
 struct Culprit<'a>(&'a Mutant, u64, usize);
 
 impl Drop for Culprit<'_> {
@@ -74,7 +73,7 @@ impl Drop for Culprit<'_> {
     }
 }
 
-/// Decodes mutated objects of a kind as a watch does, and lets `work` go on with each.
+/// Decodes mutated objects of a kind as a watch does, and passes each to `work`.
 fn flood<K: DeserializeOwned>(
     kind: Kind,
     name: impl Fn(usize) -> String,
@@ -84,7 +83,7 @@ fn flood<K: DeserializeOwned>(
     let count = amount(OBJECTS, SOAK);
     let mut targets = targets();
     if kind == Kind::IpAllocation {
-        // Who writes a record for somebody decides about that one's address, as the operator itself does.
+        // A writer of an IPAllocation decides on its owner's address, like the operator itself.
         targets.names.retain(|name| name == "holds" || name == "a");
     }
     let mut generator = Generator::new(seed, kind, Way::FromWatch, targets);
@@ -101,7 +100,7 @@ fn flood<K: DeserializeOwned>(
         tally.bytes += mutant.text.len();
         let started = Instant::now();
         match decode::<K>(&mutant.text) {
-            // An API server would have to break its own rules to send this.
+            // No API server sends this.
             Err(error) => {
                 assert!(mutant.impossible, "{error}");
                 tally.impossible += 1;
@@ -138,7 +137,7 @@ fn flood<K: DeserializeOwned>(
     assert!(memory < MEMORY_MIB);
 }
 
-/// The most memory that this process has had.
+/// The peak memory of this process.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -146,14 +145,14 @@ fn peak_mib() -> u64 {
     kib / 1_024
 }
 
-/// What is told about an object that cannot be decoded: which it is, which field, what is wrong.
+/// Checks the message about an undecodable object: it names the object, the field and the error.
 fn is_named(kind: &str, key: &Key, error: &str) {
     let message = invalid_object::message(kind, key, error);
     assert!(message.contains(&key.to_string()) && message.contains(kind));
     let (field, problem) = error.split_once(": ").unwrap_or((error, ""));
     let known = ["spec", "status", "metadata", "."];
     let of_spec = known.iter().any(|k| field.starts_with(k)) && !problem.is_empty();
-    // Of the object itself there is no field to name but the one that is missing or there twice.
+    // At the top level only a missing or duplicate field can be named.
     let itself = ["missing field", "duplicate field"];
     assert!(
         of_spec || itself.iter().any(|e| error.contains(e)),
@@ -161,7 +160,7 @@ fn is_named(kind: &str, key: &Key, error: &str) {
     );
 }
 
-/// Everything that is made of a load balancer once it has an address; none of it may fail.
+/// Computes everything that follows from a load balancer with an address; nothing may fail.
 fn build_all(
     lb: &LoadBalancer,
     vm: &VmSpec,
@@ -218,7 +217,7 @@ fn build_all(
     }
 }
 
-/// The status that follows from a report: short, and the same when it is made again.
+/// Checks the status after an update: it is short, and the same update changes nothing.
 fn is_told(lb: &LoadBalancer, report: &StatusUpdate) {
     let after = status::apply(lb, report, NOW);
     let conditions = after
@@ -367,7 +366,7 @@ fn input_mutated_pools() {
             wants: true,
         };
         import_claims_nothing_of_others(scene, maps.as_slice(), &[living]);
-        // Whoever names it is served from it or told why not, and leaves it as it was.
+        // A load balancer that names the pool gets an address or a reason; then it is deleted.
         let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
         assert!(!scene.serve(&request, 7).is_empty());
         scene.leave(&request, 8);
@@ -376,7 +375,7 @@ fn input_mutated_pools() {
 
 #[test]
 fn input_mutated_records() {
-    // Names of sound records, of none, and some that are no address.
+    // Names of valid IPAllocations, of none, and names that are no address.
     let name = |number: usize| match number % 8 {
         6 => "fd66-0000-0000-0000-0000-0000-0000-0007".to_owned(),
         7 => "not-an-address".to_owned(),
@@ -403,7 +402,7 @@ fn input_mutated_records() {
                     Some(error) => is_named("IPAllocation", key, &error),
                     None => assert!(why.contains("spec.address"), "{why}"),
                 }
-                // A version from before what is known is no news; one that is no version may be any.
+                // A version older than the known one is ignored; an unparsable version may count or not.
                 let is_news = |addr| newest.get(&addr).is_none_or(|n| *n < version.0);
                 if let Some(addr) = addr.filter(|a| version.0 == 0 || is_news(*a)) {
                     assert!(!scene.is_free(addr), "its name is not blocked");
@@ -419,7 +418,7 @@ fn input_mutated_records() {
         scene.leader.ledger.take_wakes();
         scene.leader.ledger.history_excess(64);
         scene.nobody_is_harmed();
-        // Gone again: whatever it was, the address can be had once its owner is gone or has another.
+        // After its deletion the address is available once its owner is deleted or has another.
         scene.leader.forget(&key.name, version);
         if let Allocation::Valid { record, .. } = &allocation
             && record.spec.owner.id != id(CALM, "holds")

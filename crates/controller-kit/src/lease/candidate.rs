@@ -78,7 +78,7 @@ impl Candidate {
                 another();
             }
             if won {
-                info!(identity = self.settings.identity, "leading");
+                info!(identity = self.settings.identity, "became leader");
                 return Ok(Some(()));
             }
             tokio::select! {
@@ -103,7 +103,7 @@ impl Candidate {
             self.look_back()?;
             if !self.leadership.is_leader() {
                 self.leadership.end();
-                warn!(identity = self.settings.identity, "leadership is lost");
+                warn!(identity = self.settings.identity, "leadership lost");
                 return Ok(End::Lost);
             }
         }
@@ -139,8 +139,8 @@ impl Candidate {
         ))
         .await
         {
-            Ok(_) => info!("the Lease is given up"),
-            Err(error) => warn!(%error, "the Lease could not be given up; it runs out by itself"),
+            Ok(_) => info!("Lease released"),
+            Err(error) => warn!(%error, "Lease not released; it expires by itself"),
         }
     }
 
@@ -164,11 +164,11 @@ impl Candidate {
             }
             Ok(Err(error)) => {
                 // The copy may be stale; read it again before the next decision.
-                warn!(%error, "the Lease could not be written");
+                warn!(%error, "Lease not read or written, will retry");
                 false
             }
             Err(_) => {
-                warn!(?limit, "the API server did not answer about the Lease");
+                warn!(?limit, "Lease request timed out, will retry");
                 false
             }
         }
@@ -182,7 +182,7 @@ impl Candidate {
         }
         let observed = self.seen.as_ref().map(observe);
         let step = decide(observed.as_ref(), &self.settings.identity, leading);
-        debug!(?step, "Lease");
+        debug!(?step, "Lease step");
         let params = kube::api::PostParams::default();
         let written = match step {
             Step::Wait | Step::Lose => return Ok(false),

@@ -258,7 +258,9 @@ pub enum Blocked {
         owner: OwnerId,
     },
     /// IPA-1: the record cannot be read any more, so its present content is unknown.
-    #[error("IPAllocation unreadable; its address stays blocked until the object is repaired or deleted")]
+    #[error(
+        "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted"
+    )]
     Unreadable,
     /// IPA-3 b: a Service still shows it.
     #[error("a Service of {owner} still shows the address")]
