@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -20,6 +20,8 @@ use crate::{enter, eventually};
 
 /// How much of a log goes into an error message.
 const TAIL_LINES: usize = 15;
+/// How long a program may take to end once it was asked to.
+const END: Duration = Duration::from_secs(30);
 
 /// A running program. Dropping it kills the program.
 #[derive(Debug)]
@@ -127,6 +129,19 @@ impl Process {
             self.ended()
         })
         .await
+    }
+
+    /// Asks the program to end (SIGTERM) and waits for that; fails unless it ends well.
+    pub async fn end(&self) -> anyhow::Result<()> {
+        self.term()?;
+        let status = self.wait(END).await?;
+        ensure!(
+            status.success(),
+            "{} after SIGTERM: {status}; its log:\n{}",
+            self.name,
+            self.tail()
+        );
+        Ok(())
     }
 
     /// Waits until `probe` says that the program is ready; an early end or the end of the time is

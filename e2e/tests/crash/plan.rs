@@ -137,7 +137,7 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
                 steps.extend(brief(rng));
             }
             if rng.u8(0..10) == 0 {
-                steps.push(Step::Make);
+                steps.push(Step::Create);
             }
         }
         Mode::Again => {
@@ -159,7 +159,7 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
 fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     match rng.u8(0..10) {
         // Stays, or comes if the round before has ended it.
-        0..=2 => steps.push(Step::Make),
+        0..=2 => steps.push(Step::Create),
         3 | 4 => {
             steps.extend([Step::Delete, Step::Wait(below(rng, 100))]);
             steps.extend(brief(rng));
@@ -170,7 +170,7 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
         _ => steps.extend([
             Step::Delete,
             Step::Wait(below(rng, 500)),
-            Step::Make,
+            Step::Create,
             Step::Wait(below(rng, 2_000)),
             Step::Delete,
         ]),
@@ -179,18 +179,18 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
 
 /// Comes and goes before it was looked at, or while it is.
 fn brief(rng: &mut fastrand::Rng) -> [Step; 3] {
-    [Step::Make, Step::Wait(below(rng, 50)), Step::Delete]
+    [Step::Create, Step::Wait(below(rng, 50)), Step::Delete]
 }
 
 /// Comes, goes and comes back under a new uid, more or less at once.
 fn again(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
-    steps.push(Step::Make);
+    steps.push(Step::Create);
     for _ in 0..rng.u8(1..=2) {
         steps.extend([
             Step::Wait(below(rng, 1_000)),
             Step::Delete,
             Step::Wait(below(rng, 100)),
-            Step::Make,
+            Step::Create,
         ]);
     }
 }

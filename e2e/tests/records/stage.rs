@@ -1,14 +1,14 @@
 //! Words that the tests share: operators that come and go, records, what is stored.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{self as fixtures, cluster_spec};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
@@ -39,14 +39,6 @@ pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
             .then_some(()))
     })
     .await
-}
-
-/// Asks an operator to end and waits for that.
-pub async fn stop(operator: &Process) -> anyhow::Result<()> {
-    operator.term()?;
-    let status = operator.wait(Duration::from_secs(20)).await?;
-    ensure!(status.success(), "{status}: {}", operator.tail());
-    Ok(())
 }
 
 /// A record as it is stored.

@@ -18,8 +18,8 @@ struct Lb {
     dhcp: bool,
     /// `status.allocatedAddress.ip`
     committed: Option<String>,
-    /// What that was before a request that landed late has changed it: whoever leads by then may not know it yet, and
-    /// restores the Service as it was.
+    /// What that was before a request that landed late has changed it: it may have landed after whoever leads has made sure of
+    /// the status, and before its write of the Service.
     excused: Option<String>,
     /// It asks for what only a later version can do, and has since it was made (IPA-9).
     asks: bool,
