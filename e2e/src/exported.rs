@@ -10,7 +10,7 @@ use harvester_lb_api::Phase;
 use harvester_lb_audit::Snapshot;
 
 use crate::metrics_snapshot::MetricsSnapshot;
-use crate::world::{allocated, ready};
+use crate::read::{allocated, ready};
 
 /// Reasons of LoadBalancers that wait for an address.
 const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];

@@ -20,7 +20,8 @@ use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
 use crate::fake_kube_vip::Steady;
-use crate::world::{OURS, World, allocated, id};
+use crate::read::{allocated, id};
+use crate::world::{OURS, World};
 
 /// A LoadBalancer as last seen: its id and its address.
 type Held = (String, Option<String>);

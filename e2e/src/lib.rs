@@ -10,6 +10,7 @@ pub mod history_checker;
 pub mod lives;
 pub mod metrics_snapshot;
 pub mod quiet;
+pub mod read;
 pub mod requests;
 pub mod rights;
 pub mod runner;
@@ -17,6 +18,7 @@ pub mod scout;
 pub mod seeds;
 pub mod stage;
 pub mod supervised;
+pub mod waits;
 pub mod world;
 
 pub use runner::{Test, audited_bed, run, run_in_turn};

@@ -19,9 +19,9 @@ const AT_A_TIME: usize = 48;
 /// A step in the life of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Create it, if it does not exist.
-    Make,
-    /// Delete it, if it exists.
+    /// Created, if it is not there.
+    Create,
+    /// Deleted, if it is there.
     Delete,
     /// A pause.
     Wait(Duration),
@@ -49,9 +49,9 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
                 for step in &life.steps {
                     match step {
                         Step::Wait(time) => tokio::time::sleep(*time).await,
-                        Step::Make => {
+                        Step::Create => {
                             let _turn = turns.acquire().await?;
-                            let new = make(&api, &life.name, &life.spec).await?;
+                            let new = create(&api, &life.name, &life.spec).await?;
                             made.fetch_add(usize::from(new), Ordering::Relaxed);
                         }
                         // Without a retry: the point is how soon it comes after the create.
@@ -67,8 +67,8 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
     Ok(made.into_inner())
 }
 
-/// Creates a LoadBalancer, if it does not exist. Returns whether it was created.
-pub async fn make(api: &Api<LoadBalancer>, name: &str, spec: &Value) -> anyhow::Result<bool> {
+/// Creates a load balancer, if it is not there. Whether it was.
+pub async fn create(api: &Api<LoadBalancer>, name: &str, spec: &Value) -> anyhow::Result<bool> {
     let lb = json!({"metadata": {"name": name}, "spec": spec});
     let lb: LoadBalancer = serde_json::from_value(lb).context("no load balancer")?;
     match api.create(&PostParams::default(), &lb).await {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use harvester_lb_fixtures::{cluster_spec, for_everybody, quick_check, vm_spec, with};
+use harvester_lb_fixtures::{cluster_spec, for_everybody, quick_check, subnet, vm_spec, with};
 use harvester_lb_testkit::{Vm, eventually};
 use serde_json::json;
 
@@ -50,7 +50,7 @@ impl Stage {
         world.namespace(ns).await?;
         // 512 addresses.
         let pool = json!({
-            "ranges": [{"subnet": "10.80.0.0/24"}, {"subnet": "10.80.1.0/24"}],
+            "ranges": [subnet("10.80.0.0/24"), subnet("10.80.1.0/24")],
             "selector": for_everybody(),
         });
         world.pool(ns, pool).await?;

@@ -10,10 +10,10 @@ use anyhow::{Context, bail, ensure};
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_fixtures::{for_namespace, machine};
-use harvester_lb_testkit::{Process, TestCluster, TestClusterOptions, Vm, eventually};
+use harvester_lb_testkit::{Process, TestCluster, TestClusterOptions, Vm};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -336,99 +336,7 @@ impl World {
             .await?)
     }
 
-    /// Waits until `wanted` holds for a LoadBalancer, and returns it.
-    pub async fn lb_until(
-        &self,
-        namespace: &str,
-        name: &str,
-        what: &str,
-        wanted: impl Fn(&LoadBalancer) -> bool,
-    ) -> anyhow::Result<LoadBalancer> {
-        let api = self.lbs(namespace);
-        until(
-            &api,
-            &format!("LoadBalancer {namespace}/{name}: {what}"),
-            name,
-            wanted,
-        )
-        .await
-    }
-
-    /// Waits until a LoadBalancer's condition Ready has this reason.
-    pub async fn lb_reason(
-        &self,
-        namespace: &str,
-        name: &str,
-        reason: &str,
-    ) -> anyhow::Result<LoadBalancer> {
-        self.lb_until(namespace, name, reason, |lb| {
-            ready(lb).is_some_and(|(_, r, _)| r == reason)
-        })
-        .await
-    }
-
-    /// Waits until a LoadBalancer has an allocated address, and returns it.
-    pub async fn lb_address(&self, namespace: &str, name: &str) -> anyhow::Result<String> {
-        let lb = self
-            .lb_until(namespace, name, "an address", |lb| allocated(lb).is_some())
-            .await?;
-        allocated(&lb).context("the address is gone")
-    }
-
-    /// Waits until `wanted` holds for a pool, and returns it.
-    pub async fn pool_until(
-        &self,
-        name: &str,
-        what: &str,
-        wanted: impl Fn(&IPPool) -> bool,
-    ) -> anyhow::Result<IPPool> {
-        until(
-            &self.pools(),
-            &format!("IPPool {name}: {what}"),
-            name,
-            wanted,
-        )
-        .await
-    }
-
-    /// Waits until the ready addresses of an EndpointSlice are these, including the dummy endpoint.
-    pub async fn ready_endpoints(
-        &self,
-        namespace: &str,
-        name: &str,
-        wanted: &[&str],
-    ) -> anyhow::Result<EndpointSlice> {
-        let what = format!("EndpointSlice {namespace}/{name}: ready {wanted:?}");
-        until(&self.slices(namespace), &what, name, |slice| {
-            endpoints(slice, true) == wanted
-        })
-        .await
-    }
-
-    /// Waits until no object of the name exists.
-    pub async fn gone<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
-    where
-        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-    {
-        eventually(&format!("{name} is gone"), SOON, || async {
-            Ok(api.get_opt(name).await?.is_none().then_some(()))
-        })
-        .await
-    }
-
-    /// Waits until the garbage collector has deleted the object of the name. It discovers a kind that is new to the API
-    /// server, as ours are at the beginning, within half a minute.
-    pub async fn collected<K>(&self, api: &Api<K>, name: &str) -> anyhow::Result<()>
-    where
-        K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-    {
-        eventually(&format!("{name} is collected"), 2 * SOON, || async {
-            Ok(api.get_opt(name).await?.is_none().then_some(()))
-        })
-        .await
-    }
-
-    /// Creates a VirtualMachineInstance without a network behind it.
+    /// Makes a running virtual machine without a network behind it.
     pub async fn fake_vmi(
         &self,
         namespace: &str,
@@ -457,118 +365,6 @@ impl World {
             .await?;
         Ok(vm)
     }
-
-    /// The Events about an object, as `reason: note`.
-    pub async fn events(
-        &self,
-        namespace: &str,
-        kind: &str,
-        name: &str,
-    ) -> anyhow::Result<Vec<String>> {
-        let api: Api<k8s_openapi::api::events::v1::Event> =
-            Api::namespaced(self.client(), namespace);
-        let all = api.list(&ListParams::default()).await?;
-        Ok(all
-            .into_iter()
-            .filter(|e| {
-                e.regarding.as_ref().is_some_and(|r| {
-                    r.kind.as_deref() == Some(kind) && r.name.as_deref() == Some(name)
-                })
-            })
-            .map(|e| {
-                format!(
-                    "{}: {}",
-                    e.reason.unwrap_or_default(),
-                    e.note.unwrap_or_default()
-                )
-            })
-            .collect())
-    }
-
-    /// Waits for an Event about an object that contains the text.
-    pub async fn event(
-        &self,
-        namespace: &str,
-        kind: &str,
-        name: &str,
-        text: &str,
-    ) -> anyhow::Result<()> {
-        eventually(
-            &format!("an Event about {kind} {name} with {text:?}"),
-            SOON,
-            || async {
-                let all = self.events(namespace, kind, name).await?;
-                if all.iter().any(|e| e.contains(text)) {
-                    return Ok(Some(()));
-                }
-                bail!("there are {all:?}")
-            },
-        )
-        .await
-    }
-}
-
-async fn until<K>(
-    api: &Api<K>,
-    what: &str,
-    name: &str,
-    wanted: impl Fn(&K) -> bool,
-) -> anyhow::Result<K>
-where
-    K: Clone + serde::de::DeserializeOwned + serde::Serialize + std::fmt::Debug,
-{
-    eventually(what, SOON, || async {
-        let object = api.get(name).await?;
-        if wanted(&object) {
-            return Ok(Some(object));
-        }
-        let mut seen = serde_json::to_value(&object)?;
-        seen["metadata"]["managedFields"] = Value::Null;
-        bail!("it is {seen}")
-    })
-    .await
-}
-
-/// Status, reason and message of the condition Ready.
-pub fn ready(lb: &LoadBalancer) -> Option<(String, String, String)> {
-    let conditions = lb.status.as_ref()?.conditions.as_deref()?;
-    let ready = harvester_lb_api::condition::find(conditions, "Ready")?;
-    Some((
-        ready.status.clone(),
-        ready.reason.clone().unwrap_or_default(),
-        ready.message.clone().unwrap_or_default(),
-    ))
-}
-
-/// Message of a condition that is True.
-pub fn condition(lb: &LoadBalancer, type_: &str) -> Option<String> {
-    let conditions = lb.status.as_ref()?.conditions.as_deref()?;
-    let found = harvester_lb_api::condition::find(conditions, type_)?;
-    (found.status == "True").then(|| found.message.clone().unwrap_or_default())
-}
-
-/// Namespace and name, as in messages.
-pub fn id(meta: &ObjectMeta) -> String {
-    format!(
-        "{}/{}",
-        meta.namespace.as_deref().unwrap_or_default(),
-        meta.name.as_deref().unwrap_or_default()
-    )
-}
-
-/// The allocated address.
-pub fn allocated(lb: &LoadBalancer) -> Option<String> {
-    lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone()
-}
-
-/// Addresses of the ready, or not ready, endpoints of an EndpointSlice, in order.
-pub fn endpoints(slice: &EndpointSlice, ready: bool) -> Vec<&str> {
-    slice
-        .endpoints
-        .iter()
-        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true) == ready)
-        .flat_map(|e| e.addresses.iter().map(String::as_str))
-        .collect()
 }
 
 /// A node's address in the management network of the first test cluster of a process.

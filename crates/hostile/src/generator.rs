@@ -1,6 +1,7 @@
 //! A stream of hostile objects, derived from a seed.
 
 use fastrand::Rng;
+use harvester_lb_fixtures::stored;
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, Targets, Way};
@@ -70,9 +71,8 @@ impl Generator {
         }
         if self.way == Way::FromWatch {
             self.number += 1;
-            object["metadata"]["uid"] = json!(valid::uid(&mut self.rng));
-            object["metadata"]["resourceVersion"] = json!((1_000 + self.number).to_string());
-            object["metadata"]["creationTimestamp"] = json!("2026-01-01T00:00:00Z");
+            let uid = valid::uid(&mut self.rng);
+            object = stored(object, &uid, 1_000 + self.number);
         }
         object
     }

@@ -1,13 +1,15 @@
 //! Objects as users, KubeVirt and the operator write them.
 
 use fastrand::Rng;
+use harvester_lb_api::{GROUP, keys};
+use harvester_lb_fixtures::{
+    endpoint, endpoint_slice, listener, owned_by, part, record, subnet, with,
+};
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, Targets};
 
-const GROUP: &str = "loadbalancer.harvesterhci.io";
-
-/// A uid as the API server generates them.
+/// A uid as the API server makes them.
 pub(crate) fn uid(rng: &mut Rng) -> String {
     let bits = format!("{:032x}", rng.u128(..));
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
@@ -57,18 +59,18 @@ fn load_balancer(rng: &mut Rng, targets: &Targets) -> Value {
     }
     if spec["workloadType"] == "vm" || rng.u8(..4) == 0 {
         spec["listeners"] = json!([
-            {"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080},
-            {"name": "dns", "port": 53, "protocol": "UDP", "backendPort": 5353},
+            listener("http", "TCP", 80, 8080),
+            listener("dns", "UDP", 53, 5353),
         ]);
         spec["backendServerSelector"] = json!({"app": ["web", "api"]});
         spec["healthCheck"] = json!({"port": 8080, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3});
     }
     let mut object = json!({
         "metadata": {
-            "labels": {"cloudprovider.harvesterhci.io/cluster": "gc"},
+            "labels": {keys::LABEL_CLOUDPROVIDER_CLUSTER: "gc"},
             "annotations": {
-                format!("{GROUP}/network"): "", format!("{GROUP}/project"): "c-1/p-1",
-                format!("{GROUP}/namespace"): "", format!("{GROUP}/cluster"): "gc",
+                keys::ANNOTATION_NETWORK: "", keys::ANNOTATION_PROJECT: "c-1/p-1",
+                keys::ANNOTATION_NAMESPACE: "", keys::ANNOTATION_CLUSTER: "gc",
             },
         },
         "spec": spec,
@@ -85,14 +87,14 @@ fn load_balancer(rng: &mut Rng, targets: &Targets) -> Value {
 }
 
 fn pool(rng: &mut Rng, targets: &Targets) -> Value {
-    let subnet = pick(rng, &targets.subnets);
+    let whole = subnet(&pick(rng, &targets.subnets));
+    let ipv6 = part("fd66::/64", "fd66::100", "fd66::1ff");
+    let ranges = [whole, with(ipv6, json!({"gateway": "fd66::1"}))];
     let mut object = json!({
         "metadata": {"labels": {format!("{GROUP}/vid"): "20"}},
         "spec": {
             "description": "for a test",
-            "ranges": [{"subnet": subnet}, {
-                "subnet": "fd66::/64", "rangeStart": "fd66::100", "rangeEnd": "fd66::1ff", "gateway": "fd66::1",
-            }],
+            "ranges": ranges,
             "selector": {
                 "priority": 3, "network": "default/vlan20",
                 "scope": [{"project": "c-1/p-1", "namespace": "*", "guestCluster": "*"}],
@@ -100,11 +102,12 @@ fn pool(rng: &mut Rng, targets: &Targets) -> Value {
         },
     });
     if rng.bool() {
-        object["spec"]["ranges"] = json!([{"subnet": "10.66.0.0/24", "rangeStart": "10.66.0.8", "rangeEnd": "10.66.0.99", "gateway": "10.66.0.1"}]);
+        let range = part("10.66.0.0/24", "10.66.0.8", "10.66.0.99");
+        object["spec"]["ranges"] = json!([with(range, json!({"gateway": "10.66.0.1"}))]);
     }
     if rng.bool() {
         object["metadata"]["annotations"] =
-            json!({format!("{GROUP}/projection"): "0011223344556677"});
+            json!({keys::ANNOTATION_PROJECTION: "0011223344556677"});
         object["status"] = json!({
             "total": 253, "available": 251, "lastAllocated": "10.66.0.9",
             "allocated": {"10.66.0.9": "loud/web", "10.66.0.10": "loud/gone"},
@@ -117,16 +120,14 @@ fn pool(rng: &mut Rng, targets: &Targets) -> Value {
 
 fn allocation(rng: &mut Rng, targets: &Targets) -> Value {
     let released = rng.bool();
-    let mut spec = json!({
-        "address": "10.66.0.9", "pool": pick(rng, &targets.pools),
-        "owner": {"namespace": "loud", "name": "web", "uid": uid(rng)},
-        "phase": if released { "Released" } else { "Bound" },
-        "boundAt": "2026-01-01T00:00:00.000001Z",
-    });
+    let (pool, uid) = (pick(rng, &targets.pools), uid(rng));
+    let phase = if released { "Released" } else { "Bound" };
+    let mut object = record("10.66.0.9", &pool, phase, ("loud", "web", &uid));
+    object["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000001Z");
     if released {
-        spec["releasedAt"] = json!("2026-01-02T00:00:00.000001Z");
+        object["spec"]["releasedAt"] = json!("2026-01-02T00:00:00.000001Z");
     }
-    json!({"metadata": {}, "spec": spec})
+    object
 }
 
 fn vmi(rng: &mut Rng) -> Value {
@@ -152,8 +153,7 @@ fn vm(rng: &mut Rng) -> Value {
     let mut object = json!({
         "metadata": {
             "labels": {
-                "harvesterhci.io/creator": "docker-machine-driver-harvester",
-                "guestcluster.harvesterhci.io/name": "gc",
+                keys::LABEL_CREATOR: keys::CREATOR_NODE_DRIVER, keys::LABEL_GUEST_CLUSTER: "gc",
             },
             "annotations": {"harvesterhci.io/vmId": "7"},
             "finalizers": [],
@@ -162,26 +162,15 @@ fn vm(rng: &mut Rng) -> Value {
         "status": {"printableStatus": "Running"},
     });
     if rng.u8(..4) == 0 {
-        object["metadata"]["annotations"]["harvesterhci.io/removeAllPersistentVolumeClaims"] =
-            json!("true");
+        object["metadata"]["annotations"][keys::ANNOTATION_REMOVE_ALL_PVCS] = json!("true");
     }
     object
-}
-
-/// Metadata of an object that the operator owns for a LoadBalancer.
-fn child(rng: &mut Rng) -> Value {
-    json!({
-        "labels": {format!("{GROUP}/servicelb"): "true"},
-        "ownerReferences": [{
-            "apiVersion": format!("{GROUP}/v1beta1"), "kind": "LoadBalancer", "name": "web", "uid": uid(rng),
-        }],
-    })
 }
 
 fn service(rng: &mut Rng, targets: &Targets) -> Value {
     let address = pick(rng, &targets.addresses);
     let mut object = json!({
-        "metadata": child(rng),
+        "metadata": owned_by("loud", "web", &uid(rng)),
         "spec": {
             "type": "LoadBalancer", "loadBalancerIP": address, "clusterIP": "10.52.7.7", "clusterIPs": ["10.52.7.7"],
             "ports": [
@@ -200,22 +189,13 @@ fn service(rng: &mut Rng, targets: &Targets) -> Value {
 }
 
 fn slice(rng: &mut Rng) -> Value {
-    let mut metadata = child(rng);
-    metadata["labels"]["kubernetes.io/service-name"] = json!("web");
-    metadata["labels"]["endpointslice.kubernetes.io/managed-by"] = json!("harvester-load-balancer");
-    json!({
-        "metadata": metadata,
-        "addressType": "IPv4",
-        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
-        "endpoints": [
-            {
-                "addresses": ["10.244.0.7"], "conditions": {"ready": rng.bool()},
-                "targetRef": {"kind": "VirtualMachineInstance", "namespace": "loud", "name": "vm7", "uid": uid(rng)},
-            },
-            {
-                "addresses": ["10.52.0.255"], "conditions": {"ready": true},
-                "targetRef": {"namespace": "loud", "name": "web", "uid": "dummy347-546a-4642-9da6-5608endpoint"},
-            },
-        ],
-    })
+    let metadata = owned_by("loud", "web", &uid(rng));
+    let ready = rng.bool();
+    let backend = endpoint("10.244.0.7", "loud", "vm7", &uid(rng));
+    let backend = with(backend, json!({"conditions": {"ready": ready}}));
+    let stand_in = json!({
+        "addresses": [keys::DUMMY_ENDPOINT_ADDRESS], "conditions": {"ready": true},
+        "targetRef": {"namespace": "loud", "name": "web", "uid": keys::DUMMY_ENDPOINT_UID},
+    });
+    endpoint_slice(&metadata, &[backend, stand_in])
 }

@@ -1,6 +1,7 @@
 //! Changes with an attacker's intent.
 
 use fastrand::Rng;
+use harvester_lb_api::{GROUP, keys};
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, Targets, Way};
@@ -8,15 +9,7 @@ use crate::mutate::set;
 use crate::valid::pick;
 use crate::{text, values};
 
-const GROUP: &str = "loadbalancer.harvesterhci.io";
-const LEGACY: [&str; 4] = [
-    "wrangler.cattle.io/harvester-lb-controller",
-    "wrangler.cattle.io/harvester-ipam-controller",
-    "wrangler.cattle.io/harvester-lb-vmi-controller",
-    "wrangler.cattle.io/harvester-lb-vm-controller",
-];
-
-/// Applies one change and returns its description.
+/// Makes one change, and says which.
 pub(crate) fn one(
     rng: &mut Rng,
     kind: Kind,
@@ -99,13 +92,13 @@ fn label_key(rng: &mut Rng) -> String {
         "guest-removed",
     ];
     let others = [
-        "kubernetes.io/service-name",
-        "endpointslice.kubernetes.io/managed-by",
-        "cloudprovider.harvesterhci.io/cluster",
-        "harvesterhci.io/creator",
-        "guestcluster.harvesterhci.io/name",
+        keys::LABEL_SERVICE_NAME,
+        keys::LABEL_MANAGED_BY,
+        keys::LABEL_CLOUDPROVIDER_CLUSTER,
+        keys::LABEL_CREATOR,
+        keys::LABEL_GUEST_CLUSTER,
         "app",
-        "harvesterhci.io/removeAllPersistentVolumeClaims",
+        keys::ANNOTATION_REMOVE_ALL_PVCS,
         "kubectl.kubernetes.io/last-applied-configuration",
     ];
     match rng.u8(..3) {
@@ -151,7 +144,8 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
             )
         }
         4 => {
-            let mut all = vec![LEGACY[rng.usize(..4)].to_owned()];
+            let legacy = [keys::LEGACY_FINALIZERS, keys::LEGACY_VM_FINALIZERS].concat();
+            let mut all = vec![legacy[rng.usize(..4)].to_owned()];
             if rng.bool() {
                 all.push("example.org/never".to_owned());
             }
@@ -490,7 +484,7 @@ fn slice(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String {
         ),
         1 => {
             let uid = if rng.bool() {
-                "dummy347-546a-4642-9da6-5608endpoint".to_owned()
+                keys::DUMMY_ENDPOINT_UID.to_owned()
             } else {
                 pick(rng, &targets.uids)
             };

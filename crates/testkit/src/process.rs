@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
@@ -20,6 +20,8 @@ use crate::{enter, eventually};
 
 /// Lines of a log that go into an error message.
 const TAIL_LINES: usize = 15;
+/// How long a program may take to end once it was asked to.
+const END: Duration = Duration::from_secs(30);
 
 /// A running program. Dropping it kills the program.
 #[derive(Debug)]
@@ -129,8 +131,21 @@ impl Process {
         .await
     }
 
-    /// Waits until `probe` reports that the program is ready; an early exit or a timeout is an error with the tail of
-    /// the log.
+    /// Asks the program to end (SIGTERM) and waits for that; fails unless it ends well.
+    pub async fn end(&self) -> anyhow::Result<()> {
+        self.term()?;
+        let status = self.wait(END).await?;
+        ensure!(
+            status.success(),
+            "{} after SIGTERM: {status}; its log:\n{}",
+            self.name,
+            self.tail()
+        );
+        Ok(())
+    }
+
+    /// Waits until `probe` says that the program is ready; an early end or the end of the time is
+    /// an error with the tail of the log.
     pub async fn ready<F, Fut>(&self, timeout: Duration, mut probe: F) -> anyhow::Result<()>
     where
         F: FnMut() -> Fut,

@@ -138,9 +138,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: HOSTILE,
-        ours: &[],
+        ours: &[API, FIXTURES],
         tests: &[],
-        only: Some(&["fastrand", "serde_json"]),
+        only: Some(&[API, FIXTURES, "fastrand", "serde_json"]),
         never: &[],
     },
     Rule {

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::driver::{
-    at_rest, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb, delete_lb, end,
-    operator, pool, pool_says, spread,
+    at_rest, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb, delete_lb, operator,
+    pool, pool_says, spread,
 };
 use super::replay::replay;
 use super::report::{Report, Row, say};
 use super::took::Took;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::world::{World, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 1_000;
 /// Rounds of the operator and of the bare client, alternating.
@@ -194,7 +195,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
             + f.sum("harvester_lb_allocation_conflicts_total", |_| true)
     };
     took.conflicts = conflicts(&MetricsSnapshot::read(world, NODE).await?) - conflicts(&start);
-    end(&operator).await?;
+    operator.end().await?;
     clean(world).await?;
     Ok(took)
 }

@@ -302,15 +302,8 @@ pub(crate) async fn operator(world: &World, node: &str) -> anyhow::Result<Arc<Pr
     Ok(operator)
 }
 
-/// Shuts an operator down gracefully.
-pub(crate) async fn end(operator: &Process) -> anyhow::Result<()> {
-    operator.term()?;
-    operator.wait(Duration::from_secs(30)).await?;
-    Ok(())
-}
-
-/// Waits until the operator is leader, idle, and has written only its Lease for two and a half seconds. It only reads
-/// the operator's metrics, so that waiting costs the API server nothing.
+/// Waits until the operator leads, has nothing to do, and has written nothing but its Lease for two and a half seconds. It is asked for
+/// its figures alone, so that waiting costs the API server nothing.
 pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
     let mut last = (BTreeMap::new(), Instant::now());
     let deadline = Instant::now() + LIMIT;

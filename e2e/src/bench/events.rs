@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use harvester_lb_fixtures::part;
 use harvester_lb_testkit::{Farm, Fault};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::ListParams;
@@ -13,14 +14,15 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::driver::{
-    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, end, operator, pool,
-    seen, spread,
+    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, operator, pool, seen,
+    spread,
 };
 use super::machine::{machines, vm_lb};
 use super::report::{Report, Row};
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::world::{World, allocated, ready};
+use harvester_lb_e2e::read::{allocated, ready};
+use harvester_lb_e2e::world::World;
 
 const NODE: &str = "node1";
 /// LoadBalancers that wait for one address, one after the other.
@@ -48,7 +50,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     told(world, report).await?;
     unimportant(world, report).await?;
     dead_listener(world, report).await?;
-    end(&operator).await
+    operator.end().await
 }
 
 /// LoadBalancers wait for an address, which one after the other frees.
@@ -121,8 +123,7 @@ async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::R
     }
     at_rest(world, NODE).await?;
     let served = count_until(&world.client(), EARLY / 2, |lb| allocated(lb).is_some());
-    let range =
-        json!({"subnet": "10.60.0.0/24", "rangeStart": "10.60.0.11", "rangeEnd": "10.60.0.20"});
+    let range = part("10.60.0.0/24", "10.60.0.11", "10.60.0.20");
     let started = Instant::now();
     world.pool("bench", json!({"ranges": [range]})).await?;
     let took = served.await??.duration_since(started);

@@ -15,12 +15,13 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::driver::{
-    AS_SHIPPED, NAMESPACE, Watches, at_rest, clean, clients, cluster_lb, create_lb, end, operator,
-    pool, ready_status, replay_record, replay_status, seen_within, spread,
+    AS_SHIPPED, NAMESPACE, Watches, at_rest, clean, clients, cluster_lb, create_lb, operator, pool,
+    ready_status, replay_record, replay_status, seen_within, spread,
 };
 use super::report::{Report, Row, say};
 use super::scale::{POD, kill, looked_at, mib};
-use harvester_lb_e2e::world::{World, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::World;
 
 const NODE: &str = "node1";
 const POOLS: usize = 4;
@@ -140,7 +141,7 @@ async fn with_operator(world: &Arc<World>, count: usize) -> anyhow::Result<(Took
         }
     }
     let rss = mib(&process)?;
-    end(&process).await?;
+    process.end().await?;
     Ok((took, rss))
 }
 

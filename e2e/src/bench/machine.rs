@@ -13,13 +13,14 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use super::driver::{
-    NAMESPACE, Watches, address, at_rest, clean, clients, count_until, create_lb, end, operator,
-    pool, ready_status, replay_record, replay_status, spread,
+    NAMESPACE, Watches, address, at_rest, clean, clients, count_until, create_lb, operator, pool,
+    ready_status, replay_record, replay_status, spread,
 };
 use super::report::{Report, Row};
 use harvester_lb_e2e::fake_kube_vip::{FakeKubeVip, announce};
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::world::{World, ready};
+use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 200;
 const MACHINES: usize = 3;
@@ -126,7 +127,7 @@ async fn with_operator(
         .writes_since(&before);
     writes.retain(|what, _| !what.ends_with(" leases") && what != "patch ippools");
     drop(fake_kube_vip);
-    end(&operator).await?;
+    operator.end().await?;
     clean(world).await?;
     Ok((took, writes))
 }

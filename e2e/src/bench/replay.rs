@@ -17,7 +17,8 @@ use super::driver::{
 };
 use super::pool_status::PoolStatus;
 use super::took::Took;
-use harvester_lb_e2e::world::{World, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::World;
 
 /// Allocatable addresses of the pool.
 const TOTAL: i64 = 65_533;

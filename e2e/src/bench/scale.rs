@@ -15,7 +15,8 @@ use super::driver::{
 };
 use super::report::{Report, Row};
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::world::{World, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 10_000;
 const NODE: &str = "node1";

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::world::{allocated, ready, repository};
+use harvester_lb_e2e::read::{allocated, ready};
+use harvester_lb_e2e::world::repository;
 use harvester_lb_testkit::{Process, Tally, TestClusterOptions, Vm};
 
 use crate::screen::{Screen, seconds};

@@ -8,11 +8,12 @@ use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet, reset};
+use harvester_lb_e2e::read::endpoints;
 use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON, endpoints};
+use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
-use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -164,9 +165,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let ns = "restored";
     reset(&world).await?;
     world.namespace(ns).await?;
-    world
-        .pool_for(ns, ns, &[json!({"subnet": "10.82.0.0/24"})])
-        .await?;
+    world.pool_for(ns, ns, &[subnet("10.82.0.0/24")]).await?;
     let operator = Supervised::start(&world, NODE, &QUICK_LEASE, &[])?;
     for n in 0..10 {
         let name = format!("kept{n}");

@@ -138,7 +138,7 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
                 steps.extend(brief(rng));
             }
             if rng.u8(0..10) == 0 {
-                steps.push(Step::Make);
+                steps.push(Step::Create);
             }
         }
         Mode::Again => {
@@ -159,8 +159,8 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
 /// regardless of the state that the previous round left.
 fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     match rng.u8(0..10) {
-        // Stays, or is created if the previous round has deleted it.
-        0..=2 => steps.push(Step::Make),
+        // Stays, or comes if the round before has ended it.
+        0..=2 => steps.push(Step::Create),
         3 | 4 => {
             steps.extend([Step::Delete, Step::Wait(below(rng, 100))]);
             steps.extend(brief(rng));
@@ -171,7 +171,7 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
         _ => steps.extend([
             Step::Delete,
             Step::Wait(below(rng, 500)),
-            Step::Make,
+            Step::Create,
             Step::Wait(below(rng, 2_000)),
             Step::Delete,
         ]),
@@ -180,18 +180,18 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
 
 /// Created and deleted before it is reconciled, or during that.
 fn brief(rng: &mut fastrand::Rng) -> [Step; 3] {
-    [Step::Make, Step::Wait(below(rng, 50)), Step::Delete]
+    [Step::Create, Step::Wait(below(rng, 50)), Step::Delete]
 }
 
 /// Created, deleted and recreated with a new uid, almost at once.
 fn again(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
-    steps.push(Step::Make);
+    steps.push(Step::Create);
     for _ in 0..rng.u8(1..=2) {
         steps.extend([
             Step::Wait(below(rng, 1_000)),
             Step::Delete,
             Step::Wait(below(rng, 100)),
-            Step::Make,
+            Step::Create,
         ]);
     }
 }

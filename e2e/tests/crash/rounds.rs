@@ -11,10 +11,11 @@ use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::live;
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
 use harvester_lb_e2e::quiet::{audited_full, reset};
+use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::world::{QUICK_LEASE, allocated};
-use harvester_lb_fixtures::for_everybody;
+use harvester_lb_e2e::world::QUICK_LEASE;
+use harvester_lb_fixtures::{for_everybody, part, subnet};
 use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -34,10 +35,7 @@ const FLAGS: [&str; 3] = [
 
 /// 507 addresses.
 pub fn pool() -> Value {
-    open(&[
-        json!({"subnet": "10.80.0.0/24"}),
-        json!({"subnet": "10.80.1.0/24"}),
-    ])
+    open(&[subnet("10.80.0.0/24"), subnet("10.80.1.0/24")])
 }
 
 /// A pool for all namespaces.
@@ -120,13 +118,10 @@ impl Stage {
         reset(world).await?;
         let ns = mode.name();
         world.namespace(ns).await?;
-        let wide = open(&[json!({"subnet": "10.80.0.0/22"})]);
+        let wide = open(&[subnet("10.80.0.0/22")]);
         world.pool(&format!("{ns}-wide"), wide).await?;
-        let tight = json!({
-            "subnet": "10.82.0.0/24",
-            "rangeStart": "10.82.0.2",
-            "rangeEnd": format!("10.82.0.{}", mode.tight() + 1),
-        });
+        let last = format!("10.82.0.{}", mode.tight() + 1);
+        let tight = part("10.82.0.0/24", "10.82.0.2", &last);
         world.pool(&format!("{ns}-tight"), open(&[tight])).await?;
         world
             .fake_vmi(ns, "vm", json!({"app": "web"}), Some("10.81.0.1"))

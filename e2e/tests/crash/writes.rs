@@ -10,7 +10,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, reset};
-use harvester_lb_e2e::world::allocated;
+use harvester_lb_e2e::read::allocated;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;

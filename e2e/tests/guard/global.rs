@@ -9,8 +9,10 @@ use anyhow::ensure;
 use harvester_lb_api::IPPool;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{quiet, reset};
-use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
@@ -40,20 +42,13 @@ type Row = (
     Option<&'static str>,
 );
 
-/// Starts the only operator; the test must end it with [`end`].
+/// Nothing but an operator, which the test is to end.
 async fn alone(world: &World) -> anyhow::Result<Arc<Process>> {
     reset(world).await?;
     world.start_operator("node1").await
 }
 
-async fn end(operator: &Process) -> anyhow::Result<()> {
-    operator.term()?;
-    let status = operator.wait(SOON).await?;
-    ensure!(status.success(), "{status}");
-    Ok(())
-}
-
-/// The pools of the contract's examples.
+/// The pools of the worked examples.
 async fn make(world: &World, name: &str) -> anyhow::Result<()> {
     match name {
         "a" => {
@@ -158,7 +153,7 @@ async fn sel_the_worked_examples(world: Arc<World>) -> anyhow::Result<()> {
         }
         clear(&world, &[ns]).await?;
     }
-    end(&operator).await
+    operator.end().await
 }
 
 async fn sel_4_global_is_decided_from_the_spec(world: Arc<World>) -> anyhow::Result<()> {
@@ -216,7 +211,7 @@ async fn sel_4_global_is_decided_from_the_spec(world: Arc<World>) -> anyhow::Res
     })
     .await?;
     clear(&world, &[ns]).await?;
-    end(&operator).await
+    operator.end().await
 }
 
 async fn sel_5_several_global_pools(world: Arc<World>) -> anyhow::Result<()> {
@@ -232,7 +227,7 @@ async fn sel_5_several_global_pools(world: Arc<World>) -> anyhow::Result<()> {
     asking(&world, ns, "lb", "vm", ["", "", "", ""]).await?;
     assert_eq!(pool_of(&world, ns, "lb").await?, "g-m");
     clear(&world, &[ns]).await?;
-    end(&operator).await
+    operator.end().await
 }
 
 async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
@@ -254,9 +249,7 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     )
     .await?;
     selecting(&world, "scope", "10.2.0.0/24", "", 0, ["p", ns, ""]).await?;
-    world
-        .ranges("no-scope", &[json!({"subnet": "10.3.0.0/24"})])
-        .await?;
+    world.ranges("no-scope", &[subnet("10.3.0.0/24")]).await?;
     let two = json!({"project": "p", "namespace": "x", "guestCluster": ""});
     let spec = json!({"ranges": [{"subnet": "10.4.0.0/24"}], "selector": {"scope": [two, two]}});
     world.pool("scopes", spec).await?;
@@ -288,8 +281,8 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     })
     .await?;
     assert_eq!(before, world.versions(ns, &all).await?);
-    end(&often).await?;
-    // From here on events help, long before a resync.
+    often.end().await?;
+    // From here on it is events that help, long before a recheck.
     let operator = world.start_operator("node1").await?;
     quiet(&world, "node1").await?;
     // A new pool serves them at once.
@@ -315,7 +308,7 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     world.merge(&world.lbs(ns), "four", patch).await?;
     assert_eq!(pool_of(&world, ns, "four").await?, "network");
     clear(&world, &[ns]).await?;
-    end(&operator).await
+    operator.end().await
 }
 
 async fn sel_7_there_is_no_pool(world: Arc<World>) -> anyhow::Result<()> {
@@ -347,5 +340,5 @@ async fn sel_7_there_is_no_pool(world: Arc<World>) -> anyhow::Result<()> {
     })
     .await?;
     clear(&world, &[ns]).await?;
-    end(&operator).await
+    operator.end().await
 }

@@ -160,10 +160,7 @@ async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
 
 async fn end(operator: &Process) -> anyhow::Result<()> {
     ensure!(!operator.log().contains("panicked"), "{}", operator.tail());
-    operator.term()?;
-    let status = operator.wait(SOON).await?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    operator.end().await
 }
 
 /// LoadBalancers of both types with all their objects; returns the targets for hostile objects.

@@ -10,7 +10,7 @@ use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
+use harvester_lb_fixtures::{cluster_spec, manual_release, of_guest, removed_node, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Refusal, Share, Verb};
 use k8s_openapi::api::core::v1::Secret;
@@ -18,7 +18,7 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use crate::stage::{LOUD, Operator, furnish, of_guest, removed_node};
+use crate::stage::{LOUD, Operator, furnish};
 
 const NS: &str = "least";
 
@@ -204,16 +204,9 @@ async fn guest_removal(world: &World) -> anyhow::Result<()> {
 }
 
 async fn release_by_hand(world: &World) -> anyhow::Result<()> {
-    let key = keys::ANNOTATION_MANUALLY_RELEASE_IP;
-    let patch = json!({"metadata": {"annotations": {key: format!("10.91.0.200: {NS}/nobody")}}});
-    world.merge(&world.pools(), NS, patch).await?;
-    world
-        .pool_until(NS, "the annotation is taken off", |pool| {
-            let all = pool.metadata.annotations.as_ref();
-            all.is_none_or(|a| !a.contains_key(key))
-        })
-        .await?;
-    Ok(())
+    let asked = manual_release("10.91.0.200", &format!("{NS}/nobody"));
+    world.merge(&world.pools(), NS, asked).await?;
+    world.manual_release_done(NS).await
 }
 
 /// Released IPAllocations outside of a pool's ranges are deleted (POOL-1).

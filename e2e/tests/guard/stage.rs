@@ -2,14 +2,14 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::rights::User;
 use harvester_lb_e2e::world::{BRISK, SOON, node_address};
+use harvester_lb_fixtures as fixtures;
 use harvester_lb_testkit::{Process, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::http;
 
@@ -105,43 +105,16 @@ impl Operator {
 
     /// Sends SIGTERM and waits for the exit.
     pub async fn stop(&self) -> anyhow::Result<()> {
-        self.process.term()?;
-        let status = self.process.wait(Duration::from_secs(20)).await?;
-        ensure!(status.success(), "{status}: {}", self.process.tail());
-        Ok(())
+        self.process.end().await
     }
 }
 
 /// A namespace with a pool and a VirtualMachineInstance.
 pub async fn furnish(world: &World, ns: &str, subnet: &str) -> anyhow::Result<()> {
     world.namespace(ns).await?;
-    world.pool_for(ns, ns, &[json!({"subnet": subnet})]).await?;
+    world.pool_for(ns, ns, &[fixtures::subnet(subnet)]).await?;
     world
         .fake_vmi(ns, "m", json!({"app": "web"}), Some("10.90.0.7"))
         .await?;
     Ok(())
-}
-
-/// A node of the guest cluster `gc` that is being removed.
-pub fn removed_node(ns: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-        "metadata": {
-            "namespace": ns, "name": name,
-            "labels": {
-                "harvesterhci.io/creator": "docker-machine-driver-harvester",
-                "guestcluster.harvesterhci.io/name": "gc",
-            },
-            "annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"},
-        },
-        "spec": {"running": true},
-    })
-}
-
-/// Metadata of a LoadBalancer of the guest cluster `gc`.
-pub fn of_guest(ns: &str, name: &str) -> Value {
-    json!({
-        "namespace": ns, "name": name,
-        "labels": {"cloudprovider.harvesterhci.io/cluster": "gc"},
-    })
 }

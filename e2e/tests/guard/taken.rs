@@ -9,14 +9,15 @@ use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::quiet::{audited, reset};
+use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::rights::{self, Right, User};
-use harvester_lb_e2e::world::{QUICK_LEASE, SOON, ready};
-use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
+use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
+use harvester_lb_fixtures::{cluster_spec, of_guest, removed_node, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::stage::{Operator, furnish, of_guest, removed_node};
+use crate::stage::{Operator, furnish};
 
 const NS: &str = "taken";
 /// The port that the metrics helpers expect.

@@ -7,9 +7,10 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, ready, repository};
+use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
-use harvester_lb_fixtures::subnet;
+use harvester_lb_fixtures::{manual_release, subnet};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
@@ -92,10 +93,7 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     let log = operator.log();
     let told = log.matches("required kind or permission missing").count();
     ensure!(told == KINDS.len(), "told {told} times");
-    operator.term()?;
-    let status = operator.wait(SOON).await?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    operator.end().await
 }
 
 fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Value {
@@ -246,16 +244,9 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let held = world.records().get(&address).await?;
     assert_eq!(held.spec.phase, Phase::Bound);
     // It exists, so its address is not released by hand (6.4).
-    let asked = json!({"metadata": {"annotations": {
-        "loadbalancer.harvesterhci.io/manuallyReleaseIP": format!("{address}: {ns}/web"),
-    }}});
+    let asked = manual_release(&address, &format!("{ns}/web"));
     world.merge(&world.pools(), "lax", asked).await?;
-    world
-        .pool_until("lax", "the wish is dealt with", |pool| {
-            let all = pool.metadata.annotations.as_ref();
-            all.is_none_or(|a| !a.contains_key("loadbalancer.harvesterhci.io/manuallyReleaseIP"))
-        })
-        .await?;
+    world.manual_release_done("lax").await?;
     let held = world.records().get(&address).await?;
     assert_eq!(held.spec.phase, Phase::Bound);
 
@@ -295,13 +286,11 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let full = json!({"spec": {"ranges": [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.2"}]}});
     world.merge(&pools, "lax", full).await?;
     assert_eq!(world.served(ns, "last", "lax").await?, "10.3.0.2");
-    // After a restart the state is the same.
-    operator.term()?;
-    operator.wait(SOON).await?;
+    // After a restart all of it is as before.
+    operator.end().await?;
     let operator = world.start_operator("node1").await?;
     refused("port", "http").await?;
     assert_eq!(world.lb_address(ns, "good").await?, "10.3.0.3");
-    operator.term()?;
-    operator.wait(SOON).await?;
+    operator.end().await?;
     reset(&world).await
 }

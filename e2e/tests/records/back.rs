@@ -9,14 +9,14 @@ use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::quiet::{audited, lines};
-use harvester_lb_e2e::world::allocated;
+use harvester_lb_e2e::read::allocated;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::go;
-use crate::stage::{cluster, forge, holds, set, start, stop};
+use crate::stage::{cluster, forge, holds, set, start};
 
 /// The holder of the Lease.
 pub async fn holder(world: &World) -> anyhow::Result<String> {
@@ -45,7 +45,7 @@ pub async fn pool_3_the_maps_are_written_before_the_lease_is_given_up(
     for n in 0..20 {
         world.delete_lb(ns, &format!("l{n}")).await?;
     }
-    stop(&operator).await?;
+    operator.end().await?;
     let released = holder(&world).await?;
     ensure!(released.is_empty(), "the Lease is {released}'s");
     // Some of the deleted may still be held, which the maps then show too.
@@ -54,7 +54,7 @@ pub async fn pool_3_the_maps_are_written_before_the_lease_is_given_up(
     ensure!(report.findings.is_empty(), "{:#?}", lines(&report));
     let operator = start(&world).await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 /// Runs `harvester-load-balancer export`.
@@ -82,8 +82,8 @@ pub async fn pool_5_export_writes_what_it_can(world: Arc<World>) -> anyhow::Resu
     let operator = start(&world).await?;
     cluster(&world, ns, "lb").await?;
     let ip = world.lb_address(ns, "lb").await?;
-    stop(&operator).await?;
-    // Its content names another address.
+    operator.end().await?;
+    // It is the record of another address by what it says.
     forge(&world, "10.73.0.6", ns, "Bound", (ns, "x", "x")).await?;
     let other = json!({"spec": {"address": "10.73.0.5"}});
     world.merge(&world.records(), "10.73.0.6", other).await?;
@@ -198,7 +198,7 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
             holds(&world, ns, name, ip).await?;
         }
         audited(&world, "node1", &[ns]).await?;
-        stop(&operator).await?;
+        operator.end().await?;
     }
     Ok(())
 }

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
-use harvester_lb_e2e::world::endpoints;
-use harvester_lb_fixtures::{vm_spec, with};
+use harvester_lb_e2e::read::endpoints;
+use harvester_lb_fixtures::{subnet, vm_spec, with};
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use crate::stage::{pool, set, start, stop};
+use crate::stage::{pool, set, start};
 
 const DUMMY: &str = "10.52.0.255";
 
 pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "follow";
     set(&world, ns).await?;
-    pool(&world, ns, &[json!({"subnet": "10.76.0.0/24"})]).await?;
+    pool(&world, ns, &[subnet("10.76.0.0/24")]).await?;
     let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let [a, b] = ["10.176.0.1", "10.176.0.2"];
     for (name, address) in [("a", a), ("b", b)] {
@@ -32,7 +32,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
         world.ready_endpoints(ns, name, &[a, b]).await?;
     }
     let record = world.lb_address(ns, "unread").await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     // No backend answers this check, and nothing else in the spec identifies its machines.
     let check =
@@ -51,5 +51,5 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     let repaired = json!({"spec": {"address": record}});
     world.merge(&world.records(), &record, repaired).await?;
     world.lb_reason(ns, "unread", "Ready").await?;
-    stop(&operator).await
+    operator.end().await
 }

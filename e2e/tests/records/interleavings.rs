@@ -33,7 +33,7 @@ pub fn all() -> Vec<Test> {
         ipa_5_ipa_6_late_services,
         ipa_5_late_slices_and_finalizers,
         ipa_5_late_pools,
-        ipa_5_late_wishes,
+        ipa_5_late_manual_releases,
     ];
     [rounds, of_the_lease()].concat()
 }
@@ -54,7 +54,7 @@ const ROUNDS: [&[Row]; 7] = [
     services::ROWS,
     slices::ROWS,
     others::POOLS,
-    others::WISHES,
+    others::MANUAL_RELEASES,
 ];
 
 async fn ipa_6_late_creations_of_records(world: Arc<World>) -> anyhow::Result<()> {
@@ -81,7 +81,7 @@ async fn ipa_5_late_pools(world: Arc<World>) -> anyhow::Result<()> {
     round(&world, 5, ROUNDS[5]).await
 }
 
-async fn ipa_5_late_wishes(world: Arc<World>) -> anyhow::Result<()> {
+async fn ipa_5_late_manual_releases(world: Arc<World>) -> anyhow::Result<()> {
     round(&world, 6, ROUNDS[6]).await
 }
 

@@ -11,7 +11,7 @@ use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
-use harvester_lb_fixtures::{vm_spec, with};
+use harvester_lb_fixtures::{subnet, vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::back::holder;
-use crate::stage::{cluster, leads, pool, set, stop};
+use crate::stage::{cluster, leads, pool, set};
 
 fn range() -> Value {
-    json!({"subnet": "10.74.0.0/24"})
+    subnet("10.74.0.0/24")
 }
 
 /// The node of the leader, and the other one.
@@ -78,7 +78,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
         let [one, two] = operators;
         [two, one]
     };
-    stop(&leading).await?;
+    leading.end().await?;
     let began = Instant::now();
     leads(&world, standby).await?;
     let took = began.elapsed();
@@ -104,7 +104,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     ensure!(found.bound == 80, "{found:?}");
     let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    stop(&again).await
+    again.end().await
 }
 
 /// A separate user for an operator, so that the audit log shows its writes.
@@ -211,15 +211,15 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     ensure!(!before.is_empty(), "the audit log does not tell who wrote");
     ensure!(late.is_empty(), "it wrote after it was paused: {late:?}");
 
-    // The same process can be leader again later (RUN-5).
-    stop(&new).await?;
+    // The same process leads again when its turn comes (RUN-5).
+    new.end().await?;
     leads(&world, "node1").await?;
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == 110, "{found:?}");
     let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    stop(&old).await
+    old.end().await
 }
 
 /// Waits until the operator on a node is not leader and has stopped all work of its term.
@@ -265,8 +265,8 @@ pub async fn run_5_who_has_lost_the_lease_to_another_probes_no_more(
         ensure!(of_old.is_running() && of_new.is_running());
     }
     let [first, second] = operators;
-    stop(&second).await?;
-    stop(&first).await
+    second.end().await?;
+    first.end().await
 }
 
 /// Waits until the operator on a node probes the one backend.
@@ -317,7 +317,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     eprintln!("paused past its deadline {paused} times and led on");
     let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> anyhow::Result<()> {
@@ -409,5 +409,5 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
     ensure!(spec.lease_transitions == Some(4), "{spec:?}");
     world.lb_address(ns, "a").await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }

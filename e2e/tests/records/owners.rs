@@ -8,13 +8,13 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::world::allocated;
-use harvester_lb_fixtures::vm_spec;
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_fixtures::{allocated_address, vm_spec};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use serde_json::json;
 
-use crate::stage::{cluster, forge, holds, pool, record, record_is, set, start, stop, uid};
+use crate::stage::{cluster, forge, holds, pool, record, record_is, set, start, uid};
 
 fn range(start: u8, end: u8) -> serde_json::Value {
     json!({
@@ -36,7 +36,7 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
         had.insert(name, world.lb_address(ns, name).await?);
     }
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     for name in ["goes", "again", "twice"] {
         world.delete_lb(ns, name).await?;
@@ -63,7 +63,7 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
     // The history has the released address.
     cluster(&world, ns, "goes").await?;
     holds(&world, ns, "goes", &had["goes"]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
@@ -78,7 +78,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
         world.lb_address(ns, &format!("l{n}")).await?;
     }
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
     let backup = world.lbs(ns).list(&ListParams::default()).await?.items;
 
     // Everything is restored in another order and with new uids, with the statuses that name the addresses.
@@ -105,7 +105,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     }
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!((found.bound, found.released) == (20, 0), "{found:?}");
-    stop(&operator).await?;
+    operator.end().await?;
 
     // The IPAllocations are lost, only the LoadBalancers remain: their statuses are enough.
     for record in world.records().list(&ListParams::default()).await? {
@@ -125,7 +125,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     }
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == 21, "{found:?}");
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_3_a_service_that_shows_the_address_blocks(
@@ -152,7 +152,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
 
     world.delete_lb(ns, "watched").await?;
     still_bound(&world, ns, "watched", &had[0]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
     world.delete_lb(ns, "unwatched").await?;
     let operator = start(&world).await?;
     for (name, ip) in ["watched", "unwatched"].iter().zip(&had) {
@@ -170,7 +170,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
         .await?;
     }
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 /// Once the operator is idle: the Service is terminating, the address is held.
@@ -206,8 +206,8 @@ pub async fn ipa_3_a_service_without_an_owner_reference_goes_first(
     world.lb(ns, "web", vm_spec("web")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
     let ip = world.lb_address(ns, "web").await?;
-    stop(&operator).await?;
-    // The garbage collector has no owner reference to follow.
+    operator.end().await?;
+    // The garbage collector has nothing to go by.
     let orphan = json!({"metadata": {"ownerReferences": null}});
     world
         .merge(&world.services(ns), "web", orphan.clone())
@@ -219,7 +219,7 @@ pub async fn ipa_3_a_service_without_an_owner_reference_goes_first(
     world.gone(&world.services(ns), "web").await?;
     world.gone(&world.slices(ns), "web").await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
@@ -244,7 +244,7 @@ pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
     world.merge(&world.records(), &ip, other.clone()).await?;
     holds(&world, ns, "a", &ip).await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     // The same while no operator runs.
     world.merge(&world.records(), &ip, other).await?;
@@ -262,10 +262,10 @@ pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
     // A status that names another LoadBalancer's address, written by a tenant, has no effect.
     cluster(&world, ns, "b").await?;
     let mine = world.lb_address(ns, "b").await?;
-    let forged = json!({"status": {"allocatedAddress": {"ip": ip, "ipPool": ns}}});
+    let forged = allocated_address(&ip, ns);
     world.merge(&world.lbs(ns), "b", forged).await?;
     holds(&world, ns, "b", &mine).await?;
     holds(&world, ns, "a", &ip).await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }

@@ -16,7 +16,7 @@ use harvester_lb_e2e::quiet::{audited_full, reset};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::world::QUICK_LEASE;
-use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
+use harvester_lb_fixtures::{cluster_spec, part, vm_spec, with};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -74,10 +74,10 @@ fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
     let begin = Step::Wait(below(rng, within));
     let soon = Step::Wait(below(rng, 300));
     let steps = match rng.u8(0..5) {
-        0 | 1 => vec![begin, Step::Make],
+        0 | 1 => vec![begin, Step::Create],
         2 => vec![begin, Step::Delete],
-        3 => vec![begin, Step::Make, soon, Step::Delete],
-        _ => vec![begin, Step::Delete, soon, Step::Make],
+        3 => vec![begin, Step::Create, soon, Step::Delete],
+        _ => vec![begin, Step::Delete, soon, Step::Create],
     };
     Life {
         name: format!("{kind}{number}"),
@@ -102,7 +102,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
 ) -> anyhow::Result<()> {
     set(&world, NS).await?;
     let end = format!("10.75.0.{}", ADDRESSES + 1);
-    let range = json!({"subnet": "10.75.0.0/23", "rangeStart": "10.75.0.2", "rangeEnd": end});
+    let range = part("10.75.0.0/23", "10.75.0.2", &end);
     pool(&world, NS, &[range]).await?;
     let labels = json!({"app": "web"});
     world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;

@@ -12,13 +12,14 @@ use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::world::{SOON, allocated};
-use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{allocated_address, cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use crate::stage::{cluster, forge, holds, pool, record, record_is, set, start, stop, uid};
+use crate::stage::{cluster, forge, holds, pool, record, record_is, set, start, uid};
 
 fn range(start: u8, end: u8) -> serde_json::Value {
     json!({
@@ -78,7 +79,7 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
     }
     let found = audited(&world, "node1", &[]).await?;
     ensure!(found.bound == 20, "{found:?}");
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result<()> {
@@ -162,7 +163,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
         found.load_balancers
     );
     ensure!(conflicts > 0.0, "there was no conflict");
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> anyhow::Result<()> {
@@ -182,7 +183,7 @@ pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> an
     forge(&world, "10.72.0.98", ns, "Bound", (ns, "a", &uid(&a))).await?;
     record_is(&world, "10.72.0.98", Phase::Released, "several/a").await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     // It has no status: the lowest. As numbers, not as text.
     let b = cluster(&world, ns, "b").await?;
@@ -193,7 +194,7 @@ pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> an
     for ip in ["10.72.0.61", "10.72.0.51"] {
         forge(&world, ip, ns, "Bound", (ns, "c", &uid(&c))).await?;
     }
-    let named = json!({"status": {"allocatedAddress": {"ip": "10.72.0.61", "ipPool": ns}}});
+    let named = allocated_address("10.72.0.61", ns);
     world.merge(&world.lbs(ns), "c", named).await?;
     let operator = start(&world).await?;
     holds(&world, ns, "b", "10.72.0.9").await?;
@@ -206,7 +207,7 @@ pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> an
         record_is(&world, ip, Phase::Released, owner).await?;
     }
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_7_records_that_somebody_deletes_or_alters(
@@ -262,7 +263,7 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
     let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_7_released_by_hand_while_another_waits(world: Arc<World>) -> anyhow::Result<()> {
@@ -287,7 +288,7 @@ pub async fn ipa_7_released_by_hand_while_another_waits(world: Arc<World>) -> an
         "{other} is at {:?}",
         allocated(&lb)
     );
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> anyhow::Result<()> {
@@ -323,5 +324,5 @@ pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> an
         world.lb_address(ns, name).await?;
     }
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }

@@ -1,14 +1,14 @@
 //! Shared by the tests: starting and ending operators, IPAllocations, stored objects.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{self as fixtures, cluster_spec};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
@@ -41,15 +41,7 @@ pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
     .await
 }
 
-/// Sends SIGTERM to an operator and waits for the exit.
-pub async fn stop(operator: &Process) -> anyhow::Result<()> {
-    operator.term()?;
-    let status = operator.wait(Duration::from_secs(20)).await?;
-    ensure!(status.success(), "{status}: {}", operator.tail());
-    Ok(())
-}
-
-/// The IPAllocation of an address as stored.
+/// A record as it is stored.
 pub async fn record(world: &World, ip: &str) -> anyhow::Result<Option<IPAllocation>> {
     Ok(world.records().get_opt(ip).await?)
 }

@@ -9,8 +9,10 @@ use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::world::{SOON, allocated, condition};
+use harvester_lb_e2e::read::{allocated, condition};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures as fixtures;
+use harvester_lb_fixtures::part;
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
@@ -19,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::go::{self, pool_status};
-use crate::stage::{cluster, forge, holds, record, record_is, set, start, stop, uid};
+use crate::stage::{cluster, forge, holds, record, record_is, set, start, uid};
 
 /// All objects of a kind in a namespace by name, without the fields that every write changes.
 async fn stored<K>(api: &Api<K>) -> anyhow::Result<BTreeMap<String, Value>>
@@ -164,7 +166,7 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
     cluster(&world, ns, "new").await?;
     holds(&world, ns, "new", "10.70.0.21").await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::Result<()> {
@@ -249,7 +251,7 @@ pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::
     let shown = service.spec.and_then(|s| s.load_balancer_ip);
     ensure!(shown == allocated(&lb), "the Service shows {shown:?}");
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Result<()> {
@@ -268,7 +270,7 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
     holds(&world, ns, "a", "10.70.0.11").await?;
     ensure!(record(&world, "10.70.0.10").await?.is_none(), "it was read");
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     // Another client writes them, and keeps the hash.
     go::cluster(&world, ns, "b", None).await?;
@@ -282,7 +284,7 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
     holds(&world, ns, "b", "10.70.0.77").await?;
     record_is(&world, "10.70.0.78", Phase::Released, "maps/c").await?;
     audited(&world, "node1", &[ns]).await?;
-    stop(&operator).await?;
+    operator.end().await?;
 
     // Our own, unchanged: no import.
     let before = world.pools().get(ns).await?;
@@ -293,7 +295,7 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
         before.resource_version() == after.resource_version(),
         "{after:?}"
     );
-    stop(&operator).await
+    operator.end().await
 }
 
 pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> anyhow::Result<()> {
@@ -304,8 +306,7 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
         "total": 3, "available": 2, "lastAllocated": "10.70.9.13",
         "allocated": {"10.70.9.11": "holders/z-in-map"},
     });
-    let range =
-        json!({"subnet": "10.70.9.0/24", "rangeStart": "10.70.9.10", "rangeEnd": "10.70.9.12"});
+    let range = part("10.70.9.0/24", "10.70.9.10", "10.70.9.12");
     world.pool_for(ns, ns, &[range]).await?;
     let status = json!({ "status": status });
     world.merge(&world.pools(), ns, status).await?;
@@ -329,7 +330,7 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     // The next free address goes to the older one; with equal times, to the first by name.
     world.delete_lb(ns, "z-in-map").await?;
     holds(&world, ns, "a-waits", "10.70.9.11").await?;
-    stop(&operator).await
+    operator.end().await
 }
 
 /// Waits until an object that is created now is younger by a whole second, the resolution of the API server's times.
@@ -458,5 +459,5 @@ pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
         Ok(Some(()))
     })
     .await?;
-    stop(&operator).await
+    operator.end().await
 }

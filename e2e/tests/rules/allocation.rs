@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{allocated, condition};
+use harvester_lb_e2e::read::{allocated, condition};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
@@ -161,7 +161,7 @@ async fn alc_5_a_full_pool_serves_the_oldest_first(world: Arc<World>) -> anyhow:
     for name in ["z", "m", "a"] {
         world.lb(ns, name, cluster(pool)).await?;
         let lb = world.lb_reason(ns, name, "NoAvailableIP").await?;
-        let (status, _, message) = harvester_lb_e2e::world::ready(&lb).unwrap();
+        let (status, _, message) = harvester_lb_e2e::read::ready(&lb).unwrap();
         assert_eq!(status, "False");
         assert!(
             message.contains("pool full: all addresses are taken"),
@@ -196,7 +196,7 @@ async fn alc_5_a_pool_that_is_missing(world: Arc<World>) -> anyhow::Result<()> {
     world.namespace(ns).await?;
     world.lb(ns, "lb", cluster("comes-later")).await?;
     let lb = world.lb_reason(ns, "lb", "PoolNotFound").await?;
-    let (_, _, message) = harvester_lb_e2e::world::ready(&lb).unwrap();
+    let (_, _, message) = harvester_lb_e2e::read::ready(&lb).unwrap();
     assert_eq!(message, "pool comes-later: does not exist");
     world
         .event(ns, "LoadBalancer", "lb", "PoolNotFound")
@@ -500,7 +500,7 @@ async fn alc_10_one_that_is_refused_gets_no_new_address(world: Arc<World>) -> an
     assert_eq!(
         world
             .lb_until(ns, "b", "an address of its pool", |lb| {
-                harvester_lb_e2e::world::allocated(lb).is_some_and(|ip| ip.starts_with("10.117."))
+                harvester_lb_e2e::read::allocated(lb).is_some_and(|ip| ip.starts_with("10.117."))
             })
             .await?
             .metadata

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use harvester_lb_e2e::world::{condition, endpoints, node_address, ready};
+use harvester_lb_e2e::read::{condition, endpoints, ready};
+use harvester_lb_e2e::world::node_address;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use k8s_openapi::api::core::v1::Node;

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_e2e::world::{SOON, condition, endpoints, ready};
+use harvester_lb_e2e::read::{condition, endpoints, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_api::{Phase, keys};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
-use harvester_lb_fixtures::subnet;
+use harvester_lb_fixtures::{of_guest, removed_node, subnet, with};
 use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -28,18 +29,17 @@ pub(crate) fn tests() -> Vec<Test> {
 /// A field, its new value, and whether that is allowed.
 type Edit = (&'static str, &'static str, bool);
 
-const CREATOR: &str = "docker-machine-driver-harvester";
+const CREATOR: &str = keys::CREATOR_NODE_DRIVER;
 
+/// A node of a guest cluster that is not being removed, or a machine that is none.
 fn node(ns: &str, name: &str, cluster: Option<&str>, creator: &str) -> Value {
-    let mut labels = json!({"harvesterhci.io/creator": creator});
+    let mut node = removed_node(ns, name);
+    let mut labels = json!({keys::LABEL_CREATOR: creator});
     if let Some(cluster) = cluster {
-        labels["guestcluster.harvesterhci.io/name"] = json!(cluster);
+        labels[keys::LABEL_GUEST_CLUSTER] = json!(cluster);
     }
-    json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
-        "metadata": {"namespace": ns, "name": name, "labels": labels},
-        "spec": {"running": true},
-    })
+    node["metadata"] = json!({"namespace": ns, "name": name, "labels": labels});
+    node
 }
 
 async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()> {
@@ -48,10 +48,8 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     world.namespace("gc1-other").await?;
     world.ranges(pool, &[subnet("10.65.0.0/24")]).await?;
     let of = |ns: &str, name: &str, cluster: &str| {
-        json!({
-            "namespace": ns, "name": name,
-            "labels": {"cloudprovider.harvesterhci.io/cluster": cluster},
-        })
+        let labels = json!({keys::LABEL_CLOUDPROVIDER_CLUSTER: cluster});
+        with(of_guest(ns, name), json!({"labels": labels}))
     };
     for name in ["a1", "a2", "a3"] {
         world.lb_with(of(ns, name, "a"), cluster(pool)).await?;
@@ -144,8 +142,7 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
     let (ns, pool) = ("gc2", "gc2");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.118.0.0/24")]).await?;
-    let labels = json!({"cloudprovider.harvesterhci.io/cluster": "gc"});
-    let of = |name: &str| json!({"namespace": ns, "name": name, "labels": labels});
+    let of = |name: &str| of_guest(ns, name);
     world.lb_with(of("old"), cluster(pool)).await?;
     world.lb_reason(ns, "old", "Ready").await?;
     world

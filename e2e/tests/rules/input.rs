@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{SOON, allocated, ready};
+use harvester_lb_e2e::read::{allocated, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;

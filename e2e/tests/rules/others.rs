@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_e2e::world::ready;
+use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use harvester_lb_api::IPPool;
-use harvester_lb_e2e::world::{allocated, condition, ready};
+use harvester_lb_e2e::read::{allocated, condition, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{allocated, condition, ready};
+use harvester_lb_e2e::read::{allocated, condition, ready};
 use harvester_lb_e2e::{Test, World};
-use harvester_lb_fixtures::{part, record, subnet, with};
+use harvester_lb_fixtures::{allocated_address, manual_release, part, record, subnet, with};
 use serde_json::{Value, json};
 
 use super::pools::said;
@@ -443,14 +443,9 @@ async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Resu
     // The one in the name is deleted; the other co-owns everything that it leaves.
     world.delete_lb(ns, "a").await?;
     world.gone(&world.lbs(ns), "a").await?;
-    let by_hand = annotate("manuallyReleaseIP", Some(&format!("{address}: {ns}/a")));
+    let by_hand = manual_release(&address, &format!("{ns}/a"));
     world.merge(&world.pools(), pool, by_hand).await?;
-    world
-        .pool_until(pool, "the wish is dealt with", |p| {
-            let all = p.metadata.annotations.as_ref();
-            all.is_none_or(|a| !a.contains_key(&format!("{OURS}/manuallyReleaseIP")))
-        })
-        .await?;
+    world.manual_release_done(pool).await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9-shared/a");
     let now = world.services(ns).get("a").await?;
     assert_eq!(now.metadata.uid, service.metadata.uid);
@@ -486,7 +481,7 @@ async fn ipa_9_a_shared_address_outlives_its_owner(world: Arc<World>) -> anyhow:
     world
         .lb_reason(ns, "second", "UnsupportedAnnotation")
         .await?;
-    let status = json!({"status": {"allocatedAddress": {"ip": address, "ipPool": pool}}});
+    let status = allocated_address(&address, pool);
     world.merge(&world.lbs(ns), "second", status).await?;
     world.delete_lb(ns, "first").await?;
     world.gone(&world.lbs(ns), "first").await?;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{SOON, allocated};
+use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, record, subnet, with};
 use harvester_lb_testkit::eventually;

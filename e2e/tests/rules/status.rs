@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_e2e::world::{SOON, ready};
+use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;

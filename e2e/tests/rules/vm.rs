@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_e2e::world::{allocated, endpoints, ready};
+use harvester_lb_e2e::read::{allocated, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{record, subnet, with};
 use serde_json::{Value, json};

@@ -81,8 +81,5 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
             "{resource} were listed {count} times"
         );
     }
-    standby.term()?;
-    let status = standby.wait(NOTICED).await?;
-    ensure!(status.success(), "{status}");
-    Ok(())
+    standby.end().await
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::ipallocation::Phase;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::world::{SOON, allocated, ready, repository};
+use harvester_lb_e2e::read::{allocated, ready};
+use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
 use kube::api::DeleteParams;
@@ -42,14 +43,7 @@ async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
         .await
 }
 
-/// Sends SIGTERM to an operator, which releases the Lease.
-async fn end(operator: &Process) -> anyhow::Result<()> {
-    operator.term()?;
-    let status = operator.wait(SOON).await?;
-    ensure!(status.success(), "{status}: {}", operator.tail());
-    Ok(())
-}
-
+/// Asks an operator to end, which gives the Lease up.
 /// All documents of all examples, files by name.
 fn documents() -> anyhow::Result<Vec<(String, Value)>> {
     let folder = repository().join("docs/examples");
@@ -147,7 +141,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         let name = pool["metadata"]["name"].as_str().unwrap();
         world.pools().delete(name, &DeleteParams::default()).await?;
     }
-    end(&operator).await
+    operator.end().await
 }
 
 /// A virtual machine that a LoadBalancer selects, listening on the ports of the health check and of the requests.
@@ -406,7 +400,7 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
         })
         .await
         .context("the right was given")?;
-    end(&operator).await
+    operator.end().await
 }
 
 /// Number of requests of the operator that lacks a permission.
@@ -481,7 +475,7 @@ async fn the_account_of_harvesters_release_gains_rights_and_loses_none(
             Ok(true)
         })
         .await?;
-    end(&operator).await
+    operator.end().await
 }
 
 fn text<'a>(object: &'a Value, field: &str) -> anyhow::Result<&'a str> {

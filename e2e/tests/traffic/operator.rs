@@ -50,8 +50,7 @@ pub async fn restarted(world: &World) -> anyhow::Result<Alone> {
 pub async fn without() -> anyhow::Result<Alone> {
     let mut operator = OPERATOR.write().await;
     if let Some(before) = operator.take() {
-        before.term()?;
-        before.wait(SOON).await?;
+        before.end().await?;
     }
     Ok(Alone(operator))
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
+use harvester_lb_e2e::read::{allocated, endpoints, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, quick_check, with};
 use harvester_lb_testkit::{Traffic, Vm, eventually};
@@ -401,6 +402,9 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
     vms[0].set_link(false)?;
+    // Otherwise the kernel trusts for up to 45 s more what it knows of the neighbour, and does not ask.
+    let forget = format!("neigh flush to {address}");
+    world.cluster.ip("node1", &forget)?;
     world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
     is(unknown, "0", |n| n < 0.5).await

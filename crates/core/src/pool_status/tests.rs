@@ -1,6 +1,7 @@
 use super::*;
 use crate::pool_spec::pool_spec;
 use crate::status::event_drafts;
+use harvester_lb_fixtures::{self as fixtures, subnet as range};
 use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Settings};
 
 /// Later than anything in these tests.
@@ -14,10 +15,9 @@ fn stored(value: Value) -> Pool {
 
 /// A pool without a status.
 fn fresh(name: &str, subnet: &str, created: &str) -> Pool {
-    stored(json!({
-        "metadata": {"name": name, "resourceVersion": "7", "creationTimestamp": created},
-        "spec": {"ranges": [{"subnet": subnet}]},
-    }))
+    let mut pool = fixtures::stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 7);
+    pool["metadata"]["creationTimestamp"] = created.into();
+    stored(pool)
 }
 
 fn example() -> Pool {

@@ -4,7 +4,9 @@
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::spec;
-use harvester_lb_fixtures::{vm_spec, with};
+use harvester_lb_fixtures::{
+    self as fixtures, load_balancer, stored, subnet as range, vm_spec, with,
+};
 use harvester_lb_hostile::Targets;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
@@ -48,22 +50,14 @@ pub(crate) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
 
 /// A load balancer of the bystander's.
 pub(crate) fn calm_lb(name: &str, uid: &str, pool: &str) -> LoadBalancer {
-    object(json!({
-        "metadata": {
-            "namespace": CALM, "name": name, "uid": uid, "resourceVersion": "5",
-            "creationTimestamp": "2026-01-01T00:00:00Z",
-        },
-        "spec": with(vm_spec("web"), json!({"ipPool": pool})),
-    }))
+    let spec = with(vm_spec("web"), json!({"ipPool": pool}));
+    object(stored(load_balancer(CALM, name, uid, &spec), uid, 5))
 }
 
 /// A cached pool.
 pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
-    let pool: IPPool = object(json!({
-        "metadata": {"name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"ranges": [{"subnet": subnet}]},
-    }));
-    Pool::valid(pool)
+    let pool = stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 5);
+    Pool::valid(object::<IPPool>(pool))
 }
 
 /// The leader state with the bystanders.

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
-use harvester_lb_fixtures::listeners;
+use harvester_lb_fixtures::{listeners, manual_release};
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ pub(crate) enum Act {
     DeletePool(usize),
     DeleteRecord(usize),
     ReleaseRecord(usize),
-    AskForRelease(usize, usize),
+    ManualRelease(usize, usize),
     EditService(usize, u8),
     DeleteService(usize),
     DeleteSlice(usize),
@@ -84,7 +84,7 @@ impl Act {
             81 | 97 => Self::VmiState(vmi, rng.u8(..4)),
             82..84 if by_hand => Self::DeleteRecord(rng.usize(..8)),
             84..86 if by_hand => Self::ReleaseRecord(rng.usize(..8)),
-            86..88 => Self::AskForRelease(pool, rng.usize(..8)),
+            86..88 => Self::ManualRelease(pool, rng.usize(..8)),
             88..90 if by_hand => Self::EditService(lb, rng.u8(..4)),
             90..92 if by_hand => Self::DeleteService(lb),
             92 if by_hand => Self::DeleteSlice(lb),
@@ -175,22 +175,17 @@ impl Act {
                     });
                 }
             }
-            Self::AskForRelease(pool, nth) => {
+            Self::ManualRelease(pool, nth) => {
                 let Some(record) = nth_record(server, *nth) else {
                     return;
                 };
                 let spec = &server.get(Kind::Record, &record).unwrap()["spec"];
                 let owner = &spec["owner"];
                 let text = |value: &Value| value.as_str().unwrap().to_owned();
-                let asked = format!(
-                    "{}: {}/{}",
-                    text(&spec["address"]),
-                    text(&owner["namespace"]),
-                    text(&owner["name"])
-                );
+                let id = format!("{}/{}", text(&owner["namespace"]), text(&owner["name"]));
+                let asked = manual_release(text(&spec["address"]), &id);
                 server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
-                    object["metadata"]["annotations"][keys::ANNOTATION_MANUALLY_RELEASE_IP] =
-                        asked.into();
+                    json_patch::merge(object, &asked);
                 });
             }
             Self::EditService(lb, how) => {

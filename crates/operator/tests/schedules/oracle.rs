@@ -18,8 +18,8 @@ struct Lb {
     dhcp: bool,
     /// `status.allocatedAddress.ip`
     committed: Option<String>,
-    /// Its value before a late request changed it: the leader by then may not know the change yet and restore the Service
-    /// with the old value.
+    /// What that was before a request that landed late has changed it: it may have landed after whoever leads has made sure of
+    /// the status, and before its write of the Service.
     excused: Option<String>,
     /// It has requested a later version's feature since its creation (IPA-9).
     asks: bool,

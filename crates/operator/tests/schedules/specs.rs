@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
-use harvester_lb_fixtures::listeners;
+use harvester_lb_fixtures::{cluster_spec, for_everybody, part, vm_spec, with};
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
@@ -110,12 +110,16 @@ impl Ranges {
             } else {
                 format!("{prefix}{}", self.first)
             };
-            json!({
-                "subnet": if *prefix == V4 { "10.0.0.0/24" } else { "fd00::/64" },
-                "rangeStart": start,
-                "rangeEnd": format!("{prefix}{}", self.last),
-                "gateway": format!("{prefix}{}", self.gateway),
-            })
+            let subnet = if *prefix == V4 {
+                "10.0.0.0/24"
+            } else {
+                "fd00::/64"
+            };
+            let range = part(subnet, &start, &format!("{prefix}{}", self.last));
+            with(
+                range,
+                json!({"gateway": format!("{prefix}{}", self.gateway)}),
+            )
         });
         ranges.collect()
     }
@@ -133,7 +137,7 @@ impl Scope {
 
     pub(crate) fn json(self, priority: u8) -> Value {
         let scope = match self {
-            Self::Everybody => json!([{"project": "*", "namespace": "*", "guestCluster": "*"}]),
+            Self::Everybody => for_everybody()["scope"].clone(),
             Self::Namespace => json!([{"namespace": "n"}]),
             Self::AnyProject => {
                 json!([{"project": "*", "namespace": "n"}, {"project": "*", "namespace": "m"}])
@@ -157,16 +161,14 @@ impl LbSpec {
     }
 
     pub(crate) fn json(self) -> Value {
-        let mut spec = json!({
-            "workloadType": if self.vm { "vm" } else { "cluster" },
-            "ipam": if self.dhcp { "dhcp" } else { "pool" },
-        });
+        let mut spec = if self.vm {
+            with(vm_spec("x"), json!({"workloadType": "vm"}))
+        } else {
+            cluster_spec()
+        };
+        spec["ipam"] = if self.dhcp { "dhcp" } else { "pool" }.into();
         if let Some(pool) = self.pool {
             spec["ipPool"] = POOLS[pool].into();
-        }
-        if self.vm {
-            spec["listeners"] = listeners();
-            spec["backendServerSelector"] = json!({"app": ["x"]});
         }
         let mut metadata = json!({});
         if self.project {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::lives::{delete, make};
+use harvester_lb_e2e::lives::{create, delete};
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -76,7 +76,7 @@ async fn run(
             let goes = number + NAMES / 2;
             (name(number % NAMES), name(goes % NAMES))
         };
-        work.made += usize::from(make(&lbs, &comes, &spec(&comes)).await?);
+        work.made += usize::from(create(&lbs, &comes, &spec(&comes)).await?);
         work.deleted += usize::from(delete(&lbs, &goes).await?);
         next += PACE;
         sleep_until(next).await;

@@ -10,12 +10,11 @@ use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
-use harvester_lb_fixtures::cluster_spec;
+use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
-use serde_json::json;
 
 use crate::stage::leads;
 
@@ -44,8 +43,7 @@ async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
 async fn end(operators: [Arc<Process>; 2]) -> anyhow::Result<()> {
     for operator in operators {
         ensure!(operator.is_running(), "it has ended");
-        operator.term()?;
-        operator.wait(SOON).await?;
+        operator.end().await?;
     }
     Ok(())
 }
@@ -59,9 +57,7 @@ async fn holder(world: &World) -> anyhow::Result<String> {
 async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
     reset(world).await?;
     world.namespace(ns).await?;
-    world
-        .pool_for(ns, ns, &[json!({"subnet": "10.110.0.0/24"})])
-        .await
+    world.pool_for(ns, ns, &[subnet("10.110.0.0/24")]).await
 }
 
 pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow::Result<()> {

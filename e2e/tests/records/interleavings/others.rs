@@ -1,12 +1,14 @@
 //! Pools: their status, and releases by hand. Two in a round: pools have two workers.
 
 use super::round::{ROW, Row, Write};
-use super::step::Step::{Delete, Guest, Holds, NoPool, NoWish, Pool, PoolHas, Wish};
+use super::step::Step::{
+    CreateLb, CreatePool, DeleteLb, DeletePool, Holds, ManualRelease, NoManualRelease, PoolHas,
+};
 
 /// The status of a pool is written late.
 pub const STATUS: Row = Row {
-    given: &[Guest("a"), Holds("a", 2), PoolHas(2)],
-    trigger: &[Guest("b")],
+    given: &[CreateLb("a"), Holds("a", 2), PoolHas(2)],
+    trigger: &[CreateLb("b")],
     write: Write::Pool,
     ..ROW
 };
@@ -15,15 +17,15 @@ pub const STATUS: Row = Row {
 pub const POOLS: &[Row] = &[
     Row {
         name: "pool_status_pool_gone",
-        unled: &[NoPool],
+        unled: &[DeletePool],
         led: &[Holds("a", 2), Holds("b", 3)],
         code: 404,
-        then: &[Pool, PoolHas(2), PoolHas(3)],
+        then: &[CreatePool, PoolHas(2), PoolHas(3)],
         ..STATUS
     },
     Row {
         name: "pool_status_pool_made_again",
-        unled: &[NoPool, Pool],
+        unled: &[DeletePool, CreatePool],
         led: &[PoolHas(2), PoolHas(3)],
         then: &[PoolHas(2), PoolHas(3)],
         ..STATUS
@@ -31,28 +33,28 @@ pub const POOLS: &[Row] = &[
 ];
 
 const RELEASE: Row = Row {
-    given: &[Guest("a"), Holds("a", 2), PoolHas(2)],
-    trigger: &[Wish(2, "a")],
+    given: &[CreateLb("a"), Holds("a", 2), PoolHas(2)],
+    trigger: &[ManualRelease(2, "a")],
     write: Write::Pool,
     // The value to remove does not exist: the API server reports that before it checks the version.
     code: 422,
     ..ROW
 };
 
-/// Releases by hand.
-pub const WISHES: &[Row] = &[
+/// Manual releases.
+pub const MANUAL_RELEASES: &[Row] = &[
     Row {
-        name: "wish_another_is_asked_for",
-        unled: &[Wish(9, "nobody")],
-        led: &[NoWish],
-        then: &[NoWish, Holds("a", 2)],
+        name: "manual_release_another_is_asked_for",
+        unled: &[ManualRelease(9, "nobody")],
+        led: &[NoManualRelease],
+        then: &[NoManualRelease, Holds("a", 2)],
         ..RELEASE
     },
     Row {
-        name: "wish_owner_gone",
-        unled: &[Delete("a")],
-        led: &[NoWish],
-        then: &[NoWish],
+        name: "manual_release_owner_gone",
+        unled: &[DeleteLb("a")],
+        led: &[NoManualRelease],
+        then: &[NoManualRelease],
         ..RELEASE
     },
 ];

@@ -7,7 +7,6 @@ use futures::future::join_all;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet, reset};
-use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::Process;
 use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
 use tokio::time::Instant;
@@ -94,7 +93,7 @@ impl Row {
     fn moves(&self) -> bool {
         let all = [self.trigger, self.unled, self.led, self.then].concat();
         all.iter()
-            .any(|step| matches!(step, Step::Use(..) | Step::Says(..)))
+            .any(|step| matches!(step, Step::NamePool(..) | Step::WriteAllocated(..)))
     }
 }
 
@@ -157,8 +156,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
 
     let earlier = start(world, "node1", None).await?;
     all(world, &rows, "given", |row| row.given).await?;
-    earlier.term()?;
-    earlier.wait(SOON).await?;
+    earlier.end().await?;
     all(world, &rows, "unseen", |row| row.unseen).await?;
 
     let proxy = Proxy::start(&world.cluster).await?;
@@ -230,8 +228,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
         })
         .collect();
     ensure!(moved.is_empty(), "{moved:#?}");
-    next.term()?;
-    next.wait(SOON).await?;
+    next.end().await?;
     eprintln!("{} interleavings in {:.1?}", rows.len(), began.elapsed());
     Ok(())
 }

@@ -5,27 +5,27 @@ use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 use super::records::REMOVE;
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
-    Delete, DropService, ForeignService, Gone, Guest, Holds, Marked, NoNode, NoRecord, NoService,
-    NoSlice, Node, NoteService, Noted, OfGuest, Port, PortIs, Range, Remembered, Shows, Use, Vm,
-    Waits,
+    CreateGuestLb, CreateGuestNode, CreateLb, CreateVmLb, DeleteGuestNode, DeleteLb, DeleteService,
+    EditListener, EditPool, EditService, ForeignService, Gone, Holds, Marked, NamePool, NoRecord,
+    NoService, NoSlice, Noted, PortIs, Remembered, Shows, Waits,
 };
 
 const CREATE: Row = Row {
-    trigger: &[Vm("a")],
+    trigger: &[CreateVmLb("a")],
     write: Write::Service(Create),
     ..ROW
 };
 
 const ALTER: Row = Row {
-    given: &[Vm("a"), Holds("a", 2), Shows("a", 2)],
-    trigger: &[Port("a", 81)],
+    given: &[CreateVmLb("a"), Holds("a", 2), Shows("a", 2)],
+    trigger: &[EditListener("a", 81)],
     write: Write::Service(Patch),
     ..ROW
 };
 
 const REMOVE_SERVICE: Row = Row {
-    given: &[Vm("a"), Holds("a", 2), Shows("a", 2)],
-    trigger: &[Use("a", "missing")],
+    given: &[CreateVmLb("a"), Holds("a", 2), Shows("a", 2)],
+    trigger: &[NamePool("a", "missing")],
     write: Write::Service(Remove),
     ..ROW
 };
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_service_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         led: &[Remembered(2, "a")],
         code: 201,
         then: &[NoService("a"), NoSlice("a"), Remembered(2, "a")],
@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "create_service_address_given_on",
         range: (2, 2),
-        unled: &[Delete("a"), Guest("b")],
+        unled: &[DeleteLb("a"), CreateLb("b")],
         led: &[Holds("b", 2)],
         code: 201,
         then: &[NoService("a"), NoSlice("a"), Holds("b", 2)],
@@ -57,14 +57,14 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_service_owner_made_again",
-        unled: &[Delete("a"), Vm("a")],
+        unled: &[DeleteLb("a"), CreateVmLb("a")],
         led: &[Holds("a", 2), Shows("a", 2)],
         then: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_owner_made_again_before_anybody_leads",
-        unled: &[Delete("a"), Vm("a")],
+        unled: &[DeleteLb("a"), CreateVmLb("a")],
         early: true,
         code: 201,
         led: &[Holds("a", 2), Shows("a", 2)],
@@ -73,15 +73,15 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_service_owner_made_again_without_an_address",
-        unled: &[Delete("a"), Vm("a"), Use("a", "missing")],
+        unled: &[DeleteLb("a"), CreateVmLb("a"), NamePool("a", "missing")],
         led: &[Waits("a", "PoolNotFound")],
         code: 201,
-        then: &[NoService("a"), Use("a", "p"), Shows("a", 2)],
+        then: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_other_address",
-        unled: &[Use("a", "q")],
+        unled: &[NamePool("a", "q")],
         led: &[Shows("a", 102)],
         then: &[Shows("a", 102), Remembered(2, "a")],
         ..CREATE
@@ -89,14 +89,14 @@ pub const ROWS: &[Row] = &[
     Row {
         name: "create_service_no_address",
         range: (2, 2),
-        unled: &[Use("a", "missing"), Guest("b")],
+        unled: &[NamePool("a", "missing"), CreateLb("b")],
         led: &[Waits("a", "PoolNotFound"), Holds("b", 2)],
         code: 201,
         then: &[
             NoService("a"),
             NoSlice("a"),
             Holds("b", 2),
-            Use("a", "q"),
+            NamePool("a", "q"),
             Shows("a", 102),
         ],
         ..CREATE
@@ -105,7 +105,11 @@ pub const ROWS: &[Row] = &[
         name: "create_service_of_somebody_else",
         unled: &[ForeignService("a")],
         early: true,
-        led: &[Waits("a", "NameConflict"), DropService("a"), Shows("a", 2)],
+        led: &[
+            Waits("a", "NameConflict"),
+            DeleteService("a"),
+            Shows("a", 2),
+        ],
         ..CREATE
     },
     Row {
@@ -123,35 +127,35 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "alter_service_spec_edited_again",
-        unled: &[Port("a", 82)],
+        unled: &[EditListener("a", 82)],
         led: &[PortIs("a", 82)],
         then: &[PortIs("a", 82)],
         ..ALTER
     },
     Row {
         name: "alter_service_made_again",
-        unled: &[DropService("a")],
+        unled: &[DeleteService("a")],
         led: &[Shows("a", 2), PortIs("a", 81)],
         then: &[PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_written_by_others",
-        unled: &[NoteService("a")],
+        unled: &[EditService("a")],
         led: &[PortIs("a", 81)],
         then: &[PortIs("a", 81), Noted("a")],
         ..ALTER
     },
     Row {
         name: "alter_service_other_address",
-        unled: &[Use("a", "q")],
+        unled: &[NamePool("a", "q")],
         led: &[Shows("a", 102)],
         then: &[Shows("a", 102), PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         led: &[NoService("a")],
         code: 404,
         then: &[NoService("a"), Remembered(2, "a")],
@@ -161,12 +165,12 @@ pub const ROWS: &[Row] = &[
         name: "delete_service_done_by_the_next",
         led: &[NoService("a")],
         code: 404,
-        then: &[NoService("a"), Use("a", "p"), Shows("a", 2)],
+        then: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_wanted_again",
-        unled: &[Use("a", "p")],
+        unled: &[NamePool("a", "p")],
         led: &[Holds("a", 2), Shows("a", 2)],
         code: 200,
         then: &[Holds("a", 2), Shows("a", 2)],
@@ -174,36 +178,41 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "delete_service_made_again",
-        unled: &[Use("a", "p"), DropService("a")],
+        unled: &[NamePool("a", "p"), DeleteService("a")],
         led: &[Shows("a", 2)],
         then: &[Shows("a", 2)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_written_by_others",
-        unled: &[Use("a", "p"), NoteService("a")],
+        unled: &[NamePool("a", "p"), EditService("a")],
         led: &[Shows("a", 2)],
         then: &[Shows("a", 2), Noted("a")],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_other_address",
-        unled: &[Use("a", "q")],
+        unled: &[NamePool("a", "q")],
         led: &[Shows("a", 102)],
         then: &[Shows("a", 102)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_record_pool_has_it_again",
-        unled: &[Range(2, 14)],
+        unled: &[EditPool(2, 14)],
         code: 200,
         then: &[NoRecord(2)],
         ..REMOVE
     },
     Row {
         name: "delete_guest_done_by_the_next",
-        given: &[OfGuest("a"), Holds("a", 2), Node, Marked("a")],
-        trigger: &[NoNode],
+        given: &[
+            CreateGuestLb("a"),
+            Holds("a", 2),
+            CreateGuestNode,
+            Marked("a"),
+        ],
+        trigger: &[DeleteGuestNode],
         write: Write::Lb(Remove, ""),
         led: &[Gone("a"), Remembered(2, "a")],
         code: 404,

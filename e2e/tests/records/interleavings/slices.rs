@@ -5,37 +5,37 @@ use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 use super::others::STATUS;
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
-    AddFinalizer, Ask, Backends, Delete, DropSlice, Finalizers, Gone, Guest, Holds, Machine,
-    NoMachine, NoOldMachine, NoSlice, Old, OldMachine, PoolHas, Range, Remembered, Shows, Total,
-    Use, Vm, Waits,
+    AddFinalizer, Backends, CreateLb, CreateLegacyLb, CreateLegacyMachine, CreateVmLb, CreateVmi,
+    DeleteLb, DeleteLegacyMachine, DeleteSlice, DeleteVmi, EditPool, Finalizers, Gone, Holds,
+    NamePool, NoSlice, PoolHas, Remembered, Shows, StartDeleteLb, Total, Waits,
 };
 
 const CREATE: Row = Row {
-    trigger: &[Vm("a")],
+    trigger: &[CreateVmLb("a")],
     write: Write::Slice(Create),
     ..ROW
 };
 
 const ALTER: Row = Row {
     given: &[
-        Machine("m1", 1),
-        Vm("a"),
+        CreateVmi("m1", 1),
+        CreateVmLb("a"),
         Shows("a", 2),
         Backends("a", &[1]),
     ],
-    trigger: &[Machine("m2", 2)],
+    trigger: &[CreateVmi("m2", 2)],
     write: Write::Slice(Patch),
     ..ROW
 };
 
 const REMOVE: Row = Row {
     given: &[
-        Machine("m1", 1),
-        Vm("a"),
+        CreateVmi("m1", 1),
+        CreateVmLb("a"),
         Shows("a", 2),
         Backends("a", &[1]),
     ],
-    trigger: &[Use("a", "missing")],
+    trigger: &[NamePool("a", "missing")],
     write: Write::Slice(Remove),
     ..ROW
 };
@@ -45,13 +45,13 @@ const VMI: &str = "VirtualMachineInstance";
 const KEPT: &str = "example.org/kept";
 
 const STRIP: Row = Row {
-    trigger: &[OldMachine(VM)],
+    trigger: &[CreateLegacyMachine(VM)],
     write: Write::Machine("virtualmachines"),
     ..ROW
 };
 
 const STRIP_LB: Row = Row {
-    unseen: &[Old("a"), Ask("a")],
+    unseen: &[CreateLegacyLb("a"), StartDeleteLb("a")],
     write: Write::Lb(Patch, "finalizers"),
     ..ROW
 };
@@ -66,7 +66,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_slice_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         led: &[Remembered(2, "a")],
         code: 201,
         then: &[NoSlice("a")],
@@ -74,17 +74,17 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_slice_owner_made_again",
-        unled: &[Delete("a"), Vm("a")],
+        unled: &[DeleteLb("a"), CreateVmLb("a")],
         led: &[Shows("a", 2)],
         then: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_slice_no_address",
-        unled: &[Use("a", "missing")],
+        unled: &[NamePool("a", "missing")],
         led: &[Waits("a", "PoolNotFound")],
         code: 201,
-        then: &[NoSlice("a"), Use("a", "p"), Shows("a", 2)],
+        then: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
         ..CREATE
     },
     Row {
@@ -95,7 +95,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "alter_slice_machine_gone",
-        unled: &[NoMachine("m2")],
+        unled: &[DeleteVmi("m2")],
         led: &[Backends("a", &[1])],
         code: 200,
         then: &[Backends("a", &[1])],
@@ -103,21 +103,21 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "alter_slice_another_machine",
-        unled: &[Machine("m3", 3)],
+        unled: &[CreateVmi("m3", 3)],
         led: &[Backends("a", &[1, 2, 3])],
         then: &[Backends("a", &[1, 2, 3])],
         ..ALTER
     },
     Row {
         name: "alter_slice_made_again",
-        unled: &[DropSlice("a")],
+        unled: &[DeleteSlice("a")],
         led: &[Backends("a", &[1, 2])],
         then: &[Backends("a", &[1, 2])],
         ..ALTER
     },
     Row {
         name: "alter_slice_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         led: &[NoSlice("a")],
         code: 404,
         then: &[NoSlice("a")],
@@ -127,12 +127,12 @@ pub const ROWS: &[Row] = &[
         name: "delete_slice_done_by_the_next",
         led: &[NoSlice("a")],
         code: 404,
-        then: &[NoSlice("a"), Use("a", "p"), Shows("a", 2)],
+        then: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
         ..REMOVE
     },
     Row {
         name: "delete_slice_wanted_again",
-        unled: &[Use("a", "p")],
+        unled: &[NamePool("a", "p")],
         led: &[Shows("a", 2), Backends("a", &[1])],
         code: 200,
         then: &[Backends("a", &[1])],
@@ -140,7 +140,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "delete_slice_made_again",
-        unled: &[Use("a", "p"), DropSlice("a")],
+        unled: &[NamePool("a", "p"), DeleteSlice("a")],
         led: &[Shows("a", 2), Backends("a", &[1])],
         then: &[Backends("a", &[1])],
         ..REMOVE
@@ -160,15 +160,15 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "finalizers_machine_gone",
-        unled: &[NoOldMachine(VM)],
+        unled: &[DeleteLegacyMachine(VM)],
         code: 404,
         ..STRIP
     },
     Row {
         name: "finalizers_machine_made_again",
-        trigger: &[OldMachine(VMI)],
+        trigger: &[CreateLegacyMachine(VMI)],
         write: Write::Machine("virtualmachineinstances"),
-        unled: &[NoOldMachine(VMI), OldMachine(VMI)],
+        unled: &[DeleteLegacyMachine(VMI), CreateLegacyMachine(VMI)],
         led: &[Finalizers(VMI, &[KEPT])],
         then: &[Finalizers(VMI, &[KEPT])],
         ..STRIP
@@ -181,7 +181,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "finalizers_of_a_load_balancer_made_again",
-        led: &[Gone("a"), Guest("a"), Holds("a", 2)],
+        led: &[Gone("a"), CreateLb("a"), Holds("a", 2)],
         then: &[Holds("a", 2)],
         ..STRIP_LB
     },
@@ -193,7 +193,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "pool_status_pool_edited",
-        unled: &[Range(2, 5)],
+        unled: &[EditPool(2, 5)],
         led: &[Total(4)],
         then: &[Total(4), PoolHas(3)],
         ..STATUS

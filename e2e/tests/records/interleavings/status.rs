@@ -5,19 +5,19 @@ use harvester_lb_testkit::proxy::Verb::{Delete as Remove, Patch};
 use super::records::REMOVE;
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
-    Address, AddressIs, Announce, Delete, DropRecord, DropService, Forge, Guest, Holds, HoldsAny,
-    Marked, NoNode, Node, OfGuest, Port, PortIs, Range, Remembered, Reports, Says, Shows, Total,
-    Vm,
+    Address, AddressIs, Announce, CreateGuestLb, CreateGuestNode, CreateLb, CreateRecord,
+    CreateVmLb, DeleteGuestNode, DeleteLb, DeleteRecord, DeleteService, EditListener, EditPool,
+    GuestWrites, Holds, HoldsAny, Marked, PortIs, Remembered, Shows, Total, WriteAllocated,
 };
 
 const COMMIT: Row = Row {
-    trigger: &[Guest("a")],
+    trigger: &[CreateLb("a")],
     write: Write::Lb(Patch, "allocatedAddress"),
     ..ROW
 };
 
 const READY: Row = Row {
-    given: &[Vm("a"), Holds("a", 2), Shows("a", 2)],
+    given: &[CreateVmLb("a"), Holds("a", 2), Shows("a", 2)],
     trigger: &[Announce("a")],
     write: Write::Lb(Patch, "address"),
     ..ROW
@@ -40,7 +40,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "commit_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         led: &[Remembered(2, "a")],
         code: 404,
         then: &[Remembered(2, "a")],
@@ -48,45 +48,45 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "commit_owner_made_again",
-        unled: &[Delete("a"), Guest("a")],
+        unled: &[DeleteLb("a"), CreateLb("a")],
         led: &[Holds("a", 2)],
         then: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_status_written_by_a_tenant",
-        unled: &[Says("a", 9)],
+        unled: &[WriteAllocated("a", 9)],
         led: &[Holds("a", 2)],
         then: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_address_written_by_the_guest",
-        unled: &[Reports("a", "192.0.2.9")],
+        unled: &[GuestWrites("a", "192.0.2.9")],
         led: &[Holds("a", 2)],
         then: &[Holds("a", 2), Address("a", "192.0.2.9")],
         ..COMMIT
     },
     Row {
         name: "commit_record_deleted_by_hand",
-        unled: &[DropRecord(2)],
+        unled: &[DeleteRecord(2)],
         led: &[HoldsAny("a")],
         then: &[HoldsAny("a")],
         ..COMMIT
     },
     Row {
         name: "commit_record_given_to_another_by_hand",
-        unled: &[DropRecord(2), Guest("b"), Forge(2, "b")],
+        unled: &[DeleteRecord(2), CreateLb("b"), CreateRecord(2, "b")],
         led: &[Holds("b", 2), HoldsAny("a")],
         then: &[Holds("b", 2), HoldsAny("a")],
         ..COMMIT
     },
     Row {
         name: "commit_out_of_the_pool",
-        unled: &[Range(3, 14)],
+        unled: &[EditPool(3, 14)],
         led: &[Holds("a", 2)],
-        // Back again: an address outside of the ranges does not count.
-        then: &[Holds("a", 2), Range(2, 14), Total(13)],
+        // Back again: what is outside of the ranges is counted neither way.
+        then: &[Holds("a", 2), EditPool(2, 14), Total(13)],
         ..COMMIT
     },
     Row {
@@ -97,7 +97,7 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "ready_service_made_again",
-        unled: &[DropService("a")],
+        unled: &[DeleteService("a")],
         led: &[Shows("a", 2)],
         code: 200,
         then: &[Address("a", "")],
@@ -105,38 +105,48 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "ready_spec_edited",
-        unled: &[Port("a", 81)],
+        unled: &[EditListener("a", 81)],
         led: &[PortIs("a", 81)],
         then: &[PortIs("a", 81), AddressIs("a", 2)],
         ..READY
     },
     Row {
         name: "ready_owner_gone",
-        unled: &[Delete("a")],
+        unled: &[DeleteLb("a")],
         code: 404,
         then: &[Remembered(2, "a")],
         ..READY
     },
     Row {
         name: "ready_owner_made_again",
-        unled: &[Delete("a"), Vm("a")],
+        unled: &[DeleteLb("a"), CreateVmLb("a")],
         led: &[Holds("a", 2), Shows("a", 2)],
         then: &[Holds("a", 2)],
         ..READY
     },
     Row {
         name: "delete_record_replaced_by_hand",
-        unled: &[Range(2, 14), DropRecord(2), Guest("b"), Forge(2, "b")],
+        unled: &[
+            EditPool(2, 14),
+            DeleteRecord(2),
+            CreateLb("b"),
+            CreateRecord(2, "b"),
+        ],
         led: &[Holds("b", 2)],
         then: &[Holds("b", 2)],
         ..REMOVE
     },
     Row {
         name: "delete_guest_made_again",
-        given: &[OfGuest("a"), Holds("a", 2), Node, Marked("a")],
-        trigger: &[NoNode],
+        given: &[
+            CreateGuestLb("a"),
+            Holds("a", 2),
+            CreateGuestNode,
+            Marked("a"),
+        ],
+        trigger: &[DeleteGuestNode],
         write: Write::Lb(Remove, ""),
-        unled: &[Delete("a"), OfGuest("a")],
+        unled: &[DeleteLb("a"), CreateGuestLb("a")],
         led: &[Holds("a", 2)],
         then: &[Holds("a", 2)],
         ..ROW

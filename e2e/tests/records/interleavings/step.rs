@@ -4,74 +4,80 @@ use anyhow::{Context, bail, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::announce;
-use harvester_lb_e2e::world::{SOON, allocated, endpoints, ready};
-use harvester_lb_fixtures::{cluster_spec, for_namespace, record};
+use harvester_lb_e2e::read::{allocated, endpoints};
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{
+    allocated_address, cluster_spec, for_namespace, listener, manual_release, of_guest, part,
+    removed_node, subnet, vm_spec,
+};
 use harvester_lb_testkit::eventually;
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-/// An event, or a condition to wait for. Texts are names; a number is the last part of an address: of the pool, or from
-/// 100 on of the second pool.
+use crate::stage::{forge, holds, record_is};
+
+/// One thing that happens, or that is waited for until it is so. Texts are names; a number is the last part of an address:
+/// of the pool, or from 100 on of the second pool.
 #[derive(Clone, Copy, Debug)]
 pub enum Step {
-    /// A LoadBalancer of cluster type is created.
-    Guest(&'static str),
-    /// A LoadBalancer of cluster type of the guest cluster `gc` is created.
-    OfGuest(&'static str),
-    /// A LoadBalancer of VM type is created.
-    Vm(&'static str),
-    /// A LoadBalancer with the Go operator's finalizers is created.
-    Old(&'static str),
-    /// A LoadBalancer is deleted, and gone.
-    Delete(&'static str),
-    /// A LoadBalancer is deleted; its finalizers hold it.
-    Ask(&'static str),
-    /// `spec.ipPool` is set: `p`, `q` or a pool that does not exist.
-    Use(&'static str, &'static str),
+    /// A load balancer of cluster type is created.
+    CreateLb(&'static str),
+    /// The same, of the guest cluster `gc`.
+    CreateGuestLb(&'static str),
+    /// One of VM type is created.
+    CreateVmLb(&'static str),
+    /// One that has the Go operator's finalizers is created.
+    CreateLegacyLb(&'static str),
+    /// A load balancer is deleted, and gone.
+    DeleteLb(&'static str),
+    /// A load balancer is deleted; nobody waits until it is gone.
+    StartDeleteLb(&'static str),
+    /// `spec.ipPool` is set: `p`, `q` or none that exists.
+    NamePool(&'static str, &'static str),
     /// A tenant writes an address into `status.allocatedAddress`.
-    Says(&'static str, u8),
-    /// A guest cluster writes `status.address`.
-    Reports(&'static str, &'static str),
+    WriteAllocated(&'static str, u8),
+    /// A guest writes `status.address`.
+    GuestWrites(&'static str, &'static str),
     /// The one listener gets this port.
-    Port(&'static str, u16),
+    EditListener(&'static str, u16),
     /// The Service's address is announced.
     Announce(&'static str),
     /// The Service is deleted by a user.
-    DropService(&'static str),
+    DeleteService(&'static str),
     /// A user annotates the Service.
-    NoteService(&'static str),
-    /// A foreign Service of that name is created.
+    EditService(&'static str),
+    /// A Service of that name which is somebody else's is created.
     ForeignService(&'static str),
     /// The EndpointSlice is deleted by a user.
-    DropSlice(&'static str),
-    /// A VirtualMachineInstance is created: its name, and the last part of its address.
-    Machine(&'static str, u8),
-    /// A VirtualMachineInstance is deleted.
-    NoMachine(&'static str),
-    /// A VirtualMachine or VirtualMachineInstance with a finalizer of the Go operator and a foreign one.
-    OldMachine(&'static str),
-    /// Another client adds a finalizer.
+    DeleteSlice(&'static str),
+    /// A running machine appears: its name, and the last part of its address.
+    CreateVmi(&'static str, u8),
+    /// A running machine is deleted.
+    DeleteVmi(&'static str),
+    /// A machine of a kind with a finalizer of the Go operator and one of somebody else.
+    CreateLegacyMachine(&'static str),
+    /// Somebody adds another finalizer.
     AddFinalizer(&'static str),
-    /// That object is deleted, regardless of its finalizers.
-    NoOldMachine(&'static str),
+    /// That machine is gone, whatever its finalizers.
+    DeleteLegacyMachine(&'static str),
     /// The pool's range is edited.
-    Range(u8, u8),
+    EditPool(u8, u8),
     /// The pool is deleted.
-    NoPool,
+    DeletePool,
     /// The pool is created.
-    Pool,
-    /// An administrator requests a release by hand: last part of the address and a name.
-    Wish(u8, &'static str),
-    /// An IPAllocation is created by hand: Bound, for an existing LoadBalancer.
-    Forge(u8, &'static str),
-    /// An IPAllocation is deleted by hand.
-    DropRecord(u8),
-    /// A node of the guest cluster `gc` that is being removed is created.
-    Node,
+    CreatePool,
+    /// A manual release is asked for: last part of the address and a name.
+    ManualRelease(u8, &'static str),
+    /// A record is created by hand: Bound, for a load balancer that lives.
+    CreateRecord(u8, &'static str),
+    /// A record is deleted by hand.
+    DeleteRecord(u8),
+    /// A node of the guest cluster `gc` that is being removed appears.
+    CreateGuestNode,
     /// That node is deleted.
-    NoNode,
+    DeleteGuestNode,
 
     /// Its status and the IPAllocation have this address.
     Holds(&'static str, u8),
@@ -107,9 +113,9 @@ pub enum Step {
     PoolHas(u8),
     /// The pool's total.
     Total(i64),
-    /// No release by hand is requested.
-    NoWish,
-    /// It is marked as belonging to a removed guest cluster.
+    /// No manual release is asked for.
+    NoManualRelease,
+    /// It is marked as one of a guest cluster that is removed.
     Marked(&'static str),
 }
 
@@ -147,7 +153,11 @@ impl Place {
     }
 
     fn ranges(&self, (from, to): (u8, u8)) -> Value {
-        json!([{"subnet": format!("{}.0/28", self.subnet), "rangeStart": self.ip(from), "rangeEnd": self.ip(to)}])
+        json!([part(
+            &format!("{}.0/28", self.subnet),
+            &self.ip(from),
+            &self.ip(to)
+        )])
     }
 
     async fn pool(&self, world: &World, range: (u8, u8)) -> anyhow::Result<()> {
@@ -159,7 +169,7 @@ impl Place {
     pub async fn make(&self, world: &World, range: (u8, u8)) -> anyhow::Result<()> {
         world.namespace(&self.ns).await?;
         self.pool(world, range).await?;
-        let second = json!({"ranges": [{"subnet": format!("{}.128/28", self.subnet)}]});
+        let second = json!({"ranges": [subnet(&format!("{}.128/28", self.subnet))]});
         world.pool(&self.second(), second).await
     }
 }
@@ -171,31 +181,26 @@ impl Step {
         let lbs = world.lbs(ns);
         let plain = DeleteParams::default();
         match *self {
-            Self::Guest(name) => {
+            Self::CreateLb(name) => {
                 world.lb(ns, name, cluster_spec()).await?;
             }
-            Self::OfGuest(name) => {
-                let labels = json!({"cloudprovider.harvesterhci.io/cluster": "gc"});
-                let metadata = json!({"namespace": ns, "name": name, "labels": labels});
-                world.lb_with(metadata, cluster_spec()).await?;
+            Self::CreateGuestLb(name) => {
+                world.lb_with(of_guest(ns, name), cluster_spec()).await?;
             }
-            Self::Vm(name) => {
-                let spec = json!({
-                    "listeners": [listener(80)], "backendServerSelector": {"app": ["web"]},
-                });
-                world.lb(ns, name, spec).await?;
+            Self::CreateVmLb(name) => {
+                world.lb(ns, name, vm_spec("web")).await?;
             }
-            Self::Old(name) => {
+            Self::CreateLegacyLb(name) => {
                 let metadata =
                     json!({"namespace": ns, "name": name, "finalizers": keys::LEGACY_FINALIZERS});
                 world.lb_with(metadata, cluster_spec()).await?;
             }
-            Self::Delete(name) => {
+            Self::DeleteLb(name) => {
                 world.delete_lb(ns, name).await?;
                 world.gone(&lbs, name).await?;
             }
-            Self::Ask(name) => world.delete_lb(ns, name).await?,
-            Self::Use(name, pool) => {
+            Self::StartDeleteLb(name) => world.delete_lb(ns, name).await?,
+            Self::NamePool(name, pool) => {
                 let pool = match pool {
                     "p" => at.ns.clone(),
                     "q" => at.second(),
@@ -205,27 +210,29 @@ impl Step {
                     .merge(&lbs, name, json!({"spec": {"ipPool": pool}}))
                     .await?;
             }
-            Self::Says(name, host) => {
-                let address = json!({"ipPool": ns, "ip": at.ip(host)});
-                let patch = json!({"status": {"allocatedAddress": address}});
-                world.merge(&lbs, name, patch).await?;
+            Self::WriteAllocated(name, host) => {
+                world
+                    .merge(&lbs, name, allocated_address(at.ip(host), ns))
+                    .await?;
             }
-            Self::Reports(name, address) => {
+            Self::GuestWrites(name, address) => {
                 let patch = json!({"status": {"address": address}});
                 world.merge(&lbs, name, patch).await?;
             }
-            Self::Port(name, port) => {
-                let patch = json!({"spec": {"listeners": [listener(port)]}});
+            Self::EditListener(name, port) => {
+                let port = i64::from(port);
+                let listeners = [listener("http", "TCP", port, 8000 + port)];
+                let patch = json!({"spec": {"listeners": listeners}});
                 world.merge(&lbs, name, patch).await?;
             }
             Self::Announce(name) => {
                 let service = world.services(ns).get(name).await?;
                 announce(&world.client(), &service).await?;
             }
-            Self::DropService(name) => {
+            Self::DeleteService(name) => {
                 world.services(ns).delete(name, &plain).await?;
             }
-            Self::NoteService(name) => {
+            Self::EditService(name) => {
                 let patch = json!({"metadata": {"annotations": {NOTE: "x"}}});
                 world.merge(&world.services(ns), name, patch).await?;
             }
@@ -236,19 +243,19 @@ impl Step {
                 let api: Api<Service> = world.services(ns);
                 api.create(&PostParams::default(), &service).await?;
             }
-            Self::DropSlice(name) => {
+            Self::DeleteSlice(name) => {
                 world.slices(ns).delete(name, &plain).await?;
             }
-            Self::Machine(name, host) => {
+            Self::CreateVmi(name, host) => {
                 let ip = format!("10.99.0.{host}");
                 world
                     .fake_vmi(ns, name, json!({"app": "web"}), Some(&ip))
                     .await?;
             }
-            Self::NoMachine(name) => {
+            Self::DeleteVmi(name) => {
                 world.vmis(ns).delete(name, &plain).await?;
             }
-            Self::OldMachine(kind) => {
+            Self::CreateLegacyMachine(kind) => {
                 let finalizers = [keys::LEGACY_VM_FINALIZERS[0], KEPT];
                 machine(world, ns, kind, json!({"finalizers": finalizers})).await?;
             }
@@ -258,48 +265,38 @@ impl Step {
                 let patch = json!({"metadata": {"finalizers": finalizers}});
                 world.merge(&api, "a", patch).await?;
             }
-            Self::NoOldMachine(kind) => {
+            Self::DeleteLegacyMachine(kind) => {
                 let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let patch = json!({"metadata": {"finalizers": null}});
                 world.merge(&api, "a", patch).await?;
                 api.delete("a", &plain).await?;
                 world.gone(&api, "a").await?;
             }
-            Self::Range(from, to) => {
+            Self::EditPool(from, to) => {
                 let patch = json!({"spec": {"ranges": at.ranges((from, to))}});
                 world.merge(&world.pools(), ns, patch).await?;
             }
-            Self::NoPool => {
+            Self::DeletePool => {
                 world.pools().delete(ns, &plain).await?;
                 world.gone(&world.pools(), ns).await?;
             }
-            Self::Pool => at.pool(world, (2, 14)).await?,
-            Self::Wish(host, name) => {
-                let value = format!("{}: {ns}/{name}", at.ip(host));
-                let patch = json!({"metadata": {"annotations": {keys::ANNOTATION_MANUALLY_RELEASE_IP: value}}});
-                world.merge(&world.pools(), ns, patch).await?;
+            Self::CreatePool => at.pool(world, (2, 14)).await?,
+            Self::ManualRelease(host, name) => {
+                let asked = manual_release(at.ip(host), &format!("{ns}/{name}"));
+                world.merge(&world.pools(), ns, asked).await?;
             }
-            Self::Forge(host, name) => {
+            Self::CreateRecord(host, name) => {
                 let uid = lbs.get(name).await?.metadata.uid;
-                let ip = at.ip(host);
                 let owner = (ns, name, &*uid.context("no uid")?);
-                let record = serde_json::from_value(record(&ip, ns, "Bound", owner))?;
-                let records = world.records();
-                records.create(&PostParams::default(), &record).await?;
+                forge(world, &at.ip(host), ns, "Bound", owner).await?;
             }
-            Self::DropRecord(host) => {
+            Self::DeleteRecord(host) => {
                 world.records().delete(&at.ip(host), &plain).await?;
             }
-            Self::Node => {
-                let labels = json!({
-                    "harvesterhci.io/creator": keys::CREATOR_NODE_DRIVER,
-                    keys::LABEL_GUEST_CLUSTER: "gc",
-                });
-                let annotations = json!({keys::ANNOTATION_REMOVE_ALL_PVCS: "true"});
-                let metadata = json!({"labels": labels, "annotations": annotations});
-                machine(world, ns, "VirtualMachine", metadata).await?;
+            Self::CreateGuestNode => {
+                world.cluster.apply(&removed_node(ns, "a")).await?;
             }
-            Self::NoNode => {
+            Self::DeleteGuestNode => {
                 let kind = ("kubevirt.io/v1", "VirtualMachine");
                 world.cluster.delete(kind.0, kind.1, Some(ns), "a").await?;
             }
@@ -307,6 +304,12 @@ impl Step {
             Self::NoSlice(name) => world.gone(&world.slices(ns), name).await?,
             Self::NoService(name) => world.gone(&world.services(ns), name).await?,
             Self::NoRecord(host) => world.gone(&world.records(), &at.ip(host)).await?,
+            Self::Holds(name, host) => holds(world, ns, name, &at.ip(host)).await?,
+            Self::Remembered(host, name) => {
+                let owner = format!("{ns}/{name}");
+                record_is(world, &at.ip(host), Phase::Released, &owner).await?;
+            }
+            Self::NoManualRelease => world.manual_release_done(ns).await?,
             Self::Waits(name, reason) => {
                 world.lb_reason(ns, name, reason).await?;
             }
@@ -326,27 +329,8 @@ impl Step {
         let ns = &*at.ns;
         let lbs = world.lbs(ns);
         match *self {
-            Self::Holds(name, host) => {
-                let (lb, ip) = (lbs.get(name).await?, at.ip(host));
-                let says = allocated(&lb);
-                ensure!(
-                    says.as_deref() == Some(&*ip),
-                    "its status says {says:?}, {:?}",
-                    ready(&lb)
-                );
-                let spec = world.records().get(&ip).await?.spec;
-                let held =
-                    spec.phase == Phase::Bound && Some(&spec.owner.uid) == lb.metadata.uid.as_ref();
-                ensure!(held, "the record says {spec:?}");
-            }
             Self::HoldsAny(name) => {
                 allocated(&lbs.get(name).await?).context("no address")?;
-            }
-            Self::Remembered(host, name) => {
-                let spec = world.records().get(&at.ip(host)).await?.spec;
-                let is = spec.phase == Phase::Released
-                    && (&*spec.owner.namespace, &*spec.owner.name) == (ns, name);
-                ensure!(is, "the record says {spec:?}");
             }
             Self::Shows(name, host) => {
                 let service = world.services(ns).get(name).await?;
@@ -403,14 +387,6 @@ impl Step {
                 let status = world.pools().get(ns).await?.status.unwrap_or_default();
                 ensure!(status.total == total, "{}", status.total);
             }
-            Self::NoWish => {
-                let annotations = world.pools().get(ns).await?.metadata.annotations;
-                let key = keys::ANNOTATION_MANUALLY_RELEASE_IP;
-                ensure!(
-                    annotations.is_none_or(|a| !a.contains_key(key)),
-                    "it is there"
-                );
-            }
             Self::Marked(name) => {
                 let annotations = lbs.get(name).await?.metadata.annotations;
                 let key = keys::ANNOTATION_GUEST_REMOVED;
@@ -425,11 +401,7 @@ impl Step {
     }
 }
 
-fn listener(port: u16) -> Value {
-    json!({"name": "http", "port": port, "protocol": "TCP", "backendPort": 8000 + port})
-}
-
-/// The VirtualMachine or VirtualMachineInstance `a`.
+/// The machine `a` of a kind.
 async fn machine(world: &World, ns: &str, kind: &str, mut metadata: Value) -> anyhow::Result<()> {
     metadata["namespace"] = ns.into();
     metadata["name"] = "a".into();

@@ -1,27 +1,20 @@
+use harvester_lb_fixtures::{self as fixtures, stored, subnet as range, with};
 use serde_json::json;
 
 use super::*;
 
 fn pool(name: &str, subnet: &str, status: &Value) -> (Key, Pool) {
-    let pool = json!({
-        "metadata": {"name": name, "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"ranges": [{"subnet": subnet}]},
-        "status": status,
-    });
+    let pool = stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 7);
+    let pool = with(pool, json!({"status": status}));
     let pool = Pool::valid(serde_json::from_value(pool).unwrap());
     (Key::new("", name), pool)
 }
 
 fn record(address: &str, pool: &str, owner: &str, phase: &str) -> (String, Allocation) {
-    let object: IPAllocation = serde_json::from_value(json!({
-        "metadata": {"name": address, "resourceVersion": "8"},
-        "spec": {
-            "address": address, "pool": pool, "phase": phase,
-            "owner": {"namespace": "shop", "name": owner, "uid": "u"},
-            "boundAt": "2026-01-01T00:00:00.000001Z", "releasedAt": "2026-01-01T00:00:00.000002Z",
-        },
-    }))
-    .unwrap();
+    let mut record = fixtures::record(address, pool, phase, ("shop", owner, "u"));
+    record["spec"]["boundAt"] = "2026-01-01T00:00:00.000001Z".into();
+    record["spec"]["releasedAt"] = "2026-01-01T00:00:00.000002Z".into();
+    let object: IPAllocation = serde_json::from_value(stored(record, "u-record", 8)).unwrap();
     (address.to_owned(), Allocation::decoded(&object))
 }
 

@@ -1,9 +1,9 @@
 use super::*;
 
 use harvester_lb_core::cached::Allocation;
+use harvester_lb_fixtures::{manual_release, pool, record, stored, subnet};
 use harvester_lb_object::Version;
 use http::Method;
-use serde_json::json;
 
 use crate::fake::{self, Shelf};
 use crate::index::leader_state::LeaderState;
@@ -15,19 +15,10 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/172.20.1.5";
     const WISH: &str = "/metadata/annotations/loadbalancer.harvesterhci.io~1manuallyReleaseIP";
     let shelf = Shelf::default();
-    let held = json!({
-        "metadata": {"name": "172.20.1.5", "uid": "u-record", "resourceVersion": "3"},
-        "spec": {
-            "address": "172.20.1.5", "pool": "p", "phase": "Bound",
-            "owner": {"namespace": "shop", "name": "gone", "uid": "u-gone"},
-        },
-    });
-    let mut asks = json!({
-        "metadata": {"name": "p", "resourceVersion": "7", "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"ranges": [{"subnet": "172.20.1.0/29"}]},
-    });
-    asks["metadata"]["annotations"][keys::ANNOTATION_MANUALLY_RELEASE_IP] =
-        json!("172.20.1.5: shop/gone");
+    let held = record("172.20.1.5", "p", "Bound", ("shop", "gone", "u-gone"));
+    let held = stored(held, "u-record", 3);
+    let mut asks = stored(pool("p", &[subnet("172.20.1.0/29")]), "u-pool", 7);
+    json_patch::merge(&mut asks, &manual_release("172.20.1.5", "shop/gone"));
     shelf.put(RECORD, held.clone());
     shelf.put(POOL, asks.clone());
     shelf.refuse(Method::PATCH, "ipallocations");

@@ -19,7 +19,7 @@ use tracing::info;
 use crate::context::Context;
 use crate::controllers::load_balancer::address::{Address, Obtained};
 use crate::controllers::load_balancer::observe::find_backends;
-use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
+use crate::controllers::load_balancer::owned_objects::{self, Committed, OwnedObjects};
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved::follow;
 use crate::controllers::load_balancer::write_status::write_status;
@@ -214,8 +214,8 @@ async fn serve_vm<'a>(
         .as_ref()
         .and_then(|s| s.allocated_address.as_ref())
         .and_then(|before| before.ip.as_ref());
-    let lb = if committed == address.allocated.ip.as_ref() {
-        Cow::Borrowed(lb)
+    let (lb, committed) = if committed == address.allocated.ip.as_ref() {
+        (Cow::Borrowed(lb), Committed::Stored)
     } else {
         let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
         let report = StatusUpdate {
@@ -224,10 +224,12 @@ async fn serve_vm<'a>(
             extras: vec![readiness::port_mismatch(Some(vm))],
             ..StatusUpdate::only(waiting)
         };
-        Cow::Owned(write_status(ctx, key, lb, &report).await?)
+        let written = write_status(ctx, key, lb, &report).await?;
+        (Cow::Owned(written), Committed::Written)
     };
 
-    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, &address.load_balancer_ip).await;
+    let ip = &address.load_balancer_ip;
+    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip, committed).await;
     let (readiness, external, next) = match owned {
         // A refused write changes nothing: an existing Service continues to work.
         Err(WriteError::Refused(message)) => {

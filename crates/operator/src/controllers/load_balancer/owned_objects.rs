@@ -42,7 +42,16 @@ impl From<Option<HealthCheck>> for Checking {
     }
 }
 
-/// The result of [`ensure`].
+/// Where it is known from that the status names the address that the Service is to ask for (IPA-6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// From the answer to a write of it just now.
+    Written,
+    /// From the copy in the store. It may be older than that of the Service: each kind has a watch of its own.
+    Stored,
+}
+
+/// What came of it.
 pub enum OwnedObjects {
     /// Both objects are as desired.
     Present {
@@ -65,6 +74,7 @@ pub async fn ensure(
     vm: &VmSpec,
     found: &Found,
     ip: &str,
+    committed: Committed,
 ) -> Result<OwnedObjects, WriteError> {
     let stored = ctx.index.stores.services.get(key);
     let service = stored.as_deref().map(|stored| &**stored);
@@ -108,6 +118,9 @@ pub async fn ensure(
             "the Service cannot be decoded, correct it or delete it: {why}"
         )));
     }
+    if committed == Committed::Stored && asked_address(service) != Some(ip) {
+        still_committed(ctx, key, lb).await?;
+    }
     let wanted = desired::service(lb, service, &vm.ports, ip);
     match ensure_service(ctx, key, service, wanted).await? {
         Some(service) => Ok(OwnedObjects::Present {
@@ -119,7 +132,25 @@ pub async fn ensure(
     }
 }
 
-/// The Service has become shared during this reconcile. The next one detects that when it observes the object (IPA-9).
+/// The address that a Service asks for.
+fn asked_address(service: Option<&Service>) -> Option<&str> {
+    service?.spec.as_ref()?.load_balancer_ip.as_deref()
+}
+
+/// Makes sure by a live read that a load balancer is the one of its name, and that its status names what the copy in the store
+/// says. The copy of the Service may be newer than that, and then the API server would take an address that was left (IPA-6).
+async fn still_committed(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let named = |lb: &LoadBalancer| lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone();
+    let living = ctx.client.get_live::<LoadBalancer>(key).await?;
+    if living.is_some_and(|now| now.metadata.uid == lb.metadata.uid && named(&now) == named(lb)) {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "the status of LoadBalancer {key} has just been changed"
+    )))
+}
+
+/// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
 fn shared(key: &Key) -> WriteError {
     WriteError::Conflict(format!("Service {key} belongs to several load balancers"))
 }
@@ -348,3 +379,6 @@ async fn ensure_service(
         Err(other) => Err(other),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,13 +1,14 @@
 use harvester_lb_api::{IPAllocation, IPPool};
-use harvester_lb_fixtures::{record, with};
+use harvester_lb_fixtures::{self as fixtures, record, stored, subnet};
 use harvester_lb_ipam::allocation::{GiveUp, Step};
 use harvester_lb_ipam::{Ledger, Phase, RecordSpec, Settings};
-use serde_json::{Value, json};
 
 use super::*;
 
-fn pool(value: Value) -> Pool {
-    Pool::valid(serde_json::from_value::<IPPool>(value).unwrap())
+/// The pool `p` of a subnet.
+fn pool(of: &str) -> Pool {
+    let pool = fixtures::pool("p", &[subnet(of)]);
+    Pool::valid(serde_json::from_value::<IPPool>(pool).unwrap())
 }
 
 #[test]
@@ -61,9 +62,7 @@ fn gc_2_the_removals_that_are_remembered_are_bounded() {
 /// A leader with the pool `p`, which has 172.20.2.2 only.
 fn leader_of_one_pool() -> LeaderState {
     let mut leader = LeaderState::new(Ledger::new(Settings::default()));
-    let object =
-        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/30"}]}});
-    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.set_pool(&Key::new("", "p"), &pool("172.20.2.0/30"));
     leader.take_dirty();
     leader
 }
@@ -75,12 +74,9 @@ fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
     } else {
         "172.20.2.3"
     };
-    let metadata = json!({"name": name, "uid": "r", "resourceVersion": version.to_string()});
-    let object = with(
-        record("172.20.2.2", "p", phase, ("n", "a", "u")),
-        json!({"metadata": metadata}),
-    );
-    let object: IPAllocation = serde_json::from_value(object).unwrap();
+    let mut object = record("172.20.2.2", "p", phase, ("n", "a", "u"));
+    object["metadata"]["name"] = name.into();
+    let object: IPAllocation = serde_json::from_value(stored(object, "r", version)).unwrap();
     Allocation::decoded(&object)
 }
 
@@ -91,9 +87,7 @@ fn pool_3_a_pool_that_is_empty_or_full_is_told_apart() {
         leader.observe_allocation("172.20.2.2", &allocation(version, phase, true));
         assert_eq!(leader.take_dirty(), [("p".into(), true)], "{phase}");
     }
-    let object =
-        json!({"metadata": {"name": "p"}, "spec": {"ranges": [{"subnet": "172.20.2.0/29"}]}});
-    leader.set_pool(&Key::new("", "p"), &pool(object));
+    leader.set_pool(&Key::new("", "p"), &pool("172.20.2.0/29"));
     leader.observe_allocation("172.20.2.2", &allocation(3, "Bound", true));
     assert_eq!(leader.take_dirty(), [("p".into(), false)], "one of five");
 }

@@ -6,6 +6,7 @@ use harvester_lb_api::{IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::lease::Settings;
 use harvester_lb_core::cached::{Allocation, Lb};
 use harvester_lb_core::status::EventDraft;
+use harvester_lb_fixtures::{allocated_address, cluster_spec, load_balancer, record, stored, with};
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
 use http::Method;
@@ -13,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::*;
@@ -98,23 +99,15 @@ fn object<T: DeserializeOwned>(value: Value) -> T {
 
 /// A record of a deleted owner whose address an existing load balancer names: the takeover reads the owner first.
 fn left_behind(ctx: &Context) {
-    let lb: LoadBalancer = object(json!({
-        "metadata": {"namespace": "n", "name": "lives", "uid": "u-lives"},
-        "spec": {"workloadType": "cluster"},
-        "status": {"allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p"}},
-    }));
+    let lb = load_balancer("n", "lives", "u-lives", &cluster_spec());
+    let lb: LoadBalancer = object(with(lb, allocated_address("10.0.0.2", "p")));
     let key = Key::new("n", "lives");
     ctx.index
         .stores
         .lbs
         .written(&key, Version(1), Lb::valid(lb));
-    let record: IPAllocation = object(json!({
-        "metadata": {"name": "10.0.0.2", "uid": "u-record", "resourceVersion": "2"},
-        "spec": {
-            "address": "10.0.0.2", "pool": "p", "phase": "Bound",
-            "owner": {"namespace": "n", "name": "gone", "uid": "u-gone"},
-        },
-    }));
+    let record = record("10.0.0.2", "p", "Bound", ("n", "gone", "u-gone"));
+    let record: IPAllocation = object(stored(record, "u-record", 2));
     let record = Allocation::decoded(&record);
     let name = Key::new("", "10.0.0.2");
     ctx.index

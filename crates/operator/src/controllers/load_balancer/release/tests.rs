@@ -3,6 +3,7 @@ use super::*;
 use futures::FutureExt;
 use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_core::cached::{Allocation, Lb};
+use harvester_lb_fixtures::{allocated_address, cluster_spec, load_balancer, record, stored, with};
 use harvester_lb_ipam::{Ledger, Settings};
 use harvester_lb_object::Version;
 use serde::de::DeserializeOwned;
@@ -27,13 +28,8 @@ fn key(name: &str) -> Key {
 /// A context with the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that stores it.
 fn with_record() -> (Context, Shelf) {
     let shelf = Shelf::default();
-    let record = json!({
-        "metadata": {"name": "10.0.0.2", "uid": "u-record", "resourceVersion": "3"},
-        "spec": {
-            "address": "10.0.0.2", "pool": "p", "phase": "Bound",
-            "owner": {"namespace": "n", "name": "held", "uid": "u-held"},
-        },
-    });
+    let record = record("10.0.0.2", "p", "Bound", ("n", "held", "u-held"));
+    let record = stored(record, "u-record", 3);
     shelf.put(RECORD, record.clone());
     let ctx = fake::context(shelf.client(), Timings::default(), true);
     let record = Allocation::decoded(&object::<IPAllocation>(record));
@@ -55,14 +51,14 @@ fn lead(ctx: &Context) {
 
 /// A load balancer with an annotation, and an address in its status.
 fn appears(ctx: &Context, name: &str, annotation: &str, value: &str) {
-    let lb: LoadBalancer = object(json!({
-        "metadata": {
-            "namespace": "n", "name": name, "uid": format!("u-{name}"), "resourceVersion": "5",
-            "annotations": { annotation: value },
-        },
-        "spec": {"workloadType": "cluster"},
-        "status": {"allocatedAddress": {"ip": "10.0.0.2", "ipPool": "p"}},
-    }));
+    let uid = format!("u-{name}");
+    let lb = with(
+        load_balancer("n", name, &uid, &cluster_spec()),
+        allocated_address("10.0.0.2", "p"),
+    );
+    let mut lb = stored(lb, &uid, 5);
+    lb["metadata"]["annotations"] = json!({ annotation: value });
+    let lb: LoadBalancer = object(lb);
     let lbs = &ctx.index.stores.lbs;
     let change = lbs.written(&key(name), Version(5), Lb::valid(lb));
     ctx.index.lb_changed(&key(name), &change.unwrap());

@@ -1,0 +1,104 @@
+use super::*;
+
+use harvester_lb_core::cached::Lb;
+use harvester_lb_core::spec;
+use harvester_lb_fixtures::{load_balancer, vm_spec, with};
+use harvester_lb_object::Version;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::fake::{self, Shelf};
+use crate::timings::Timings;
+
+const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
+const SERVICES: &str = "/api/v1/namespaces/n/services";
+
+fn object<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The load balancer in this version, whose status names the address.
+fn lb(version: &str, address: &str) -> Value {
+    let mut lb = load_balancer("n", "a", "u-a", &vm_spec("x"));
+    lb["metadata"]["resourceVersion"] = version.into();
+    let status = json!({"allocatedAddress": {"ip": address, "ipPool": "p"}});
+    with(lb, json!({"status": status}))
+}
+
+/// Its Service, which asks for the address.
+fn service(address: &str) -> Value {
+    json!({
+        "metadata": {
+            "namespace": "n", "name": "a", "uid": "u-s", "resourceVersion": "7",
+            "labels": { keys::LABEL_SERVICELB: "true" },
+        },
+        "spec": {"type": "LoadBalancer", "loadBalancerIP": address},
+    })
+}
+
+/// What the Service asks for once it was brought to what the copy of the load balancer names, and what came of that.
+async fn brought(
+    shelf: &Shelf,
+    present: Option<Value>,
+    named: &str,
+    committed: Committed,
+) -> (Result<(), WriteError>, Option<String>) {
+    let path = format!("{SERVICES}/a");
+    let key = Key::new("n", "a");
+    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    if let Some(present) = present {
+        shelf.put(&path, present.clone());
+        let known = cached::service(Ok(object(present))).unwrap();
+        ctx.index.stores.services.written(&key, Version(7), known);
+    }
+    let copy: LoadBalancer = object(lb("5", named));
+    let stored = Lb::valid(copy.clone());
+    ctx.index.stores.lbs.written(&key, Version(5), stored);
+    let vm = spec::check(&copy).unwrap().vm.unwrap();
+    let found = Found::default();
+    let outcome = ensure(&ctx, &key, &copy, &vm, &found, named, committed).await;
+    let service = shelf.get(&path);
+    let asked = service.and_then(|s| Some(s["spec"]["loadBalancerIP"].as_str()?.to_owned()));
+    (outcome.map(drop), asked)
+}
+
+/// As of a process that stood by and leads now: its watch of Services is ahead of that of load balancers.
+#[tokio::test]
+async fn ipa_6_an_old_copy_of_the_status_brings_no_service_back_to_an_address_that_was_left() {
+    for present in [Some(service("10.0.0.3")), None] {
+        let shelf = Shelf::default();
+        let before = present.as_ref().map(|_| "10.0.0.3".to_owned());
+        shelf.put(LB, lb("6", "10.0.0.3"));
+        let (outcome, asked) = brought(&shelf, present, "10.0.0.2", Committed::Stored).await;
+        assert!(
+            matches!(outcome, Err(WriteError::Conflict(_))),
+            "{outcome:?}"
+        );
+        assert_eq!(asked, before);
+    }
+}
+
+#[tokio::test]
+async fn ipa_6_a_service_follows_a_status_that_is_confirmed() {
+    for present in [Some(service("10.0.0.3")), None] {
+        let shelf = Shelf::default();
+        shelf.put(LB, lb("5", "10.0.0.2"));
+        let (outcome, asked) = brought(&shelf, present, "10.0.0.2", Committed::Stored).await;
+        outcome.unwrap();
+        assert_eq!(asked.as_deref(), Some("10.0.0.2"));
+    }
+}
+
+/// There is nothing to be read, so that whoever reads is found out.
+#[tokio::test]
+async fn ipa_6_nothing_is_read_after_a_write_of_the_status_or_for_what_is_shown_already() {
+    for (present, committed) in [
+        (Some(service("10.0.0.3")), Committed::Written),
+        (None, Committed::Written),
+        (Some(service("10.0.0.2")), Committed::Stored),
+    ] {
+        let (outcome, asked) = brought(&Shelf::default(), present, "10.0.0.2", committed).await;
+        outcome.unwrap();
+        assert_eq!(asked.as_deref(), Some("10.0.0.2"));
+    }
+}
