@@ -1,21 +1,15 @@
-//! The effects of single events: a freed address, a new pool, an irrelevant change of a VirtualMachineInstance, a
-//! listener that stops behind many LoadBalancers.
+//! The effects of single events: a freed address, a new pool, an irrelevant change of a VirtualMachineInstance.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harvester_lb_fixtures::part;
-use harvester_lb_testkit::{Farm, Fault};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
-use parking_lot::Mutex;
 use serde_json::json;
 
 use super::driver::{
-    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, operator, pool, seen,
-    spread,
+    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, operator, pool, spread,
 };
 use super::machine::{machines, vm_lb};
 use super::report::{Report, Row};
@@ -32,15 +26,8 @@ const EARLY: usize = 20;
 const MANY: usize = 500;
 /// Waiting LoadBalancers that are enqueued by a change of their pool.
 const TOLD: usize = 200;
-const PROBED: usize = 50;
-const BEHIND_EACH: usize = 100;
 /// Creation times have a resolution of a second: an object created this much later is younger.
 const YOUNGER: Duration = Duration::from_millis(1_100);
-/// Time for which verdict changes are gathered before they are written.
-const GATHERED: Duration = Duration::from_millis(200);
-/// Two writes can be observed closer together than they were, by this much: the watch delivers one late and the next at
-/// once.
-const JITTER: Duration = Duration::from_millis(20);
 
 /// The rows.
 pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
@@ -49,7 +36,6 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     before_their_pool(world, report).await?;
     told(world, report).await?;
     unimportant(world, report).await?;
-    dead_listener(world, report).await?;
     operator.end().await
 }
 
@@ -247,130 +233,4 @@ fn writes(figures: &MetricsSnapshot) -> f64 {
         matches!(s.label("verb"), "create" | "patch" | "delete" | "update")
             && s.label("resource") != "leases"
     })
-}
-
-/// A listener stops behind 50 LoadBalancers with 100 backends each.
-async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    let farm = Farm::start(&world.cluster, &[8080])?;
-    pool(world, "bench", "10.60.0.0/16").await?;
-    machines(world, PROBED * BEHIND_EACH, |n| {
-        format!("app-{}", n / BEHIND_EACH)
-    })
-    .await?;
-    let fake_kube_vip = FakeKubeVip::start(&world.client());
-    let healthy = slices_with(world, BEHIND_EACH);
-    let driver = clients(world).await?;
-    spread(&driver, PROBED, |client, number| async move {
-        let mut lb = vm_lb(&format!("lb-{number}"), &format!("app-{number}"))?;
-        lb.spec.health_check = serde_json::from_value(json!({"port": 8080}))?;
-        create_lb(&client, &lb).await.map(|_| ())
-    })
-    .await?;
-    // All backends, not just the first of each.
-    healthy.await??;
-    at_rest(world, NODE).await?;
-
-    let changes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
-    let noting = Arc::clone(&changes);
-    let slices: Api<EndpointSlice> = world.slices(NAMESPACE);
-    // The dummy endpoint of each EndpointSlice is ready.
-    let dead = seen(slices, PROBED, move |slice: &EndpointSlice| {
-        noting
-            .lock()
-            .entry(slice.name_any())
-            .or_default()
-            .push(Instant::now());
-        ready_backends(slice) == 0
-    });
-    let started = Instant::now();
-    farm.fault(Fault::Refuse, "10.99.0.0-10.99.255.255")?;
-    let took = dead.await??.duration_since(started);
-    report.row(
-        Row::one(
-            "listener killed to not ready in every slice, 50 LBs x 100 backends, 3 x 5 s",
-            "s",
-            took.as_secs_f64(),
-        )
-        .at_most(19.0),
-    );
-    // The first of each is the state before.
-    let (most, all) = {
-        let changes = changes.lock();
-        let writes = || {
-            changes
-                .values()
-                .map(|times| times.get(1..).unwrap_or_default())
-        };
-        let most = writes()
-            .map(|times| most_within(times, GATHERED.saturating_sub(JITTER)))
-            .max();
-        let all: usize = writes().map(<[Instant]>::len).sum();
-        let most = u32::try_from(most.unwrap_or_default())?;
-        (f64::from(most), f64::from(u32::try_from(all)?))
-    };
-    let each = all / f64::from(u32::try_from(PROBED)?);
-    report.row(
-        Row::one(
-            "... most writes of a slice within 200 ms (less 20 ms, the watch's own jitter)",
-            "",
-            most,
-        )
-        .at_most(1.0)
-        .note(format!("{each:.1} writes of each slice in all")),
-    );
-    drop(fake_kube_vip);
-    clean(world).await
-}
-
-/// Most of these ordered moments within one span of that length.
-fn most_within(times: &[Instant], span: Duration) -> usize {
-    let counts = times.iter().enumerate().map(|(at, first)| {
-        let rest = times.iter().skip(at);
-        rest.take_while(|time| time.duration_since(*first) < span)
-            .count()
-    });
-    counts.max().unwrap_or_default()
-}
-
-/// Waits until every EndpointSlice has this number of ready backends.
-fn slices_with(world: &World, backends: usize) -> tokio::task::JoinHandle<anyhow::Result<Instant>> {
-    seen(world.slices(NAMESPACE), PROBED, move |slice| {
-        ready_backends(slice) == backends
-    })
-}
-
-/// Ready endpoints without the dummy endpoint.
-fn ready_backends(slice: &EndpointSlice) -> usize {
-    slice
-        .endpoints
-        .iter()
-        .filter(|e| {
-            let target = e.target_ref.as_ref().and_then(|t| t.kind.as_deref());
-            target == Some("VirtualMachineInstance")
-        })
-        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
-        .count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fullest_span_is_found() {
-        let began = Instant::now();
-        let most = |millis: &[u64]| {
-            let times: Vec<Instant> = millis
-                .iter()
-                .map(|ms| began + Duration::from_millis(*ms))
-                .collect();
-            most_within(&times, Duration::from_millis(180))
-        };
-        assert_eq!(most(&[]), 0);
-        assert_eq!(most(&[0, 200, 400]), 1);
-        assert_eq!(most(&[0, 180, 360]), 1);
-        // The mean is within the limit, and yet two are too close.
-        assert_eq!(most(&[0, 1_000, 1_100, 2_000]), 2);
-        assert_eq!(most(&[0, 100, 170, 250, 900]), 3);
-    }
 }

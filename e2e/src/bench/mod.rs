@@ -16,6 +16,7 @@ mod replay;
 mod report;
 mod scale;
 mod took;
+mod verdicts;
 
 use std::sync::Arc;
 
@@ -35,6 +36,7 @@ const NAMES: &[&str] = &[
     "cluster",
     "machines",
     "events",
+    "verdicts",
     "scale",
     "large",
     "api-cpu",
@@ -73,6 +75,8 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
     let world = Arc::new(
         World::start(TestClusterOptions {
             kube_vip: false,
+            // Only these rows read it.
+            audit: name == "verdicts",
             ..TestClusterOptions::default()
         })
         .await?,
@@ -84,6 +88,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "cluster" => cluster::run(&world, report).await,
         "machines" => machine::run(&world, report).await,
         "events" => events::run(&world, report).await,
+        "verdicts" => verdicts::run(&world, report).await,
         "scale" => scale::run(&world, report).await,
         "large" => large::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
