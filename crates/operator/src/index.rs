@@ -92,7 +92,7 @@ impl Index {
 
     /// Ends the term: closes the queues and drops the leader state. Reconciles in progress then get [`NotLeading`].
     ///
-    /// [`NotLeading`]: leader::NotLeading
+    /// [`NotLeading`]: leader_ops::NotLeading
     pub fn end_term(&self) {
         self.queues.close();
         *self.leader.lock() = None;
