@@ -47,7 +47,7 @@ async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Resu
     // NoBackend has priority over a missing external address.
     says(
         "WaitingForExternalIP",
-        &["Service reasons/web", "10.61.0.2"],
+        &["waiting for kube-vip to announce 10.61.0.2"],
     )
     .await?;
     world
