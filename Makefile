@@ -100,7 +100,7 @@ build: ## The operator, as it is shipped: target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
 
 # The operator as it is shipped, which is why it is built on its own, and what measures it, optimised too. ROWS="name name"
-# measures some only: size ledger ledger-scale prober cluster machines events scale large api-cpu. What was found is in target/bench.md and
+# measures some only: size ledger ledger-scale prober cluster machines events verdicts scale large api-cpu. What was found is in target/bench.md and
 # target/bench.json as well.
 bench: build plane tools ## Figures of the operator beside what the API server and the kernel can do: an hour
 	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --example load --example ledger

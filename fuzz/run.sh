@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Fuzzes: fuzz/run.sh [SECONDS|RUNSr [TARGET...]], each target for so many seconds, or so many runs (20000r). Without
-# arguments 20,000 runs of each. What was learned is kept in target/fuzz/corpus and used again. HLB_SEED repeats the
-# choices of a run that began with the same corpus.
+# fuzz/run.sh [SECONDS|RUNSr [TARGET...]]: fuzzes each target for a number of seconds, or of runs (20000r). Without
+# arguments 20,000 runs of each. The corpus is kept in target/fuzz/corpus and reused. HLB_SEED repeats a run that began
+# with the same corpus.
 #
-# libFuzzer on the stable toolchain: the compiler counts which code is reached; what would need nightly is a sanitizer,
-# and there is no unsafe code here.
+# libFuzzer on the stable toolchain: the compiler adds coverage counters. Only a sanitizer would need nightly, and there is
+# no unsafe code here.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,4 +1,4 @@
-//! Reads all that the API server holds, for the auditor to judge.
+//! Reads all objects from the API server, for the auditor to judge.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
@@ -10,7 +10,7 @@ use kube::api::ListParams;
 
 use crate::world::World;
 
-/// Reads everything. Kinds are read one after the other: they belong together only while nobody writes.
+/// Reads all objects. The kinds are read one by one: the result is consistent only while nothing is written.
 pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
     let everything = ListParams::default();
     let lbs: Api<LoadBalancer> = Api::all(world.client());
@@ -29,12 +29,12 @@ pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
             nodes: nodes.list(&everything).await?.items,
             denied: Vec::new(),
         }),
-        // Few tests have somebody who announces.
+        // Few tests announce addresses.
         announcing: false,
     })
 }
 
-/// Reads everything and has it judged.
+/// Reads all objects and audits them.
 pub async fn audit(world: &World) -> anyhow::Result<Report> {
     Ok(harvester_lb_audit::audit(&read(world).await?))
 }

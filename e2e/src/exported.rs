@@ -1,4 +1,4 @@
-//! Whether the figures that the leader exports are what the API server holds (OPS-1).
+//! Whether the metrics that the leader exports match the objects in the API server (OPS-1).
 
 #[cfg(test)]
 mod tests;
@@ -9,14 +9,14 @@ use std::fmt::Debug;
 use harvester_lb_api::Phase;
 use harvester_lb_audit::Snapshot;
 
-use crate::figures::Figures;
+use crate::metrics_snapshot::MetricsSnapshot;
 use crate::read::{allocated, ready};
 
-/// Reasons of those that wait for an address.
+/// Reasons of LoadBalancers that wait for an address.
 const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
 
-/// One line for each figure that is wrong.
-pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> {
+/// One line for each wrong metric.
+pub fn wrongs(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<String> {
     let mut wrongs = Vec::new();
     let mut compare = |what: &str, exported: BTreeMap<String, f64>, stored: &[(String, f64)]| {
         let stored: BTreeMap<String, f64> = stored.iter().cloned().collect();
@@ -33,13 +33,13 @@ pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> 
     }
     let stored: Vec<(String, f64)> = stored.into_iter().collect();
     let name = "harvester_lb_load_balancers";
-    compare(name, series(figures, name, &["ready", "reason"]), &stored);
+    compare(name, series(metrics, name, &["ready", "reason"]), &stored);
 
     let phase = |phase: Phase| size(all.records.iter().filter(|r| r.spec.phase == phase).count());
     let stored = [("Bound", Phase::Bound), ("Released", Phase::Released)]
         .map(|(label, of)| (label.to_owned(), phase(of)));
     let name = "harvester_lb_ipallocations";
-    compare(name, series(figures, name, &["phase"]), &stored);
+    compare(name, series(metrics, name, &["phase"]), &stored);
 
     let waiting = all.load_balancers.iter().filter(|lb| {
         allocated(lb).is_none() && ready(lb).is_some_and(|(_, reason, _)| WAIT.contains(&&*reason))
@@ -47,7 +47,7 @@ pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> 
     let name = "harvester_lb_load_balancers_waiting";
     compare(
         name,
-        series(figures, name, &[]),
+        series(metrics, name, &[]),
         &[(String::new(), size(waiting.count()))],
     );
 
@@ -68,7 +68,7 @@ pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> 
         ]
         .map(|(state, value)| (format!("{pool} {state}"), value));
         let name = "harvester_lb_ippool_addresses";
-        let mut exported = series(figures, name, &["pool", "state"]);
+        let mut exported = series(metrics, name, &["pool", "state"]);
         exported.retain(|key, _| key.split(' ').next() == Some(pool));
         compare(name, exported, &stored);
     }
@@ -76,8 +76,8 @@ pub fn wrongs(all: &Snapshot, figures: &Figures, pools: &[&str]) -> Vec<String> 
 }
 
 /// Values of a metric by the values of these labels.
-fn series(figures: &Figures, name: &str, labels: &[&str]) -> BTreeMap<String, f64> {
-    let of = figures.0.iter().filter(|s| s.name == name);
+fn series(metrics: &MetricsSnapshot, name: &str, labels: &[&str]) -> BTreeMap<String, f64> {
+    let of = metrics.0.iter().filter(|s| s.name == name);
     of.map(|s| {
         (
             labels

@@ -1,13 +1,14 @@
-//! What the end-to-end tests and the demo share: a bed with the operator in it, and words for what is looked at.
+//! Shared by the end-to-end tests and the demo: a test cluster with the operator, and helpers for its objects.
 //!
-//! A test binary has one world: one control plane, one operator. Its tests run side by side, each in a namespace and
-//! with pools of its own.
+//! A test binary has one [`world`]: one control plane, one operator. Its tests run concurrently, each in a separate
+//! namespace and with separate pools.
 
-pub mod announcer;
 pub mod audit;
 pub mod exported;
-pub mod figures;
+pub mod fake_kube_vip;
+pub mod history_checker;
 pub mod lives;
+pub mod metrics_snapshot;
 pub mod quiet;
 pub mod read;
 pub mod requests;
@@ -18,7 +19,6 @@ pub mod seeds;
 pub mod stage;
 pub mod supervised;
 pub mod waits;
-pub mod witness;
 pub mod world;
 
 pub use runner::{Test, audited_bed, run, run_in_turn};

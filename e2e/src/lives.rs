@@ -1,4 +1,4 @@
-//! Lives of load balancers: made, deleted and made again, many side by side, as a seed says.
+//! Lives of LoadBalancers: created, deleted and recreated, many concurrently, derived from a seed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -13,32 +13,32 @@ use tokio::sync::Semaphore;
 
 use crate::world::World;
 
-/// Creations that are on their way at a time: more than the operator has workers, so that it cannot keep up.
+/// Concurrent creates: more than the operator has workers, so that it cannot keep up.
 const AT_A_TIME: usize = 48;
 
-/// How the life of one name goes on.
+/// A step in the life of one name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Created, if it is not there.
     Create,
     /// Deleted, if it is there.
     Delete,
-    /// A wait.
+    /// A pause.
     Wait(Duration),
 }
 
-/// One name and what happens to it, in order.
+/// One name and its steps, in order.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// The load balancer's name.
+    /// The LoadBalancer's name.
     pub name: String,
     /// Its spec.
     pub spec: Value,
-    /// What happens.
+    /// The steps.
     pub steps: Vec<Step>,
 }
 
-/// Lives all lives side by side in a namespace. How many load balancers were made.
+/// Runs all lives concurrently in a namespace. Returns the number of created LoadBalancers.
 pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::Result<usize> {
     let (made, turns) = (AtomicUsize::new(0), Semaphore::new(AT_A_TIME));
     let all = lives.len().max(1);
@@ -54,7 +54,7 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
                             let new = create(&api, &life.name, &life.spec).await?;
                             made.fetch_add(usize::from(new), Ordering::Relaxed);
                         }
-                        // Never late: how soon it comes after the creation is the point.
+                        // Without a retry: the point is how soon it comes after the create.
                         Step::Delete => _ = delete(&api, &life.name).await?,
                     }
                 }
@@ -78,7 +78,7 @@ pub async fn create(api: &Api<LoadBalancer>, name: &str, spec: &Value) -> anyhow
     }
 }
 
-/// Deletes a load balancer, if it is there. Whether it was.
+/// Deletes a LoadBalancer, if it exists. Returns whether it did.
 pub async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<bool> {
     match api.delete(name, &DeleteParams::default()).await {
         Ok(_) => Ok(true),
@@ -87,7 +87,7 @@ pub async fn delete(api: &Api<LoadBalancer>, name: &str) -> anyhow::Result<bool>
     }
 }
 
-/// A number of milliseconds below a limit.
+/// A random number of milliseconds below a limit.
 pub fn below(rng: &mut fastrand::Rng, limit: u64) -> Duration {
     Duration::from_millis(rng.u64(0..limit.max(1)))
 }

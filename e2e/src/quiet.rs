@@ -1,4 +1,4 @@
-//! The moments between: waiting until nothing happens any more, and a clean table for the next test.
+//! Waiting between tests until nothing happens any more, and removing all objects for the next test.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -20,27 +20,27 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::figures::Figures;
+use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{OURS, World};
 use crate::{audit, exported};
 
-/// Two of the shortest times between two writes of a pool's status (200 ms of quiet, and [`crate::world::BRISK`]), and some:
-/// whatever else is due shows in the operator's figures.
+/// Twice the shortest interval between two writes of a pool's status (200 ms of debounce, and [`crate::world::BRISK`]),
+/// and a margin: all other pending work shows in the operator's metrics.
 const STILL: Duration = Duration::from_millis(700);
-/// Longest that a pool's status may be behind: the longest pause after a slow write (10 s where changes do not end), and
-/// some.
+/// Longest time that a pool's status may be behind: the longest pause after a slow write (10 s where changes do not
+/// end), and a margin.
 const PACE_LIMIT: Duration = Duration::from_secs(30);
-/// Longest wait for quiet.
+/// Timeout of the wait.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// Waits until the operator on a node leads, has nothing to do, and nothing of ours was written for a while.
+/// Waits until the operator on a node is leader, idle, and none of our objects was written for a while.
 pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
     let deadline = Instant::now() + LIMIT;
     loop {
         let written = idle(world, node, deadline).await?;
         let before = versions(world).await?;
-        // Whoever writes: what is stored is compared in the end. The operator's own count only says sooner that it
-        // was too soon.
+        // Compares the stored objects at the end, regardless of the writer. The operator's own count only detects
+        // earlier that it was too soon.
         let still = Instant::now() + STILL;
         let mut busy = false;
         while !busy && Instant::now() < still {
@@ -53,7 +53,7 @@ pub async fn quiet(world: &World, node: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the operator is idle. What it has written by then.
+/// Waits until the operator is idle. Returns its writes so far.
 async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Written> {
     loop {
         if let Some(written) = at_rest(world, node).await {
@@ -62,7 +62,7 @@ async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Wr
         ensure!(
             Instant::now() < deadline,
             "no quiet within {LIMIT:?}: {}",
-            Figures::read(world, node).await.map_or_else(
+            MetricsSnapshot::read(world, node).await.map_or_else(
                 |e| e.to_string(),
                 |f| format!("leads {}, idle {}", f.leads(), f.idle())
             )
@@ -73,38 +73,38 @@ async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Wr
 
 type Written = BTreeMap<String, u64>;
 
-/// What the operator has written, the Lease and Events apart, if it leads and is idle.
+/// The operator's writes, without the Lease and Events, if it is leader and idle.
 async fn at_rest(world: &World, node: &str) -> Option<Written> {
-    let figures = Figures::read(world, node).await.ok()?;
-    if !figures.leads() || !figures.idle() {
+    let metrics = MetricsSnapshot::read(world, node).await.ok()?;
+    if !metrics.leads() || !metrics.idle() {
         return None;
     }
-    let mut written = figures.writes();
+    let mut written = metrics.writes();
     written.retain(|what, _| !what.ends_with(" leases") && !what.ends_with(" events"));
     Some(written)
 }
 
-/// Waits for quiet, and audits: there must be no wrong, and nobody without an address. Of the pools named, the figures that
-/// are exported must be right, too.
+/// Waits until the operator is idle, and audits: no findings, and no LoadBalancer without an address. The exported
+/// metrics of the given pools must be right, too.
 ///
-/// A pool's status alone may be behind at that moment: after a slow write the next waits twenty times as long
-/// (POOL-3), which is no work that is due. It then comes by itself, and nothing else does: a change that was forgotten
-/// would stay forgotten. How late it came is said, with the slowest writes, so that a delay without its cause shows.
+/// Only a pool's status may be behind at that moment: after a slow write the pause is twenty times its duration
+/// (POOL-3), and a pause does not count as due work. It then catches up by itself, and nothing else does: a forgotten
+/// change would stay forgotten. The delay is printed with the slowest writes, so that one without a cause is visible.
 pub async fn audited(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
     let report = audited_full(world, node, pools).await?;
     ensure!(report.waiting.is_empty(), "unserved: {:?}", report.waiting);
     Ok(report)
 }
 
-/// As [`audited`], for pools that are too small on purpose: somebody may wait for one that is full.
+/// As [`audited`], for pools that are too small on purpose: LoadBalancers may wait for a full one.
 pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
     quiet(world, node).await?;
     let since = Instant::now();
     loop {
         let all = audit::read(world).await?;
         let report = harvester_lb_audit::audit(&all);
-        let figures = Figures::read(world, node).await?;
-        let wrongs = exported::wrongs(&all, &figures, pools);
+        let metrics = MetricsSnapshot::read(world, node).await?;
+        let wrongs = exported::wrongs(&all, &metrics, pools);
         if report.findings.is_empty() && wrongs.is_empty() {
             if since.elapsed() > Duration::from_secs(1) {
                 say_late(world, node, since.elapsed()).await;
@@ -129,17 +129,17 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
     }
 }
 
-/// Each finding in a line.
+/// One line per finding.
 pub fn lines(report: &Report) -> Vec<String> {
     report.findings.iter().map(ToString::to_string).collect()
 }
 
 #[allow(clippy::print_stderr, reason = "the way to the reader of a test")]
 async fn say_late(world: &World, node: &str, late: Duration) {
-    let figures = Figures::read(world, node).await.unwrap_or_default();
+    let metrics = MetricsSnapshot::read(world, node).await.unwrap_or_default();
     let name = "harvester_lb_api_request_duration_seconds_bucket";
     let within = |limit: &str| {
-        figures.sum(name, |s| {
+        metrics.sum(name, |s| {
             s.label("verb") == "patch" && s.label("le") == limit
         })
     };
@@ -153,7 +153,7 @@ async fn say_late(world: &World, node: &str, late: Duration) {
     );
 }
 
-/// Names and versions of everything that the operator writes, Leases and Events apart.
+/// Names and versions of everything that the operator writes, without Leases and Events.
 async fn versions(world: &World) -> anyhow::Result<String> {
     async fn of<K>(api: Api<K>, labels: &str) -> anyhow::Result<String>
     where
@@ -178,8 +178,8 @@ async fn versions(world: &World) -> anyhow::Result<String> {
     .concat())
 }
 
-/// Deletes everything of ours and the Lease. No operator may run.
-pub async fn wipe(world: &World) -> anyhow::Result<()> {
+/// Deletes all our objects and the Lease. No operator may run.
+pub async fn reset(world: &World) -> anyhow::Result<()> {
     eventually("nothing is left", LIMIT, || async {
         let left = delete::<LoadBalancer>(world, "").await?
             + delete::<Service>(world, OURS).await?

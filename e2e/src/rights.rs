@@ -1,7 +1,7 @@
-//! Users with the operator's rights, with all of them or without some.
+//! Users with the operator's permissions, with all of them or without some.
 //!
-//! The rights are those of `docs/examples/rbac.yaml`, which are exactly what the operator says that it needs: `make check`
-//! compares the two (`crates/xtask/src/rbac.rs`).
+//! The permissions are those of `docs/examples/rbac.yaml`, which are exactly those that the operator requires: `make
+//! check` compares the two (`crates/xtask/src/rbac.rs`).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -18,23 +18,23 @@ use crate::world::{World, repository};
 
 /// Namespace of the users.
 const NAMESPACE: &str = "kube-system";
-/// The API server learns of a role within milliseconds; the rest is for busy machines.
+/// The API server applies a role within milliseconds; the rest is for busy machines.
 const EFFECT: Duration = Duration::from_secs(30);
 
-/// One verb on one kind.
+/// Permission for one verb on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
     /// API group, empty for the core group.
     pub group: String,
-    /// Plural name of the kind.
+    /// Plural name of the resource.
     pub resource: String,
-    /// What may be done.
+    /// The verb.
     pub verb: String,
-    /// Where; everywhere if empty.
+    /// Namespace; cluster-wide if empty.
     pub namespace: String,
 }
 
-/// As the operator names it.
+/// As the operator prints it.
 impl fmt::Display for Right {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
@@ -48,7 +48,7 @@ impl fmt::Display for Right {
     }
 }
 
-/// All rights of `docs/examples/rbac.yaml`.
+/// All permissions of `docs/examples/rbac.yaml`.
 pub fn all() -> anyhow::Result<Vec<Right>> {
     let text = std::fs::read_to_string(repository().join("docs/examples/rbac.yaml"))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -78,14 +78,14 @@ pub fn all() -> anyhow::Result<Vec<Right>> {
     Ok(rights)
 }
 
-/// The one right of this verb on this kind.
+/// The permission for this verb on this resource.
 pub fn one(verb: &str, resource: &str) -> anyhow::Result<Right> {
     let mut all = all()?.into_iter();
     all.find(|r| r.verb == verb && r.resource == resource)
         .with_context(|| format!("rbac.yaml has no {verb} {resource}"))
 }
 
-/// A user of an operator's own, so that its rights can be changed and the audit log tells what it did.
+/// A separate user for an operator, so that its permissions can be changed and the audit log shows its requests.
 pub struct User {
     /// Its name in the audit log.
     pub name: String,
@@ -95,17 +95,17 @@ pub struct User {
 }
 
 impl User {
-    /// Makes a user with some rights, and waits until they are in effect.
+    /// Creates a user with these permissions, and waits until they are in effect.
     pub async fn create(world: &World, account: &str, rights: &[Right]) -> anyhow::Result<Self> {
         world
-            .bed
+            .cluster
             .apply(&json!({
                 "apiVersion": "v1", "kind": "ServiceAccount",
                 "metadata": {"name": account, "namespace": NAMESPACE},
             }))
             .await?;
         let path: PathBuf = world
-            .bed
+            .cluster
             .service_account_kubeconfig(NAMESPACE, account)
             .await?;
         let user = Self {
@@ -127,13 +127,13 @@ impl User {
             if kind == "Role" {
                 object["metadata"]["namespace"] = NAMESPACE.into();
             }
-            world.bed.apply(&object).await?;
+            world.cluster.apply(&object).await?;
         }
         user.may(world, rights).await?;
         Ok(user)
     }
 
-    /// Gives it these rights and no others, and waits until that is in effect.
+    /// Replaces the permissions, and waits until that is in effect.
     pub async fn may(&self, world: &World, rights: &[Right]) -> anyhow::Result<()> {
         let rules = |namespaced: bool| -> Vec<Value> {
             rights
@@ -150,12 +150,12 @@ impl User {
         };
         let metadata = json!({"name": self.account});
         world
-            .bed
+            .cluster
             .apply(&role("ClusterRole", metadata, rules(false)))
             .await?;
         let metadata = json!({"name": self.account, "namespace": NAMESPACE});
         world
-            .bed
+            .cluster
             .apply(&role("Role", metadata, rules(true)))
             .await?;
         let what = format!("the rights of {}", self.account);

@@ -1,4 +1,4 @@
-//! Runs the tests of a binary side by side in one world.
+//! Runs the tests of a binary concurrently in one world.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -6,22 +6,22 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context;
-use harvester_lb_testkit::{BedOptions, TestReport, enter_with};
+use harvester_lb_testkit::{TestClusterOptions, TestReport, enter_with};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::OnceCell;
 
 use crate::world::World;
 
-/// What a test is made of: the shared world in, the verdict out.
+/// The body of a test: the shared world in, the result out.
 pub type Body = fn(Arc<World>) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>>;
 
 /// A test.
 #[derive(Clone, Copy)]
 pub struct Test {
-    /// Its name, which carries the rules that it holds.
+    /// Its name, which starts with the rules that it tests.
     pub name: &'static str,
-    /// What it does.
+    /// Its body.
     pub body: Body,
 }
 
@@ -33,14 +33,14 @@ macro_rules! tests {
     };
 }
 
-/// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first one that needs it makes the
-/// world; when that fails, all fail.
+/// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first test that needs the world
+/// creates it; if that fails, all fail.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "callers make the options for this call"
 )]
 pub fn run(
-    options: BedOptions,
+    options: TestClusterOptions,
     programs: &[&str],
     threads: usize,
     set_up: Body,
@@ -68,18 +68,18 @@ pub fn run(
     conclusion.exit_code()
 }
 
-/// A bed of two nodes in which nobody announces anything, and whose API server keeps an audit log of all requests.
-pub fn audited_bed() -> BedOptions {
-    BedOptions {
+/// A test cluster of two nodes without kube-vip, whose API server writes an audit log of all requests.
+pub fn audited_bed() -> TestClusterOptions {
+    TestClusterOptions {
         nodes: 2,
         kube_vip: false,
         audit: true,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     }
 }
 
-/// Runs tests one after another in a bare world: those that start operators themselves, which share the one Lease.
-pub fn run_in_turn(options: BedOptions, tests: Vec<Test>) -> ExitCode {
+/// Runs tests one by one in a bare world: those that start operators themselves, which share the one Lease.
+pub fn run_in_turn(options: TestClusterOptions, tests: Vec<Test>) -> ExitCode {
     run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)
 }
 
@@ -87,7 +87,7 @@ fn trial(
     test: Test,
     runtime: &Arc<Runtime>,
     world: &Arc<OnceCell<Arc<World>>>,
-    options: BedOptions,
+    options: TestClusterOptions,
     set_up: Body,
 ) -> Trial {
     let (runtime, world) = (Arc::clone(runtime), Arc::clone(world));
@@ -102,7 +102,7 @@ fn trial(
                 })
                 .await?;
             report.set_up_done();
-            // A task of its own, so that a panic is this test's and nobody else's.
+            // A separate task, so that a panic fails only this test.
             tokio::spawn((test.body)(Arc::clone(world))).await?
         });
         report

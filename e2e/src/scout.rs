@@ -1,8 +1,8 @@
-//! A second client, which looks whether an address is served before the first one counts what it gets.
+//! A second client, which checks whether an address is served before the first one counts answers.
 //!
-//! While no backend is ready, a connection is sent to the stand-in and never established, and the node remembers it for
-//! two minutes. A later connection from the same port of the same client would meet that memory and fail with it. Who
-//! looks must therefore not be who counts.
+//! While no backend is ready, a connection is sent to the dummy endpoint and never established, and the node's
+//! conntrack keeps it for two minutes. A later connection from the same port of the same client would match that entry
+//! and fail with it. So the client that checks must not be the one that counts.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -12,20 +12,20 @@ use harvester_lb_testkit::{Tally, burst, eventually};
 
 use crate::world::{SOON, World};
 
-/// Requests of one look.
+/// Requests of one check.
 const LOOK: usize = 40;
 
 impl World {
-    /// One look: so many requests from the scout.
+    /// One check: this number of requests from the scout.
     pub async fn look(&self, vip: Ipv4Addr, port: u16) -> anyhow::Result<Tally> {
         let scout = self
             .scout
-            .get_or_try_init(|| async { self.bed.add_vm("scout") })
+            .get_or_try_init(|| async { self.cluster.add_vm("scout") })
             .await?;
         Ok(burst(scout.netns(), vip, port, LOOK, 4).await)
     }
 
-    /// Waits until exactly these machines answer at an address, in two looks in a row in which no request fails.
+    /// Waits until exactly these machines answer at an address, in two consecutive checks in which no request fails.
     pub async fn answered_by(
         &self,
         vip: Ipv4Addr,

@@ -1,8 +1,8 @@
-//! Seeds of tests that are made by chance: which rounds are played, and how one that failed is repeated.
+//! Seeds of randomized tests: which rounds are run, and how to repeat one that failed.
 
 pub use harvester_lb_hostile::soaks;
 
-/// The seed of a test that has no rounds, which is said: `HLB_SEED`, else always the same, and by chance in the soak.
+/// The seed of a test without rounds, which is printed: `HLB_SEED`, else constant, and random in the soak.
 #[allow(clippy::print_stderr, reason = "the way to whoever plays it again")]
 pub fn seed() -> u64 {
     let seed = harvester_lb_hostile::seed();
@@ -10,18 +10,18 @@ pub fn seed() -> u64 {
     seed
 }
 
-/// The rounds of one test: each has the seed after that of the one before.
+/// The rounds of one test: the seed increases by one per round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounds {
     /// The seed of the first round.
     pub first: u64,
-    /// How many rounds.
+    /// Number of rounds.
     pub count: u64,
 }
 
 impl Rounds {
-    /// `HLB_SEED` is the first seed and means one round; `HLB_ROUNDS` says how many rounds. Else it is the one round of
-    /// `test`, always the same, or with `HLB_SOAK` so many from a seed by chance.
+    /// `HLB_SEED` is the first seed and implies one round; `HLB_ROUNDS` sets the number of rounds. By default it is the
+    /// one round of `test`, always the same, or with `HLB_SOAK` that number of rounds from a random seed.
     pub fn from_env(test: u64, soak: u64) -> Self {
         let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
         let otherwise = if soaks() {
@@ -51,7 +51,7 @@ impl Rounds {
         (0..self.count).map(move |n| self.first.wrapping_add(n))
     }
 
-    /// What to set to come to the round of a seed again, with the rounds before it.
+    /// The variables that repeat the round of a seed, with the rounds before it.
     pub fn again(self, seed: u64) -> String {
         let rounds = seed.wrapping_sub(self.first).wrapping_add(1);
         format!("HLB_SEED={} HLB_ROUNDS={rounds}", self.first)

@@ -1,5 +1,5 @@
-//! A stage for tests in which the API server is ill: a probed load balancer and others at rest, an operator that is
-//! started again when it ends, and a witness.
+//! The setup of tests with faults of the API server: a probed LoadBalancer and others, all idle, an operator that is
+//! restarted when it ends, and a history checker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,44 +9,44 @@ use harvester_lb_fixtures::{cluster_spec, for_everybody, quick_check, subnet, vm
 use harvester_lb_testkit::{Vm, eventually};
 use serde_json::json;
 
-use crate::announcer::Announcer;
-use crate::figures::Figures;
-use crate::quiet::{audited, wipe};
+use crate::fake_kube_vip::FakeKubeVip;
+use crate::history_checker::HistoryChecker;
+use crate::metrics_snapshot::MetricsSnapshot;
+use crate::quiet::{audited, reset};
 use crate::supervised::Supervised;
-use crate::witness::Witness;
 use crate::world::World;
 
-/// Name of the load balancer that is probed: one backend of it answers, one does not.
+/// Name of the probed LoadBalancer: one backend of it answers, one does not.
 pub const PROBED: &str = "probed";
-/// Number of load balancers of cluster type beside it, named `old0` and so on.
+/// Number of LoadBalancers of cluster type beside it, named `old0` and so on.
 pub const OTHERS: usize = 30;
-/// Where the operator is.
+/// Node of the operator.
 pub const NODE: &str = "node1";
 
-/// The stage.
+/// The setup.
 pub struct Stage {
-    /// The bed that it stands in.
+    /// The test cluster.
     pub world: Arc<World>,
-    /// Its namespace, and its pool's name.
+    /// Its namespace, also the name of its pool.
     pub ns: &'static str,
     /// The operator.
     pub operator: Supervised,
-    witness: Witness,
-    _announcer: Announcer,
+    history: HistoryChecker,
+    _fake_kube_vip: FakeKubeVip,
     /// The backend that answers.
     pub up: Vm,
     _down: Vm,
 }
 
 impl Stage {
-    /// Sets the stage and waits until all is at rest. Whatever was there before is deleted.
+    /// Creates the setup and waits until everything is idle. Existing objects are deleted first.
     pub async fn set(
         world: &Arc<World>,
         ns: &'static str,
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<Self> {
-        wipe(world).await?;
+        reset(world).await?;
         world.namespace(ns).await?;
         // 512 addresses.
         let pool = json!({
@@ -56,10 +56,10 @@ impl Stage {
         world.pool(ns, pool).await?;
         let web = [("app", "web")];
         let up = world.vm(ns, &format!("{ns}up"), &web, 8080).await?;
-        let down = world.bed.add_vm(&format!("{ns}down"))?;
-        world.bed.apply(&down.vmi_manifest(ns, &web)).await?;
-        let announcer = Announcer::start(&world.client());
-        let witness = Witness::start(&world.client());
+        let down = world.cluster.add_vm(&format!("{ns}down"))?;
+        world.cluster.apply(&down.vmi_manifest(ns, &web)).await?;
+        let fake_kube_vip = FakeKubeVip::start(&world.client());
+        let history = HistoryChecker::start(&world.client());
         let operator = Supervised::start(world, NODE, flags, env)?;
         let probed = with(vm_spec("web"), json!({"healthCheck": quick_check()}));
         world.lb(ns, PROBED, probed).await?;
@@ -72,26 +72,26 @@ impl Stage {
             world: Arc::clone(world),
             ns,
             operator,
-            witness,
-            _announcer: announcer,
+            history,
+            _fake_kube_vip: fake_kube_vip,
             up,
             _down: down,
         })
     }
 
-    /// How many health checks have succeeded so far.
+    /// Number of successful health checks so far.
     pub async fn probes(&self) -> anyhow::Result<f64> {
-        let figures = Figures::read(&self.world, NODE).await?;
-        Ok(figures.sum("harvester_lb_probes_total", |s| {
+        let metrics = MetricsSnapshot::read(&self.world, NODE).await?;
+        Ok(metrics.sum("harvester_lb_probes_total", |s| {
             s.label("result") == "success"
         }))
     }
 
-    /// Looks whether all is well, and ends the operator. How many load balancers there are, and how often the operator
-    /// had ended by itself.
+    /// Checks everything, and ends the operator. Returns the number of LoadBalancers, and how often the operator had
+    /// ended by itself.
     pub async fn judge(self) -> anyhow::Result<(usize, usize)> {
         let found = audited(&self.world, NODE, &[self.ns]).await?;
-        let wrongs = self.witness.wrongs(&self.world).await?;
+        let wrongs = self.history.wrongs(&self.world).await?;
         ensure!(wrongs.is_empty(), "{wrongs:#?}");
         let restarts = self.operator.restarts();
         self.operator.finish().await?;
@@ -99,12 +99,12 @@ impl Stage {
     }
 }
 
-/// Makes a load balancer of cluster type.
+/// Creates a LoadBalancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<()> {
     world.lb(ns, name, cluster_spec()).await.map(|_| ())
 }
 
-/// Asks until the API server has done it, now or when it was asked before.
+/// Retries until the API server has done the request, now or at an earlier attempt.
 pub async fn until_taken<F, Fut>(what: &str, ask: F) -> anyhow::Result<()>
 where
     F: Fn() -> Fut,

@@ -1,5 +1,5 @@
-//! An operator as it is kept in a cluster: one that has ended is started again. A panic is no end like others: whoever asks
-//! in the end hears of it, also if only a task died of it and the operator went on.
+//! An operator that is restarted when it ends, as in a cluster. A panic is always reported at the end, even if only a
+//! task died of it and the operator continued.
 
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -21,7 +21,7 @@ struct Inner {
     env: Vec<(String, String)>,
     process: Mutex<Arc<Process>>,
     restarts: AtomicUsize,
-    /// Where its part of the log begins: operators of earlier have written into the same file.
+    /// Where its part of the log begins: earlier operators have written to the same file.
     log_from: u64,
 }
 
@@ -30,7 +30,7 @@ impl Inner {
         spawn(&self.world, &self.node, &self.flags, &self.env)
     }
 
-    /// All that its processes have written; those that have ended too, as they share one file.
+    /// The output of all its processes, also of those that have ended, as they share one file.
     fn log(&self) -> anyhow::Result<String> {
         written_since(&self.world.operator_log(&self.node), self.log_from)
     }
@@ -49,7 +49,7 @@ impl Inner {
     }
 }
 
-/// What a file has from a place on.
+/// The content of a file from an offset on.
 fn written_since(path: &Path, from: u64) -> anyhow::Result<String> {
     let mut file = std::fs::File::open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -58,7 +58,7 @@ fn written_since(path: &Path, from: u64) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The first line that tells of a panic, with what was said, which stands in the line after it.
+/// The first line that reports a panic, with the message, which is in the next line.
 fn first_panic(log: &str) -> Option<String> {
     let mut lines = log.lines().skip_while(|line| !line.contains("panicked"));
     let first = lines.next()?;
@@ -76,7 +76,7 @@ fn spawn(
     world.spawn_operator(node, &flags, &env)
 }
 
-/// An operator that is started again when it ends, until this is dropped.
+/// An operator that is restarted when it ends, until this is dropped.
 pub struct Supervised {
     inner: Arc<Inner>,
     task: JoinHandle<()>,
@@ -116,7 +116,7 @@ impl Supervised {
         Ok(Self { inner, task })
     }
 
-    /// Kills it, and starts it again after a while.
+    /// Kills it, and restarts it after a pause.
     pub async fn kill9(&self, away: Duration) -> anyhow::Result<()> {
         let mut process = self.inner.process.lock().await;
         if process.is_running() {
@@ -127,12 +127,12 @@ impl Supervised {
         Ok(())
     }
 
-    /// The present process.
+    /// The current process.
     pub async fn process(&self) -> Arc<Process> {
         Arc::clone(&*self.inner.process.lock().await)
     }
 
-    /// Asks it to end, and waits for that; it is not started again. Fails if there was a panic.
+    /// Sends SIGTERM and waits for the exit; it is not restarted. Fails if there was a panic.
     pub async fn end(self) -> anyhow::Result<std::process::ExitStatus> {
         let process = self.inner.process.lock().await;
         let status = match process.term() {
@@ -144,7 +144,7 @@ impl Supervised {
         status.context("after SIGTERM")
     }
 
-    /// Kills it for good. A drop alone kills it too, but some time later. Fails if there was a panic.
+    /// Kills it for good. A drop kills it too, but some time later. Fails if there was a panic.
     pub async fn finish(self) -> anyhow::Result<()> {
         self.task.abort();
         let process = self.inner.process.lock().await;
@@ -154,7 +154,7 @@ impl Supervised {
         self.inner.no_panic()
     }
 
-    /// How often it has ended by itself.
+    /// Number of times it has ended by itself.
     pub fn restarts(&self) -> usize {
         self.inner.restarts.load(Ordering::Relaxed)
     }
@@ -203,7 +203,7 @@ mod tests {
         std::fs::write(&path, "before\nafter").unwrap();
         assert_eq!(written_since(&path, 7).unwrap(), "after");
         std::fs::remove_file(&path).unwrap();
-        // An operator without a log is no operator without a panic.
+        // A missing log must not count as a log without a panic.
         assert!(written_since(&path, 7).is_err());
     }
 }

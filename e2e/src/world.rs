@@ -1,4 +1,4 @@
-//! A bed with our definitions and the operator in it.
+//! A test cluster with our CRDs and the operator.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use anyhow::{Context, bail, ensure};
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_fixtures::{for_namespace, machine};
-use harvester_lb_testkit::{Bed, BedOptions, Process, Vm};
+use harvester_lb_testkit::{Process, TestCluster, TestClusterOptions, Vm};
 use k8s_openapi::api::core::v1::{Namespace, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -20,49 +20,49 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
-/// Longest time that anything asked for may take here. A machine under load is slow, a broken operator never comes.
+/// Timeout of every wait here. A machine under load is slow; a broken operator never succeeds.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Names the operator's program; `make test` sets it, having built all of it at once.
+/// The variable with the path of the operator binary; `make test` sets it, having built everything at once.
 const OPERATOR: &str = "HLB_OPERATOR";
 
-/// How long the operator of a test waits where no event can wake it: its `timings`, shorter than in a cluster. The recheck is
-/// as there, so that nobody is served by it who has missed an event; a test of it sets its own.
+/// Intervals of the operator in tests (its `timings`): shorter than in a cluster where no event can end the wait. The
+/// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own.
 pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms,pool-pace-limit=1s";
 
-/// Flags for a Lease that runs out soon.
+/// Flags for a Lease that expires soon.
 pub const QUICK_LEASE: [&str; 3] = [
     "--lease-duration=3s",
     "--lease-renew-deadline=2s",
     "--lease-retry-period=500ms",
 ];
 
-/// Flags for a Lease that outlives whatever a test does to the API server: the operator is to lead all the time.
+/// Flags for a Lease that outlives all faults of the API server, so that the operator stays leader.
 pub const PATIENT_LEASE: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
 
-/// Selects the Services and EndpointSlices that are the operator's.
+/// Selects the operator's Services and EndpointSlices.
 pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 
-/// A bed with our definitions and the operator in it.
+/// A test cluster with our CRDs and the operator.
 pub struct World {
     /// The control plane and the network.
-    pub bed: Bed,
+    pub cluster: TestCluster,
     binary: PathBuf,
     pub(crate) scout: OnceCell<Vm>,
 }
 
 impl World {
-    /// Builds the operator, unless `HLB_OPERATOR` names one. Outside of the bed, where the package registry can be reached.
-    /// With an example beside it, because only then its dependencies have the features that the tests of the workspace have;
-    /// else all of them would be built a second time.
+    /// Builds the operator, unless `HLB_OPERATOR` names one. Runs outside of the test cluster, where the package
+    /// registry can be reached. Together with an example, because only then its dependencies have the features of the
+    /// workspace's tests; otherwise all of them would be built a second time.
     pub fn build() -> anyhow::Result<()> {
         if std::env::var_os(OPERATOR).is_some() {
             return Ok(());
         }
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let mut command = Command::new(cargo);
-        // What cargo says to this program about its package is news to a cargo that inherits it: it would build anew
-        // whatever has a build script that looks at such a variable, `ring` and half of all crates above.
+        // A cargo that inherits the variables that cargo sets about this package sees a change, and rebuilds every
+        // package with a build script that reads such a variable: `ring`, and half of the crates that depend on it.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             let of_package = [
@@ -85,19 +85,21 @@ impl World {
         Ok(())
     }
 
-    /// A bed with our definitions in it; the operator is yet to be started.
-    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
-        let bed = Bed::start(options).await?;
-        bed.apply_foreign_crds().await?;
-        bed.apply_crds(repository().join("crds/crds.yaml")).await?;
+    /// A test cluster with our CRDs, without an operator.
+    pub async fn start(options: TestClusterOptions) -> anyhow::Result<Self> {
+        let cluster = TestCluster::start(options).await?;
+        cluster.apply_foreign_crds().await?;
+        cluster
+            .apply_crds(repository().join("crds/crds.yaml"))
+            .await?;
         Ok(Self {
-            bed,
+            cluster,
             binary: binary("harvester-load-balancer")?,
             scout: OnceCell::new(),
         })
     }
 
-    /// The operator's program.
+    /// Path of the operator binary.
     pub fn binary(&self) -> &Path {
         &self.binary
     }
@@ -107,7 +109,7 @@ impl World {
         self.start_operator_with(node, &[], &[]).await
     }
 
-    /// Starts an operator with more flags and environment, and waits until it is ready.
+    /// Starts an operator with additional flags and environment, and waits until it is ready.
     pub async fn start_operator_with(
         &self,
         node: &str,
@@ -126,14 +128,14 @@ impl World {
         Ok(operator)
     }
 
-    /// Starts an operator and does not wait for anything.
+    /// Starts an operator without waiting for it.
     pub fn spawn_operator(
         &self,
         node: &str,
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Process>> {
-        let kubeconfig = self.bed.kubeconfig("admin")?;
+        let kubeconfig = self.cluster.kubeconfig("admin")?;
         let kubeconfig = kubeconfig
             .to_str()
             .context("the kubeconfig's path is no text")?;
@@ -143,7 +145,7 @@ impl World {
                 "LOGLEVEL",
                 "info,harvester_load_balancer=debug,harvester_lb_controller_kit=debug",
             ),
-            // A release build knows nothing of it.
+            // A release build ignores it.
             ("HLB_TIMINGS", BRISK),
         ];
         all.extend_from_slice(env);
@@ -151,21 +153,24 @@ impl World {
             .binary
             .to_str()
             .context("the operator's path is no text")?;
-        self.bed.spawn(node, program, flags, &all, &log_name(node))
+        self.cluster
+            .spawn(node, program, flags, &all, &log_name(node))
     }
 
-    /// The log of all the operators that were ever started on a node, one after another.
+    /// The log of all operators that were ever started on a node.
     pub fn operator_log(&self, node: &str) -> PathBuf {
-        self.bed.folder().join(format!("{}.log", log_name(node)))
+        self.cluster
+            .folder()
+            .join(format!("{}.log", log_name(node)))
     }
 
-    /// Takes the checks out of our definitions, so that anything can be stored.
+    /// Removes the validation from our CRDs, so that anything can be stored.
     pub async fn relax_definitions(&self) -> anyhow::Result<()> {
-        self.bed
+        self.cluster
             .apply_crds(repository().join("crds/crds.yaml"))
             .await?;
         let api = self
-            .bed
+            .cluster
             .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
             .await?;
         for kind in ["loadbalancers", "ippools", "ipallocations"] {
@@ -184,7 +189,7 @@ impl World {
         Ok(())
     }
 
-    /// Reads from the admin port of the operator on a node: status code and body.
+    /// Sends a GET to the admin port of the operator on a node: status code and body.
     pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
         let ip = self.admin_address(node)?;
         let exchange = async {
@@ -204,15 +209,15 @@ impl World {
 
     /// The address of a node in the network that it shares with the API server.
     fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
-        let server = self.bed.server().trim_start_matches("https://");
+        let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
-        // The beds of a process differ in the network's number.
-        let [_, _, bed, _] = server.ip().octets();
+        // The test clusters of a process differ in the number of the network.
+        let [_, _, cluster, _] = server.ip().octets();
         let [a, b, _, host] = node_address(node)?.octets();
-        Ok(Ipv4Addr::new(a, b, bed, host))
+        Ok(Ipv4Addr::new(a, b, cluster, host))
     }
 
-    /// One figure of the operator on a node, by the beginning of its line: name and labels.
+    /// One metric of the operator on a node, by the beginning of its line: name and labels.
     pub async fn metric(&self, node: &str, series: &str) -> anyhow::Result<Option<f64>> {
         let (_, text) = self.get(node, "/metrics").await?;
         for line in text.lines() {
@@ -226,12 +231,12 @@ impl World {
         Ok(None)
     }
 
-    /// The admin's client.
+    /// A client with all permissions.
     pub fn client(&self) -> Client {
-        self.bed.client()
+        self.cluster.client()
     }
 
-    /// Makes a namespace.
+    /// Creates a namespace.
     pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
         Api::all(self.client())
@@ -240,17 +245,17 @@ impl World {
         Ok(())
     }
 
-    /// Load balancers of a namespace.
+    /// LoadBalancers of a namespace.
     pub fn lbs(&self, namespace: &str) -> Api<LoadBalancer> {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Pools.
+    /// IPPools.
     pub fn pools(&self) -> Api<IPPool> {
         Api::all(self.client())
     }
 
-    /// Records.
+    /// IPAllocations.
     pub fn records(&self) -> Api<IPAllocation> {
         Api::all(self.client())
     }
@@ -265,12 +270,12 @@ impl World {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Running virtual machines of a namespace.
+    /// VirtualMachineInstances of a namespace.
     pub fn vmis(&self, namespace: &str) -> Api<VirtualMachineInstance> {
         Api::namespaced(self.client(), namespace)
     }
 
-    /// Makes a pool from its spec.
+    /// Creates a pool from its spec.
     pub async fn pool(&self, name: &str, spec: Value) -> anyhow::Result<()> {
         let pool: IPPool =
             serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
@@ -278,7 +283,7 @@ impl World {
         Ok(())
     }
 
-    /// Makes a pool for one namespace from subnets and `start-end` ranges within a /24.
+    /// Creates a pool for one namespace from subnets and `start-end` ranges within a /24.
     pub async fn pool_for(
         &self,
         namespace: &str,
@@ -292,7 +297,7 @@ impl World {
         .await
     }
 
-    /// Makes a load balancer from its spec.
+    /// Creates a LoadBalancer from its spec.
     pub async fn lb(
         &self,
         namespace: &str,
@@ -303,7 +308,7 @@ impl World {
             .await
     }
 
-    /// Makes a load balancer from its metadata and its spec.
+    /// Creates a LoadBalancer from its metadata and its spec.
     pub async fn lb_with(&self, metadata: Value, spec: Value) -> anyhow::Result<LoadBalancer> {
         let lb: LoadBalancer = serde_json::from_value(json!({"metadata": metadata, "spec": spec}))?;
         let namespace = lb.metadata.namespace.clone().context("no namespace")?;
@@ -313,7 +318,7 @@ impl World {
             .await?)
     }
 
-    /// Deletes a load balancer.
+    /// Deletes a LoadBalancer.
     pub async fn delete_lb(&self, namespace: &str, name: &str) -> anyhow::Result<()> {
         self.lbs(namespace)
             .delete(name, &DeleteParams::default())
@@ -321,7 +326,7 @@ impl World {
         Ok(())
     }
 
-    /// Merges a patch into any object of ours.
+    /// Applies a merge patch to any of our objects.
     pub async fn merge<K>(&self, api: &Api<K>, name: &str, patch: Value) -> anyhow::Result<K>
     where
         K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
@@ -339,13 +344,13 @@ impl World {
         labels: Value,
         address: Option<&str>,
     ) -> anyhow::Result<VirtualMachineInstance> {
-        self.bed
+        self.cluster
             .apply(&machine(namespace, name, &labels, address))
             .await?;
         Ok(self.vmis(namespace).get(name).await?)
     }
 
-    /// Makes a virtual machine: a namespace on the LAN with a listener, and its object.
+    /// Creates a virtual machine: a namespace on the LAN with a listener, and its VirtualMachineInstance.
     pub async fn vm(
         &self,
         namespace: &str,
@@ -353,14 +358,16 @@ impl World {
         labels: &[(&str, &str)],
         port: u16,
     ) -> anyhow::Result<Vm> {
-        let vm = self.bed.add_vm(name)?;
+        let vm = self.cluster.add_vm(name)?;
         vm.listen(port)?;
-        self.bed.apply(&vm.vmi_manifest(namespace, labels)).await?;
+        self.cluster
+            .apply(&vm.vmi_manifest(namespace, labels))
+            .await?;
         Ok(vm)
     }
 }
 
-/// A node's address in the management network of the first bed of a process.
+/// A node's address in the management network of the first test cluster of a process.
 pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
     match node {
         "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),
@@ -373,13 +380,13 @@ fn log_name(node: &str) -> String {
     format!("operator-{node}")
 }
 
-/// The folder of this repository.
+/// The root folder of this repository.
 pub fn repository() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// The operator's program: the one that `HLB_OPERATOR` names, else the one beside the program that is running.
+/// Path of the operator binary: `HLB_OPERATOR`, else the one beside the running program.
 fn binary(name: &str) -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os(OPERATOR) {
         return Ok(PathBuf::from(path));

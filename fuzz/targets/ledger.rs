@@ -1,4 +1,4 @@
-//! Feeds libFuzzer's inputs to the target of this name in `crates/fuzz-targets`.
+//! Passes libFuzzer's inputs to the target of this name in `crates/fuzz-targets`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! The condition of this API group: strings throughout, as upstream stores it (contract, section 2.1).
+//! The condition type of this API group. All fields are strings, as upstream stores them (contract, section 2.1).
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -18,10 +18,10 @@ pub struct Condition {
     /// When the status changed last, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// A word for programs: why the condition has this status.
+    /// Machine-readable reason for the status, in CamelCase.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// A sentence for people: what is wrong and what to do.
+    /// Human-readable message: what is wrong and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -36,7 +36,7 @@ pub enum ConditionStatus {
 }
 
 impl ConditionStatus {
-    /// The text that is stored.
+    /// The stored text.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -45,16 +45,16 @@ impl ConditionStatus {
     }
 }
 
-/// Condition type that says whether an object does what it is for.
+/// Type of the condition that summarizes the state of an object.
 pub const READY: &str = "Ready";
 
-/// The condition of the type, if present.
+/// The condition of this type, if present.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
 }
 
-/// Sets a condition. The times move only with what they speak of: `lastUpdateTime` when status, reason or message
-/// change, `lastTransitionTime` when the status changes (section 9), so that a repeated verdict is no write.
+/// Sets a condition. `lastUpdateTime` changes only with status, reason or message, `lastTransitionTime` only with the
+/// status (section 9), so that an unchanged condition causes no status write.
 pub fn set(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -90,7 +90,7 @@ pub fn set(
     };
 }
 
-/// Removes the conditions of the type.
+/// Removes the conditions of this type.
 pub fn clear(conditions: &mut Vec<Condition>, type_: &str) {
     conditions.retain(|c| c.type_ != type_);
 }

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions, as they are written into `crds/`. Their columns (OPS-5) are declared with the types.
+//! The CustomResourceDefinitions, as written to `crds/`. Their printer columns (OPS-5) are declared with the types.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -8,12 +8,12 @@ use kube::CustomResourceExt;
 
 use crate::{IPAllocation, IPPool, LoadBalancer};
 
-/// The definitions of all kinds, in the order in which they are to be applied.
+/// The definitions of all kinds, in the order in which to apply them.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![load_balancer(), ip_pool(), ip_allocation()]
 }
 
-/// LoadBalancer, without a status subresource (API-1) and with the two immutable fields as rules (WV-8, WV-9).
+/// LoadBalancer, without a status subresource (API-1), with CEL rules for the two immutable fields (WV-8, WV-9).
 pub fn load_balancer() -> CustomResourceDefinition {
     let mut crd = finish(LoadBalancer::crd());
     for version in &mut crd.spec.versions {
@@ -41,7 +41,7 @@ pub fn ip_allocation() -> CustomResourceDefinition {
     finish(IPAllocation::crd())
 }
 
-/// A field that keeps its value, where absent stands for its default.
+/// The CEL rule of an immutable field; an absent field has its default.
 fn fixed(field: &str, default: &str) -> ValidationRule {
     let value = |of: &str| format!("(has({of}.{field}) ? {of}.{field} : '{default}')");
     ValidationRule {
@@ -55,8 +55,8 @@ fn fixed(field: &str, default: &str) -> ValidationRule {
     }
 }
 
-/// Fields that the API server must insist on although the decoder does not: an old object without them is served all
-/// the same. Only the first has a default that the API server fills in.
+/// Fields that are required in the schema but optional for the decoder, so that an old object without them can still be
+/// read. `true`: the API server fills in the default.
 const REQUIRED: [(&str, bool); 4] = [
     ("protocol", true),
     ("total", false),
@@ -64,11 +64,11 @@ const REQUIRED: [(&str, bool); 4] = [
     ("lastAllocated", false),
 ];
 
-/// Brings a derived definition to the form that upstream serves.
+/// Converts a derived definition to the form that upstream serves.
 ///
-/// The derive macro adds a status subresource wherever a kind has a status. Guests in the field write the status by a
-/// plain update, which a status subresource would drop without a word (API-1), so it is taken out. The same for
-/// `nullable`, which upstream's fields are not, and for defaults that only the decoder needs.
+/// Removes the status subresource, which the derive macro adds wherever a kind has a status: deployed guest clusters
+/// write the status by a plain update, from which a status subresource would silently drop the status (API-1). Removes
+/// also `nullable`, which upstream's fields are not, and the defaults that only the decoder needs.
 fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         version.subresources = None;
@@ -85,7 +85,7 @@ fn finish(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
 
 fn plain(schema: &mut JSONSchemaProps) {
     schema.nullable = None;
-    // Upstream's health check numbers carry no format; everything else that is an integer has int32 or int64.
+    // Upstream's health check fields have no format; all other integers are int32 or int64.
     if schema.minimum.is_some() && schema.format.as_deref() == Some("int64") {
         schema.format = None;
     }

@@ -1,12 +1,12 @@
-//! IPAllocation v1beta1: one object for each address that is held or remembered (contract, section 6.5).
+//! IPAllocation v1beta1: one object for each address that is bound or released (contract, section 6.5).
 //!
-//! The object is named after its address, so the API server itself refuses a second taker.
+//! The object is named after its address, so the API server itself refuses a second allocation of it.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Who holds an address.
+/// The address and its owner.
 #[derive(
     CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema,
 )]
@@ -45,14 +45,14 @@ pub struct IPAllocationSpec {
     pub released_at: Option<String>,
 }
 
-/// A load balancer, down to the individual object.
+/// A load balancer, identified by its uid.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub struct Owner {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its uid; empty where the load balancer was gone before the record was made.
+    /// Its uid; empty if it was deleted before the IPAllocation was created.
     #[serde(default)]
     pub uid: String,
 }
@@ -63,6 +63,6 @@ pub enum Phase {
     /// The owner holds it.
     #[default]
     Bound,
-    /// The owner held it last; anybody may have it, the owner first.
+    /// The owner held it last. The address is free, and the same owner gets it back (ALC-2).
     Released,
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Condition;
 
-/// Addresses, and whom they are for.
+/// Address ranges, and the load balancers that they serve.
 #[derive(
     CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema,
 )]
@@ -39,7 +39,7 @@ pub struct IPPoolSpec {
     pub description: Option<String>,
     /// The addresses, in the order in which they are given out.
     pub ranges: Vec<Range>,
-    /// Whom the pool is for; absent: only load balancers that name it.
+    /// Load balancers that the pool serves; absent: only those that name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<Selector>,
 }
@@ -61,7 +61,7 @@ pub struct Range {
     pub gateway: Option<String>,
 }
 
-/// Whom a pool is for.
+/// Load balancers that a pool serves.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
@@ -72,7 +72,7 @@ pub struct Selector {
     /// `<namespace>/<NetworkAttachmentDefinition>` of the network that the addresses belong to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
-    /// Who may use the pool; one matching entry is enough, and without an entry nobody may.
+    /// Load balancers that may use the pool: one matching entry is enough, without entries none matches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Vec<Tuple>>,
 }

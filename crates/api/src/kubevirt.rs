@@ -1,5 +1,5 @@
-//! The fields of KubeVirt's objects that are read. All optional: a surprise in a field that is not used must not
-//! stop a watch, and what is not named here is never kept in memory.
+//! The fields of KubeVirt's objects that are read. All are optional: an unexpected value in an unused field must not
+//! stop a watch, and fields that are not declared here take no memory.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -33,13 +33,13 @@ pub struct VirtualMachineSpec {}
 )]
 pub struct VirtualMachineInstanceSpec {}
 
-/// What KubeVirt reports of a running virtual machine.
+/// Status of a running virtual machine.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualMachineInstanceStatus {
-    /// What it is at: `Running`, `Succeeded`, `Failed` and others.
+    /// Lifecycle phase: `Running`, `Succeeded`, `Failed` and others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// What else there is to say, such as `Paused`.
+    /// Conditions, such as `Paused`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditions: Option<Vec<VmiCondition>>,
     /// Its network interfaces, in the order of KubeVirt's report.
@@ -56,7 +56,7 @@ pub struct VmiCondition {
     /// `True`, `False` or `Unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<String>,
-    /// Why it is so.
+    /// Reason for the status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -65,7 +65,7 @@ pub struct VmiCondition {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Interface {
-    /// Name of the network in the spec; absent for interfaces that exist only inside the guest.
+    /// Name of the network in the spec; absent for interfaces that exist only inside the guest OS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// The first address.

@@ -1,8 +1,8 @@
-//! Types of the API group `loadbalancer.harvesterhci.io`, its keys, and the parts of foreign types that are read.
+//! Types of the API group `loadbalancer.harvesterhci.io`, its labels and annotations, and the fields that are read of
+//! other kinds.
 //!
-//! This crate owns the wire format and nothing else: it knows no client and makes no decision. The structs mirror the
-//! stored JSON field for field, including what a user may get wrong; the operator turns them into checked types
-//! before it acts on them.
+//! This crate owns the wire format only: no client, no decisions. The structs mirror the stored JSON field for field,
+//! including values that are invalid; the operator converts them into checked types before it acts on them.
 
 pub mod condition;
 pub mod crd;
@@ -24,5 +24,5 @@ pub use loadbalancer::{
 
 /// API group of all kinds of this crate.
 pub const GROUP: &str = "loadbalancer.harvesterhci.io";
-/// `apiVersion` of the kinds that upstream shares, of which this version is served and stored.
+/// `apiVersion` of all kinds of this crate; the only version that is served and stored.
 pub const API_VERSION: &str = "loadbalancer.harvesterhci.io/v1beta1";

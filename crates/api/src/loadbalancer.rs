@@ -168,12 +168,12 @@ pub struct AllocatedAddress {
 }
 
 impl LoadBalancerSpec {
-    /// The workload type, with the default of an absent field.
+    /// The workload type; [`WorkloadType::Vm`] if the field is absent.
     pub fn workload(&self) -> WorkloadType {
         self.workload_type.unwrap_or_default()
     }
 
-    /// The source of the address, with the default of an absent field.
+    /// The source of the address; [`Ipam::Pool`] if the field is absent.
     pub fn address_source(&self) -> Ipam {
         self.ipam.unwrap_or_default()
     }

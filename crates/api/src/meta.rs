@@ -1,4 +1,4 @@
-//! What is read of the metadata of any object.
+//! Metadata of any object, and objects that cannot be decoded.
 
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -23,7 +23,7 @@ pub fn annotation<'a>(meta: &'a ObjectMeta, name: &str) -> Option<&'a str> {
     annotations.get(name).map(String::as_str)
 }
 
-/// The finalizers without the given ones, or `None` if it has none of them.
+/// The finalizers without the given ones; `None` if the object has none of these.
 pub fn finalizers_without(meta: &ObjectMeta, given: &[&str]) -> Option<Vec<String>> {
     let all = meta.finalizers.as_ref()?;
     let kept: Vec<String> = all
@@ -34,23 +34,23 @@ pub fn finalizers_without(meta: &ObjectMeta, given: &[&str]) -> Option<Vec<Strin
     (kept.len() != all.len()).then_some(kept)
 }
 
-/// An object of a kind, or what is left of one that cannot be decoded.
+/// An object of kind `K`, or the parts that can be read of one that cannot be decoded.
 pub type Decoded<K> = Result<K, Undecodable>;
 
-/// What is left of an object that cannot be decoded.
+/// An object that cannot be decoded into its type.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Undecodable {
-    /// Which field is wrong, and how; short.
+    /// The decoder's error, shortened: the field and what is wrong with it.
     pub error: String,
     /// Its metadata.
     pub metadata: ObjectMeta,
-    /// The object as it is, for whoever must know some of it all the same; null if it is nested too deeply for that.
+    /// The raw object, for single fields that are needed nevertheless; null if it is nested too deeply.
     pub object: Value,
 }
 
 impl Undecodable {
-    /// The texts at a path of field names. Lists on the way and at its end are walked through; what is of another type is
-    /// passed over.
+    /// All strings at a path of field names. Lists on the path and at its end are traversed; values of other types are
+    /// skipped.
     pub fn texts(&self, path: &[&str]) -> Vec<&str> {
         fn walk<'a>(value: &'a Value, path: &[&str], found: &mut Vec<&'a str>) {
             match (value, path) {

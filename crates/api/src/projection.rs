@@ -1,12 +1,12 @@
-//! The digest by which the operator knows its own writes of a pool's address maps again (IPA-1).
+//! The digest by which the operator recognizes its own writes of a pool's address maps (IPA-1).
 
 use std::collections::BTreeMap;
 
 /// Digest of a pool's `allocated` and `allocatedHistory`, for the annotation
-/// [`ANNOTATION_PROJECTION`](crate::keys::ANNOTATION_PROJECTION). An absent map and an empty one are the same.
+/// [`ANNOTATION_PROJECTION`](crate::keys::ANNOTATION_PROJECTION). An absent map counts as empty.
 ///
-/// FNV-1a over the entries in order, 64 bit: it tells a forgotten write from a foreign one and guards against
-/// nothing else, whoever may write the pool may write the annotation too.
+/// 64-bit FNV-1a over the entries in order. It distinguishes the operator's own write from a foreign one and is no
+/// protection against forgery: a client that may write the pool may write the annotation too.
 pub fn digest(
     allocated: Option<&BTreeMap<String, String>>,
     history: Option<&BTreeMap<String, String>>,
@@ -14,7 +14,7 @@ pub fn digest(
     let mut hash = Fnv::new();
     for map in [allocated, history] {
         for (address, id) in map.into_iter().flatten() {
-            // No address and no id holds a line feed, so entries cannot run into each other.
+            // Neither addresses nor ids contain a line feed, so the encoding is unambiguous.
             hash.write(address.as_bytes());
             hash.write(b"\n");
             hash.write(id.as_bytes());
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn ipa_1_digest_never_changes_between_releases() {
-        // A new release must know the writes of the one before it.
+        // A new release must recognize the writes of the previous one.
         assert_eq!(digest(None, None), "08547e07b5084555");
     }
 }

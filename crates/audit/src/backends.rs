@@ -1,5 +1,5 @@
-//! Which virtual machines stand behind a load balancer of VM type, and what its condition says of them (sections 8.3, 8.4
-//! and 9). What a health check has come to is nowhere stored but in the EndpointSlice, and is believed.
+//! The virtual machines behind a VM-type load balancer, and its condition about them (sections 8.3, 8.4 and 9). Health
+//! check results are stored only in the EndpointSlice, so they are taken from there unchecked.
 
 use std::net::Ipv4Addr;
 
@@ -13,10 +13,10 @@ use crate::meta::key_of;
 use crate::objects::{Lb, Objects};
 use crate::snapshot::Cluster;
 
-/// Endpoints that an EndpointSlice takes; with more machines some are left out.
+/// Maximum number of backends in an EndpointSlice; with more machines some are left out.
 const MOST: usize = 999;
 
-/// What a virtual machine is at (BE-5).
+/// State of a virtual machine (BE-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
@@ -31,7 +31,7 @@ struct Backend {
     state: State,
 }
 
-/// Judges the endpoints of one, and its condition.
+/// Checks the endpoints of one load balancer, and its condition.
 pub(crate) fn judge(
     objects: &Objects<'_>,
     lb: &Lb<'_>,
@@ -83,10 +83,10 @@ pub(crate) fn judge(
             let may = match backend.state {
                 State::Running => true,
                 State::Over => false,
-                // With a health check it is not known here which of the others are ready.
+                // With a health check it is unknown here which of the others are ready.
                 State::Paused => probed || !runs,
             };
-            // Its verdict, which is known here from the slice alone.
+            // The health check result, which is known only from the EndpointSlice.
             let verdict = endpoints.get(at).is_some_and(|(_, ready)| *ready);
             (backend.address.to_string(), may && (verdict || !probed))
         })
@@ -132,7 +132,7 @@ pub(crate) fn judge(
     Ok(())
 }
 
-/// BE-6: what is still served of a load balancer that is not served anew is there.
+/// BE-6: the endpoints that stay published of a load balancer that is not reconciled still exist.
 pub(crate) fn follow(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
     let (Some(slice), Some(cluster)) = (objects.slices.get(&lb.key), objects.cluster) else {
         return Ok(());
@@ -196,7 +196,7 @@ impl Backend {
     }
 }
 
-/// BE-2: the first usable IPv4 address; of interfaces with a name first.
+/// BE-2: the first usable IPv4 address; named interfaces first.
 fn address_of(vmi: &VirtualMachineInstance) -> Option<Ipv4Addr> {
     let interfaces = vmi.status.as_ref()?.interfaces.as_deref()?;
     let named = |interface: &&Interface| interface.name.as_ref().is_some_and(|n| !n.is_empty());
@@ -230,7 +230,7 @@ fn state(vmi: &VirtualMachineInstance) -> State {
     }
 }
 
-/// BE-5: one that is over is left out if another has its address; of several that are over the first stays.
+/// BE-5: a finished machine is left out if another has its address; of several finished ones the first stays.
 fn unlike(all: &[Backend]) -> Vec<Backend> {
     let is_left_out = |at: usize, backend: &Backend| {
         let others = all.iter().enumerate();
@@ -243,7 +243,7 @@ fn unlike(all: &[Backend]) -> Vec<Backend> {
     kept.map(|(_, backend)| backend.clone()).collect()
 }
 
-/// BE-8: an address of a Node or of a Service, with an IPAllocation, or denied.
+/// BE-8: whether the address is one of a Node or Service, has an IPAllocation, or is denied.
 fn is_refused(objects: &Objects<'_>, cluster: &Cluster, address: Ipv4Addr) -> bool {
     let text = address.to_string();
     let of_node = |node: &Node| {
@@ -268,7 +268,7 @@ fn is_probed(lb: &Lb<'_>) -> bool {
     check.is_some_and(|check| check.port.is_some_and(|port| port != 0))
 }
 
-/// EPS-2: whether an endpoint stands in for backends.
+/// EPS-2: whether an endpoint is the stand-in endpoint.
 fn is_stand_in(endpoint: &Endpoint) -> bool {
     endpoint.addresses.first().map(String::as_str) == Some(keys::DUMMY_ENDPOINT_ADDRESS)
 }

@@ -1,11 +1,11 @@
-//! What was found, and what to do about it.
+//! Findings of an audit, and advice about them.
 
 use std::fmt;
 
 use harvester_lb_api::Condition;
 use harvester_lb_object::Key;
 
-/// A wrong.
+/// A violation of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The rule that is broken: an id of docs/rules.md, or a section of the contract.
@@ -21,19 +21,19 @@ impl Finding {
         Self { rule, object, text }
     }
 
-    /// Whether it speaks of an IPPool, whose status is written late on purpose (POOL-3).
+    /// Whether the object is an IPPool, whose status write is delayed on purpose (POOL-3).
     pub fn is_of_a_pool(&self) -> bool {
         self.object.starts_with("IPPool ")
     }
 
-    /// What to do if it is still there when looked at again.
+    /// What to do if a second audit finds it again.
     pub const fn advice(&self) -> &'static str {
         match self.rule.as_bytes() {
-            // An address that nobody can use.
+            // An address that no load balancer can use.
             b"REL-2" | b"IPA-3" => {
                 "release the address by hand: annotate its IPPool with loadbalancer.harvesterhci.io/manuallyReleaseIP: \"<ip>: <namespace>/<name>\""
             }
-            // Two for one address.
+            // Two load balancers with one address.
             b"ALC-8" | b"IPA-2" => {
                 "delete one of the two LoadBalancers, or name another IPPool in its spec.ipPool"
             }
@@ -51,31 +51,31 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A load balancer that rightly has no address.
+/// A load balancer without an address, in accordance with the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Which.
+    /// The load balancer.
     pub lb: Key,
     /// The reason of its condition Ready.
     pub reason: String,
 }
 
-/// What an audit has come to.
+/// The result of an audit.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Every wrong; none: all is well.
+    /// All violations.
     pub findings: Vec<Finding>,
-    /// Load balancers that rightly have no address: no wrong by itself.
+    /// Load balancers without an address, in accordance with the rules: no violation.
     pub waiting: Vec<Waiting>,
-    /// IPAllocations that are held.
+    /// Number of Bound IPAllocations.
     pub bound: usize,
-    /// IPAllocations that are remembered.
+    /// Number of Released IPAllocations.
     pub released: usize,
-    /// LoadBalancers.
+    /// Number of LoadBalancers.
     pub load_balancers: usize,
 }
 
-/// Ends the judgement of an object with the first rule that does not hold.
+/// Returns a finding from the check of an object if the condition `$holds` is false.
 macro_rules! must {
     ($rule:literal, $object:expr, $holds:expr, $($arg:tt)*) => {
         if !$holds {
@@ -85,7 +85,7 @@ macro_rules! must {
 }
 pub(crate) use must;
 
-/// What is said of a condition.
+/// Status, reason and message of a condition, for the text of a finding.
 pub(crate) fn words(condition: &Condition) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     format!(

@@ -1,4 +1,4 @@
-//! What only a later version of the operator can do, and this one must not touch (IPA-9).
+//! Features of later versions of the operator, whose objects this version must not touch (IPA-9).
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::meta::{annotation, given, is_ours, key_of, shown};
 
-/// Whether a load balancer asks for what only a later version can do.
+/// Whether a load balancer has an annotation that only a later version supports.
 pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
     let annotations = lb.metadata.annotations.as_ref();
     let asked = [
@@ -26,14 +26,14 @@ pub(crate) fn excludes(pool: &IPPool) -> bool {
     list.split(',').any(|entry| !entry.trim().is_empty())
 }
 
-/// Who shares addresses with whom.
+/// Load balancers that share addresses.
 #[derive(Default)]
 pub(crate) struct Sharing<'a> {
     /// Load balancers that own a Service together with others.
     pub(crate) parts: BTreeSet<Key>,
-    /// Names that others of the namespace name as the one whose address they share.
+    /// Load balancers whose address others of the namespace share, by their annotation.
     pub(crate) primaries: BTreeSet<Key>,
-    /// Namespace and address: what somebody there shares, or a shared Service shows.
+    /// Namespace and address of shared addresses, and of those that shared Services show.
     pub(crate) addresses: BTreeSet<(&'a str, &'a str)>,
 }
 
@@ -72,7 +72,7 @@ fn owners(meta: &ObjectMeta) -> impl Iterator<Item = &str> {
     owners.map(|owner| &*owner.name)
 }
 
-/// Whether an object of ours belongs to others than the load balancer of its name.
+/// Whether an object that the operator owns has other owners than the load balancer of its name.
 pub(crate) fn is_shared(meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref();
     is_ours(meta) && owners(meta).any(|owner| Some(owner) != name)

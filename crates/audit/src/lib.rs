@@ -1,27 +1,26 @@
-//! The auditor: what is wrong with all that the API server holds at one quiet moment.
+//! The auditor: checks a snapshot of the API server's objects against the rules, while the operator is idle.
 //!
-//! Pure: copies of objects go in, findings come out, each with its rule and with what to do. It is written from the rules
-//! alone, in the plainest way that they can be read, and shares no code with what the operator decides by: so it can judge
-//! the operator, in random orders of events (`crates/operator/tests/schedules`), on a real API server (`e2e`), and in a
-//! cluster.
+//! Pure: objects go in, findings come out, each with its rule and advice. It implements the rules in the most literal
+//! way and shares no code with the operator's decisions, so that it can check the operator: in random orders of events
+//! (`crates/operator/tests/schedules`), on a real API server (`e2e`), and in a cluster.
 //!
-//! "Quiet" means that the operator leads and has nothing to do, and that kube-vip, if it is at work, has announced what it is
-//! asked for. At any other moment a finding may be work that is under way.
+//! "Idle" means that the operator is leader and has nothing to reconcile, and that kube-vip, if it runs, has announced
+//! all requested addresses. At any other time a finding may be work in progress.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `snapshot` | what there is to be judged |
-//! | `finding` | what was found, and what to do about it |
-//! | `meta` | small things that are read of objects |
-//! | `objects` | the snapshot, sorted for look-ups |
+//! | `snapshot` | the objects to check |
+//! | `finding` | findings, and advice about them |
+//! | `meta` | accessors for fields of objects |
+//! | `objects` | the snapshot, indexed for look-ups |
 //! | `ranges` | the addresses of a pool |
-//! | `selection` | which pool serves whom |
-//! | `later` | what only a later version of the operator can do |
-//! | `load_balancers` | addresses, and why somebody has none |
+//! | `selection` | the pool that section 5 selects for a load balancer |
+//! | `later` | features of later versions of the operator (IPA-9) |
+//! | `load_balancers` | the address of a load balancer, or why it has none |
 //! | `owned_objects` | Service and EndpointSlice |
-//! | `backends` | which virtual machines stand behind a load balancer |
+//! | `backends` | the virtual machines behind a load balancer |
 //! | `pools` | the status of pools |
-//! | `records` | IPAllocations, and what is left of what is gone |
+//! | `records` | IPAllocations, and leftovers of deleted objects |
 
 mod backends;
 mod finding;
@@ -43,8 +42,8 @@ pub use snapshot::{Cluster, Snapshot};
 
 use objects::Objects;
 
-/// Names every wrong: first of the records, then of load balancers, pools, and of what is left of objects that are gone. Of
-/// one object the first wrong alone, since others may follow from it.
+/// Checks everything: first the IPAllocations, then load balancers, pools, and leftovers of deleted objects. Reports
+/// only the first violation of each object, because others may follow from it.
 pub fn audit(snapshot: &Snapshot) -> Report {
     let objects = Objects::sort(snapshot);
     let mut report = Report {

@@ -1,4 +1,4 @@
-//! Load balancers: the address that each has, or why it has none (sections 5, 6 and 9).
+//! Load balancers: the address of each, or why it has none (sections 5, 6 and 9).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -13,10 +13,10 @@ use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
 use crate::{backends, owned_objects};
 
-/// Reasons of a spec that is refused: what there was before is left as it is (BE-6, ALC-10).
+/// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
 const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
 
-/// Judges one. Answers why it has no address, if it rightly has none.
+/// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
 pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
     if lb.object.metadata.deletion_timestamp.is_some() {
         return backends::follow(objects, lb).map(|()| None);
@@ -100,12 +100,12 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     }
 }
 
-/// No address belongs to two (ALC-8), and none is shown by two Services (REL-3).
+/// No two load balancers have the same address (ALC-8), and no two Services request it (REL-3).
 pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
     let mut given: BTreeMap<&str, &Lb<'_>> = BTreeMap::new();
     for lb in objects.lbs.values() {
-        // One that shares an address names it too (IPA-9), and what one names whose spec is refused may have been released by
-        // hand.
+        // Load balancers that share an address all name it (IPA-9), and the address of one with an invalid spec may
+        // have been released by hand.
         let aside = objects.is_left_alone(lb) || Spec::of(lb) != Spec::Sound;
         if lb.given.is_empty() || lb.given == keys::DHCP_ADDRESS || aside {
             continue;
@@ -131,8 +131,8 @@ pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
     }
 }
 
-/// Address and pool of the records that are held for a load balancer, whatever uid they have. What it does not need stays
-/// as long as others may share it.
+/// Address and pool of the records Bound to a load balancer, of any uid. Not those that it does not need and others may
+/// share.
 fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
     let records = objects.bound_of(&lb.key).filter(|record| {
         let own = record.address == lb.given && record.uid == lb.uid;
@@ -143,14 +143,14 @@ fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
         .collect()
 }
 
-/// How much is known of a spec without the operator's own checks.
+/// Validity of a spec, as far as it is known without the operator's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
-    /// Nothing of it can be refused.
+    /// Certainly valid.
     Sound,
-    /// Of VM type without a listener (WV-1): refused for sure.
+    /// Of VM type without a listener (WV-1): certainly invalid.
     WithoutListeners,
-    /// Refused or not.
+    /// Valid or not.
     Odd,
 }
 
@@ -177,7 +177,7 @@ impl Spec {
     }
 }
 
-/// Listeners with names and ports as a Service takes them, each once.
+/// Whether the names and ports of the listeners are valid in a Service, and unique.
 fn are_plain(listeners: &[Listener]) -> bool {
     let mut names = BTreeSet::new();
     let mut ports = BTreeSet::new();
@@ -198,7 +198,7 @@ fn are_plain(listeners: &[Listener]) -> bool {
     })
 }
 
-/// A health check of a port that can be, with numbers that can be.
+/// Whether port and numbers of a health check are in range.
 fn is_plain(check: &HealthCheck) -> bool {
     let numbers = [
         check.success_threshold,
@@ -210,12 +210,12 @@ fn is_plain(check: &HealthCheck) -> bool {
     is_plain(65_535, check.port) && numbers.into_iter().all(|number| is_plain(3_600, number))
 }
 
-/// BE-7: whether a load balancer can have this address.
+/// BE-7: whether a load balancer can use this address.
 fn suits(lb: &Lb<'_>, address: &str) -> bool {
     lb.object.spec.workload() != WorkloadType::Vm || !address.contains(':')
 }
 
-/// ALC-6, REL-4, IPA-7: one that holds an address.
+/// ALC-6, REL-4, IPA-7: checks a load balancer with a Bound record.
 fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<(), Finding> {
     must!(
         "ALC-6",
@@ -258,7 +258,7 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
     Ok(())
 }
 
-/// ALC-5, SEL-7, REL-4: one that holds no address.
+/// ALC-5, SEL-7, REL-4: checks a load balancer without a Bound record.
 fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
     let named = lb
         .object
@@ -327,7 +327,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
     Ok(())
 }
 
-/// What one is told that no pool selects.
+/// Texts of the condition message of a load balancer that no pool matches.
 fn no_pool(objects: &Objects<'_>) -> Vec<String> {
     if objects.pools.is_empty() {
         return vec!["there are no pools".to_owned()];
@@ -336,7 +336,7 @@ fn no_pool(objects: &Objects<'_>) -> Vec<String> {
     pools.map(|name| format!("pool {name}: ")).collect()
 }
 
-/// Why a pool has no address for a load balancer: the reason, and what is said of the pool. Nothing if that is not known.
+/// Why a pool has no address for a load balancer: the condition reason, and the text about the pool. None if unknown.
 fn exhausted(
     objects: &Objects<'_>,
     lb: &Lb<'_>,
@@ -360,7 +360,7 @@ fn exhausted(
     });
     let mut fit = addresses.iter().filter(suited).peekable();
     if fit.peek().is_none() && all > 0 {
-        return Ok(Some(("AddressFamilyMismatch", "has IPv6 addresses alone")));
+        return Ok(Some(("AddressFamilyMismatch", "has only IPv6 addresses")));
     }
     let fit: Vec<&IpAddr> = fit.collect();
     let free = fit.iter().find(|addr| !objects.taken.contains(**addr));

@@ -1,4 +1,4 @@
-//! Small things that are read of objects.
+//! Accessors for fields of objects.
 
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_object::Key;
@@ -11,8 +11,8 @@ pub(crate) fn key_of(meta: &ObjectMeta) -> Key {
     Key::new(part(&meta.namespace), part(&meta.name))
 }
 
-/// Whether a Service or an EndpointSlice is the operator's (SVC-1): it has its label, or the LoadBalancer of its name as an
-/// owner.
+/// Whether the operator owns a Service or an EndpointSlice (SVC-1): it has the operator's label, or the LoadBalancer of
+/// its name as an owner.
 pub(crate) fn is_ours(meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref();
     let owners = meta.owner_references.iter().flatten();
@@ -31,7 +31,7 @@ pub(crate) fn is_owned_by(meta: &ObjectMeta, uid: &str) -> bool {
     matches!(owners[..], [owner] if owner.uid == uid)
 }
 
-/// `spec.loadBalancerIP` of a Service; empty if it asks for none.
+/// `spec.loadBalancerIP` of a Service; empty if it requests none.
 pub(crate) fn asked(service: &Service) -> &str {
     let spec = service.spec.as_ref();
     let asked = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
@@ -48,7 +48,7 @@ pub(crate) fn announced(service: &Service) -> &str {
         .unwrap_or_default()
 }
 
-/// Both addresses of a Service, as far as there are any.
+/// The requested and the announced address of a Service, without empty ones.
 pub(crate) fn shown(service: &Service) -> impl Iterator<Item = &str> {
     [asked(service), announced(service)]
         .into_iter()

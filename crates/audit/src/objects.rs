@@ -1,4 +1,4 @@
-//! The snapshot, sorted for look-ups.
+//! The snapshot, indexed for look-ups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -30,7 +30,7 @@ pub(crate) struct Pool<'a> {
     pub(crate) ranges: Ranges,
 }
 
-/// An IPAllocation that is held.
+/// A Bound IPAllocation.
 pub(crate) struct Bound<'a> {
     pub(crate) address: &'a str,
     pub(crate) pool: &'a str,
@@ -44,7 +44,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) pools: BTreeMap<&'a str, Pool<'a>>,
     pub(crate) records: &'a [IPAllocation],
     pub(crate) bound: Vec<Bound<'a>>,
-    /// Places in `bound`.
+    /// Indexes into `bound`.
     by_owner: BTreeMap<Key, Vec<usize>>,
     pub(crate) services: BTreeMap<Key, &'a Service>,
     pub(crate) slices: BTreeMap<Key, &'a EndpointSlice>,
@@ -52,7 +52,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) announcing: bool,
     /// Addresses of Services and IPAllocations, which no backend may have (BE-8).
     pub(crate) reserved: BTreeSet<&'a str>,
-    /// Addresses that are somebody's: of IPAllocations that are held, and what Services ask for.
+    /// Taken addresses: of Bound IPAllocations, and those that Services request.
     pub(crate) taken: BTreeSet<IpAddr>,
     pub(crate) sharing: Sharing<'a>,
 }
@@ -104,7 +104,7 @@ impl<'a> Objects<'a> {
             sharing,
             lbs,
         };
-        // What one names that is left alone is taken too, with a record or without.
+        // The address that a load balancer left alone names is taken too, with a record or without.
         let named: Vec<IpAddr> = objects
             .lbs
             .values()
@@ -116,8 +116,8 @@ impl<'a> Objects<'a> {
         objects
     }
 
-    /// The address that a load balancer has by its status alone, in a pool with exclusions, which cannot tell whether it is its
-    /// own: it stays, and nobody else gets it. Nothing if it has none.
+    /// The address that only the status of a load balancer names, in a pool with exclusions, which cannot confirm it:
+    /// the load balancer keeps it, and no other gets it. None if there is no such address.
     pub(crate) fn held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
         let spec = &lb.object.spec;
         let named = spec.ip_pool.as_deref().filter(|name| !name.is_empty());
@@ -130,19 +130,19 @@ impl<'a> Objects<'a> {
         (may_have && held.next().is_none() && pooled).then_some(given)
     }
 
-    /// The addresses that a pool that hands out nothing new may not tell to be their load balancers' own.
+    /// All addresses of [`held_back`](Self::held_back).
     pub(crate) fn all_held_back(&self) -> impl Iterator<Item = IpAddr> {
         self.lbs.values().filter_map(|lb| self.held_back(lb))
     }
 
-    /// The records that are held for a load balancer of this name, whatever its uid.
+    /// The records Bound to a load balancer of this name, of any uid.
     pub(crate) fn bound_of(&self, owner: &Key) -> impl Iterator<Item = &Bound<'a>> {
         let places = self.by_owner.get(owner).into_iter().flatten();
         places.map(|at| &self.bound[*at])
     }
 
-    /// Whether a load balancer is to be left as it is: it asks for more, has a part in a shared Service, or would take a record
-    /// over whose address others share.
+    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation, owns a shared Service,
+    /// or would take over the record of an address that others share.
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
         let mut uids = self.bound_of(&lb.key).map(|record| record.uid).peekable();
         let would_take_over = uids.peek().is_some() && !uids.any(|uid| uid == lb.uid);
@@ -151,7 +151,7 @@ impl<'a> Objects<'a> {
             || (would_take_over && self.sharing.primaries.contains(&lb.key))
     }
 
-    /// Whether somebody may share the address of a record that its owner does not need.
+    /// Whether another load balancer may share the address of a record that its owner does not need.
     pub(crate) fn may_be_shared(&self, address: &str, owner: &Key) -> bool {
         let sharing = &self.sharing;
         sharing.addresses.contains(&(&*owner.namespace, address))
@@ -160,7 +160,7 @@ impl<'a> Objects<'a> {
     }
 }
 
-/// Addresses that are a Service's or have an IPAllocation.
+/// Addresses of Services, and those with an IPAllocation.
 fn reserved(snapshot: &Snapshot) -> BTreeSet<&str> {
     let records = snapshot.records.iter().map(|record| &*record.spec.address);
     let services = snapshot.services.iter().flat_map(|service| {
@@ -201,7 +201,7 @@ impl<'a> Lb<'a> {
         condition::find(status.conditions.as_deref()?, type_)
     }
 
-    /// Whether a condition is there and True.
+    /// Whether a condition is True.
     pub(crate) fn is_told(&self, type_: &str) -> bool {
         self.condition(type_).is_some_and(|c| c.status == "True")
     }

@@ -9,10 +9,10 @@ use crate::finding::{Finding, must, words};
 use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
 
-/// On a Service: addresses that kube-vip announces instead of the one that is asked for (section 8.2).
+/// On a Service: addresses that kube-vip announces instead of the requested one (section 8.2).
 const OVERRIDE: &str = keys::ANNOTATION_KUBE_VIP_ADDRESSES;
 
-/// Judges what belongs to one.
+/// Checks the owned objects of one load balancer, and the rest of its status.
 pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
     let service = objects.services.get(&lb.key);
     let slice = objects.slices.get(&lb.key);
@@ -81,7 +81,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     backends::judge(objects, lb, ready, slice, !announced.is_empty())
 }
 
-/// REC-1: a guest cluster brings its own data path.
+/// REC-1: a guest cluster has its own data path.
 fn of_cluster(
     lb: &Lb<'_>,
     ready: &Condition,

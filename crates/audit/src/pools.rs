@@ -1,4 +1,4 @@
-//! The status of pools: a recount (POOL-1, POOL-3, ALC-11, IPA-4, IPA-7).
+//! The status of pools, recalculated (POOL-1, POOL-3, ALC-11, IPA-4, IPA-7).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::meta::{is_ours, shown};
 use crate::objects::{Objects, Pool};
 use crate::ranges::Ranges;
 
-/// Judges one.
+/// Checks one pool.
 pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding> {
     let status = pool.object.status.clone().unwrap_or_default();
     counts(objects, pool, status.total, status.available)?;
@@ -41,7 +41,7 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         says == Some(&digest),
         "the hash of its maps is {says:?}, not {digest}"
     );
-    // Where it lies is not judged: it was given by the ranges as they were then.
+    // It may be outside of the ranges: these may have changed since that allocation.
     let last = &status.last_allocated;
     must!(
         "ALC-3",
@@ -92,7 +92,7 @@ fn counts(
         "total is {total}, its ranges have {} addresses",
         addresses.len()
     );
-    // What a Service of ours shows is somebody's too, as of one whose record was released by hand.
+    // An address that an owned Service shows is taken too, even if its record was released by hand.
     let services = objects.services.values();
     let services = services.filter(|service| is_ours(&service.metadata));
     let shown = services.flat_map(|service| shown(service));
@@ -113,7 +113,7 @@ fn counts(
     Ok(())
 }
 
-/// Owners by address.
+/// Owner by address of the pool's records in this phase.
 fn by_address(objects: &Objects<'_>, pool: &Pool<'_>, phase: Phase) -> BTreeMap<String, String> {
     let own = |r: &&IPAllocation| r.spec.pool == *pool.name && r.spec.phase == phase;
     let records = objects.records.iter().filter(own);
@@ -126,7 +126,7 @@ fn by_address(objects: &Objects<'_>, pool: &Pool<'_>, phase: Phase) -> BTreeMap<
         .collect()
 }
 
-/// Where two maps differ, for people.
+/// The first five differences of two maps, as text.
 fn difference(says: &BTreeMap<String, String>, is: &BTreeMap<String, String>) -> String {
     let differs = |address: &&String| says.get(*address) != is.get(*address);
     let all: BTreeSet<&String> = says.keys().chain(is.keys()).collect();

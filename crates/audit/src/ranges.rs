@@ -1,4 +1,4 @@
-//! The addresses of a pool (section 4), read and counted in the plainest way.
+//! The addresses of a pool (section 4), parsed and counted in the most literal way.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -6,28 +6,28 @@ use std::ops::RangeInclusive;
 
 use harvester_lb_api::ippool::Range;
 
-/// Most addresses that are counted one by one.
+/// Maximum number of addresses that are counted one by one.
 const COUNTED: u128 = 1 << 20;
 
-/// What ranges come to.
+/// The ranges of a pool, parsed.
 #[derive(Debug)]
 pub(crate) enum Ranges {
-    /// One of them cannot be (RNG-1, RNG-3).
+    /// One of them is invalid (RNG-1, RNG-3).
     Invalid,
-    /// One of them is of a kind that this module does not know: a subnet of one or two addresses, no range at all.
+    /// There is none, or one is of a kind that this module does not handle: a subnet of one or two addresses, or /0.
     Unknown,
-    /// All are of the plain kind.
+    /// All are valid, and of subnets that this module handles.
     Plain(Plain),
 }
 
-/// Plain ranges.
+/// Ranges that this module handles.
 #[derive(Debug, Default)]
 pub(crate) struct Plain {
     spans: Vec<Span>,
     gateways: BTreeSet<IpAddr>,
 }
 
-/// Addresses of one family, first and last included.
+/// Addresses of one family, first and last inclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Span {
     v4: bool,
@@ -114,7 +114,7 @@ fn one(range: &Range) -> Result<(Span, IpAddr), Odd> {
     }
     let size = 1_u128 << (width - prefix);
     let network = bits(network) & !(size - 1);
-    // Without the network's address and the one of all ones, which nobody may name (RNG-3).
+    // Without the first and the last address of the subnet, which no field may name (RNG-3).
     let hosts = network + 1..=network + (size - 2);
     let given = |text: Option<&String>, otherwise: u128| {
         let Some(text) = text.filter(|text| !text.is_empty()) else {
@@ -137,12 +137,12 @@ fn one(range: &Range) -> Result<(Span, IpAddr), Odd> {
 }
 
 impl Plain {
-    /// Whether an address can be given (RNG-5).
+    /// Whether an address can be allocated (RNG-5).
     pub(crate) fn contains(&self, addr: IpAddr) -> bool {
         !self.gateways.contains(&addr) && self.spans.iter().any(|span| span.contains(addr))
     }
 
-    /// All that can be given (RNG-10); nothing if they are too many to be counted.
+    /// All addresses that can be allocated (RNG-10); none if there are too many to count.
     pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
         let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
         let all = self.spans.iter().map(size);

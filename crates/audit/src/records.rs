@@ -1,5 +1,5 @@
-//! IPAllocations: none is held for somebody who is gone or does not use it (REL-2, IPA-3). And what is left of load balancers
-//! and pools that are gone (REL-3, POOL-1).
+//! IPAllocations: none is Bound to a load balancer that is gone or does not use it (REL-2, IPA-3). Also the leftovers
+//! of deleted load balancers and pools (REL-3, POOL-1).
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use crate::later::is_shared;
 use crate::meta::is_ours;
 use crate::objects::{Bound, Objects};
 
-/// Most records of the past in one pool, and in all (section 6.5).
+/// Limits of Released records per pool, and in all (section 6.5).
 const HISTORY_OF_A_POOL: usize = 1_024;
 const HISTORY: usize = 16_384;
 
-/// Judges all.
+/// Checks all IPAllocations.
 pub(crate) fn judge(objects: &Objects<'_>, report: &mut Report) {
     report.bound = objects.bound.len();
     report.released = objects.records.len() - objects.bound.len();
@@ -55,7 +55,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     must!(
         "REL-2",
         record,
-        // ALC-10: what one holds whose spec is refused stays.
+        // ALC-10: a load balancer with an invalid spec keeps its IPAllocation.
         refused || lb.given == *address,
         "is held for LoadBalancer {owner}, whose status names {:?}",
         lb.given
@@ -63,7 +63,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Section 6.5: an IPv4 address is the name; the form of other names is another's rule.
+/// Section 6.5: the name is the IPv4 address; the form of other names is not checked here.
 fn named(record: &IPAllocation) -> Result<(), Finding> {
     let name = record.metadata.name.as_deref().unwrap_or_default();
     let spec = &record.spec;
@@ -78,7 +78,7 @@ fn named(record: &IPAllocation) -> Result<(), Finding> {
     Ok(())
 }
 
-/// POOL-5: the past has its limits.
+/// POOL-5: the history has limits.
 fn history(objects: &Objects<'_>) -> Result<(), Finding> {
     let mut remembered: BTreeMap<&str, usize> = BTreeMap::new();
     for record in objects.records {
@@ -97,7 +97,7 @@ fn history(objects: &Objects<'_>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Names what is left of what is gone.
+/// Finds the leftovers of deleted objects.
 pub(crate) fn judge_left(objects: &Objects<'_>, report: &mut Report) {
     let services = objects.services.iter();
     let services = services.map(|(key, service)| ("Service", key, &service.metadata));

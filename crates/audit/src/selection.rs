@@ -1,4 +1,4 @@
-//! Which pool serves a load balancer that names none (section 5).
+//! The pool that section 5 selects for a load balancer that names none.
 
 use std::cmp::Reverse;
 
@@ -7,7 +7,7 @@ use harvester_lb_api::{WorkloadType, keys};
 
 use crate::objects::{Lb, Objects, Pool};
 
-/// What a load balancer requires.
+/// What a load balancer requires of a pool.
 struct Requirement<'a> {
     network: &'a str,
     project: &'a str,
@@ -16,7 +16,7 @@ struct Requirement<'a> {
 }
 
 impl Objects<'_> {
-    /// The name of the pool.
+    /// The name of the selected pool.
     pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&str> {
         let namespace = lb.annotation(keys::ANNOTATION_NAMESPACE);
         let wanted = Requirement {

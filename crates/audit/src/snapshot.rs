@@ -1,4 +1,4 @@
-//! What there is to be judged: copies of objects, as the API server holds them at one moment.
+//! The objects to check, as stored by the API server at one moment.
 
 use std::net::Ipv4Addr;
 
@@ -7,7 +7,8 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// All that the operator reads and writes. Kinds that are read one after the other belong together only while nobody writes.
+/// All objects that the operator reads and writes. Lists of several kinds are consistent only if no object is written
+/// meanwhile.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// All LoadBalancers.
@@ -16,23 +17,23 @@ pub struct Snapshot {
     pub pools: Vec<IPPool>,
     /// All IPAllocations.
     pub records: Vec<IPAllocation>,
-    /// All Services, those of others too.
+    /// All Services, including those that the operator does not own.
     pub services: Vec<Service>,
     /// The EndpointSlices that have the name of a LoadBalancer, or the operator's label.
     pub slices: Vec<EndpointSlice>,
-    /// What backends are judged by. Without it they are not.
+    /// The objects that backends depend on. None: backends are not checked.
     pub cluster: Option<Cluster>,
-    /// Whether kube-vip is at work: then what Services ask for is announced, and nothing else is.
+    /// Whether kube-vip runs: then exactly the addresses that Services request are announced.
     pub announcing: bool,
 }
 
-/// What backends are judged by.
+/// The objects that backends depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     /// All VirtualMachineInstances.
     pub machines: Vec<VirtualMachineInstance>,
     /// All Nodes.
     pub nodes: Vec<Node>,
-    /// Networks that the operator was told to deny to backends: address and prefix length (BE-8).
+    /// Networks that the operator is configured to deny to backends: address and prefix length (BE-8).
     pub denied: Vec<(Ipv4Addr, u8)>,
 }

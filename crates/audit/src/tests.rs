@@ -1,4 +1,4 @@
-//! The auditor can fail: each wrong is planted into a world in which all is well, and is named.
+//! The auditor finds violations: each is planted into a valid snapshot, and must be reported.
 
 mod selection;
 mod unserved;
@@ -42,7 +42,7 @@ fn lb(name: &str, spec: Value, status: &Value) -> LoadBalancer {
     made(with(lb, json!({"status": status})))
 }
 
-/// One that has an address, and all that goes with it.
+/// A load balancer with an address, and the status that goes with it.
 fn served(name: &str, spec: Value, ip: &str, backends: &[&str]) -> LoadBalancer {
     let status = json!({
         "address": ip, "allocatedAddress": {"ip": ip, "ipPool": POOL}, "backendServers": backends,
@@ -51,7 +51,7 @@ fn served(name: &str, spec: Value, ip: &str, backends: &[&str]) -> LoadBalancer 
     lb(name, spec, &status)
 }
 
-/// Says of a load balancer that it is not Ready.
+/// Sets the Ready condition of a load balancer to False.
 fn says(lb: &mut LoadBalancer, reason: &str, message: &str) {
     lb.status.as_mut().unwrap().conditions = made(condition(reason, message));
 }
@@ -79,7 +79,7 @@ fn map(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The pool of so many addresses with what its status says; the hash is that of its maps.
+/// A pool of `total` addresses with this status, and the digest of its maps.
 fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPPool {
     let (allocated, history) = (map(allocated), map(history));
     let digest = projection::digest(Some(&allocated), Some(&history));
@@ -99,7 +99,7 @@ fn pool(total: i64, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> IPP
     ))
 }
 
-/// One load balancer of cluster type, one of VM type, one address of the past.
+/// A valid snapshot: one load balancer of cluster type, one of VM type, one Released address.
 fn well() -> Snapshot {
     let machine = fixtures::machine("n", "vm", &json!({"app": "web"}), Some(MACHINE));
     let machine = with(
@@ -144,7 +144,7 @@ fn all_is_well() {
     assert!(report.waiting.is_empty());
 }
 
-/// What is planted; the rule that it breaks, and what is said of it.
+/// The violation to plant, the rule that it breaks, and the text of the finding.
 type Planted = (fn(&mut Snapshot), &'static str, &'static str);
 
 fn status(all: &mut Snapshot) -> &mut harvester_lb_api::IPPoolStatus {
@@ -230,7 +230,7 @@ fn wrongs_of_addresses_are_named() {
             "ALC-5",
             "LoadBalancer n/w (ALC-5): waits (False NoMatchedPool",
         ),
-        // There is one left: who waits was forgotten.
+        // An address is free: the waiting load balancer was forgotten.
         (
             |all| {
                 all.load_balancers.push(waiting("w", "NoAvailableIP", ""));
@@ -408,7 +408,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
             "in another namespace too",
         ),
         (
-            // BE-6: refused, and what it served is gone.
+            // BE-6: the spec is invalid, and the backend that it served is gone.
             |all| {
                 let lb = &mut all.load_balancers[1];
                 lb.spec.listeners = None;

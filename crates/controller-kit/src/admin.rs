@@ -1,7 +1,7 @@
-//! The admin port: `/healthz`, `/readyz` and `/metrics`, in plain text, for reading only (OPS-1).
+//! The admin port: `/healthz`, `/readyz` and `/metrics`, plain text, read-only (OPS-1).
 //!
-//! Whoever can reach the port can keep it busy, so everything is bounded: how long a connection lasts, how many there
-//! are, how large a request's head may be, and how many figures are gathered at a time. Work does not suffer from it.
+//! Any client that can reach the port can keep it busy, so everything is bounded: the life of a connection, the number
+//! of connections, the size of a request's head, and concurrent gatherings of metrics. Reconciles are not slowed by it.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -24,23 +24,23 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
-/// Most connections at a time. One more ends the oldest: an honest one is answered within milliseconds, one that is
-/// old waits for something.
+/// Most concurrent connections. One more closes the oldest: a well-behaved client is answered within milliseconds, so
+/// an old connection is idle or slow.
 const MOST_CONNECTIONS: usize = 64;
-/// Longest life of a connection, from its beginning to the last byte of its one answer. As long as Prometheus waits by
-/// default.
+/// Longest life of a connection, from accept to the last byte of its one answer. Equals Prometheus' default scrape
+/// timeout.
 const CONNECTION_LIMIT: Duration = Duration::from_secs(10);
-/// Largest head of a request, and how much of anything is read ahead, in bytes.
+/// Largest request head, and the read-ahead limit, in bytes.
 const READ_LIMIT: usize = 16 * 1024;
-/// Pause after a connection could not be accepted: for want of descriptors, as a rule, which takes a moment to pass.
+/// Pause after a failed accept. The usual cause is a lack of file descriptors, which passes after a moment.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Says what still keeps a program from being ready; nothing when it is.
+/// Reports what keeps a program from being ready; empty when it is ready.
 pub trait Readiness: Send + Sync + 'static {
-    /// One line for each thing that is waited for.
+    /// One line for each dependency that is still missing.
     fn waiting_for(&self) -> Vec<String>;
 
-    /// One line for each thing that is not as it should be and yet keeps nothing from being ready.
+    /// One line for each problem that does not affect readiness.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -50,11 +50,11 @@ pub trait Readiness: Send + Sync + 'static {
 struct Shared {
     readiness: Arc<dyn Readiness>,
     registry: Registry,
-    /// Gathering takes a thread for a while; with one at a time the others stay for work.
+    /// Gathering metrics occupies a thread; one at a time leaves the others to reconciles.
     gathering: Arc<Mutex<()>>,
 }
 
-/// Binds the port. Answers the address, which tells the port when 0 was asked for.
+/// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = TcpListener::bind(address)
         .await
@@ -65,7 +65,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAdd
     Ok((listener, address))
 }
 
-/// Serves the port until `stop`; what is under way then is cut off.
+/// Serves the port until `stop`; requests in flight are then cut off.
 pub async fn serve(
     listener: TcpListener,
     registry: Registry,
@@ -93,14 +93,14 @@ pub async fn serve(
                 keep(&mut connections, AbortOnDropHandle::new(connection));
             }
             Err(error) => {
-                debug!(%error, "admin port");
+                debug!(%error, "admin port: accept failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-/// Keeps a connection among those that live, and ends the oldest if there are too many.
+/// Adds a connection to the live ones and closes the oldest if there are too many.
 fn keep(connections: &mut VecDeque<AbortOnDropHandle<()>>, new: AbortOnDropHandle<()>) {
     connections.retain(|connection| !connection.is_finished());
     if connections.len() >= MOST_CONNECTIONS {
@@ -109,7 +109,7 @@ fn keep(connections: &mut VecDeque<AbortOnDropHandle<()>>, new: AbortOnDropHandl
     connections.push_back(new);
 }
 
-/// Answers the one request of a connection.
+/// Answers the single request of a connection.
 async fn answer(stream: TcpStream, router: Router) {
     let connection = http1::Builder::new()
         .keep_alive(false)
@@ -117,8 +117,8 @@ async fn answer(stream: TcpStream, router: Router) {
         .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
     match tokio::time::timeout(CONNECTION_LIMIT, connection).await {
         Ok(Ok(())) => {}
-        Ok(Err(error)) => debug!(%error, "admin port"),
-        Err(_) => debug!("admin port: a connection took too long"),
+        Ok(Err(error)) => debug!(%error, "admin port: connection failed"),
+        Err(_) => debug!("admin port: connection timed out"),
     }
 }
 

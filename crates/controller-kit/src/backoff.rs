@@ -1,4 +1,4 @@
-//! How long to wait after a failure: exponential, capped, jittered, forgotten on success.
+//! Back-off after a failure: exponential, capped, jittered, reset on success.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -17,8 +17,8 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// The delay after `failures` failures in a row (1 is the first): the base doubled each time, of which the upper
-    /// half is scaled by `jitter` in 0.0 ..= 1.0, so that what failed together does not come back together.
+    /// The delay after `failures` consecutive failures (1 is the first): the base, doubled each time. `jitter` in 0.0
+    /// ..= 1.0 scales its upper half, so that keys that failed together do not retry together.
     pub fn delay(self, failures: u32, jitter: f64) -> Duration {
         let doubled = self
             .base
@@ -33,10 +33,10 @@ impl Backoff {
     }
 }
 
-/// Failures in a row by key. Holds only keys that are failing.
+/// Consecutive failures by key; drives the back-off. Holds only keys that are failing.
 #[derive(Debug)]
 pub struct Failures<K> {
-    /// By which back-off they are counted, and how many they are.
+    /// The back-off that applies, and the number of consecutive failures.
     counts: Mutex<HashMap<K, (Backoff, u32), FxBuildHasher>>,
 }
 
@@ -49,8 +49,8 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Eq + Hash> Failures<K> {
-    /// Notes a failure of the key and says how long to wait, by the back-off of its cause. Another cause is counted anew:
-    /// what was long in the way of one says nothing of the other.
+    /// Counts a failure of the key and returns the delay, by the back-off of its cause. A different cause restarts the
+    /// count: a long outage says nothing about a refusal.
     pub fn failed(&self, key: K, backoff: Backoff) -> Duration {
         let mut counts = self.counts.lock();
         let (counted, count) = counts.entry(key).or_insert((backoff, 0));
@@ -63,7 +63,7 @@ impl<K: Eq + Hash> Failures<K> {
         backoff.delay(*count, fastrand::f64())
     }
 
-    /// Forgets the failures of the key: it succeeded, or it is gone.
+    /// Resets the key: it succeeded, or it was deleted.
     pub fn forget(&self, key: &K) {
         self.counts.lock().remove(key);
     }

@@ -1,6 +1,6 @@
-//! Writes that are known before the next decision: what a request has answered is taken into the index at once, and a
-//! request that met another copy than it was decided from is followed by a live read. So whoever decided it decides again
-//! from what the API server holds, and a reconcile only passes the error on.
+//! Writes that the cache knows before the next decision: the answer to a write goes into the index at once, and a
+//! conflict is followed by a live read. So the caller decides again from what the API server holds, and a reconcile
+//! only has to return the error.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -17,42 +17,42 @@ use crate::refused_writes::RefusedWrites;
 use crate::store::{Change, Store};
 use crate::writer::{WriteError, Writer};
 
-/// A kind that is written and of which the index `I` holds the newest copy.
+/// A kind that is written and whose newest known copy is cached in the index `I`.
 pub trait CachedResource<I>:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize + 'static
 {
-    /// The form in which the index holds it.
+    /// The type in which the index caches it.
     type Cached;
 
-    /// Where the index holds it.
+    /// The index's store of the kind.
     fn store(index: &I) -> &Store<Self::Cached>;
 
-    /// Where the API server has the object.
+    /// The API of the object's namespace, or of the cluster scope.
     fn api(client: Client, key: &Key) -> Api<Self>;
 
-    /// Takes in what the API server has answered; what is new by that. Enough after our own write, which is no news to
-    /// its writer.
+    /// Stores an object that the API server returned. Returns the change, if it is new to the index. Sufficient after
+    /// our own write, which is no news to its writer.
     fn upsert(index: &I, key: &Key, object: &Self) -> Option<Change<Self::Cached>>;
 
-    /// Takes in that a live read found nothing. `known` is the version that was known before the read, which is what
-    /// its answer can refute.
+    /// Records that a live read found no object. `known` is the version known before the read; only that copy and older
+    /// ones are removed.
     fn remove(index: &I, key: &Key, known: Version) {
         if let Some(change) = Self::store(index).forget(key, known) {
             Self::changed(index, key, &change);
         }
     }
 
-    /// A live read has found a change: queues all that it concerns. The watch will not tell of it again.
+    /// A live read has found a change: enqueues everything that depends on it. The watch will not report it again.
     fn changed(index: &I, key: &Key, change: &Change<Self::Cached>);
 }
 
-/// Told of conflicts, for the metrics.
+/// Observes conflicts, for the metrics.
 pub trait ConflictObserver: Send + Sync {
-    /// A write of an object of this kind met another copy than it was decided from.
+    /// A write of an object of this kind met a conflict.
     fn conflict(&self, kind: &str);
 }
 
-/// The client of everything that writes, over the index `I`.
+/// The client for all writes, backed by the index `I`.
 pub struct CachedClient<I> {
     index: Arc<I>,
     writer: Writer,
@@ -61,7 +61,7 @@ pub struct CachedClient<I> {
 }
 
 impl<I> CachedClient<I> {
-    /// Writes with `writer`, tells `index` of the answers, and notes in `refused` what the API server refuses (RUN-1).
+    /// Writes with `writer`, stores the answers in `index`, and records refusals in `refused` (RUN-1).
     pub fn new(
         index: Arc<I>,
         writer: Writer,
@@ -76,7 +76,7 @@ impl<I> CachedClient<I> {
         }
     }
 
-    /// The writer below: for kinds of which the index holds no copy that could be written.
+    /// The underlying writer: for kinds that the index does not cache.
     pub const fn writer(&self) -> &Writer {
         &self.writer
     }
@@ -91,7 +91,7 @@ impl<I> CachedClient<I> {
         self.after_write(key, answer).await
     }
 
-    /// Merges a patch into the copy with this metadata and no other (IPA-5).
+    /// Applies a merge patch to exactly the copy with this metadata (IPA-5).
     pub async fn patch<K: CachedResource<I>>(
         &self,
         key: &Key,
@@ -106,7 +106,7 @@ impl<I> CachedClient<I> {
         self.after_write(key, answer).await
     }
 
-    /// As [`CachedClient::patch`], with the operations of a JSON patch, which name the version themselves.
+    /// As [`CachedClient::patch`], with the operations of a JSON patch, which name the resource version themselves.
     pub async fn patch_json<K: CachedResource<I>>(
         &self,
         key: &Key,
@@ -119,8 +119,8 @@ impl<I> CachedClient<I> {
         self.after_write(key, answer).await
     }
 
-    /// Deletes the copy with this metadata and no other (IPA-5). Fine if it is gone already; what remains of it until its
-    /// end is seen in the watch.
+    /// Deletes exactly the copy with this metadata (IPA-5). Succeeds if it is gone already. If finalizers remain, the
+    /// watch reports the end of the object.
     pub async fn delete<K: CachedResource<I>>(
         &self,
         key: &Key,
@@ -142,7 +142,7 @@ impl<I> CachedClient<I> {
         }
     }
 
-    /// Reads an object live and takes in what is there.
+    /// Live read: gets an object from the API server and stores the result.
     pub async fn get_live<K: CachedResource<I>>(&self, key: &Key) -> Result<Option<K>, WriteError> {
         let known = K::store(&self.index).version(key);
         let object = self.writer.get(&self.api(key), &key.name).await?;
@@ -157,7 +157,7 @@ impl<I> CachedClient<I> {
         Ok(object)
     }
 
-    /// RUN-1: a refusal is named until the object can be written, or is another by now.
+    /// RUN-1: a refusal is reported until the object can be written or has been replaced.
     pub fn note_refusal(&self, kind: &str, key: &Key, error: Option<&WriteError>) {
         match error {
             Some(WriteError::Refused(_)) => self.refused.refused(kind, key),
@@ -182,7 +182,7 @@ impl<I> CachedClient<I> {
                 K::upsert(&self.index, key, object);
             }
             Err(error) if error.is_stale() => {
-                // What cannot be read cannot be learned; the answer stays what it is.
+                // If the live read fails there is nothing to learn; the conflict is still what the caller gets.
                 if let Err(unread) = self.reread_on_conflict::<K>(key, error).await {
                     debug!(object = %key, error = %unread, "live read failed");
                 }
@@ -198,7 +198,7 @@ impl<I> CachedClient<I> {
         error: &WriteError,
     ) -> Result<Option<K>, WriteError> {
         let kind = K::kind(&());
-        debug!(%kind, object = %key, %error, "conflict, reading it live");
+        debug!(%kind, object = %key, %error, "conflict, reading the object live");
         self.observer.conflict(&kind);
         self.get_live(key).await
     }

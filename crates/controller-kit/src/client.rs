@@ -1,7 +1,7 @@
-//! Clients of the API server: one for watches, one for everything that ends.
+//! Clients of the API server: one for watches, one for requests that end.
 //!
-//! They differ in their time limits: an idle watch is normal, a silent request is not. Neither retries by itself; a
-//! retry inside the client would hide an overloaded API server from whoever decides what to do about it. Both count
+//! They differ in their timeouts: an idle watch is normal, a silent request is not. Neither retries by itself: a retry
+//! inside the client would hide an overloaded API server from the caller that decides about the back-off. Both count
 //! their requests.
 
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use kube::config::{KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
 use tower::{BoxError, Layer, Service};
 
-/// Time to establish a connection.
+/// Timeout for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Silence after which a request on the write client is given up.
+/// Read timeout of the write client.
 const READ_TIMEOUT: Duration = Duration::from_secs(15);
-/// Silence after which a watch is given up (RUN-2): above the time that the API server is asked to keep it for, 40 s at most.
+/// Read timeout of a watch (RUN-2): above the longest watch timeout that is requested, 40 s.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(45);
 
-/// Is told of each request: verb, resource, status code (0: no answer) and duration.
+/// Observes each request: verb, resource, status code (0: no answer) and duration.
 pub trait RequestObserver: Send + Sync + 'static {
     /// A request has ended.
     fn request(&self, verb: &'static str, resource: &str, code: u16, duration: Duration);
@@ -38,27 +38,27 @@ pub struct Clients {
     pub write: Client,
 }
 
-/// Clients by `KUBECONFIG` or the like, else by the pod's service account.
+/// Clients configured by `KUBECONFIG` or its default path, else by the pod's service account.
 pub async fn connect(observer: Arc<dyn RequestObserver>) -> anyhow::Result<Clients> {
     let config = config().await?;
     clients(&config, &observer)
 }
 
-/// The configuration. As [`Config::infer`], which would log the piece of a kubeconfig that it does not understand: the
-/// token, if it is there that the file is broken.
+/// As [`Config::infer`], which would log the part of a kubeconfig that it cannot parse, and so the token if that is
+/// where the file is broken.
 async fn config() -> anyhow::Result<Config> {
     let from_file = Config::from_kubeconfig(&KubeConfigOptions::default()).await;
     from_file.or_else(|from_file| {
         Config::incluster().map_err(|in_cluster| {
             anyhow::anyhow!(
-                "no way to the API server: {}; {in_cluster}. Set KUBECONFIG, or run in a pod with a service account",
+                "no configuration for the API server: {}; {in_cluster}. Set KUBECONFIG, or run in a pod with a service account",
                 without_content(&from_file)
             )
         })
     })
 }
 
-/// What is wrong with a kubeconfig, in words that hold nothing of what is in it.
+/// The error of a kubeconfig, without any of its content.
 fn without_content(error: &KubeconfigError) -> String {
     let KubeconfigError::Parse(error) = error else {
         return error.to_string();
@@ -93,7 +93,7 @@ pub fn clients(config: &Config, observer: &Arc<dyn RequestObserver>) -> anyhow::
     })
 }
 
-/// A token that no header can hold, with a line break in it for instance, would make the client panic.
+/// A token that no HTTP header can hold, for instance one with a line break, would make the client panic.
 fn check_token(config: &Config) -> anyhow::Result<()> {
     let auth = serde_json::to_value(&config.auth_info)?;
     let token = auth["token"].as_str().unwrap_or_default();
@@ -161,7 +161,7 @@ where
     }
 }
 
-/// Verb and resource of a request, as Kubernetes' own metrics name them. A path that is no resource is `other`.
+/// Verb and resource of a request, as Kubernetes' own metrics name them. A path that is not a resource is `other`.
 fn describe(method: &str, path: &str, query: &str) -> (&'static str, String) {
     let mut parts = path.trim_matches('/').split('/');
     let rest: Vec<&str> = match parts.next() {

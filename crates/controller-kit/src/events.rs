@@ -1,12 +1,12 @@
-//! Kubernetes Events, never in the way of work.
+//! Kubernetes Events, written without blocking a reconcile.
 //!
-//! A controller hands an Event to a bounded queue and goes on; one task writes them. When the queue is full, the Event
-//! is dropped and counted: the object's condition says the same and is not dropped. So is one whose fence has closed by the
-//! time of its turn: the leader that left it does not lead any more. Whoever gives its right up waits for what it has left
-//! ([`Events::written`]).
+//! A controller puts an Event into a bounded queue; one task writes them. When the queue is full, the Event is dropped
+//! and counted: the object's condition says the same and is not dropped. An Event is also dropped if its fence has
+//! closed before its turn, because its sender is no longer leader. A leader that releases the Lease first waits for its
+//! queued Events ([`Events::written`]).
 //!
-//! kube-runtime's recorder is not used because it names an Event after the object without regard to the length of
-//! the name, and object names may use up all the 253 characters that a name may have.
+//! kube-runtime's recorder is not used because it derives the Event's name from the object's name without limiting the
+//! length, and object names may use all of the 253 characters that a name may have.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,34 +22,34 @@ use tracing::debug;
 
 use crate::writer::{Fence, bounded};
 
-/// Events that wait to be written. A change of one pool can concern every load balancer at once; beyond a thousand
-/// the conditions have to do.
+/// Capacity of the queue. A change of one pool can concern every LoadBalancer at once; beyond a thousand the conditions
+/// have to do.
 const QUEUE: usize = 1024;
-/// Longest note that the API takes, in bytes.
+/// Longest note that the API accepts, in bytes.
 const NOTE_LIMIT: usize = 1024;
 /// Longest object name.
 const NAME_LIMIT: usize = 253;
 
-/// Whether an Event speaks of trouble.
+/// The Event's `type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// Things went as they should.
+    /// `Normal`.
     Normal,
-    /// Somebody should look.
+    /// `Warning`: a user or an administrator should look.
     Warning,
 }
 
-/// An Event that waits to be written.
+/// A queued Event.
 pub struct Note {
-    /// The object that it is about.
+    /// The object that the Event is about.
     pub regarding: ObjectReference,
-    /// Whether it speaks of trouble.
+    /// The Event's `type`.
     pub severity: Severity,
-    /// Why, in a word that programs compare.
+    /// The Event's `reason`: one CamelCase word, for programs.
     pub reason: String,
-    /// What was done.
+    /// The Event's `action`: what the controller did.
     pub action: String,
-    /// What there is to say, for people.
+    /// The Event's `note`: the text for people.
     pub text: String,
     fence: Option<Arc<dyn Fence>>,
 }
@@ -66,11 +66,11 @@ impl fmt::Debug for Note {
 
 enum Item {
     Note(Box<Note>),
-    /// All before it is done.
+    /// Signals that all items before it are done.
     Mark(oneshot::Sender<()>),
 }
 
-/// Where controllers leave their Events.
+/// The sending side of the queue: controllers publish their Events here.
 #[derive(Clone)]
 pub struct Events {
     sender: mpsc::Sender<Item>,
@@ -85,7 +85,7 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
-    /// The queue, and the task that writes it out: to be spawned, ends with the last [`Events`].
+    /// The queue, and the task that writes its Events: to be spawned, ends when the last [`Events`] is dropped.
     pub fn new(
         client: Client,
         controller: &'static str,
@@ -95,7 +95,7 @@ impl Events {
         (events, notes.write(client, controller, instance))
     }
 
-    /// The queue, and its end where Events come out.
+    /// The queue, and its receiving side.
     pub fn queue() -> (Self, Notes) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -111,7 +111,7 @@ impl Events {
         (events, notes)
     }
 
-    /// The same queue, for what is written only while this fence is open.
+    /// The same queue, for Events that may be written only while this fence is open.
     #[must_use]
     pub fn under(&self, fence: Arc<dyn Fence>) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Events {
         }
     }
 
-    /// Leaves an Event about an object.
+    /// Queues an Event about an object.
     pub fn publish(
         &self,
         regarding: ObjectReference,
@@ -142,22 +142,22 @@ impl Events {
         }
     }
 
-    /// Waits until all that was left before is written, or dropped. How long that may take is the caller's to bound.
+    /// Waits until all Events queued before are written or dropped. The caller sets the timeout.
     pub async fn written(&self) {
         let (done, all) = oneshot::channel();
         if self.sender.send(Item::Mark(done)).await.is_ok() {
-            // An error: nobody writes any more.
+            // An error means that the writing task has ended.
             let _ = all.await;
         }
     }
 
-    /// Events that were not written.
+    /// Number of dropped Events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 }
 
-/// The end of the queue where Events come out. Those whose fence has closed meanwhile do not.
+/// The receiving side of the queue. It leaves out Events whose fence has closed meanwhile.
 pub struct Notes {
     receiver: mpsc::Receiver<Item>,
     dropped: Arc<AtomicU64>,
@@ -170,7 +170,7 @@ impl fmt::Debug for Notes {
 }
 
 impl Notes {
-    /// The next Event, if one waits.
+    /// The next Event, if one is queued.
     pub fn try_next(&mut self) -> Option<Note> {
         loop {
             let item = self.receiver.try_recv().ok()?;
@@ -180,7 +180,7 @@ impl Notes {
         }
     }
 
-    /// Writes one after another until the last [`Events`] is gone.
+    /// Writes Events one by one until the last [`Events`] is dropped.
     async fn write(mut self, client: Client, controller: &'static str, instance: String) {
         while let Some(item) = self.receiver.recv().await {
             let Some(note) = self.due(item) else {
@@ -192,13 +192,12 @@ impl Notes {
             if let Err(error) = bounded(api.create(&kube::api::PostParams::default(), &event)).await
             {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
-                debug!(%error, "an Event was not written");
+                debug!(%error, "Event not written");
             }
         }
     }
 
-    /// What is to be written now. What may not be any more is counted as dropped, and whoever waits for this place in the
-    /// queue is told.
+    /// The Event to write now. One whose fence has closed is counted as dropped; a mark is signalled to its waiter.
     fn due(&self, item: Item) -> Option<Note> {
         match item {
             Item::Note(note) if note.fence.as_ref().is_none_or(|fence| fence.is_open()) => {
@@ -209,7 +208,7 @@ impl Notes {
                 None
             }
             Item::Mark(done) => {
-                // Whoever asked may not wait any more.
+                // The waiter may have timed out.
                 let _ = done.send(());
                 None
             }
@@ -220,7 +219,7 @@ impl Notes {
 fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event {
     let suffix = format!(".{:x}", now.as_nanosecond());
     let object = note.regarding.name.as_deref().unwrap_or(controller);
-    // A cut name may end in a character that a name must not end in; the suffix follows, so it need not be looked at.
+    // A truncated name may end in a character that a name must not end in; the suffix follows, so that is harmless.
     let name = format!(
         "{}{suffix}",
         object[..object.floor_char_boundary(NAME_LIMIT - suffix.len())]
@@ -286,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A client, and how many requests it has sent.
+    /// A client, and the number of requests that it has sent.
     fn client() -> (Client, Arc<AtomicU64>) {
         let sent = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&sent);
@@ -309,7 +308,7 @@ mod tests {
         events.written().await;
         assert_eq!(sent.load(Ordering::Relaxed), QUEUE as u64);
         assert_eq!(events.dropped(), 0);
-        // Where nobody writes any more, nobody waits.
+        // Without a writing task, `written` does not block.
         task.abort();
         assert!(task.await.is_err());
         events.written().await;

@@ -1,12 +1,12 @@
-//! Who leads: one Lease, one holder.
+//! Leader election: one Lease, one holder.
 //!
 //! [`decide`] is pure. It follows the rules of client-go: whether the holder is alive is judged by the time since its
-//! record was last seen to change, on this process's own monotonic clock, never by comparing the clocks of two
-//! machines. The loop around it owns the Lease object and a deadline; the deadline is the fence of every write, so a
-//! process that was paused past it writes nothing when it wakes up.
+//! record was last observed to change, on this process's own monotonic clock, never by comparing the clocks of two
+//! machines. [`Candidate`] owns the Lease object and a deadline; the deadline is the fence of every write, so a process
+//! that was paused past it writes nothing when it resumes.
 //!
-//! A process may lead, lose the Lease and lead again (RUN-5). Each term has a [`Leadership`] of its own, which is won once
-//! and over for good when it is lost: what was decided in one term is never written in another.
+//! A process may lead, lose the Lease and lead again (RUN-5). Each term has its own [`Leadership`], which is won once
+//! and is over for good when lost: a decision of one term is never written in another.
 
 mod candidate;
 
@@ -25,20 +25,20 @@ pub struct Settings {
     pub namespace: String,
     /// Name of the Lease.
     pub name: String,
-    /// Who this process is. Unique to the process, or to the pod: a process with the identity of the holder is its
-    /// successor in the same pod and takes over at once.
+    /// The holder identity of this process. Unique to the process, or to the pod: a process with the identity of the
+    /// holder is its successor in the same pod and takes over at once.
     pub identity: String,
-    /// How long a record stands without renewal. Whole seconds, for that is how a Lease stores it.
+    /// Time after which a record that was not renewed expires. Whole seconds, because the Lease stores it so.
     pub duration: Duration,
-    /// For how long the holder works on after its last renewal; shorter than the duration.
+    /// Time after its last renewal until which the holder stays leader; shorter than the duration.
     pub renew_deadline: Duration,
-    /// Time between two tries.
+    /// Time between two attempts.
     pub retry: Duration,
 }
 
 impl Settings {
-    /// Checks that the times fit each other, and that the Lease can hold its duration. The other two times are this
-    /// process's own and may be of any fineness.
+    /// Checks that the times fit together and that the Lease can store the duration. The other two times are local to
+    /// this process and may be of any resolution.
     pub fn check(&self) -> Result<(), String> {
         if self.duration.subsec_nanos() != 0 || i32::try_from(self.duration.as_secs()).is_err() {
             return Err(format!(
@@ -63,40 +63,40 @@ impl Settings {
     }
 }
 
-/// What is known of the Lease.
+/// The Lease as last observed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
-    /// Holder in the record; empty once it was given up.
+    /// Holder in the record; empty after a release.
     pub holder: String,
     /// Duration in the record.
     pub duration: Duration,
-    /// Time since the record was last seen to change.
+    /// Time since the record was last observed to change.
     pub unchanged_for: Duration,
 }
 
-/// What a candidate does next.
+/// The next step of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// There is no Lease: make it.
+    /// There is no Lease: create it.
     Create,
-    /// Write our own record again.
+    /// Renew our own record.
     Renew,
-    /// Replace the record of a holder that is gone.
+    /// Replace the record of an expired holder.
     TakeOver,
-    /// Somebody else leads.
+    /// Another process is leader.
     Wait,
-    /// It led, and another may have led meanwhile: its term is over.
+    /// This process was leader, and another may have been since: the term is over.
     Lose,
 }
 
-/// The next step of a candidate. `leading` says whether it holds the Lease by its own knowledge.
+/// The next step of a candidate. `leading`: whether it holds the Lease as far as it knows.
 ///
-/// A leader renews its own record and nothing else: one that names another or nobody, or that is gone, was so made by
-/// another holder, or may have been. However long that took, the term does not go on (RUN-5).
+/// A leader renews only its own record. A record with another holder or none, or a missing Lease, means that another
+/// holder wrote it, or may have. Regardless of the time that took, the term ends (RUN-5).
 ///
-/// A record that names this identity although this process does not lead was written by a dead predecessor in the same
-/// pod, or in a term of its own that is over, and is taken over at once. Any other holder is given the duration of its own
-/// record (a Go holder writes 45 s) from the moment that the record was seen.
+/// A record with this identity, while this process is not leader, was written by a dead predecessor in the same pod or
+/// in an earlier term of this process, and is taken over at once. Any other holder is given the duration of its own
+/// record (a Go holder writes 45 s) from the moment that the record was observed.
 pub fn decide(observed: Option<&Observed>, identity: &str, leading: bool) -> Step {
     let is_ours = observed.is_some_and(|lease| lease.holder == identity);
     match observed {
@@ -109,15 +109,15 @@ pub fn decide(observed: Option<&Observed>, identity: &str, leading: bool) -> Ste
     }
 }
 
-/// How far a term has come. It goes forward only.
+/// State of a term. It only moves forward.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Term {
     /// The Lease is not held yet.
     #[default]
     Ahead,
-    /// It is held until then, if it is not renewed before.
+    /// The Lease is held until then, unless it is renewed before.
     Until(Instant),
-    /// It was lost or given up.
+    /// The Lease was lost or released.
     Over,
 }
 
@@ -126,25 +126,25 @@ impl Term {
         matches!(self, Self::Until(until) if now < until)
     }
 
-    /// The record was written, which is known now, and stands until then. What ran out before that was known is lost: this
-    /// process may have been frozen, and what it knows may be of any age (RUN-5).
+    /// The record was written, as is known at `now`, and expires at `until`. A term that expired before `now` is lost:
+    /// this process may have been frozen, and what it knows may be of any age (RUN-5).
     fn renewed(self, now: Instant, until: Instant) -> Self {
         match self {
             Self::Ahead if now < until => Self::Until(until),
             Self::Until(_) if self.holds(now) => Self::Until(until),
-            // Won too late to begin; the next try may be in time.
+            // Won, but already expired; the next attempt may be in time.
             Self::Ahead => Self::Ahead,
             Self::Until(_) | Self::Over => Self::Over,
         }
     }
 }
 
-/// The right to write for one term, as long as it lasts.
+/// The right to write during one term.
 #[derive(Debug, Default)]
 pub struct Leadership(RwLock<Term>);
 
 impl Leadership {
-    /// Whether this process leads at this moment, in this term.
+    /// Whether this process is leader now, in this term.
     pub fn is_leader(&self) -> bool {
         self.0.read().holds(Instant::now())
     }

@@ -1,7 +1,7 @@
-//! What a program needs from the cluster before it can work: kinds that are served, and rights.
+//! What a program needs from the cluster before it can work: served kinds, and permissions.
 //!
-//! Asked once at start, and asked again until it is there, so that an operator that comes up before its CRDs says
-//! what is missing and goes on by itself once it is not.
+//! Checked at start, and again until nothing is missing, so that an operator that starts before its CRDs reports what
+//! is missing and continues by itself once they exist.
 
 use std::fmt;
 
@@ -12,24 +12,24 @@ use kube::{Api, Client};
 
 use crate::writer::{WriteError, bounded};
 
-/// Rights on one kind.
+/// Permissions on one kind.
 #[derive(Clone, Copy, Debug)]
 pub struct RequiredPermission {
     /// API group, empty for the core group.
     pub group: &'static str,
-    /// Version of the group.
+    /// API version.
     pub version: &'static str,
-    /// Plural name of the kind.
+    /// Plural name of the resource.
     pub resource: &'static str,
     /// Verbs that are used.
     pub verbs: &'static [&'static str],
-    /// Namespace that the rights are needed in; `None`: everywhere.
+    /// Namespace of the permissions; `None`: cluster-wide.
     pub namespace: Option<&'static str>,
-    /// Whether the status is written with the object: with a status subresource such a write is dropped silently.
+    /// Whether the status is written together with the object: a status subresource would drop that part silently.
     pub plain_status: bool,
 }
 
-/// Something that is missing.
+/// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {
     /// The API server does not serve the kind.
@@ -42,13 +42,13 @@ pub enum Missing {
         /// `resource.group/version`.
         kind: String,
     },
-    /// The kind is served, and this program may not do that with it.
+    /// The kind is served, but the verb is not permitted.
     Right {
         /// The verb.
         verb: String,
         /// `resource.group`.
         resource: String,
-        /// Where.
+        /// Namespace; `None`: cluster-wide.
         namespace: Option<String>,
     },
 }
@@ -83,7 +83,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Checks every permission and answers what is missing, in their order.
+/// Checks every permission and returns what is missing, in the same order.
 pub async fn check(
     client: &Client,
     required: &[RequiredPermission],
@@ -128,7 +128,7 @@ fn kind_name(permission: &RequiredPermission) -> String {
     format!("{}/{}", resource_name(permission), permission.version)
 }
 
-/// The names of what the API server serves of a group version, subresources included.
+/// The names of the resources served in a group version, subresources included.
 async fn served(
     client: &Client,
     permission: &RequiredPermission,
@@ -142,7 +142,7 @@ async fn served(
     match listed {
         Ok(list) => Ok(list.resources.into_iter().map(|r| r.name).collect()),
         Err(WriteError::NotFound(_)) => Ok(Vec::new()),
-        // A group of which nothing is served is answered with a page that is no answer of the API.
+        // A group without any served version is answered with a page that is not an API response.
         Err(other) if other.is_refusal() => {
             let groups = bounded(client.list_api_groups()).await?;
             if groups.groups.iter().any(|g| g.name == permission.group) {

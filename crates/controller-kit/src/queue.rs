@@ -1,7 +1,7 @@
-//! Which objects are due.
+//! A queue of keys that are due.
 //!
-//! A key is in the queue at most once, however often it is asked for, and at most one worker has it at a time: what
-//! is asked for while a worker has it comes back when that worker is done. So the queue's size is bounded by the
+//! A key is in the queue at most once, regardless of how often it is added, and at most one worker has it at a time: a
+//! key that is added while a worker has it returns when that worker is done. So the size of the queue is bounded by the
 //! number of objects. Order is first come, first served.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
@@ -16,7 +16,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 struct Inner<K> {
     ready: VecDeque<K>,
-    /// Keys in `ready`, and keys that come back when their worker is done.
+    /// Keys in `ready`, and keys that return when their worker is done.
     wanted: HashSet<K, FxBuildHasher>,
     working: HashSet<K, FxBuildHasher>,
     by_time: BTreeSet<(Instant, K)>,
@@ -58,7 +58,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// The key is due after a delay, or sooner if something else asks for it sooner.
+    /// The key is due after a delay, or sooner if another caller adds it sooner.
     pub fn add_after(&self, key: K, delay: Duration) {
         let at = Instant::now() + delay;
         let mut inner = self.inner.lock();
@@ -76,7 +76,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         self.changed.notify_one();
     }
 
-    /// The next key that is due; waits for one. `None` once the queue is closed. The caller owes a [`Queue::done`].
+    /// Waits for the next due key. `None` once the queue is closed. The caller must call [`Queue::done`].
     pub async fn next(&self) -> Option<K> {
         loop {
             let changed = self.changed.notified();
@@ -110,7 +110,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// The worker is done with the key. If it was asked for meanwhile, it is due again.
+    /// The worker is done with the key. If it was added meanwhile, it is due again.
     pub fn done(&self, key: &K) {
         let mut inner = self.inner.lock();
         inner.working.remove(key);
@@ -121,12 +121,12 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Number of keys that are due and wait for a worker.
+    /// Number of due keys that wait for a worker.
     pub fn depth(&self) -> usize {
         self.inner.lock().ready.len()
     }
 
-    /// Whether nothing is due and no worker is busy. Keys that are due later do not count.
+    /// Whether no key is due and no worker is busy. Delayed keys do not count.
     pub fn is_idle(&self) -> bool {
         let inner = self.inner.lock();
         inner.ready.is_empty() && inner.working.is_empty()
@@ -148,7 +148,7 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
-    /// Ends the queue: every present and future [`Queue::next`] answers `None`.
+    /// Closes the queue: every present and future [`Queue::next`] returns `None`.
     pub fn close(&self) {
         self.inner.lock().closed = true;
         self.changed.notify_one();

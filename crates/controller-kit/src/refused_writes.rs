@@ -1,5 +1,5 @@
-//! Which objects the API server refuses to write (RUN-1): for `/readyz` and the metrics. A refusal delays that object alone,
-//! so it must be told somewhere which one it is.
+//! Objects that the API server refuses to write (RUN-1), for `/readyz` and the metrics. A refusal delays that object
+//! alone, so the object has to be named somewhere.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -8,9 +8,10 @@ use harvester_lb_object::Key;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// What is still owed is tried again each minute or sooner. What has not been refused again in this time is owed no more.
+/// A refused write is retried at least once a minute. One that was not refused again within this time is no longer
+/// pending.
 const LASTS: Duration = Duration::from_mins(3);
-/// Most objects that are remembered; with more of them it is no single object's matter.
+/// Most objects that are remembered. Beyond that, the problem is not one of single objects.
 const MOST: usize = 10_000;
 
 /// The objects whose last write was refused, by kind.
@@ -18,7 +19,7 @@ const MOST: usize = 10_000;
 pub struct RefusedWrites(Mutex<BTreeMap<(String, Key), Instant>>);
 
 impl RefusedWrites {
-    /// The API server has refused to write the object, for its content or for want of rights.
+    /// The API server refused to write the object, for its content or for missing permissions.
     pub fn refused(&self, kind: &str, key: &Key) {
         let mut all = self.0.lock();
         let now = Instant::now();
@@ -31,7 +32,7 @@ impl RefusedWrites {
         }
     }
 
-    /// It was written, or is gone.
+    /// The object was written, or is gone.
     pub fn written(&self, kind: &str, key: &Key) {
         let mut all = self.0.lock();
         if !all.is_empty() {
@@ -39,7 +40,7 @@ impl RefusedWrites {
         }
     }
 
-    /// The objects that are refused now, by kind and key.
+    /// The objects whose writes are refused now, by kind and key.
     pub fn all(&self) -> Vec<(String, Key)> {
         let mut all = self.0.lock();
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Which copy of which object of a name, and what proves that resource versions have run backwards.
+//! Identity and version of a copy of an object, and the proof that resource versions went backwards.
 
 use std::hash::BuildHasher;
 
@@ -7,12 +7,12 @@ use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rustc_hash::FxBuildHasher;
 
-/// Which copy of which object of a name.
+/// Identifies a copy of an object: uid and resource version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamp {
     /// Its resource version.
     pub version: Version,
-    /// Its uid, as a hash, for there are many of them; 0 if it is not known.
+    /// Hash of its uid, to save memory; 0 if it is not known.
     uid: u64,
 }
 
@@ -28,8 +28,9 @@ impl Stamp {
         }
     }
 
-    /// Whether this is an older copy of the same object, by all that is known of the two. An object that is made anew
-    /// under the name of another has a newer version than that has ever had; so time has run backwards (RUN-3).
+    /// Whether this is an older copy of the same object, as far as the uids are known. An object that is recreated
+    /// under the same name has a newer version than its predecessor ever had; an older version means a restored backup
+    /// (RUN-3).
     pub fn is_before(self, other: Self) -> bool {
         let same = self.uid == other.uid || self.uid == 0 || other.uid == 0;
         same && self.version < other.version && self.version != Version::default()
@@ -42,25 +43,25 @@ impl From<Version> for Stamp {
     }
 }
 
-/// The API server holds an older copy of an object than it has held before: what it stores has been restored from a backup
-/// (RUN-3). Nothing that was learned before holds any more.
+/// The API server holds an older copy of an object than before: its storage was restored from a backup (RUN-3). Nothing
+/// that was learned before is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process ends, to start afresh from what is there now"
+    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process exits, to start again from the present state"
 )]
 pub struct Restored {
     /// The kind of the object.
     pub kind: String,
     /// Its name.
     pub key: Key,
-    /// The version that it had.
+    /// The resource version seen before.
     pub was: Version,
-    /// The version that it has.
+    /// The resource version seen now.
     pub now: Version,
 }
 
 impl Restored {
-    /// Whether a live read of an object proves it, which had this stamp before.
+    /// The proof, if a live read of the object (`now`) returned an older copy than was known (`was`).
     pub fn proven(kind: &str, key: &Key, was: Stamp, now: Stamp) -> Option<Self> {
         now.is_before(was).then(|| Self {
             kind: kind.to_owned(),

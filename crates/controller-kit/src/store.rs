@@ -1,9 +1,9 @@
 //! The newest known copy of each object of a kind.
 //!
-//! Two sources feed a store: the watch, and the answers to our own writes (write-through), so that the next decision
-//! is made from what we just wrote and not from an echo that is still on its way. Resource versions keep the two in
-//! order: an older copy never replaces a newer one, and the answer to a write that the watch has already overtaken is
-//! dropped, so that it cannot bring a deleted object back.
+//! A store has two sources: the watch, and the answers to our own writes (write-through), so that the next decision
+//! uses what we just wrote and need not wait for the watch. Resource versions order the two: an older copy never
+//! replaces a newer one, and the answer to a write that the watch has already passed is dropped, so that it cannot
+//! bring a deleted object back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -15,13 +15,13 @@ use parking_lot::RwLock;
 
 use crate::stamp::Stamp;
 
-/// So many objects of a list that are older than they were known to be are told of; one would do (RUN-3).
+/// Most objects of a list that are reported as older than known; one would do (RUN-3).
 const OLDER: usize = 8;
 
-/// A copy of an object, in the form that the program needs.
+/// A cached object, in the form that the program needs.
 #[derive(Debug)]
 pub struct Entry<V> {
-    /// Which copy it is.
+    /// Identity and version of the copy.
     pub stamp: Stamp,
     /// The object.
     pub value: Arc<V>,
@@ -36,10 +36,10 @@ impl<V> Clone for Entry<V> {
     }
 }
 
-/// What happened to an object.
+/// A change of an object.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Change<V> {
-    /// It was made or altered.
+    /// It was created or modified.
     Applied {
         /// The copy before, if one was known.
         old: Option<Arc<V>>,
@@ -50,8 +50,8 @@ pub enum Change<V> {
     Deleted {
         /// The last copy.
         old: Arc<V>,
-        /// It is only absent from a list: its end was not seen, and `old` need not be how it ended (client-go's
-        /// `DeletedFinalStateUnknown`). Else its end was seen in the watch or by a live read.
+        /// It is only missing from a list: its deletion was not seen, and `old` need not be its final state
+        /// (client-go's `DeletedFinalStateUnknown`). Otherwise the deletion was seen in the watch or by a live read.
         final_state_unknown: bool,
     },
 }
@@ -61,17 +61,17 @@ struct Inner<V> {
     entries: BTreeMap<Key, Entry<V>>,
     /// Newest version that the watch has delivered.
     watched: Version,
-    /// While a list is under way.
+    /// Set while a list is in progress.
     listing: Option<Listing>,
 }
 
 #[derive(Debug, Default)]
 struct Listing {
-    /// Keys that it has named.
+    /// Keys in the list.
     named: BTreeSet<Key>,
-    /// Keys that were written through since it began.
+    /// Keys written through since the list began.
     written: BTreeSet<Key>,
-    /// Objects of which it has an older copy than was known when it began, with what was known.
+    /// Objects that the list has in an older copy than was known when it began, with the known stamp.
     older: Vec<(Key, Stamp)>,
 }
 
@@ -86,7 +86,7 @@ impl<V> Inner<V> {
         Change::Applied { old, new }
     }
 
-    /// Takes out an object whose end was seen.
+    /// Removes an object whose deletion was seen.
     fn take(&mut self, key: &Key) -> Option<Change<V>> {
         let old = self.entries.remove(key)?.value;
         Some(Change::Deleted {
@@ -96,16 +96,16 @@ impl<V> Inner<V> {
     }
 }
 
-/// What a complete list has shown.
+/// The result of a complete list.
 #[derive(Debug)]
 pub struct Listed<V> {
-    /// What it did not name, and is gone.
+    /// Objects missing from the list: deleted.
     pub gone: Vec<(Key, Arc<V>)>,
-    /// What it did not name, but was written while it was under way, with the version of that: made after the list, or
-    /// deleted before it. Only a live read can tell.
-    pub in_doubt: Vec<(Key, Version)>,
-    /// Some of what it named in an older copy than was known when it began, with what was known: a live read proves
-    /// whether time has run backwards (RUN-3).
+    /// Objects missing from the list that were written while it was in progress, with the written version: created
+    /// after the list, or deleted before it. Only a live read can tell.
+    pub unconfirmed: Vec<(Key, Version)>,
+    /// Some of the objects that the list has in an older copy than was known when it began, with the known stamp: a
+    /// live read proves whether the API server was restored from a backup (RUN-3).
     pub older: Vec<(Key, Stamp)>,
 }
 
@@ -167,7 +167,7 @@ impl<V> Store<V> {
         }
     }
 
-    /// The version of the copy of that name; the least there is, if there is none.
+    /// The version of the cached copy; the least version if there is none.
     pub fn version(&self, key: &Key) -> Version {
         self.inner
             .read()
@@ -177,7 +177,7 @@ impl<V> Store<V> {
             .unwrap_or_default()
     }
 
-    /// Whether any object of a namespace is so.
+    /// Whether the predicate holds for any object of a namespace.
     pub fn any_in_namespace(&self, namespace: &str, is_so: impl Fn(&V) -> bool) -> bool {
         let inner = self.inner.read();
         inner
@@ -214,12 +214,12 @@ impl<V> Store<V> {
         self.len() == 0
     }
 
-    /// Whether the kind has been listed once.
+    /// Whether the first list is complete.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Takes in the answer to a write of ours. Answers `None` if the store already knew as much or more.
+    /// Stores the answer to one of our writes. Returns `None` if the store already has that copy or a newer one.
     pub fn written(&self, key: &Key, stamp: impl Into<Stamp>, value: V) -> Option<Change<V>> {
         let stamp = stamp.into();
         let version = stamp.version;
@@ -240,7 +240,7 @@ impl<V> Store<V> {
         Some(inner.put(key, stamp, value))
     }
 
-    /// Drops an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
+    /// Removes an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
     pub fn forget(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         if inner
@@ -253,7 +253,7 @@ impl<V> Store<V> {
         None
     }
 
-    /// Takes in a copy from the watch or from a list. Answers as [`Store::written`] does.
+    /// Stores a copy from the watch or from a list. Returns the same as [`Store::written`].
     pub(crate) fn watched(
         &self,
         key: &Key,
@@ -286,7 +286,7 @@ impl<V> Store<V> {
         Some(inner.put(key, stamp, value))
     }
 
-    /// Takes in a deletion from the watch.
+    /// Applies a deletion from the watch.
     pub(crate) fn deleted(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         inner.watched = inner.watched.max(version);
@@ -305,12 +305,12 @@ impl<V> Store<V> {
         self.inner.write().listing = Some(Listing::default());
     }
 
-    /// A list is complete: what it did not name is gone, but for what was written meanwhile.
+    /// A list is complete: objects missing from it are deleted, except those written meanwhile.
     pub(crate) fn list_ends(&self) -> Listed<V> {
         let mut inner = self.inner.write();
         let mut listed = Listed {
             gone: Vec::new(),
-            in_doubt: Vec::new(),
+            unconfirmed: Vec::new(),
             older: Vec::new(),
         };
         let Some(listing) = inner.listing.take() else {
@@ -321,7 +321,7 @@ impl<V> Store<V> {
         for key in unnamed {
             if listing.written.contains(&key) {
                 let version = inner.entries[&key].stamp.version;
-                listed.in_doubt.push((key, version));
+                listed.unconfirmed.push((key, version));
             } else if let Some(entry) = inner.entries.remove(&key) {
                 listed.gone.push((key, entry.value));
             }
@@ -399,7 +399,7 @@ mod tests {
         store.watched(&key("b"), Version(2), 2);
         let listed = store.list_ends();
         assert_eq!(listed.gone, [(key("a"), Arc::new(1))]);
-        assert_eq!(listed.in_doubt, [(key("c"), Version(9))]);
+        assert_eq!(listed.unconfirmed, [(key("c"), Version(9))]);
         assert_eq!(store.len(), 2, "it may have been made after the list");
     }
 
@@ -427,12 +427,12 @@ mod tests {
         store.watched(&key("same"), stamp("u", 60), ());
         store.watched(&key("back"), stamp("u", 40), ());
         store.watched(&key("other"), stamp("v", 40), ());
-        // Written after the list was made, and that is all that is known of it.
+        // Written after the list was made; nothing else is known of it.
         store.written(&key("written"), stamp("u", 70), ());
         store.watched(&key("written"), stamp("u", 50), ());
         let listed = store.list_ends();
         assert_eq!(listed.older, [(key("back"), stamp("u", 50))]);
-        // However many they are, a few prove it.
+        // Of many, a few are enough as proof.
         store.list_begins();
         let many: Vec<Key> = (0..100).map(|n| key(&format!("m{n}"))).collect();
         for name in &many {

@@ -1,10 +1,9 @@
-//! When the next write about something may be made: not amid a burst of changes, and not too soon after the write before.
-//! Pure: the time is an argument.
+//! Spaces the writes about one key: not during a burst of changes, and not too soon after the previous write. Pure: the
+//! time is an argument.
 //!
-//! A change waits for a moment without another one, so that a burst is told of at its end and not somewhere in it, with the
-//! pause after that write before its end can be told. A burst that does not end is told of in between. One that is known to be
-//! over is told of without waiting to see it. After each write there is a pause, and whoever waits for an answer waits for
-//! nothing.
+//! A change is debounced, so that a burst is written once, at its end, and not in the middle, where the pause after the
+//! write would delay the final state. A burst that does not end is written at intervals. One that is known to be over
+//! is written without the debounce. Each write is followed by a pause. A write that is urgent waits for none of these.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -14,34 +13,34 @@ use parking_lot::Mutex;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
-/// Keys that are kept at least before what is over is looked for.
+/// Number of keys below which idle ones are not swept.
 const FEW: usize = 64;
 
-/// How writes are spaced. By default they are not.
+/// The spacing of writes. By default there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// So long nothing must have changed before a write.
+    /// Time without a change before a write.
     pub debounce: Duration,
-    /// Longest time that a change waits for that.
+    /// Longest time that the debounce delays a change.
     pub max_delay: Duration,
     /// Shortest pause after a write.
     pub min_interval: Duration,
-    /// A write is followed by a pause of so many times its own duration, if that is longer than `min_interval`.
+    /// The pause after a write is this multiple of the write's duration, if that is longer than `min_interval`.
     pub pause_factor: u32,
     /// Longest pause for that reason.
     pub max_pause: Duration,
 }
 
-/// What is known of one key; by default nothing.
+/// State of one key; by default empty.
 #[derive(Debug, Default)]
 struct State {
-    /// Not before this, by the last write.
+    /// Earliest time of the next write, because of the last one.
     next: Option<Instant>,
     /// The first and the last change since the last write was decided.
     changed: Option<(Instant, Instant)>,
-    /// No further change is to be expected after the last one.
+    /// No further change is expected after the last one.
     is_over: bool,
-    /// Somebody waits for an answer.
+    /// A caller waits for the write.
     is_urgent: bool,
 }
 
@@ -58,7 +57,7 @@ impl State {
         due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
-    /// Whether it says no more than nothing.
+    /// Whether the state equals the default.
     fn is_idle(&self, now: Instant) -> bool {
         !self.is_urgent && self.changed.is_none() && self.next.is_none_or(|next| next <= now)
     }
@@ -67,11 +66,11 @@ impl State {
 #[derive(Debug)]
 struct States<K> {
     by_key: HashMap<K, State, FxBuildHasher>,
-    /// At this size it is looked for what is over.
+    /// Number of keys at which idle ones are swept.
     sweep_at: usize,
 }
 
-/// When the next write about each key may be made. Keys of which nothing has to be waited for are forgotten.
+/// The time of the next write for each key. Idle keys are dropped.
 #[derive(Debug)]
 pub struct Throttle<K> {
     settings: Settings,
@@ -79,7 +78,7 @@ pub struct Throttle<K> {
 }
 
 impl<K: Clone + Eq + Hash> Throttle<K> {
-    /// Nothing is known of any key.
+    /// A throttle without keys.
     pub fn new(settings: Settings) -> Self {
         let states = States {
             by_key: HashMap::default(),
@@ -91,8 +90,8 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         }
     }
 
-    /// Something has changed that the next write tells of; `is_over`: the burst that it belongs to ends with it. Answers how
-    /// long to wait with the write, as far as can be said now.
+    /// Records a change that the next write covers; `is_over`: the change ends its burst. Returns the delay until the
+    /// write, as far as is known now.
     pub fn changed(&self, key: &K, is_over: bool, now: Instant) -> Duration {
         self.with(key, |state| {
             let first = state.changed.map_or(now, |(first, _)| first);
@@ -102,7 +101,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         })
     }
 
-    /// Somebody waits for an answer: the next write is due at once.
+    /// A caller waits for the write: it is due at once.
     pub fn urgent(&self, key: &K) {
         self.with(key, |state| state.is_urgent = true);
     }
@@ -114,7 +113,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         state.map_or(Duration::ZERO, |state| state.due_in(&self.settings, now))
     }
 
-    /// What to write is about to be decided: it tells of all changes until now.
+    /// The content of the write is about to be decided: it covers all changes until now.
     pub fn deciding(&self, key: &K) {
         if let Some(state) = self.states.lock().by_key.get_mut(key) {
             state.changed = None;
@@ -122,23 +121,23 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         }
     }
 
-    /// A write has ended that took so long, whatever its outcome: one that was not answered may have been done. Zero: how long
-    /// it took says nothing, because it failed or has only begun.
+    /// A write ended that took `took`, regardless of its outcome: one without an answer may have been done. Zero: the
+    /// duration says nothing, because the write failed or has only begun.
     pub fn wrote(&self, key: &K, took: Duration, now: Instant) {
         let settings = &self.settings;
         let pause = took.saturating_mul(settings.pause_factor);
         let pause = pause.min(settings.max_pause).max(settings.min_interval);
         self.sweep(now);
-        // One that failed does not shorten the pause after one that did not.
+        // A failed write does not shorten the pause after a successful one.
         self.with(key, |state| state.next = state.next.max(Some(now + pause)));
     }
 
-    /// There is nothing to write about any more.
+    /// The object of the key is gone.
     pub fn forget(&self, key: &K) {
         self.states.lock().by_key.remove(key);
     }
 
-    /// Forgets what is over, once there are twice as many keys as the last time left.
+    /// Drops idle keys once there are twice as many keys as were left by the last sweep.
     fn sweep(&self, now: Instant) {
         let mut states = self.states.lock();
         if states.by_key.len() >= states.sweep_at {

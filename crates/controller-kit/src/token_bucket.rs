@@ -1,22 +1,22 @@
-//! At most so many in a time. Pure: the time is an argument.
+//! A rate limit with a burst. Pure: the time is an argument.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A number of turns that may be taken at once, and one more each time that an interval has passed.
+/// A bucket that holds `burst` tokens and gains one per interval.
 #[derive(Clone, Copy, Debug)]
 pub struct TokenBucket {
-    /// What the turns that may be taken at once are worth.
+    /// The burst, as the time in which the bucket refills.
     burst: Duration,
-    /// Time between two turns in the long run.
+    /// Time between two tokens in the long run.
     interval: Duration,
-    /// When all turns may be taken at once again; none before the first.
+    /// When the bucket is full again; `None` before the first token is taken.
     whole: Option<Instant>,
 }
 
 impl TokenBucket {
-    /// `burst` turns, at least one, may be taken at once; in the long run one in each `interval`.
+    /// `burst` tokens, at least one, may be taken at once; in the long run one per `interval`.
     pub fn new(burst: u32, interval: Duration) -> Self {
         Self {
             burst: interval.saturating_mul(burst.max(1)),
@@ -25,7 +25,7 @@ impl TokenBucket {
         }
     }
 
-    /// Time until the next turn may be taken; zero if it may be now.
+    /// Time until the next token is available; zero if one is available now.
     pub fn due_in(&self, now: Instant) -> Duration {
         let whole = self
             .whole
@@ -33,7 +33,7 @@ impl TokenBucket {
         (whole + self.interval).saturating_sub(self.burst)
     }
 
-    /// Takes a turn. Whoever takes one that is not due yet is in debt, and the next is due so much later.
+    /// Takes a token. Taking one that is not available yet delays the next one by as much.
     pub fn take(&mut self, now: Instant) {
         let from = self.whole.map_or(now, |whole| whole.max(now));
         self.whole = Some(from + self.interval);
@@ -46,7 +46,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Takes every turn as soon as it is due; answers how many until then.
+    /// Takes every token as soon as it is available; returns the number taken until then.
     fn taken(bucket: &mut TokenBucket, start: Instant, during: Duration) -> u32 {
         let (mut now, mut taken) = (start, 0);
         while now < start + during {

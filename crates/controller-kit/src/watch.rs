@@ -1,8 +1,8 @@
-//! The task that keeps a store true: one watch for one kind.
+//! The task that keeps a store current: one watch for one kind.
 //!
-//! The watch of kube-runtime lists, watches, resumes and lists again. This module turns its stream into changes of a
-//! [`Store`] and tells a handler of each, synchronously and in order. A deletion is told apart by how it was learned
-//! (IPA-3): seen in the watch or by a live read, or only inferred from absence in a list.
+//! The watch of kube-runtime lists, watches, resumes and relists. This module turns its stream into changes of a
+//! [`Store`] and calls a handler for each, synchronously and in order. A deletion carries how it was learned (IPA-3):
+//! seen in the watch or by a live read, or only inferred from absence in a list.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -20,20 +20,20 @@ use serde::de::DeserializeOwned;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
-use crate::guarded::Guarded;
+use crate::decode_guard::DecodeGuard;
 use crate::stamp::{Restored, Stamp};
 use crate::store::{Change, Store};
 use crate::writer::bounded;
 
-/// The watches of a process end at times of their own, so that they do not all come back at once: each is kept for a second
-/// less than the one before, over so many of them.
+/// The watches of a process have different timeouts, so that they do not all end at once: each has one second less than
+/// the previous, modulo this number.
 const SPREAD: u32 = 10;
 
-/// Settings of the `nth` watch of a process: everything of the kind, or what a label selector takes (RUN-2).
+/// Settings of the `nth` watch of a process: all objects of the kind, or those that a label selector matches (RUN-2).
 ///
-/// `limit` is the longest time, in whole seconds, that the API server is asked to keep a watch for. It says before how far it
-/// is, so the next watch goes on from there and nothing is listed. A watch that is silent for 5 s longer has lost its
-/// connection.
+/// `limit` is the longest watch timeout, in whole seconds, that is requested from the API server. Before it ends a
+/// watch, the API server sends a bookmark, so the next one resumes from there without a list. A watch that is silent
+/// for 5 s longer has lost its connection.
 pub fn config(nth: u32, limit: Duration, label_selector: Option<&str>) -> watcher::Config {
     let seconds = u32::try_from(limit.as_secs()).unwrap_or(u32::MAX);
     let config = watcher::Config::default().timeout(seconds.saturating_sub(nth % SPREAD).max(1));
@@ -43,14 +43,14 @@ pub fn config(nth: u32, limit: Duration, label_selector: Option<&str>) -> watche
     }
 }
 
-/// Objects that are looked up at a time after a list during which they were written.
+/// Concurrent live reads after a list during which objects were written.
 const LOOK_UPS_AT_A_TIME: usize = 16;
 
 /// Runs a watch over all namespaces until the future is dropped. It does not fail: an error is logged, reported to
-/// `on_error`, and followed by another try after a back-off of at most five seconds. It ends by itself only when a list and
-/// a live read prove that what the API server stores was restored from a backup (RUN-3): the store holds what is no more.
+/// `on_error`, and retried after a back-off of at most five seconds. It returns only when a list and a live read prove
+/// that the API server was restored from a backup (RUN-3): the store then holds objects that no longer exist.
 ///
-/// `convert` makes the copy that is kept; an object that it answers `None` for is treated as absent.
+/// `convert` makes the copy that is cached; an object for which it returns `None` is treated as absent.
 pub fn run<K, V>(
     client: Client,
     config: watcher::Config,
@@ -63,7 +63,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let guarded: Api<Guarded<K>> = Api::all(client);
+    let guarded: Api<DecodeGuard<K>> = Api::all(client);
     async move {
         let kind = K::kind(&()).into_owned();
         let labels = config.label_selector.clone();
@@ -73,11 +73,11 @@ where
             let event = match watching.next().await {
                 Some(Ok(event)) => event,
                 Some(Err(error)) => {
-                    warn!(kind, %error, "watch interrupted, trying again");
+                    warn!(kind, %error, "watch interrupted, will retry");
                     on_error();
                     continue;
                 }
-                // The stream has no end.
+                // The stream does not end.
                 None => std::future::pending().await,
             };
             let open = deliver(event, &store, &convert, &handler);
@@ -88,7 +88,7 @@ where
                     return restored;
                 }
             }
-            let mut found = stream::iter(open.in_doubt)
+            let mut found = stream::iter(open.unconfirmed)
                 .map(|(key, known)| {
                     let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
                     async move {
@@ -104,13 +104,13 @@ where
     }
 }
 
-/// Looks an object up live; tries until there is an answer. By a list, since the kind's scope is not known here.
+/// Reads an object live; retries until there is an answer. Uses a list, since the scope of the kind is not known here.
 async fn look_up<K>(
-    api: &Api<Guarded<K>>,
+    api: &Api<DecodeGuard<K>>,
     key: &Key,
     labels: Option<&str>,
     on_error: &(impl Fn() + Sync),
-) -> Option<Guarded<K>>
+) -> Option<DecodeGuard<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
 {
@@ -125,7 +125,7 @@ where
         match bounded(api.list(&params)).await {
             Ok(found) => return found.items.into_iter().next(),
             Err(error) => {
-                warn!(kind = %K::kind(&()), object = %key, %error, "not found out yet");
+                warn!(kind = %K::kind(&()), object = %key, %error, "live read failed, will retry");
                 on_error();
                 tokio::time::sleep(pauses.next().unwrap_or(BACKOFF.cap)).await;
             }
@@ -133,8 +133,8 @@ where
     }
 }
 
-/// Waits between two tries of a watch. The cap is short: a controller must see the world again within seconds of the
-/// API server's return, and a handful of watches is no load.
+/// Back-off of a watch. The cap is short: a controller must be current within seconds after the API server returns, and
+/// a handful of watches is no load.
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(200),
     cap: Duration::from_secs(5),
@@ -160,12 +160,12 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
     }
 }
 
-/// Takes one event of a watch into a store and tells a handler what has changed. Never waits: whoever plays the watch
-/// decides the moment, be it a connection or a simulation.
+/// Applies one event of a watch to a store and calls the handler with the change. Never waits: the caller decides when
+/// the event is delivered, whether it comes from a connection or a simulation.
 ///
-/// Answers what only live reads can tell after a list.
+/// Returns what needs a live read after a list.
 pub fn deliver<K, V>(
-    event: Event<Guarded<K>>,
+    event: Event<DecodeGuard<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -199,7 +199,7 @@ where
             }
             debug!(%kind, objects = store.len(), "listed");
             return Open {
-                in_doubt: listed.in_doubt,
+                unconfirmed: listed.unconfirmed,
                 older: listed.older,
             };
         }
@@ -207,23 +207,23 @@ where
     Open::default()
 }
 
-/// What a list leaves open.
+/// Objects that need a live read after a list.
 #[must_use]
 #[derive(Debug, Default)]
 pub struct Open {
-    /// Objects that were written while it was under way and that it does not name, and the versions known of them: they are
-    /// to be read live, and the answer given to [`settle`].
-    pub in_doubt: Vec<(Key, Version)>,
-    /// Objects that it names in an older copy than was known, with what was known: a live read of one that is as old proves
-    /// that the store behind the API server was restored ([`Restored::proven`]).
+    /// Objects that were written while the list was in progress and are missing from it, with their known versions:
+    /// read them live and pass the result to [`settle`].
+    pub unconfirmed: Vec<(Key, Version)>,
+    /// Objects that the list has in an older copy than was known, with the known stamp: if a live read returns an older
+    /// copy too, the API server was restored from a backup ([`Restored::proven`]).
     pub older: Vec<(Key, Stamp)>,
 }
 
-/// Takes in what a live read found of an object that was in doubt.
+/// Applies the result of a live read of an unconfirmed object.
 pub fn settle<K, V>(
     key: &Key,
     known: Version,
-    found: Option<Guarded<K>>,
+    found: Option<DecodeGuard<K>>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -231,7 +231,7 @@ pub fn settle<K, V>(
     K: Resource<DynamicType = ()>,
 {
     let change = match found {
-        // Not as from the watch, which is not as far yet: what it is still to bring is not old.
+        // Not as an event of the watch, which has not come that far: the events it still has to deliver are not stale.
         Some(object) => {
             let stamp = Stamp::of(object.meta());
             convert(object.0).and_then(|value| store.written(key, stamp, value))
@@ -244,7 +244,7 @@ pub fn settle<K, V>(
 }
 
 fn apply<K, V>(
-    object: Guarded<K>,
+    object: DecodeGuard<K>,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -273,9 +273,9 @@ mod tests {
         let times: std::collections::BTreeSet<u32> = (0..SPREAD).map(time).collect();
         assert_eq!(times, (31..=40).collect());
         assert!((0..1_000).all(|nth| times.contains(&time(nth))));
-        // No limit at all would be none of the API server's either.
+        // Zero would mean no timeout at all.
         assert_eq!(config(9, Duration::from_secs(2), None).timeout, Some(1));
-        // Without bookmarks a watch of a quiet kind would be resumed from where it began, and in the end be listed anew.
+        // Without bookmarks a watch of a quiet kind would resume from its first version, and have to relist in the end.
         assert!(config(3, limit, Some("a=b")).bookmarks);
     }
 }

@@ -1,5 +1,5 @@
-//! The queue of one kind of work and the loop of its workers, as client-go's rate-limiting queue: what is due, and when it
-//! is looked at again after a reconcile.
+//! A queue of one kind of work with its workers, like client-go's rate-limiting queue: which keys are due, and when a
+//! key is requeued after a reconcile.
 
 use std::fmt::Display;
 use std::hash::Hash;
@@ -11,38 +11,39 @@ use crate::backoff::{Backoff, Failures};
 use crate::queue::Queue;
 use crate::writer::WriteError;
 
-/// When an object is looked at again, if no change of it comes first.
+/// When an object is reconciled again, if no change comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
-    /// Only a change calls for it.
+    /// Only after a change.
     AwaitChange,
-    /// Now and then, should a change ever be missed: [`RetryPolicy::resync`].
+    /// Periodically, in case a change is missed: [`RetryPolicy::resync`].
     Resync,
-    /// After this time: what is under way is not done by then. Counts neither as a success nor as a failure.
+    /// After this time, because something in progress will take that long. Counts neither as a success nor as a
+    /// failure.
     After(Duration),
-    /// It cannot be served, and nothing tells when it can: by the back-off of what is refused.
+    /// The object cannot be served, and no change will announce when it can: by the back-off of refusals.
     Backoff,
 }
 
-/// When work is done again.
+/// The times of requeues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
-    /// Longest time between two looks at an object that waits for something. At least two thirds of it pass, by chance, so
-    /// that those that began to wait together do not come back together (RUN-4).
+    /// Longest time between two reconciles of an object that waits for something. The actual time is random, at least
+    /// two thirds of it, so that objects that began to wait together are not reconciled together (RUN-4).
     pub resync: Duration,
-    /// What the API server refuses, or what cannot be served as it is.
+    /// For refusals of the API server, and for objects that cannot be served as they are.
     pub refused: Backoff,
-    /// What failed because the API server was unavailable or held another copy.
+    /// For failures because the API server was unavailable, and for repeated conflicts.
     pub unavailable: Backoff,
 }
 
-/// Told of each reconcile, for the metrics.
+/// Observes reconciles, for the metrics.
 pub trait ReconcileObserver: Send + Sync {
-    /// A reconcile of an object of this kind ended. A conflict is no failure.
+    /// A reconcile of an object of this kind ended. A conflict is not a failure.
     fn reconciled(&self, kind: &'static str, took: Duration, failed: bool);
 }
 
-/// Keys of one kind of work.
+/// A queue of keys of one kind of work.
 #[derive(Debug)]
 pub struct WorkQueue<K> {
     kind: &'static str,
@@ -62,7 +63,7 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// Its name in metrics and logs.
+    /// The name of the kind of work in metrics and logs.
     pub const fn kind(&self) -> &'static str {
         self.kind
     }
@@ -72,17 +73,17 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.add(key);
     }
 
-    /// The key is due after a delay, or sooner if something else asks for it sooner.
+    /// The key is due after a delay, or sooner if another caller adds it sooner.
     pub fn add_after(&self, key: K, delay: Duration) {
         self.queue.add_after(key, delay);
     }
 
-    /// The next key that is due; waits for one. `None` once the queue is closed. The caller owes a [`WorkQueue::done`].
+    /// Waits for the next due key. `None` once the queue is closed. The caller must call [`WorkQueue::done`].
     pub async fn next(&self) -> Option<K> {
         self.queue.next().await
     }
 
-    /// The worker is done with the key. If it was added meanwhile it is due again, else when the outcome says so.
+    /// The worker is done with the key. If it was added meanwhile it is due again, else the outcome decides.
     pub fn done(&self, key: &K, outcome: &Result<Requeue, WriteError>) {
         match self.delay(key, outcome) {
             Some(Duration::ZERO) => self.queue.add(key.clone()),
@@ -92,12 +93,12 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.done(key);
     }
 
-    /// Forgets the failures of a key: it is gone.
+    /// Forgets the failures of a key: its object is gone.
     pub fn forget(&self, key: &K) {
         self.failures.forget(key);
     }
 
-    /// Number of keys that are due and wait for a worker.
+    /// Number of due keys that wait for a worker.
     pub fn depth(&self) -> usize {
         self.queue.depth()
     }
@@ -107,7 +108,7 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.failures.len()
     }
 
-    /// Ends the queue: every present and future [`WorkQueue::next`] answers `None`.
+    /// Closes the queue: every present and future [`WorkQueue::next`] returns `None`.
     pub fn close(&self) {
         self.queue.close();
     }
@@ -122,14 +123,14 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.closed().await;
     }
 
-    /// One worker: reconciles what is due, one key after the other, until the queue is closed.
+    /// One worker: reconciles due keys one by one until the queue is closed.
     pub async fn work<F>(&self, observer: &dyn ReconcileObserver, reconcile: impl Fn(K) -> F)
     where
         F: Future<Output = Result<Requeue, WriteError>>,
     {
         while let Some(key) = self.next().await {
             let started = Instant::now();
-            // On the heap: the state of a reconcile is large, and most workers have none.
+            // Boxed: the state of a reconcile is large, and most workers are idle.
             let outcome = Box::pin(reconcile(key.clone())).await;
             let failed = outcome.as_ref().is_err_and(|error| !error.is_stale());
             observer.reconciled(self.kind, started.elapsed(), failed);
@@ -137,7 +138,7 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         }
     }
 
-    /// When to look at the key again; `None` if only a change calls for it.
+    /// The delay of the requeue; `None` if only a change causes a reconcile.
     fn delay(&self, key: &K, outcome: &Result<Requeue, WriteError>) -> Option<Duration> {
         let RetryPolicy {
             resync,
@@ -157,9 +158,10 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
             }
             Ok(Requeue::After(delay)) => Some(*delay),
             Ok(Requeue::Backoff) => Some(self.failures.failed(key.clone(), refused)),
-            // The Lease may be renewed late, and then the work is still owed; if it is lost, the queue goes with it.
+            // The Lease may be renewed late, and then the work is still due; if it is lost, the queue ends with the
+            // term.
             Err(WriteError::Fenced) => Some(unavailable.base),
-            // The newer copy is known by now: at once, unless that goes on.
+            // The newer copy is cached by now: retry at once, unless conflicts repeat.
             Err(error) if error.is_stale() => {
                 debug!(kind, %object, %error, "conflict, retrying");
                 let delay = self.failures.failed(key.clone(), unavailable);
@@ -251,7 +253,7 @@ mod tests {
                 "{outcome:?}"
             );
         }
-        // What is the object's own fault waits longer (section 9).
+        // An object's own fault waits longer (section 9).
         for outcome in [error(WriteError::Refused), Ok(Requeue::Backoff)] {
             assert!(
                 after_many(&outcome) >= POLICY.refused.cap / 2,

@@ -1,12 +1,11 @@
-//! Every write of a controller's work goes through here. The Lease, the Events and what works without a Lease share no
-//! more than the bound in time and the outcomes.
+//! All writes of a controller's work go through here. The Lease, the Events and requests that need no Lease share only
+//! the timeout and the error type.
 //!
-//! A write is sent only while this process leads, is bounded in time, and comes back as one of the few outcomes that
-//! a reconcile has to tell apart. Nothing is retried here: whoever decided the write decides again, from what the API
-//! server holds by then.
+//! A write is sent only while this process is leader, has a timeout, and returns one of the few errors that a reconcile
+//! has to distinguish. Nothing is retried here: the caller decides again, from what the API server holds by then.
 //!
-//! Answers are decoded as lists and watches are ([`crate::guarded`]): what somebody has put into `metadata.managedFields`
-//! must not make a write that was done look like one that was not.
+//! Answers are decoded like lists and watches ([`crate::decode_guard`]): a deeply nested `metadata.managedFields` must
+//! not make a successful write look like a failed one.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -22,42 +21,41 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::guarded;
+use crate::decode_guard;
 
-/// Longest time that one request may take: well above what a struggling API server needs, well below a
-/// Lease's life times a few.
+/// Longest time of one request: well above what an overloaded API server needs, well below a few Lease durations.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Why a request did not do what it was for.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
-    /// This process does not lead (any more); nothing was sent.
-    #[error("this process does not lead, nothing was written")]
+    /// This process is not leader (any more); nothing was sent.
+    #[error("not the leader, nothing was written")]
     Fenced,
     /// The object has changed since it was read.
     #[error("the object has changed since it was read: {0}")]
     Conflict(String),
-    /// An object of that name exists.
-    #[error("it exists already: {0}")]
+    /// An object of that name exists already.
+    #[error("the object exists already: {0}")]
     AlreadyExists(String),
     /// There is no such object.
     #[error("not found: {0}")]
     NotFound(String),
-    /// The API server refuses the content; trying again as it is does not help.
-    #[error("the API server refuses it: {0}")]
+    /// The API server refuses the request; retrying it unchanged does not help.
+    #[error("the API server refuses the request: {0}")]
     Refused(String),
-    /// The API server did not answer in time, or not at all, or is overloaded.
-    #[error("the API server is not to be had: {0}")]
+    /// The API server did not answer in time or at all, or is overloaded.
+    #[error("API server unavailable: {0}")]
     Unavailable(String),
 }
 
 impl WriteError {
-    /// Whether the cause is the request's content or the rights, not the moment.
+    /// Whether the cause is the request's content or missing permissions, which time alone does not change.
     pub const fn is_refusal(&self) -> bool {
         matches!(self, Self::Refused(_))
     }
 
-    /// Whether the cause is that the copy that the request was decided from is old.
+    /// Whether the cause is a stale copy that the request was decided from.
     pub const fn is_stale(&self) -> bool {
         matches!(
             self,
@@ -82,7 +80,7 @@ impl WriteError {
     }
 }
 
-/// Says whether this process may write. Asked before each request, at the time of the request.
+/// Whether this process may write. Asked immediately before each request.
 pub trait Fence: Send + Sync + 'static {
     /// Whether writes are allowed now.
     fn is_open(&self) -> bool;
@@ -102,7 +100,7 @@ impl Debug for Writer {
 }
 
 impl Writer {
-    /// A writer over a client without retries of its own.
+    /// A writer over a client that does not retry by itself.
     pub fn new(client: Client, fence: Arc<dyn Fence>) -> Self {
         Self { client, fence }
     }
@@ -113,7 +111,7 @@ impl Writer {
         Self::new(self.client(), fence)
     }
 
-    /// The client, for reads that need no fence.
+    /// The client, for reads, which need no fence.
     pub fn client(&self) -> Client {
         self.client.clone()
     }
@@ -131,18 +129,19 @@ impl Writer {
         }
     }
 
-    /// Makes an object; [`WriteError::AlreadyExists`] if there is one of its name.
+    /// Creates an object; [`WriteError::AlreadyExists`] if there is one of its name.
     pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
         K: Resource + DeserializeOwned + Serialize,
     {
-        let object = serde_json::to_vec(object)
-            .map_err(|error| WriteError::Refused(format!("no JSON can be made of it: {error}")))?;
+        let object = serde_json::to_vec(object).map_err(|error| {
+            WriteError::Refused(format!("the object cannot be encoded as JSON: {error}"))
+        })?;
         let request = to(api).create(&PostParams::default(), object);
         read(&self.write(request).await?)
     }
 
-    /// Merges a patch into the copy of that version and no other (IPA-5).
+    /// Applies a merge patch to exactly the copy of that version (IPA-5).
     pub async fn patch<K>(
         &self,
         api: &Api<K>,
@@ -159,7 +158,7 @@ impl Writer {
         read(&self.write(request).await?)
     }
 
-    /// Applies a JSON patch (RFC 6902), which is to set `metadata.resourceVersion` to the version that it was decided
+    /// Applies a JSON patch (RFC 6902), which must set `metadata.resourceVersion` to the version that it was decided
     /// from (IPA-5).
     pub async fn patch_json<K>(
         &self,
@@ -177,7 +176,7 @@ impl Writer {
         read(&self.write(request).await?)
     }
 
-    /// Deletes the copy with this metadata, its uid and its resource version, and no other (IPA-5).
+    /// Deletes exactly the copy with the uid and the resource version of this metadata (IPA-5).
     pub async fn delete<K>(
         &self,
         api: &Api<K>,
@@ -191,11 +190,11 @@ impl Writer {
             uid: from.uid.clone(),
             resource_version: from.resource_version.clone(),
         });
-        // The answer is what is left of the object, or that nothing is: nobody needs it.
+        // The answer is the rest of the object, or a status: not needed.
         self.write(to(api).delete(name, &params)).await.map(drop)
     }
 
-    /// Sends a request that changes something.
+    /// Sends a request that changes an object.
     async fn write(&self, request: Built) -> Result<String, WriteError> {
         if !self.fence.is_open() {
             return Err(WriteError::Fenced);
@@ -217,14 +216,18 @@ fn to<K: Resource>(api: &Api<K>) -> request::Request {
     request::Request::new(api.resource_url())
 }
 
-/// An object from an answer. The request was done all the same if there is none in it.
+/// Decodes the object of an answer. On failure the request was done all the same.
 fn read<K: DeserializeOwned>(text: &str) -> Result<K, WriteError> {
-    let unreadable = |error| WriteError::Unavailable(format!("its answer cannot be read: {error}"));
-    let object = guarded::decode(text).map_err(|error| unreadable(error.to_string()))?;
+    let unreadable = |error| {
+        WriteError::Unavailable(format!(
+            "the answer of the API server cannot be decoded: {error}"
+        ))
+    };
+    let object = decode_guard::decode(text).map_err(|error| unreadable(error.to_string()))?;
     object.map_err(|invalid| unreadable(invalid.error))
 }
 
-/// Any request, bounded in time.
+/// Any request, with a timeout.
 pub async fn bounded<T>(request: impl Future<Output = kube::Result<T>>) -> Result<T, WriteError> {
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
@@ -263,15 +266,15 @@ mod tests {
     fn outcomes_are_told_apart() {
         let cases = [
             (404, "NotFound", "not found"),
-            (409, "AlreadyExists", "it exists already"),
+            (409, "AlreadyExists", "the object exists already"),
             (409, "Conflict", "the object has changed"),
-            (422, "Invalid", "the API server refuses it"),
-            (403, "Forbidden", "the API server refuses it"),
-            (400, "BadRequest", "the API server refuses it"),
-            (429, "TooManyRequests", "the API server is not to be had"),
-            (410, "Expired", "the API server is not to be had"),
-            (500, "InternalError", "the API server is not to be had"),
-            (503, "ServiceUnavailable", "the API server is not to be had"),
+            (422, "Invalid", "the API server refuses the request"),
+            (403, "Forbidden", "the API server refuses the request"),
+            (400, "BadRequest", "the API server refuses the request"),
+            (429, "TooManyRequests", "API server unavailable"),
+            (410, "Expired", "API server unavailable"),
+            (500, "InternalError", "API server unavailable"),
+            (503, "ServiceUnavailable", "API server unavailable"),
         ];
         for (code, reason, expected) in cases {
             let text = WriteError::from_kube(api_error(code, reason)).to_string();
@@ -290,7 +293,7 @@ mod tests {
         assert_eq!(object.metadata.name.as_deref(), Some("a"));
         assert_eq!(object.data.unwrap()["k"], "v");
         let error = read::<ConfigMap>(r#"{"data":7}"#).unwrap_err().to_string();
-        assert!(error.contains("cannot be read: data: "), "{error}");
+        assert!(error.contains("cannot be decoded: data: "), "{error}");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
-//! Which addresses no virtual machine may stand behind a load balancer with, and who reports which address (BE-8). Pure.
+//! The addresses that no backend may have, and the addresses that VirtualMachineInstances report (BE-8). Pure.
 //!
-//! What a machine reports may come from its guest agent, so a tenant chooses it. Without this, one would have the cluster
-//! send traffic and health checks wherever the tenant likes: to a node, to a Service, to another tenant's address.
+//! A reported address may come from the guest agent, so a tenant chooses it. Without this check a tenant could make the
+//! cluster send traffic and health checks anywhere: to a node, to a Service, to another tenant's address.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -15,7 +15,7 @@ use crate::cached::ingress;
 
 mod index;
 
-/// Whose an address is. Of several the first in this order is told.
+/// The object that holds an address (BE-8). Of several holders the first in this order is reported.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Holder {
     /// `status.addresses` of a Node.
@@ -28,15 +28,15 @@ pub enum Holder {
     Ingress(Key),
 }
 
-/// Why an address is not usable as a backend's. Its text goes to the tenant, and so it does not name the object, which may be
-/// another tenant's.
+/// Why a backend may not have an address (BE-8). The text is shown to the tenant, so it does not name the holder, which may
+/// be another tenant's object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It is somebody's.
+    /// A Node or Service has the address.
     Held(Holder),
-    /// It has an IPAllocation, whoever holds it.
+    /// The address has an IPAllocation, of any owner.
     Allocated,
-    /// It lies inside a `--backend-deny-cidr`.
+    /// The address is in this range of `--backend-deny-cidr`.
     Denied(Cidr),
 }
 
@@ -53,7 +53,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// A range of addresses as `address/prefix`; bits beyond the prefix do not count.
+/// A range of addresses, written as `address/prefix`. Host bits are ignored. The prefix is 0 to 32, for IPv6 0 to 128; any
+/// other text is a parse error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     network: IpAddr,
@@ -61,7 +62,7 @@ pub struct Cidr {
 }
 
 impl Cidr {
-    /// Whether it contains an address. One of IPv6 contains no IPv4 address.
+    /// Whether the range contains an address. An IPv6 range contains no IPv4 address.
     pub fn contains(&self, address: Ipv4Addr) -> bool {
         let IpAddr::V4(network) = self.network else {
             return false;
@@ -81,7 +82,7 @@ impl FromStr for Cidr {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no range of addresses; write it like 10.0.0.0/8");
+        let wrong = || format!("{text:?} is not an address range; write it like 10.0.0.0/8");
         let (network, prefix) = text.split_once('/').ok_or_else(wrong)?;
         let network: IpAddr = network.parse().map_err(|_| wrong())?;
         let longest = if network.is_ipv4() { 32 } else { 128 };
@@ -94,7 +95,8 @@ impl FromStr for Cidr {
     }
 }
 
-/// Ranges that are denied to backends, from a comma list; an empty one has none.
+/// The ranges of one `--backend-deny-cidr` (BE-8), parsed from a comma list. Empty entries are skipped; an entry that is no
+/// [`Cidr`] is a parse error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Denied(pub Vec<Cidr>);
 
@@ -107,7 +109,7 @@ impl FromStr for Denied {
     }
 }
 
-/// The addresses of a Service, by what they are to it.
+/// The IPv4 addresses of a Service, by field (BE-8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceAddresses {
     /// `spec.clusterIP`, `spec.clusterIPs`.
@@ -119,10 +121,10 @@ pub struct ServiceAddresses {
 }
 
 impl ServiceAddresses {
-    /// Those of IPv4, which alone backends can have.
+    /// Reads a Service. IPv6 addresses are left out, as backends have IPv4 addresses only.
     pub fn of(service: &Service) -> Self {
         fn v4<'a>(texts: impl Iterator<Item = &'a str>) -> Vec<Ipv4Addr> {
-            // The address of a headless Service is the text None.
+            // The clusterIP of a headless Service is the text "None".
             texts.filter_map(|text| text.parse().ok()).collect()
         }
         let spec = service.spec.as_ref();
@@ -141,18 +143,18 @@ impl ServiceAddresses {
     }
 }
 
-/// What is known of an address that a machine reports.
+/// Whether a backend may have an address that a VirtualMachineInstance reports (BE-8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Why it is not usable, if it is not.
+    /// Why the address is refused; `None` if it is usable.
     pub refusal: Option<Refusal>,
-    /// Whether machines of several namespaces report it.
+    /// Whether VirtualMachineInstances of several namespaces report the address. It stays usable.
     pub shared: bool,
 }
 
-/// The addresses that are refused, and those that machines report.
+/// Index of the refused addresses and of those that VirtualMachineInstances report (BE-8).
 ///
-/// The addresses of IPAllocations are not in here: a record is named after its address, so that its store tells.
+/// IPAllocations are not in it: each is named after its address, so their store answers by name.
 #[derive(Debug, Default)]
 pub struct Addresses {
     denied: Vec<Cidr>,
@@ -161,7 +163,7 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Nothing known yet but what is denied.
+    /// An index with the ranges of `--backend-deny-cidr` and nothing else.
     pub fn new(denied: Vec<Cidr>) -> Self {
         Self {
             denied,
@@ -169,19 +171,22 @@ impl Addresses {
         }
     }
 
-    /// A Node has these addresses now. Answers the machines whose standing may have changed, as all that follow do.
+    /// Replaces the addresses of a Node; empty when it is deleted. Returns the VirtualMachineInstances whose [`Standing`] may
+    /// have changed.
     pub fn set_node(&mut self, node: &Key, addresses: Vec<Ipv4Addr>) -> Vec<Key> {
         let changed = self.held.set(&Holder::Node(node.clone()), addresses);
         self.reporters_of(&changed)
     }
 
-    /// A Node that cannot be decoded has these addresses, beside those that are known of it.
+    /// Adds the readable addresses of a Node that cannot be decoded; its known ones stay. Returns the VirtualMachineInstances
+    /// whose [`Standing`] may have changed.
     pub fn add_node(&mut self, node: &Key, addresses: &[Ipv4Addr]) -> Vec<Key> {
         let changed = self.held.add(&Holder::Node(node.clone()), addresses);
         self.reporters_of(&changed)
     }
 
-    /// A Service has these addresses now.
+    /// Replaces the addresses of a Service; empty when it is deleted. Returns the VirtualMachineInstances whose [`Standing`]
+    /// may have changed.
     pub fn set_service(&mut self, service: &Key, addresses: ServiceAddresses) -> Vec<Key> {
         let mut changed = Vec::new();
         for (holder, addresses) in [
@@ -194,7 +199,8 @@ impl Addresses {
         self.reporters_of(&changed)
     }
 
-    /// A Service that cannot be decoded has these addresses, beside those that are known of it.
+    /// Adds the readable addresses of a Service that cannot be decoded; its known ones stay. Returns the
+    /// VirtualMachineInstances whose [`Standing`] may have changed.
     pub fn add_service(&mut self, service: &Key, addresses: &ServiceAddresses) -> Vec<Key> {
         let mut changed = Vec::new();
         for (holder, addresses) in [
@@ -207,8 +213,8 @@ impl Addresses {
         self.reporters_of(&changed)
     }
 
-    /// A machine reports this address now. Answers the other machines that are affected: those which were the only ones of
-    /// their namespace with the address, or are so now.
+    /// Replaces the address that a VirtualMachineInstance reports; `None` when it is deleted. Returns the others whose
+    /// address has become shared between namespaces, or is no longer.
     pub fn set_machine(&mut self, vmi: &Key, address: Option<Ipv4Addr>) -> Vec<Key> {
         let before: Vec<(Ipv4Addr, bool)> = self
             .reported
@@ -229,7 +235,7 @@ impl Addresses {
         others
     }
 
-    /// The machines that report any of these addresses.
+    /// The VirtualMachineInstances that report any of these addresses, sorted, each once.
     pub fn reporters_of(&self, addresses: &[Ipv4Addr]) -> Vec<Key> {
         let reporters = addresses.iter().flat_map(|a| self.reported.holders(*a));
         let mut reporters: Vec<Key> = reporters.cloned().collect();
@@ -238,7 +244,7 @@ impl Addresses {
         reporters
     }
 
-    /// What is known of an address that a machine reports; `allocated` if there is an IPAllocation of it.
+    /// Whether a backend may have a reported address. `allocated`: an IPAllocation of the address exists.
     pub fn standing(&self, address: Ipv4Addr, allocated: bool) -> Standing {
         let held = self.held.holders(address).next().cloned();
         let denied = || self.denied.iter().find(|cidr| cidr.contains(address));
@@ -251,7 +257,7 @@ impl Addresses {
         }
     }
 
-    /// Whether machines of several namespaces report an address. Keys sort by namespace first.
+    /// Whether VirtualMachineInstances of several namespaces report an address. Keys sort by namespace first.
     fn is_shared(&self, address: Ipv4Addr) -> bool {
         let ends = self.reported.ends(address);
         ends.is_some_and(|(first, last)| first.namespace != last.namespace)

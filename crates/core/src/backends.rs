@@ -1,4 +1,4 @@
-//! Which virtual machines stand behind a load balancer, and at which address (section 8.4). Pure.
+//! Selection of a load balancer's backends and their addresses (section 8.4). Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,15 +9,19 @@ use harvester_lb_object::Key;
 use crate::backend_addresses::{Refusal, Standing};
 use crate::cached::{State, Vmi};
 
-/// Endpoints that one EndpointSlice takes, less one for the stand-in (EPS-2).
+/// Largest number of backends of a load balancer: the API server's limit of 1,000 endpoints in an EndpointSlice, less one
+/// for the stand-in (EPS-2).
 pub const MAX_BACKENDS: usize = 999;
 
-/// Labels of the virtual machines behind a load balancer: every key, with one of its values (BE-1).
+/// A valid `spec.backendServerSelector`: every key must match, with one of its values (BE-1). Empty: no backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector(BTreeMap<String, Vec<String>>);
 
 impl Selector {
-    /// Checks a selector: a key without values is an error (BE-1). The error names the key.
+    /// Checks the raw selector (BE-1). An absent one is empty.
+    ///
+    /// # Errors
+    /// The first key, by name, that has no values.
     pub fn new(spec: Option<&BTreeMap<String, Vec<String>>>) -> Result<Self, String> {
         let spec = spec.cloned().unwrap_or_default();
         match spec.iter().find(|(_, values)| values.is_empty()) {
@@ -26,14 +30,14 @@ impl Selector {
         }
     }
 
-    /// Whether labels match (BE-1).
+    /// Whether the labels of a VirtualMachineInstance match (BE-1).
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         matches(&self.0, labels)
     }
 }
 
-/// Whether labels have every key of a selector, with one of its values. An empty selector matches nothing, and a key
-/// without values nothing either (BE-1).
+/// Whether labels have every key of a raw selector, with one of its values. An empty selector and a key without values match
+/// nothing (BE-1).
 pub fn matches(
     selector: &BTreeMap<String, Vec<String>>,
     labels: &BTreeMap<String, String>,
@@ -46,47 +50,48 @@ pub fn matches(
         })
 }
 
-/// A virtual machine behind a load balancer.
+/// A VirtualMachineInstance that serves a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Its name.
+    /// Name of the VirtualMachineInstance; its namespace is the load balancer's.
     pub name: Arc<str>,
-    /// Its uid.
+    /// Uid of the VirtualMachineInstance. A restarted one has another uid and is a new endpoint (EPS-1).
     pub uid: String,
-    /// Its address.
+    /// Its address (BE-2).
     pub address: Ipv4Addr,
-    /// What it is at.
+    /// Its state as far as that concerns traffic (BE-5).
     pub state: State,
 }
 
-/// A virtual machine that is left out because of its address.
+/// A VirtualMachineInstance that matches and is no backend because of its address (BE-8).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// Its name.
+    /// Name of the VirtualMachineInstance.
     pub name: Arc<str>,
     /// The address that it reports.
     pub address: Ipv4Addr,
-    /// Why that is not usable.
+    /// Why the address is not usable.
     pub why: Refusal,
 }
 
-/// What a selector has found.
+/// The discovered backends of a load balancer. Fill it with [`Found::look_at`] or [`Found::stay`], then call
+/// [`Found::judge`] once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Virtual machines that match.
+    /// Number of VirtualMachineInstances that match, with or without an address (BE-1).
     pub matched: usize,
-    /// Those with a usable address, by name (REC-5); [`MAX_BACKENDS`] at most once [`Found::judge`] was called.
+    /// Those with a usable address, sorted by name (REC-5). After [`Found::judge`] at most [`MAX_BACKENDS`].
     pub backends: Vec<Backend>,
-    /// How many with an address were left out because of their number.
+    /// Number of backends above [`MAX_BACKENDS`], which are not served.
     pub left_out: usize,
     /// Those that are left out because of their address (BE-8).
     pub refused: Vec<Refused>,
-    /// Those whose address a machine of another namespace reports too; they stay (BE-8).
+    /// Name and address of the backends whose address is also reported in another namespace; they are served (BE-8).
     pub shared: Vec<(Arc<str>, Ipv4Addr)>,
 }
 
 impl Found {
-    /// Takes a virtual machine into account. They come in the order of their names.
+    /// Adds a VirtualMachineInstance if it matches (BE-1). Call it in the order of their names (REC-5).
     pub fn look_at(&mut self, selector: &Selector, key: &Key, vmi: &Vmi) {
         if vmi.deleting || !selector.matches(&vmi.labels) {
             return;
@@ -101,8 +106,8 @@ impl Found {
         });
     }
 
-    /// Takes an endpoint that is served into account, with the machine of its name as it is now. It stays as long as it is
-    /// that machine, at that address, and not on its way out (BE-6).
+    /// Keeps an endpoint that is served already, if the cached VirtualMachineInstance of its name (`now`) has the same uid
+    /// and address and is not being deleted (BE-6).
     pub fn stay(&mut self, endpoint: Backend, now: Option<&Vmi>) {
         if let Some(vmi) = now
             && vmi.uid == endpoint.uid
@@ -116,12 +121,12 @@ impl Found {
         }
     }
 
-    /// Leaves out who reports an address that is not usable, whatever else it reports (BE-8), who is over and whose address is
-    /// another's by now (BE-5), and what is more than one EndpointSlice takes.
+    /// Drops backends whose address is not usable (BE-8), terminated ones whose address another backend has (BE-5), and
+    /// those above [`MAX_BACKENDS`].
     pub fn judge(&mut self, standing: impl Fn(Ipv4Addr) -> Standing) {
         let alive = self.backends.iter().filter(|b| !b.state.is_over());
         let mut taken: BTreeSet<Ipv4Addr> = alive.map(|b| b.address).collect();
-        // Of several that are over the first stays.
+        // Of several terminated ones with the same address the first stays.
         self.backends
             .retain(|b| !b.state.is_over() || taken.insert(b.address));
         let (refused, shared) = (&mut self.refused, &mut self.shared);
@@ -145,8 +150,8 @@ impl Found {
     }
 }
 
-/// Which of these take traffic, from their verdicts, in the same order: one that is over never does, and one that is paused
-/// only while no other is ready (BE-5).
+/// The `ready` of each endpoint, in the same order, from its state and its health check verdict (BE-5): a terminated one is
+/// never ready, a paused one only while no running one is.
 pub fn ready(backends: &[(State, bool)]) -> Vec<bool> {
     let runs_ready = backends.contains(&(State::Running, true));
     backends

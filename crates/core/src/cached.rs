@@ -1,4 +1,4 @@
-//! The copies that the stores keep: what is used of each object, and nothing else.
+//! The cached form of each kind: the fields that the operator reads, and nothing else.
 
 mod foreign;
 mod ip_allocation;

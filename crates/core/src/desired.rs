@@ -1,7 +1,7 @@
-//! The Service and the EndpointSlice of a load balancer of VM type (sections 8.2 and 8.3). Pure, and cannot fail.
+//! The desired Service and EndpointSlice of a load balancer of VM type (sections 8.2 and 8.3). Pure and infallible.
 //!
-//! Each function starts from the object as it was observed and changes our fields only, so that what kube-vip, users
-//! and the API server have set survives (rule: one writer of each field).
+//! Each function starts from the observed object and changes the operator's fields only, so that fields set by kube-vip,
+//! users and the API server survive (rule: one writer of each field).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -19,20 +19,20 @@ use crate::spec::Port;
 
 const KIND: &str = "LoadBalancer";
 
-/// Whose an object of the load balancer's name is (SVC-1).
+/// The owner of a Service or EndpointSlice with the load balancer's name (SVC-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// This operator made it, for this load balancer or for one of the same name before it.
+    /// This operator created it, for this load balancer or for an earlier one of the same name.
     Ours,
-    /// It belongs to other load balancers too, or to them alone: a version that knows of shared addresses made it, and
-    /// this one does not touch it (IPA-9).
+    /// It has an ownerReference to a LoadBalancer of another name. A later version, with shared addresses, created it; this
+    /// version does not write it (IPA-9).
     Shared,
-    /// Somebody else's; it is not touched.
+    /// Another owner's; the operator does not write it.
     Foreign,
 }
 
-/// Whose an object of the load balancer's name is: ours if it has our label, or an ownerReference to a load balancer
-/// of that name, and none to another.
+/// Determines the owner of an object with the load balancer's name (SVC-1). It is ours if it has our label or an
+/// ownerReference to a LoadBalancer of that name, and no ownerReference to another LoadBalancer.
 pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
     let owners = meta.owner_references.as_deref().unwrap_or_default();
     let lbs = || owners.iter().filter(|o| is_lb(o));
@@ -45,7 +45,8 @@ pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
     }
 }
 
-/// The Service that should exist, from the one that does.
+/// The desired Service (REC-3, REC-4), from the observed one if there is one. `address` is the value of
+/// `spec.loadBalancerIP`: the allocated address, or 0.0.0.0 for DHCP (OPS-3).
 pub fn service(
     lb: &LoadBalancer,
     present: Option<&Service>,
@@ -64,13 +65,13 @@ pub fn service(
             .collect(),
     );
     if spec.type_.as_deref() != Some("LoadBalancer") {
-        // New, or given another type by somebody. A node port for each listener would end at some 2,768 of them on
-        // the whole host.
+        // A new Service, or one whose type was edited. With node ports the whole cluster could have 2,768 listeners, the
+        // size of the node port range.
         spec.allocate_load_balancer_node_ports.get_or_insert(false);
         spec.type_ = Some("LoadBalancer".to_owned());
     }
     spec.load_balancer_ip = Some(address.to_owned());
-    // With a selector the endpoint controller would fill the Service with pods.
+    // With a selector the EndpointSlice controller would add slices of pods.
     spec.selector = None;
     service
 }
@@ -85,17 +86,18 @@ fn service_port(port: &Port, present: &[ServicePort]) -> ServicePort {
         protocol: Some(port.protocol.to_owned()),
         port: number,
         target_port: Some(IntOrString::Int(i32::from(port.backend_port))),
-        // A node port that was assigned once stays.
+        // An assigned node port stays.
         node_port: same.and_then(|p| p.node_port),
         app_protocol: same.and_then(|p| p.app_protocol.clone()),
     }
 }
 
-/// Whether endpoints are ready, as far as is known: by uid and address (EPS-1).
+/// The `ready` value of each endpoint in the observed EndpointSlice, by uid and address (EPS-1). Absent means ready, as in
+/// the Kubernetes API.
 pub fn known_readiness(present: Option<&EndpointSlice>) -> BTreeMap<(String, Ipv4Addr), bool> {
     let mut known = BTreeMap::new();
     for endpoint in present.iter().flat_map(|s| &s.endpoints) {
-        // EPS-3: anything but one address and a target is no endpoint of ours.
+        // EPS-3: an endpoint without exactly one address or without a target is replaced.
         let [address] = endpoint.addresses.as_slice() else {
             continue;
         };
@@ -115,8 +117,8 @@ pub fn known_readiness(present: Option<&EndpointSlice>) -> BTreeMap<(String, Ipv
     known
 }
 
-/// The EndpointSlice that should exist, from the one that does. `ready` says for each backend whether it takes
-/// traffic. The stand-in is there exactly when none does (EPS-2).
+/// The desired EndpointSlice, from the observed one if there is one. Each backend comes with its `ready` value. The stand-in
+/// is present exactly when no backend is ready (EPS-2).
 pub fn endpoint_slice(
     lb: &LoadBalancer,
     present: Option<&EndpointSlice>,
@@ -138,8 +140,8 @@ pub fn endpoint_slice(
     slice
 }
 
-/// The backends that an EndpointSlice names. What is no endpoint of ours is left out (EPS-3); what they are at is not known from
-/// here.
+/// The backends in an EndpointSlice, without malformed endpoints (EPS-3). Their state is unknown here and set to
+/// [`State::Running`].
 pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
     real_endpoints(slice)
         .filter_map(|endpoint| {
@@ -157,7 +159,8 @@ pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
         .collect()
 }
 
-/// The EndpointSlice as it is, with these backends: for a load balancer of which nothing else can be told (BE-6).
+/// The observed EndpointSlice with other backends and nothing else changed: for a load balancer whose other fields cannot be
+/// derived, as its spec is refused (BE-6). Each backend comes with its `ready` value.
 pub fn with_backends(
     lb: &ObjectMeta,
     present: &EndpointSlice,
@@ -169,7 +172,7 @@ pub fn with_backends(
     }
 }
 
-/// The endpoints of these backends, and the stand-in exactly when none of them takes traffic (EPS-2).
+/// The endpoints of these backends, and the stand-in exactly when none of them is ready (EPS-2).
 fn endpoints(lb: &ObjectMeta, backends: &[(Backend, bool)]) -> Vec<Endpoint> {
     let namespace = lb.namespace.clone();
     let mut endpoints: Vec<Endpoint> = backends
@@ -220,7 +223,7 @@ fn slice_port(port: &Port) -> EndpointPort {
     }
 }
 
-/// The endpoints of a slice without the stand-in.
+/// The endpoints of an EndpointSlice without the stand-in (EPS-2).
 pub fn real_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = &Endpoint> {
     slice.endpoints.iter().filter(|e| {
         e.target_ref
@@ -229,8 +232,8 @@ pub fn real_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = &Endpoint> 
     })
 }
 
-/// Names the object after the load balancer and ties it to it. A reference to a load balancer of that name that is
-/// gone is replaced (SVC-1); references of others stay.
+/// Sets name, namespace and ownerReference. A reference to a deleted load balancer of the same name is replaced (SVC-1);
+/// other references stay.
 fn own(meta: &mut ObjectMeta, lb: &LoadBalancer) {
     let name = lb.metadata.name.clone().unwrap_or_default();
     meta.namespace.clone_from(&lb.metadata.namespace);

@@ -1,8 +1,8 @@
-//! What happens to the load balancers of a guest cluster that Rancher removes (section 11, GC-1, GC-2).
+//! Cleanup of the load balancers of a guest cluster that Rancher removes (section 11, GC-1, GC-2).
 //!
-//! While a node that is to be removed lives, the cluster's load balancers are marked; when such a node goes, those that were
-//! made by then are deleted. The mark outlives the operator: at the next start, marked load balancers of a cluster without
-//! nodes are deleted too.
+//! Once a node VM has Rancher's removal annotation, the cluster's load balancers are marked. When such a node is deleted,
+//! the load balancers created before are deleted. The mark survives a restart of the operator: at the next start, marked
+//! load balancers of a cluster without nodes are deleted too.
 
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{LoadBalancer, keys};
@@ -12,15 +12,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::Vm;
 
-/// Whether this very object is marked (GC-2). A mark without a uid is of a version that wrote none; one with another uid has
-/// come along with a copy, as from a backup.
+/// Whether a load balancer is marked for cleanup (GC-2). A mark without a uid is by an earlier version and counts. A mark
+/// with another uid was copied with the object, as by a restore from a backup, and does not count.
 pub fn is_marked(meta: &ObjectMeta) -> bool {
     let uid = annotation(meta, keys::ANNOTATION_GUEST_REMOVED_UID);
     annotation(meta, keys::ANNOTATION_GUEST_REMOVED) == Some("true")
         && uid.is_none_or(|uid| Some(uid) == meta.uid.as_deref())
 }
 
-/// The name of the guest cluster that made a load balancer.
+/// The name of the guest cluster that owns a load balancer, from its label; `None` if it is absent or empty (GC-1).
 pub fn of_load_balancer(lb: &LoadBalancer) -> Option<&str> {
     lb.metadata
         .labels
@@ -30,25 +30,26 @@ pub fn of_load_balancer(lb: &LoadBalancer) -> Option<&str> {
         .filter(|c| !c.is_empty())
 }
 
-/// The guest cluster (its namespace and name) that a virtual machine says is being removed.
+/// The guest cluster (namespace and name) that is being removed according to this node VM. `None` for other virtual
+/// machines (GC-1).
 pub fn being_removed(key: &Key, vm: &Vm) -> Option<Key> {
     let cluster = vm.guest_cluster.as_deref()?;
     (vm.from_node_driver && vm.cluster_removed).then(|| Key::new(&key.namespace, cluster))
 }
 
-/// How far the removal of a guest cluster is.
+/// Progress of the removal of a guest cluster (GC-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removal {
-    /// When the last node so far has gone, or began to go, that was to be removed with its cluster.
+    /// When a node with the removal annotation was last deleted or marked for deletion; `None` if none was.
     pub at: Option<Micros>,
-    /// A node that is to be removed is there.
+    /// Whether a node with the removal annotation exists.
     pub announced: bool,
-    /// No node is left.
+    /// Whether no node exists.
     pub is_empty: bool,
 }
 
 impl Removal {
-    /// From the nodes that are there, and when one was last seen to go.
+    /// From the existing nodes, and the time of the last observed deletion of a node with the removal annotation.
     pub fn of(nodes: &[&Vm], witnessed: Option<Micros>) -> Self {
         let removed = nodes.iter().filter(|vm| vm.cluster_removed);
         let going = removed.clone().filter_map(|vm| vm.deleted_at).max();
@@ -60,18 +61,18 @@ impl Removal {
     }
 }
 
-/// What is to be done with one of its load balancers.
+/// The action for one load balancer of the guest cluster (GC-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CleanupAction {
-    /// The nodes are to go.
+    /// Mark it: the removal of the nodes is announced.
     Mark,
-    /// Its nodes have gone.
+    /// Delete it: a node was deleted after its creation, or it is marked and no node is left.
     Delete,
-    /// It stays.
+    /// Leave it as it is.
     Keep,
 }
 
-/// GC-1, GC-2: a load balancer goes with the nodes that it was made before.
+/// Decides about one load balancer (GC-1). A removal concerns only load balancers created no later than it (GC-2).
 pub fn cleanup_action(removal: Removal, created: Micros, is_marked: bool) -> CleanupAction {
     if removal.at.is_some_and(|at| created <= at) || (removal.is_empty && is_marked) {
         CleanupAction::Delete
@@ -171,7 +172,7 @@ mod tests {
             assert_eq!(cleanup_action(removal, THEN, false), CleanupAction::Delete);
             assert_ne!(cleanup_action(removal, AFTER, false), CleanupAction::Delete);
         }
-        // Made later under the name, and to go with a node that is still there.
+        // Created later under the same name, and another node of it is to be removed.
         let removal = Removal::of(&[&marked], Some(THEN));
         assert_eq!(cleanup_action(removal, AFTER, false), CleanupAction::Mark);
         assert_eq!(cleanup_action(removal, AFTER, true), CleanupAction::Keep);

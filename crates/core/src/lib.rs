@@ -1,21 +1,22 @@
-//! What the operator decides, without client, clock, task or log: from copies of objects to what should be.
+//! The decisions of the operator as pure functions, from cached objects to desired state. No client, clock, task or log.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`cached`] | the trimmed copies of objects that the stores keep |
-//! | [`validation`] | what a spec may say: every violation, with its rule |
-//! | [`spec`] | from what a user wrote to types that cannot be wrong |
-//! | [`backends`] | which virtual machines stand behind a load balancer |
-//! | [`backend_addresses`] | which addresses no backend may have, and who reports which |
-//! | [`desired`] | the Service and the EndpointSlice that should exist |
-//! | [`readiness`] | what a load balancer of VM type is worth |
-//! | [`status`] | the status of a load balancer |
-//! | [`pool_spec`] | from what a user wrote into a pool to what the ledger needs |
+//! | [`cached`] | the trimmed objects in the stores |
+//! | [`validation`] | the rules of a spec: every violation, with its rule id |
+//! | [`spec`] | parsing of a LoadBalancer spec into checked types |
+//! | [`backends`] | selection of a load balancer's backends |
+//! | [`backend_addresses`] | the addresses that no backend may have, and those that virtual machines report |
+//! | [`desired`] | the desired Service and EndpointSlice |
+//! | [`readiness`] | the condition `Ready` and the extra conditions of a load balancer of VM type |
+//! | [`status`] | the status of a load balancer, and the Events of its changes |
+//! | [`pool_spec`] | parsing of an IPPool spec for the ledger |
 //! | [`pool_status`] | the status of a pool |
-//! | [`guest_cluster`] | what happens to the load balancers of a guest cluster that is removed |
-//! | [`unsupported`] | what only a later version can do |
-//! | [`merge_patch`] | the difference between two objects |
-//! | [`time`] | times in text |
+//! | [`guest_cluster`] | cleanup of the load balancers of a removed guest cluster |
+//! | [`unsupported`] | features of later versions, which this version leaves alone |
+//! | [`merge_patch`] | JSON merge patches between two objects |
+//! | [`time`] | conversion of times from and to text |
+//! | [`wording`] | comparison of messages with those of earlier versions |
 
 pub mod backend_addresses;
 pub mod backends;

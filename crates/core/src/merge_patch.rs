@@ -1,13 +1,14 @@
 //! The difference between two objects as a JSON merge patch (RFC 7386).
 //!
-//! A write to an object that others write too is computed from the copy that was observed: what is equal is not sent,
-//! what was removed becomes `null`, and no difference means no write. Together with the resource version of that copy
-//! (IPA-5) the result is exactly what was decided, or a conflict.
+//! A write to an object with several writers is computed from the observed object: equal fields are not sent, removed
+//! fields become `null`, and no difference means no write (REC-5). With the observed resource version as a precondition
+//! (IPA-5) the result is the desired object or a conflict.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// The merge patch that turns `from` into `to`, or nothing if they are equal. Lists are replaced as a whole.
+/// The merge patch that turns `from` into `to`; `None` if they are equal. Lists are replaced as a whole, and a `null` in
+/// `to` counts as absent.
 pub fn diff(from: &Value, to: &Value) -> Option<Value> {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => {
@@ -36,7 +37,7 @@ pub fn diff(from: &Value, to: &Value) -> Option<Value> {
     }
 }
 
-/// The merge patch from one object to another, or nothing if they are equal.
+/// The merge patch that turns one object into another; `None` if they are equal. See [`diff`].
 pub fn difference<T: Serialize>(from: &T, to: &T) -> Option<Value> {
     let value = |of: &T| serde_json::to_value(of).unwrap_or(Value::Null);
     diff(&value(from), &value(to))

@@ -1,4 +1,4 @@
-//! From what a user wrote into a pool to what the ledger needs to know of it.
+//! Parsing of an IPPool spec for the ledger. Pure.
 
 use harvester_lb_api::IPPoolSpec;
 use harvester_lb_ipam::{
@@ -8,11 +8,12 @@ use harvester_lb_ipam::{
 use crate::cached::Pool;
 use crate::{time, unsupported};
 
-/// What the ledger needs to know of a pool. `now` is the time as of which a status of somebody else's is believed.
+/// The ledger's view of a cached pool. `now` is the time as of which `status.lastAllocated` of another writer counts.
+/// Invalid ranges, an undecodable spec and unsupported annotations are part of the result, no errors (POOL-2, IPA-9).
 pub fn pool_spec(name: &PoolName, pool: &Pool, now: Micros) -> PoolSpec {
     let ranges = pool.spec.as_ref().map(ranges_of).unwrap_or_default();
     let selector = pool.spec.as_ref().ok().and_then(|s| s.selector.as_ref());
-    // A status of our own is behind the records; one of somebody else's tells what no record does.
+    // Our own status lags behind the records; another writer's has allocations that no record has.
     let as_of = if pool.is_our_projection() {
         Micros::MIN
     } else {
@@ -26,7 +27,7 @@ pub fn pool_spec(name: &PoolName, pool: &Pool, now: Micros) -> PoolSpec {
     PoolSpec {
         name: name.clone(),
         created: time::created(&pool.meta),
-        // Of a pool that cannot be decoded none are known.
+        // Empty, thus invalid, for a pool that cannot be decoded.
         ranges: PoolRanges::parse(&ranges),
         selector: selector.map(selector_of).unwrap_or_default(),
         withheld: match &pool.spec {
@@ -37,7 +38,7 @@ pub fn pool_spec(name: &PoolName, pool: &Pool, now: Micros) -> PoolSpec {
     }
 }
 
-/// The ranges of a pool as they are written.
+/// The raw ranges of a pool in the order of `spec.ranges` (RNG-10), not validated.
 pub fn ranges_of(spec: &IPPoolSpec) -> Vec<RangeSpec> {
     let ranges = spec.ranges.iter();
     ranges
@@ -50,10 +51,10 @@ pub fn ranges_of(spec: &IPPoolSpec) -> Vec<RangeSpec> {
         .collect()
 }
 
-/// The selector of a pool.
+/// The selector of a pool (section 5). Absent fields are empty, an absent priority is 0.
 pub fn selector_of(selector: &harvester_lb_api::Selector) -> Selector {
     Selector {
-        // The schema admits 0 to 2,147,483,647; what got around it counts as the nearest.
+        // The schema admits 0 to 2,147,483,647; a value outside, stored before the schema, becomes the nearest u32.
         priority: u32::try_from(selector.priority.unwrap_or(0).max(0)).unwrap_or(u32::MAX),
         network: selector.network.clone().unwrap_or_default(),
         scope: selector

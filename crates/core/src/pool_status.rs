@@ -1,6 +1,6 @@
-//! What the status of a pool says: counters, the two address maps, conditions (section 6.2).
+//! The status of a pool: counters, the two address maps, conditions (section 6.2).
 //!
-//! The maps are a projection of the records, written late and coalesced (POOL-3). Allocation never waits for them.
+//! The maps are a projection of the IPAllocations, written late and coalesced (POOL-3). Allocation never waits for them.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,51 +14,52 @@ use serde_json::{Value, json};
 use crate::cached::Pool;
 use crate::pool_spec::ranges_of;
 use crate::status::UNSUPPORTED_ANNOTATION;
-use crate::unsupported;
+use crate::{unsupported, wording};
 
-/// Bytes that the two maps may take in the object. The API server takes requests up to 3 MiB and etcd objects up to
-/// 1.5 MiB; the rest of the object needs room too, and 1 MiB is what the contract promises.
+/// Bytes that both maps together may take in the object (POOL-3). The API server accepts requests up to 3 MiB and etcd
+/// objects up to 1.5 MiB. The contract promises complete maps below 1 MiB, less the room for the rest of the object.
 pub const MAPS_LIMIT: usize = 1_000_000;
 
-/// Reason of a pool that cannot be used.
+/// Reason of `Ready` False: the ranges of the pool are invalid, or its spec cannot be decoded (POOL-2).
 pub const INVALID_RANGES: &str = "InvalidRanges";
-/// Condition: the pool shares addresses with an older one (IPA-4).
+/// Condition: the pool shares addresses with an older pool (IPA-4).
 pub const OVERLAPS: &str = "Overlaps";
-/// Condition: addresses are held that the pool no longer has (IPA-7).
+/// Condition: bound addresses are no longer in the ranges of the pool (IPA-7).
 pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
-/// Condition: the maps do not fit into the object (POOL-3).
+/// Condition: `status.allocated` is incomplete, as it exceeds [`MAPS_LIMIT`] (POOL-3).
 pub const ALLOCATED_MAP_TRUNCATED: &str = "AllocatedMapTruncated";
 
-/// What a pool's status should say.
+/// The desired counters and maps of a pool's status (POOL-1, POOL-3).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
-    /// `status.total`.
+    /// `status.total`: addresses in the ranges, without gateways; saturates at [`i64::MAX`] (RNG-8).
     pub total: i64,
-    /// `status.available`.
+    /// `status.available`: addresses that are not held, blocked or excluded (ALC-11).
     pub available: i64,
-    /// `status.lastAllocated`.
+    /// `status.lastAllocated`; empty before the first allocation.
     pub last_allocated: String,
-    /// `status.allocated`.
+    /// `status.allocated`: address to `namespace/name` of the owner.
     pub allocated: BTreeMap<String, String>,
-    /// `status.allocatedHistory`.
+    /// `status.allocatedHistory`: released address to `namespace/name` of the last owner. It may be incomplete.
     pub history: BTreeMap<String, String>,
-    /// Held addresses that did not fit into the map.
+    /// Number of bound addresses that did not fit into [`Projection::allocated`].
     pub truncated: usize,
 }
 
-/// What the counters and maps of a pool follow from. It is taken under the leader's lock; what takes longer is done without.
+/// The input of a [`Projection`], copied from the ledger. It is taken under the leader's lock; the projection, which takes
+/// longer, is computed without the lock.
 #[derive(Debug)]
 pub struct Snapshot {
     total: i64,
     available: i64,
     last_allocated: Option<IpAddr>,
     allocated: Vec<(IpAddr, OwnerId)>,
-    /// Released last first.
+    /// Most recently released first.
     history: Vec<(IpAddr, OwnerId)>,
 }
 
 impl Snapshot {
-    /// The pool as the ledger has it; none if there is no such pool.
+    /// Copies the state of a pool; `None` if the ledger has no such pool.
     pub fn of(ledger: &Ledger, pool: &str) -> Option<Self> {
         let view = ledger.projection(pool)?;
         let mut allocated = Vec::with_capacity(view.allocated_len);
@@ -73,8 +74,8 @@ impl Snapshot {
         })
     }
 
-    /// The status in at most `limit` bytes of maps: what is held goes before what is remembered, and what was released last
-    /// before what was released earlier.
+    /// Computes the status with at most `limit` bytes of maps. Bound addresses take precedence over history, and recent
+    /// history over older (POOL-3).
     pub fn project(&self, limit: usize) -> Projection {
         let mut projection = Projection {
             total: self.total,
@@ -117,12 +118,13 @@ impl Snapshot {
     }
 }
 
-/// The projection of a pool's records, in at most `limit` bytes of maps.
+/// [`Snapshot::of`] and [`Snapshot::project`] in one; `None` if the ledger has no such pool.
 pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> {
     Some(Snapshot::of(ledger, pool)?.project(limit))
 }
 
-/// The conditions of a pool (POOL-1, POOL-2, IPA-4, IPA-7, POOL-3).
+/// The desired conditions of a pool, from the stored ones (POOL-1, POOL-2, IPA-4, IPA-7, IPA-9, POOL-3). `now` is RFC 3339
+/// and is used for conditions that change.
 pub fn conditions(
     ledger: &Ledger,
     name: &str,
@@ -148,17 +150,17 @@ pub fn conditions(
         Some((reason, message)) => (ConditionStatus::False, *reason, &**message),
         None => (ConditionStatus::True, READY, ""),
     };
-    condition::set(&mut all, READY, ready, reason, message, now);
+    wording::set(&mut all, READY, ready, reason, message, now);
     let mut hold = |type_: &str, message: Option<String>| match message {
         Some(message) => {
-            condition::set(&mut all, type_, ConditionStatus::True, type_, &message, now);
+            wording::set(&mut all, type_, ConditionStatus::True, type_, &message, now);
         }
         None => condition::clear(&mut all, type_),
     };
     hold(
         OVERLAPS,
         ledger.overlaps(name).map(|older| {
-            format!("shares addresses with the older IPPool {older}; what one gives out is taken for the other")
+            format!("shares addresses with the older IPPool {older}; an address allocated from one is taken in both")
         }),
     );
     let outside = ledger.out_of_pool(name);
@@ -166,7 +168,7 @@ pub fn conditions(
         ADDRESS_OUT_OF_POOL,
         outside.first().map(|first| {
             format!(
-                "{} held addresses are no longer in spec.ranges, the first is {} of LoadBalancer {}; they are kept until their owners go",
+                "{} held addresses are no longer in spec.ranges, the first is {} of LoadBalancer {}; they stay allocated until their owners are deleted",
                 outside.len(),
                 first.spec.addr,
                 first.spec.owner.id
@@ -185,11 +187,11 @@ pub fn conditions(
     all
 }
 
-/// The JSON patch (RFC 6902) from the stored pool to the one that should be. The first operation makes the API server
-/// refuse it for any other copy (IPA-5). `None` if there is nothing to write. `asked` if the wish of an administrator to
-/// release an address is answered by this (6.4).
+/// The JSON patch (RFC 6902) from the stored to the desired pool; `None` if nothing changes (REC-5). Its first operation
+/// carries the resource version, so that the API server answers a stale patch with a conflict (IPA-5). Legacy finalizers are
+/// removed (FIN-2). `asked`: the annotation of a manual release was processed and is removed (section 6.4).
 ///
-/// A JSON patch and not a merge patch, because the maps are replaced as a whole and a store does not keep them.
+/// A JSON patch and no merge patch, because the maps are replaced as a whole and the store does not have the old ones.
 pub fn patch(
     pool: &Pool,
     projection: &Projection,

@@ -1,52 +1,54 @@
-//! What a load balancer of VM type is worth, from what was found and done (section 9). Pure.
+//! Readiness and extra conditions of a load balancer, from its observed state (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_ipam::Lost;
+use harvester_lb_ipam::AddressConflict;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::backends::{self, Found};
 use crate::cached::State;
 use crate::spec::VmSpec;
-use crate::status::{self, Extra, Readiness};
+use crate::status::{self, ExtraCondition, Readiness};
+use crate::wording::says_the_same;
 
-/// How many virtual machines a message names at most.
+/// Number of virtual machines that a message names at most.
 const NAMED: usize = 5;
 
-/// What is known of a load balancer whose Service exists.
+/// The observed state of a load balancer of VM type whose Service exists.
 #[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
+pub struct ReadinessInput<'a> {
     /// Its namespace and name.
     pub key: &'a Key,
-    /// What it is to serve.
+    /// Its checked spec.
     pub vm: &'a VmSpec,
-    /// What its selector has found.
+    /// Its discovered backends.
     pub found: &'a Found,
-    /// The address that its Service asks for.
+    /// `spec.loadBalancerIP` of its Service.
     pub wanted: &'a str,
-    /// The address that its Service shows.
+    /// The address in the ingress of its Service, see [`external_ip`].
     pub external: Option<&'a str>,
-    /// How many backends take traffic.
+    /// Number of ready endpoints, without the stand-in.
     pub healthy: usize,
-    /// How many backends have been probed at all since this process began.
+    /// Number of backends with at least one health check result since this process started.
     pub probed: usize,
-    /// The conditions that are stored.
+    /// The stored conditions.
     pub before: &'a [Condition],
 }
 
-/// The Service shows no address yet.
-pub fn waiting_for_external_ip(key: &Key, wanted: &str) -> Readiness {
+/// Not ready: the Service has no ingress address yet (REC-2).
+pub fn waiting_for_external_ip(wanted: &str) -> Readiness {
     Readiness::not(
         status::WAITING_FOR_EXTERNAL_IP,
-        format!("Service {key} has no external address yet; kube-vip is to announce {wanted}"),
+        format!("waiting for kube-vip to announce {wanted}"),
     )
 }
 
-/// Readiness of a load balancer whose Service exists, in the order of section 9.
-pub fn readiness(facts: &Facts<'_>) -> Readiness {
-    let Facts { key, found, .. } = facts;
-    if facts.external.is_none() {
-        return waiting_for_external_ip(key, facts.wanted);
+/// The readiness of a load balancer whose Service exists. Checks in the order of section 9: external address, backends,
+/// their addresses, their health (REC-2, HC-4, BE-5).
+pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
+    let ReadinessInput { key, found, .. } = input;
+    if input.external.is_none() {
+        return waiting_for_external_ip(input.wanted);
     }
     if found.matched == 0 {
         return Readiness::not(
@@ -77,11 +79,11 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
             ),
         );
     }
-    if facts.healthy > 0 {
+    if input.healthy > 0 {
         return Readiness::ready();
     }
     let states = states(found);
-    let Some(check) = facts.vm.check else {
+    let Some(check) = input.vm.check else {
         let message = format!("none of {backends} backends takes traffic{states}");
         return Readiness::not(status::BACKENDS_UNHEALTHY, message);
     };
@@ -89,19 +91,19 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
     let failing =
         format!("none of {backends} backends passes the health check on port {port}{states}");
     let all_over = found.backends.iter().all(|b| b.state.is_over());
-    if facts.probed > 0 || all_over {
+    if input.probed > 0 || all_over {
         return Readiness::not(status::BACKENDS_UNHEALTHY, failing);
     }
     let first = format!(
         "the first health checks of {backends} backends on port {port} are under way{states}"
     );
-    if !status::was_judged_unhealthy(facts.before) {
+    if !status::was_judged_unhealthy(input.before) {
         return Readiness::first_checks(first);
     }
-    // Another process has judged them, and nothing newer is known yet. Where it did not say in a condition of its own
-    // that these were the first, its words stay as they are.
-    let stored = condition::find(facts.before, READY).and_then(|c| c.message.as_deref());
-    let message = if stored == Some(&*first) {
+    // An earlier process has probed the backends, and this one has no result yet. A version without the condition
+    // FirstHealthChecks may have stored the message about the first health checks: that message stays.
+    let stored = condition::find(input.before, READY).and_then(|c| c.message.as_deref());
+    let message = if stored.is_some_and(|stored| says_the_same(stored, &first)) {
         first
     } else {
         failing
@@ -109,7 +111,7 @@ pub fn readiness(facts: &Facts<'_>) -> Readiness {
     Readiness::not(status::BACKENDS_UNHEALTHY, message)
 }
 
-/// The states of backends that keep them from answering (BE-5), as the end of a message.
+/// The end of a message: how many backends are paused or terminated (BE-5).
 fn states(found: &Found) -> String {
     let named: Vec<String> = [
         (State::Paused, "paused"),
@@ -128,25 +130,27 @@ fn states(found: &Found) -> String {
     format!("; of these virtual machines {}", named.join(", "))
 }
 
-/// The further conditions.
+/// The extra conditions of a load balancer. `lost`: an address in its status that it may not have (IPA-2, ALC-7). `instead`:
+/// the address that it has. `out_of_pool`: that address is no longer in the ranges of its pool (IPA-7). `found`: its
+/// discovered backends (BE-8).
 pub fn extras(
-    lost: Option<&Lost>,
+    lost: Option<&AddressConflict>,
     instead: Option<&str>,
     out_of_pool: bool,
     found: &Found,
-) -> Vec<Extra> {
+) -> Vec<ExtraCondition> {
     let left_out = found.left_out;
     let mut extras = vec![
-        Extra {
+        ExtraCondition {
             type_: status::ADDRESS_OUT_OF_POOL,
             message: out_of_pool.then(|| {
                 format!(
-                    "{} is no longer an address of its pool; it is kept until the load balancer goes",
+                    "{} is no longer an address of its pool; it stays allocated until the load balancer is deleted",
                     instead.unwrap_or_default()
                 )
             }),
         },
-        Extra {
+        ExtraCondition {
             type_: status::BACKENDS_LEFT_OUT,
             message: (left_out > 0).then(|| {
                 format!("{left_out} more backends match than the {} that are served", backends::MAX_BACKENDS)
@@ -154,14 +158,14 @@ pub fn extras(
         },
     ];
     extras.extend(backend_addresses(found));
-    // Stays once it is set: it tells why the address is another than it was.
+    // Never cleared: it explains why the address has changed.
     if let Some(lost) = lost {
         let holder = match &lost.holder {
             Some(holder) => format!("belongs to LoadBalancer {holder}"),
             None => "is not an address that this load balancer may have".to_owned(),
         };
-        let now = instead.map_or_else(String::new, |i| format!("; {i} was given instead"));
-        extras.push(Extra {
+        let now = instead.map_or_else(String::new, |i| format!("; {i} was allocated instead"));
+        extras.push(ExtraCondition {
             type_: status::ADDRESS_LOST,
             message: Some(format!("{} {holder}{now}", lost.addr)),
         });
@@ -169,16 +173,16 @@ pub fn extras(
     extras
 }
 
-/// The further condition of a health check that no listener's backend port stands behind (HC-7).
-pub fn port_mismatch(vm: Option<&VmSpec>) -> Extra {
-    Extra {
+/// The extra condition of a health check whose port is not the backend port of a TCP listener (HC-7). `None`: cluster type.
+pub fn port_mismatch(vm: Option<&VmSpec>) -> ExtraCondition {
+    ExtraCondition {
         type_: status::HEALTH_CHECK_PORT_MISMATCH,
         message: vm.and_then(|vm| Some(vm.mismatch.as_ref()?.to_string())),
     }
 }
 
-/// The further conditions about the addresses that virtual machines report (BE-8).
-fn backend_addresses(found: &Found) -> [Extra; 2] {
+/// The extra conditions about the addresses that virtual machines report (BE-8).
+fn backend_addresses(found: &Found) -> [ExtraCondition; 2] {
     let refused = found.refused.iter().map(|r| {
         let (name, address, why) = (&r.name, r.address, &r.why);
         format!("VirtualMachineInstance {name} reports {address}, {why}")
@@ -188,11 +192,11 @@ fn backend_addresses(found: &Found) -> [Extra; 2] {
         .iter()
         .map(|(name, address)| format!("VirtualMachineInstance {name} reports {address}"));
     [
-        Extra {
+        ExtraCondition {
             type_: status::BACKEND_ADDRESS_REFUSED,
             message: listed(refused).map(|who| format!("left out: {who}")),
         },
-        Extra {
+        ExtraCondition {
             type_: status::BACKEND_ADDRESS_SHARED,
             message: listed(shared).map(|who| {
                 format!("a virtual machine of another namespace reports the same address: {who}")
@@ -201,7 +205,7 @@ fn backend_addresses(found: &Found) -> [Extra; 2] {
     ]
 }
 
-/// The first of a list, and how many more there are; `None` if there is none at all.
+/// The first [`NAMED`] items as text, and the number of the others; `None` if there are no items.
 fn listed(mut all: impl ExactSizeIterator<Item = String>) -> Option<String> {
     let named: Vec<String> = all.by_ref().take(NAMED).collect();
     let more = all.len();
@@ -216,7 +220,7 @@ fn listed(mut all: impl ExactSizeIterator<Item = String>) -> Option<String> {
     })
 }
 
-/// The address that a Service shows (REC-2): an entry without an address is none.
+/// The `ip` of the first ingress entry of a Service; `None` if there is no entry, or its `ip` is absent or empty (REC-2).
 pub fn external_ip(service: &Service) -> Option<String> {
     let ingress = service
         .status

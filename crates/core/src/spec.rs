@@ -1,7 +1,7 @@
-//! From what a user wrote to types that cannot be wrong. Pure. What may be written is said in [`validation`].
+//! Parsing of a LoadBalancer spec into checked types. Pure. The rules are in [`validation`].
 //!
-//! A load balancer that does not get past this module is refused as a whole and nothing is done about it: no address
-//! is taken for it, and what it had before an edit broke it keeps working as it was.
+//! A load balancer that does not pass is refused as a whole: it gets no new address, and the address, Service and
+//! EndpointSlice that it had before the edit stay (ALC-10, BE-6).
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,53 +16,53 @@ use crate::backends::Selector;
 use crate::time;
 use crate::validation::{self, Consumer, Severity, Violation};
 
-/// A port that is served.
+/// A checked listener (WV-2, WV-3, WV-5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its name; may be empty if it is the only one.
+    /// Its name; may be empty if it is the only listener.
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: &'static str,
-    /// Port at the address.
+    /// Port of the Service, 1 to 65535.
     pub port: u16,
-    /// Port of the backends.
+    /// Port of the backends, 1 to 65535. Several listeners may share one (WV-4).
     pub backend_port: u16,
 }
 
-/// What a load balancer of VM type serves.
+/// The checked spec of a load balancer of VM type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmSpec {
-    /// At least one.
+    /// Its listeners in the order of the spec; at least one (WV-1).
     pub ports: Vec<Port>,
-    /// Its backends.
+    /// The selector of its backends (BE-1).
     pub selector: Selector,
-    /// Its health check, if it is on.
+    /// Its health check; `None` if it is off (section 8.5).
     pub check: Option<HealthCheck>,
-    /// Says that the port of the health check is the backend port of no TCP listener (WV-6). It is served as it is (HC-7):
-    /// the port may well answer.
+    /// Set if the port of the health check is not the backend port of a TCP listener (WV-6). The load balancer is served
+    /// as it is (HC-7), because that port may answer.
     pub mismatch: Option<Violation>,
 }
 
-/// Where the address comes from.
+/// The source of a load balancer's address, `spec.ipam`.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// An IPPool; what the ledger needs to know.
+    /// An IPPool; the request to the ledger.
     Pool(Box<Request>),
-    /// DHCP, done by kube-vip (OPS-3).
+    /// DHCP by kube-vip (OPS-3).
     Dhcp,
 }
 
-/// A load balancer that can be served.
+/// A load balancer that passed validation.
 #[derive(Clone, Debug)]
 pub struct Checked {
-    /// Where its address comes from.
+    /// The source of its address.
     pub source: Source,
-    /// What is served here; `None` for cluster type, whose guest serves by itself (REC-1).
+    /// The spec of VM type; `None` for cluster type, which gets an address only (REC-1).
     pub vm: Option<VmSpec>,
 }
 
-/// Why a load balancer cannot be served as it is: the violations that stand in the way, at least one, in the order of the
-/// rules (VAL-1). As a text the first leads.
+/// Why a load balancer cannot be served: at least one violation that the operator refuses, in the order of the rules
+/// (VAL-1). The text starts with the first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     first: Violation,
@@ -70,10 +70,10 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Violations besides the first that the text names; a user corrects them one after the other anyway.
+    /// Number of violations besides the first in the text. Users correct them one by one anyway.
     const SHOWN: usize = 3;
 
-    /// The refusal by what was found, if anything of that stands in the way.
+    /// The refusal, if the operator refuses any of these violations.
     fn by(violations: Vec<Violation>) -> Option<Self> {
         let mut refused = violations
             .into_iter()
@@ -84,12 +84,12 @@ impl Refusal {
         })
     }
 
-    /// The violation that leads.
+    /// The first violation in the order of the rules.
     pub const fn first(&self) -> &Violation {
         &self.first
     }
 
-    /// The condition's reason (section 9).
+    /// The reason of the condition `Ready`, from the first violation (section 9).
     pub const fn reason(&self) -> &'static str {
         match self.first {
             Violation::SelectorWithoutValues(_) => "InvalidSelector",
@@ -121,10 +121,10 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Checks a load balancer.
+/// Validates and parses a load balancer (VAL-1).
 ///
 /// # Errors
-/// Something in it keeps it from being served.
+/// The violations that the operator refuses.
 pub fn check(lb: &LoadBalancer) -> Result<Checked, Refusal> {
     let violations = validation::validate(lb);
     let mismatch = violations
@@ -145,7 +145,7 @@ pub fn check(lb: &LoadBalancer) -> Result<Checked, Refusal> {
     Ok(Checked { source, vm })
 }
 
-/// What the ledger needs to know of a load balancer that takes its address from a pool.
+/// The request of a load balancer to the ledger (section 5, ALC-7). `spec.ipam` is not looked at.
 pub fn request(lb: &LoadBalancer) -> Request {
     let meta = &lb.metadata;
     let spec = &lb.spec;
@@ -164,7 +164,7 @@ pub fn request(lb: &LoadBalancer) -> Request {
         },
         status: allocated.and_then(|a| {
             let addr = harvester_lb_ipam::addr::parse(a.ip.as_deref()?)?;
-            // 0.0.0.0 stands for DHCP and is nobody's address.
+            // 0.0.0.0 stands for DHCP.
             (!addr.is_unspecified()).then(|| StatusAddress {
                 pool: pool_name(a.ip_pool.as_deref()),
                 addr,
@@ -173,7 +173,7 @@ pub fn request(lb: &LoadBalancer) -> Request {
     }
 }
 
-/// Who a load balancer is in the ledger.
+/// The owner that IPAllocations of a load balancer name: namespace, name and uid.
 pub fn owner(meta: &ObjectMeta) -> Owner {
     Owner::new(
         meta.namespace.as_deref().unwrap_or_default(),
@@ -186,7 +186,7 @@ fn pool_name(name: Option<&str>) -> Option<PoolName> {
     name.filter(|n| !n.is_empty()).map(Arc::from)
 }
 
-/// The requirement of section 5.
+/// The requirement for the selection of a pool (section 5).
 fn requirement(meta: &ObjectMeta) -> Requirement {
     let value = |key| annotation(meta, key).unwrap_or_default().to_owned();
     let namespace = match annotation(meta, keys::ANNOTATION_NAMESPACE) {
@@ -201,7 +201,7 @@ fn requirement(meta: &ObjectMeta) -> Requirement {
     }
 }
 
-/// Reads what has passed validation.
+/// Parses a validated spec of VM type.
 fn vm_spec(lb: &LoadBalancer, mismatch: Option<Violation>) -> Result<VmSpec, Violation> {
     let spec = &lb.spec;
     let listeners = spec.listeners.as_deref().unwrap_or_default();
@@ -223,7 +223,10 @@ fn vm_spec(lb: &LoadBalancer, mismatch: Option<Violation>) -> Result<VmSpec, Vio
     })
 }
 
-/// The health check of a load balancer; `None` if it is off.
+/// The health check of a load balancer with the defaults filled in (WV-7); `None` if it is off: absent, or port 0.
+///
+/// # Errors
+/// [`Violation::CheckPortOutOfRange`]: its port is not 0 to 65535.
 pub fn health_check(lb: &LoadBalancer) -> Result<Option<HealthCheck>, Violation> {
     let Some(c) = &lb.spec.health_check else {
         return Ok(None);

@@ -1,65 +1,62 @@
-//! What a load balancer's status says (section 9). Pure.
+//! The status of a load balancer and the Events of its changes (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
 use harvester_lb_api::meta::finalizers_without;
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 
-use crate::wording::says_the_same;
+use crate::wording::{self, MESSAGE_LIMIT};
 
-/// Longest message of a condition, in bytes: enough to explain, no place to store things.
-const MESSAGE_LIMIT: usize = 1024;
-
-/// Whether the load balancer does what it is for, and if not, why.
+/// The condition `Ready` of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Readiness {
-    /// The reason of the condition.
+    /// Its reason. [`READY_REASON`] means status True, any other False.
     pub reason: &'static str,
-    /// The message of the condition.
+    /// Its message; empty when ready. It is cut to 1,024 bytes when it is stored.
     pub message: String,
-    /// Whether that is so because the first health checks are under way: [`FIRST_HEALTH_CHECKS`].
+    /// Whether it is not ready because no health check has a verdict yet: sets [`FIRST_HEALTH_CHECKS`].
     pub first_checks: bool,
 }
 
-/// Reason of a load balancer that works.
+/// Reason: ready.
 pub const READY_REASON: &str = "Ready";
-/// The Service has no external address yet.
+/// Reason: the Service has no ingress address yet (REC-2).
 pub const WAITING_FOR_EXTERNAL_IP: &str = "WaitingForExternalIP";
-/// The selector is empty or matches nothing.
+/// Reason: the selector is empty or matches nothing (BE-1).
 pub const NO_BACKEND: &str = "NoBackend";
-/// What matches has no address.
+/// Reason: no matching virtual machine has a usable address (BE-2, BE-8).
 pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
-/// Every backend fails its health check.
+/// Reason: no backend is ready (HC-4, BE-5).
 pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
-/// An object of the load balancer's name is somebody else's.
+/// Reason: a Service or EndpointSlice of the load balancer's name has another owner (SVC-1).
 pub const NAME_CONFLICT: &str = "NameConflict";
-/// The API server refuses an object.
+/// Reason: the API server rejects an object.
 pub const API_ERROR: &str = "ApiError";
-/// It asks for what only a later version can do (IPA-9).
+/// Reason: the object needs a feature of a later version (IPA-9).
 pub const UNSUPPORTED_ANNOTATION: &str = "UnsupportedAnnotation";
-/// The object cannot be decoded.
+/// Reason: the LoadBalancer cannot be decoded.
 pub const INVALID_OBJECT: &str = "InvalidObject";
 
-/// Condition: the address is no longer one of its pool (IPA-7).
+/// Condition: the address is no longer in the ranges of its pool (IPA-7).
 pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
-/// Condition: an address that the status named belongs to somebody else (IPA-2, ALC-7).
+/// Condition: the load balancer may not have the address that its status named (IPA-2, ALC-7).
 pub const ADDRESS_LOST: &str = "AddressLost";
-/// Condition: more backends match than one EndpointSlice takes.
+/// Condition: more backends match than an EndpointSlice can have, see [`crate::backends::MAX_BACKENDS`].
 pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
-/// Condition: [`BACKENDS_UNHEALTHY`] is no fault yet but a step on the way, because no backend was ever judged. It is stored, so
-/// that the next process knows whether the refusal was told already.
+/// Condition: [`BACKENDS_UNHEALTHY`] is a start-up step and no failure, because no health check has had a verdict. It is
+/// stored, so that after a restart the operator knows whether the Event of a failure was sent already.
 pub const FIRST_HEALTH_CHECKS: &str = "FirstHealthChecks";
-/// Condition: the health check's port is the backend port of no TCP listener (HC-7).
+/// Condition: the health check's port is not the backend port of a TCP listener (HC-7).
 pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
 
 /// Condition: virtual machines are left out because of the address that they report (BE-8).
 pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
 /// Condition: virtual machines of another namespace report the same address (BE-8).
 pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
-/// Conditions of which each new message is an Event too: it names other virtual machines.
+/// Conditions of which each new message causes an Event, because it names other virtual machines.
 const TELLING: [&str; 2] = [BACKEND_ADDRESS_REFUSED, BACKEND_ADDRESS_SHARED];
 
 impl Readiness {
-    /// All good.
+    /// Ready.
     pub fn ready() -> Self {
         Self {
             reason: READY_REASON,
@@ -68,7 +65,7 @@ impl Readiness {
         }
     }
 
-    /// Not ready.
+    /// Not ready, with the reason and message of the condition.
     pub fn not(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -77,7 +74,7 @@ impl Readiness {
         }
     }
 
-    /// Not ready before any backend was judged.
+    /// Not ready, because no health check has a verdict yet.
     pub fn first_checks(message: impl Into<String>) -> Self {
         Self {
             first_checks: true,
@@ -85,61 +82,62 @@ impl Readiness {
         }
     }
 
-    /// Whether it is ready.
+    /// Whether the condition is True.
     pub fn is_ready(&self) -> bool {
         self.reason == READY_REASON
     }
 }
 
-/// A field of the status: left as it is, or set.
+/// The update of one status field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Field<T> {
-    /// As it is.
+pub enum FieldUpdate<T> {
+    /// Leave the field as it is.
     #[default]
-    Keep,
-    /// To this; `None` takes it out.
+    Unchanged,
+    /// Set the field; `None` removes it.
     Set(Option<T>),
 }
 
-/// A further condition: present with a message, its type being the reason as well, or absent.
+/// A condition besides `Ready`. It is either True, with its type as the reason, or absent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Extra {
-    /// The type.
+pub struct ExtraCondition {
+    /// Its type.
     pub type_: &'static str,
-    /// The message, if the condition holds.
+    /// Its message; `None` removes the condition.
     pub message: Option<String>,
 }
 
-/// What there is to say about a load balancer.
+/// The changes to the status of a load balancer.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct StatusUpdate {
     /// The condition `Ready`.
     pub readiness: Readiness,
     /// `status.allocatedAddress`.
-    pub allocated: Field<AllocatedAddress>,
+    pub allocated: FieldUpdate<AllocatedAddress>,
     /// `status.address`.
-    pub address: Field<String>,
+    pub address: FieldUpdate<String>,
     /// `status.backendServers`.
-    pub backend_servers: Field<Vec<String>>,
-    /// Further conditions.
-    pub extras: Vec<Extra>,
+    pub backend_servers: FieldUpdate<Vec<String>>,
+    /// Conditions besides `Ready`. A type that is not in the list is left as it is.
+    pub extras: Vec<ExtraCondition>,
 }
 
-impl Report {
-    /// A report that changes the readiness and nothing else.
+impl StatusUpdate {
+    /// Changes the condition `Ready` and nothing else.
     pub fn only(readiness: Readiness) -> Self {
         Self {
             readiness,
-            allocated: Field::Keep,
-            address: Field::Keep,
-            backend_servers: Field::Keep,
+            allocated: FieldUpdate::Unchanged,
+            address: FieldUpdate::Unchanged,
+            backend_servers: FieldUpdate::Unchanged,
             extras: Vec::new(),
         }
     }
 }
 
-/// The load balancer as it should be stored: its status as reported, and without finalizers of old (FIN-2).
-pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
+/// The desired load balancer: with the updated status and without legacy finalizers (FIN-2). `now` is RFC 3339 and is used
+/// for conditions that change. A stored message that differs only in wording stays, see [`wording::set`].
+pub fn apply(lb: &LoadBalancer, report: &StatusUpdate, now: &str) -> LoadBalancer {
     let mut lb = lb.clone();
     if let Some(kept) = finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         lb.metadata.finalizers = (!kept.is_empty()).then_some(kept);
@@ -156,19 +154,16 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
         ConditionStatus::False
     };
     let message = limited(&readiness.message);
-    let stored = condition::find(conditions, READY).and_then(|it| it.message.clone());
-    let stored = stored.filter(|stored| says_the_same(stored, message));
-    let message = stored.as_deref().unwrap_or(message);
-    condition::set(conditions, READY, verdict, readiness.reason, message, now);
-    let first_checks = Extra {
+    wording::set(conditions, READY, verdict, readiness.reason, message, now);
+    let first_checks = ExtraCondition {
         type_: FIRST_HEALTH_CHECKS,
         message: readiness
             .first_checks
-            .then(|| "no backend was judged yet".to_owned()),
+            .then(|| "no backend has a health check result yet".to_owned()),
     };
     for extra in report.extras.iter().chain([&first_checks]) {
         match &extra.message {
-            Some(message) => condition::set(
+            Some(message) => wording::set(
                 conditions,
                 extra.type_,
                 ConditionStatus::True,
@@ -182,7 +177,7 @@ pub fn apply(lb: &LoadBalancer, report: &Report, now: &str) -> LoadBalancer {
     lb
 }
 
-/// The conditions that are stored.
+/// The stored conditions of a load balancer.
 pub fn conditions(lb: &LoadBalancer) -> &[Condition] {
     let status = lb.status.as_ref();
     status
@@ -194,33 +189,35 @@ fn limited(message: &str) -> &str {
     &message[..message.floor_char_boundary(MESSAGE_LIMIT)]
 }
 
-fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &Field<T>) {
-    if let Field::Set(value) = to
+fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &FieldUpdate<T>) {
+    if let FieldUpdate::Set(value) = to
         && field != value
     {
         field.clone_from(value);
     }
 }
 
-/// An Event that a change of the conditions calls for.
+/// An Event about a change of conditions, not sent yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Notice {
-    /// Whether it is trouble.
+pub struct EventDraft {
+    /// Type `Warning` if true, else `Normal`.
     pub warning: bool,
-    /// Its reason.
+    /// Its reason: that of the condition.
     pub reason: String,
-    /// Its text.
+    /// Its message.
     pub text: String,
 }
 
-/// The Events that a change of the conditions calls for (section 9): a refusal and a recovery, once for each change.
+/// The Events of a change from the stored conditions `before` to `after`: one for each failure and each recovery
+/// (section 9).
 ///
-/// The first `Ready` is none. Waiting for the external address or for the first health checks is a step on the way at
-/// first, a refusal for what was ready before, and a recovery from any other refusal.
-pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice> {
+/// The first `Ready` causes none. Waiting for the external address or for the first health checks is a start-up step and
+/// causes none for a new load balancer, a Warning for one that was ready, and counts as the recovery from any other
+/// failure.
+pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<EventDraft> {
     let before = before.unwrap_or_default();
     let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
-    let mut notices = Vec::new();
+    let mut event_drafts = Vec::new();
     for now in after {
         if now.type_ == FIRST_HEALTH_CHECKS {
             continue;
@@ -239,13 +236,13 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
         let reason = now.reason.clone().unwrap_or_default();
         let refused_before = was.is_some_and(|w| !holds(w) && !was_step);
         let good = now.type_ == READY && (holds(now) || step);
-        let notice = if good && refused_before {
-            // The Go operator gives no reasons.
+        let draft = if good && refused_before {
+            // The Go operator writes no reasons.
             let text = match was.and_then(|w| w.reason.as_deref()) {
                 Some(was) => format!("no longer {was}"),
                 None => "ready again".to_owned(),
             };
-            Notice {
+            EventDraft {
                 warning: false,
                 reason,
                 text,
@@ -253,18 +250,18 @@ pub fn notices(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Notice>
         } else if good && (holds(now) || was.is_none_or(|w| !holds(w))) {
             continue;
         } else {
-            Notice {
+            EventDraft {
                 warning: true,
                 reason,
                 text: now.message.clone().unwrap_or_default(),
             }
         };
-        notices.push(notice);
+        event_drafts.push(draft);
     }
-    notices
+    event_drafts
 }
 
-/// Whether a condition, one of `all`, is a step on the way to being ready, which every new load balancer takes.
+/// Whether a condition, one of `all`, is a start-up step of every new load balancer.
 fn is_step(condition: &Condition, all: &[Condition]) -> bool {
     match condition.reason.as_deref() {
         Some(WAITING_FOR_EXTERNAL_IP) => true,
@@ -273,8 +270,8 @@ fn is_step(condition: &Condition, all: &[Condition]) -> bool {
     }
 }
 
-/// Whether stored conditions say that the backends were judged and none is healthy. A status from before there was
-/// [`FIRST_HEALTH_CHECKS`] counts as that, whatever its text.
+/// Whether the stored conditions say that health checks had verdicts and no backend is healthy. A status of a version
+/// without [`FIRST_HEALTH_CHECKS`] counts as that, with any message.
 pub fn was_judged_unhealthy(conditions: &[Condition]) -> bool {
     condition::find(conditions, READY)
         .is_some_and(|c| c.reason.as_deref() == Some(BACKENDS_UNHEALTHY) && !is_step(c, conditions))

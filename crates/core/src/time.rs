@@ -1,32 +1,34 @@
-//! Times in text. The time itself is always an argument.
+//! Conversion of times from and to text. The current time is always an argument.
 
 use harvester_lb_ipam::Micros;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
-/// Seconds resolution, as conditions carry it.
+/// RFC 3339 in UTC with whole seconds, as in conditions (section 9). A time outside the years -9999 to 9999 becomes the Unix
+/// epoch.
 pub fn rfc3339(at: Micros) -> String {
     format!("{:.0}", timestamp(at))
 }
 
-/// Microseconds resolution, as records carry it.
+/// RFC 3339 in UTC with microseconds, as in IPAllocations (section 6.5). Range as in [`rfc3339`].
 pub fn rfc3339_micros(at: Micros) -> String {
     format!("{:.6}", timestamp(at))
 }
 
-/// Reads what [`rfc3339_micros`] wrote, or any other RFC 3339 time.
+/// Parses an RFC 3339 time, with or without fractions of a second; `None` for any other text. Digits below a microsecond
+/// are dropped.
 pub fn parse(text: &str) -> Option<Micros> {
     text.parse::<Timestamp>()
         .ok()
         .map(|t| Micros(t.as_microsecond()))
 }
 
-/// When an object was made; the time's beginning if it does not say.
+/// The creationTimestamp of an object; the Unix epoch if it has none.
 pub fn created(meta: &ObjectMeta) -> Micros {
     meta.creation_timestamp.as_ref().map_or(Micros(0), of)
 }
 
-/// A time in metadata.
+/// Converts a time of the metadata.
 pub fn of(time: &Time) -> Micros {
     Micros(time.0.as_microsecond())
 }

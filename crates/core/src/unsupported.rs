@@ -1,8 +1,8 @@
-//! What a later version of this program has made, or is asked for, and this one cannot do (IPA-9): a requested address, an
-//! address that several load balancers share, leases of its own, exclusions. One place answers what is not ours to touch.
+//! Features of later versions that this version lacks (IPA-9): requested addresses, shared addresses, built-in DHCP leases,
+//! exclusions. This module alone decides which objects the operator leaves alone because of them.
 //!
-//! It is told from objects alone, so that each process comes to the same answer, and what it means is: nothing of such a
-//! load balancer is made, changed or released, the readiness of its endpoints and its condition apart (decision 0011).
+//! The decision depends on the objects only, so every process decides alike. Of such a load balancer nothing is created,
+//! changed or released, except the readiness of its endpoints and its conditions (decision 0011).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -19,23 +19,23 @@ use crate::cached::{self, Lb};
 use crate::desired::{self, Ownership};
 use crate::spec;
 
-/// Annotations by which a load balancer asks for what this version lacks; present with any value.
+/// Annotations of a load balancer that request a missing feature, with any value.
 const OF_LOAD_BALANCERS: [&str; 3] = [
     keys::ANNOTATION_REQUESTED_ADDRESS,
     keys::ANNOTATION_PRIMARY,
     keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
 ];
 
-/// Why a load balancer is not this version's to touch.
+/// Why this version leaves a load balancer alone (IPA-9).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unsupported {
-    /// It asks by an annotation: its key and value.
+    /// It has this annotation: key and value.
     Annotation(&'static str, String),
-    /// It has a lease: the name of the IPAllocation.
+    /// It has a DHCP lease: the name of the IPAllocation.
     Lease(String),
-    /// It has a part in a Service that belongs to several: the Service's name.
+    /// It is one of several owners of a Service, or has the Service's name: the Service's namespace and name.
     SharedService(String),
-    /// Others name it as the one whose address they share, and the address of an earlier one of its name is still held.
+    /// Other load balancers name it as their primary, and the address of an earlier load balancer of its name is bound.
     SharedName,
 }
 
@@ -60,28 +60,30 @@ impl fmt::Display for Unsupported {
                 keys::ANNOTATION_PRIMARY
             ),
         }?;
-        f.write_str("; nothing of the load balancer is made, changed or released")
+        f.write_str("; nothing of the load balancer is created, changed or released")
     }
 }
 
-/// The annotation by which a pool asks for what this version lacks. A list without entries excludes nothing (EXC-1).
+/// The annotation of a pool that requests a missing feature (IPA-9); `None` if it has none. A list without entries excludes
+/// nothing (EXC-1).
 pub fn of_pool(meta: &ObjectMeta) -> Option<&'static str> {
     let list = annotation(meta, keys::ANNOTATION_EXCLUDE)?;
     let is_empty = list.split(',').all(|entry| entry.trim().is_empty());
     (!is_empty).then_some(keys::ANNOTATION_EXCLUDE)
 }
 
-/// Whether the address in a load balancer's status may be another's that it shares, and so is no claim of its own.
+/// Whether a load balancer names a primary. The address in its status may then be the primary's and is no claim (IPA-1,
+/// IPA-2).
 pub fn shares(meta: &ObjectMeta) -> bool {
     annotation(meta, keys::ANNOTATION_PRIMARY).is_some()
 }
 
-/// Whether a Service is that of a shared address.
+/// Whether several load balancers own a Service, or one of another name.
 fn is_shared(meta: &ObjectMeta) -> bool {
     desired::ownership(meta, meta.name.as_deref().unwrap_or_default()) == Ownership::Shared
 }
 
-/// Which keys belong to which others, and the other way round.
+/// Two-way index of links between keys.
 #[derive(Debug, Default)]
 struct Links {
     to: BTreeMap<Key, BTreeSet<Key>>,
@@ -89,7 +91,7 @@ struct Links {
 }
 
 impl Links {
-    /// Links a key to these and no others. Answers those that it was linked to before or is now, if that is a change.
+    /// Replaces the links of a key. Returns the old and the new ones together if they differ, else nothing.
     fn set(&mut self, key: &Key, to: BTreeSet<Key>) -> BTreeSet<Key> {
         let before = self.to.get(key).cloned().unwrap_or_default();
         if before == to {
@@ -117,16 +119,16 @@ impl Links {
     }
 }
 
-/// Whom a change of what is not this version's to touch may concern.
+/// The load balancers that an update of the [`Index`] may affect; the caller queues them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Concerned {
     /// These load balancers.
     pub lbs: BTreeSet<Key>,
-    /// Whoever holds one of these addresses, which are no longer named or shown as shared.
+    /// The owners of the IPAllocations of these addresses, which are no longer shared.
     pub addrs: BTreeSet<IpAddr>,
 }
 
-/// Addresses that keys name.
+/// Two-way index between keys and addresses.
 #[derive(Debug, Default)]
 struct Named {
     by_key: BTreeMap<Key, BTreeSet<IpAddr>>,
@@ -134,7 +136,7 @@ struct Named {
 }
 
 impl Named {
-    /// A key names these and no others. Answers those that it named before and does not any more.
+    /// Replaces the addresses of a key. Returns those that it no longer has.
     fn set(&mut self, key: &Key, addrs: BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         let before = self.by_key.remove(key).unwrap_or_default();
         for addr in &before {
@@ -161,22 +163,23 @@ impl Named {
     }
 }
 
-/// All of it that there is, from the newest copies. Empty on most clusters.
+/// Index of the objects that use a missing feature (IPA-9), updated from the watches. Empty on most clusters.
 #[derive(Debug, Default)]
 pub struct Index {
-    /// A load balancer to the one that it names as its primary.
+    /// From a load balancer to its primary.
     primaries: Links,
-    /// A Service that belongs to several load balancers to these, and to the one of its name.
+    /// From a shared Service to its owners, and to the load balancer of its name.
     services: Links,
-    /// What statuses of those that name a primary, and Services that are shared, say of addresses.
+    /// Addresses in the status of load balancers that name a primary.
     named: Named,
+    /// Addresses of shared Services.
     shown: Named,
-    /// Uids of load balancers that have a lease.
+    /// Uids of load balancers with a DHCP lease.
     leases: BTreeSet<String>,
 }
 
 impl Index {
-    /// Takes in a load balancer as it is now, or that it is gone. Answers others whom that may concern.
+    /// Updates a load balancer; `None` when it is deleted. Returns the others that may be affected.
     pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Concerned {
         let primary = lb.and_then(|lb| annotation(lb.meta(), keys::ANNOTATION_PRIMARY));
         let addr = match lb {
@@ -189,7 +192,7 @@ impl Index {
         Concerned { lbs, addrs }
     }
 
-    /// Takes in a Service as it is now, or that it is gone. Answers the load balancers whom that may concern.
+    /// Updates a Service; `None` when it is deleted. Returns the load balancers that may be affected.
     pub fn set_service(&mut self, key: &Key, service: Option<&Service>) -> Concerned {
         let shared = service.filter(|service| is_shared(&service.metadata));
         let addrs = shared.map(cached::shown_addresses).unwrap_or_default();
@@ -208,7 +211,8 @@ impl Index {
         Concerned { lbs, addrs }
     }
 
-    /// Takes in that an IPAllocation is there or gone. Answers the uid of the load balancer whom that concerns.
+    /// Updates whether the IPAllocation of this name exists. Returns the uid of the affected load balancer, if it is a new or
+    /// deleted DHCP lease.
     pub fn set_record<'a>(&mut self, name: &'a str, present: bool) -> Option<&'a str> {
         let uid = name.strip_prefix(keys::LEASE_RECORD_PREFIX)?;
         let news = if present {
@@ -219,7 +223,7 @@ impl Index {
         news.then_some(uid)
     }
 
-    /// Why a load balancer, living or just gone, is not this version's to touch; `None` if it is.
+    /// Why this version leaves a load balancer, existing or just deleted, alone; `None` if it does not (IPA-9).
     pub fn of_lb(&self, ledger: &Ledger, key: &Key, meta: &ObjectMeta) -> Option<Unsupported> {
         let asked = OF_LOAD_BALANCERS
             .iter()
@@ -238,7 +242,7 @@ impl Index {
         if !self.primaries.from.contains_key(key) {
             return None;
         }
-        // To take the address over as that of an earlier one of the name (ALC-1) would take it from those that share it.
+        // Taking over the record of an earlier load balancer of the name (ALC-1) would take it from those that share it.
         let owner = spec::owner(meta);
         let bound = ledger.records_of(&owner.id).into_iter();
         let mut uids = bound
@@ -249,14 +253,14 @@ impl Index {
         taken_over.then_some(Unsupported::SharedName)
     }
 
-    /// The Service, shared by several, that a load balancer of this name has a part in.
+    /// The shared Service that a load balancer of this key owns or gives its name to; the first of several (IPA-9).
     pub fn shared_service(&self, key: &Key) -> Option<&Key> {
         self.services.from.get(key)?.first()
     }
 
-    /// Whether somebody who lives may share the address of a record that its owner has no more use for: those of the
-    /// owner's namespace who have a part in its Service, or name it or its address as what they share. Such a record is not
-    /// released, as a version that knows of shared addresses hands it over (SHR-5).
+    /// Whether an existing load balancer may share the address of a record: one of the owner's namespace that co-owns its
+    /// Service, names the owner as its primary, or has the address in its status or shared Service. Such a record is not
+    /// released, because a version with shared addresses hands it over (SHR-5).
     pub fn shares_record(&self, record: &Record) -> bool {
         let owner = cached::key(&record.spec.owner.id);
         let addr = record.spec.addr;

@@ -1,8 +1,8 @@
-//! What a spec may say (VAL-1): every violation of the rules of one object, with its field, its value, its rule, and what it
-//! means to whoever asks. Pure: knows the types of the API and nothing of the operator.
+//! Validation of a LoadBalancer spec (VAL-1): every violation with its field path, value, rule id and severity for each
+//! consumer. Pure: depends on the API types only.
 //!
-//! The order is that of the rules of admission: WV-1; WV-2 to WV-4 listener by listener; WV-5, likewise; the selector; WV-6;
-//! WV-7. Pools are in [`pools`].
+//! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
+//! WV-6; WV-7. Pools are in [`pools`].
 
 pub mod pools;
 
@@ -13,91 +13,91 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType};
 
-/// Who asks what a violation means.
+/// The consumer of a violation (VAL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consumer {
-    /// Admission of a new object, or of a changed spec.
+    /// Admission of a new object or of a changed spec.
     Admission,
-    /// The operator, which also meets objects that are older than a rule, or that came while admission was off.
+    /// The operator. It also reads objects that are older than a rule or were stored while admission was off.
     Operator,
 }
 
-/// What a violation means to a [`Consumer`].
+/// The severity of a violation for a [`Consumer`] (VAL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The object is refused: not admitted, not served.
+    /// Denied by admission, not served by the operator.
     Refuse,
-    /// The object is taken as it is, and its user is told: by a warning, by a condition.
+    /// Accepted, with an admission warning or a condition.
     Warn,
-    /// The object is taken as it is.
+    /// Accepted silently.
     Accept,
 }
 
-/// What is wrong with a load balancer. The text says what is there and what to do.
+/// A violation in a LoadBalancer (VAL-1). The text names field and value and says how to correct it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// WV-1.
+    /// WV-1: VM type without a listener.
     #[error("spec.listeners is empty: a load balancer of workload type vm needs at least one")]
     NoListener,
-    /// WV-2. No name counts as the name "".
+    /// WV-2: two listeners with the same name. An absent name counts as "".
     #[error("spec.listeners[{index}].name is {value:?}, as another listener's: names must differ")]
     NameTwice {
-        /// Which listener; the later of the two.
+        /// Index of the later listener.
         index: usize,
         /// The name.
         value: String,
     },
-    /// WV-3.
+    /// WV-3: two listeners with the same protocol and port.
     #[error("spec.listeners[{index}] serves {protocol} {port}, as another listener does")]
     PortTwice {
-        /// Which listener; the later of the two.
+        /// Index of the later listener.
         index: usize,
         /// Its protocol.
         protocol: String,
         /// Its port.
         port: i64,
     },
-    /// WV-4.
+    /// WV-4: two listeners with the same protocol and backend port.
     #[error(
-        "spec.listeners[{index}].backendPort is {protocol} {backend_port}, as that of spec.listeners[{other}]: give each listener a backend port of its own"
+        "spec.listeners[{index}].backendPort is {protocol} {backend_port}, as that of spec.listeners[{other}]: backend ports must differ"
     )]
     BackendPortTwice {
-        /// Which listener; the later of the two.
+        /// Index of the later listener.
         index: usize,
-        /// The first that has it.
+        /// Index of the first listener with that backend port.
         other: usize,
         /// Its protocol.
         protocol: String,
         /// Its backend port.
         backend_port: i64,
     },
-    /// What a Service can carry (section 8.2).
+    /// A protocol that a Service cannot have (section 8.2).
     #[error("spec.listeners[{index}].protocol is {value:?}: it must be TCP, UDP or SCTP")]
     UnknownProtocol {
-        /// Which listener.
+        /// Index of the listener.
         index: usize,
         /// The value.
         value: String,
     },
-    /// WV-5.
+    /// WV-5: a port outside 1 to 65535.
     #[error("spec.listeners[{index}].{field} is {value}: it must be 1 to 65535")]
     PortOutOfRange {
-        /// Which listener.
+        /// Index of the listener.
         index: usize,
-        /// Which of its ports.
+        /// `port` or `backendPort`.
         field: &'static str,
         /// The value.
         value: i64,
     },
-    /// BE-1. Of several keys the first by name.
+    /// BE-1: a selector key without values; the first such key by name.
     #[error(
         "spec.backendServerSelector[{0:?}] has no values: give it at least one, or remove the key"
     )]
     SelectorWithoutValues(String),
-    /// WV-6, and no port at all (section 8.5).
+    /// WV-6: a health check port outside 0 to 65535 (section 8.5).
     #[error("spec.healthCheck.port is {0}: it must be 0 (off) to 65535")]
     CheckPortOutOfRange(i64),
-    /// WV-6 (HC-7).
+    /// WV-6: a health check port that is not the backend port of a TCP listener (HC-7).
     #[error(
         "spec.healthCheck.port {port} is not the backendPort of a TCP listener: {}; the health check uses {port}",
         listed(.backend_ports)
@@ -108,29 +108,29 @@ pub enum Violation {
         /// Backend ports of the TCP listeners.
         backend_ports: BTreeSet<i64>,
     },
-    /// WV-7. Only where nothing has filled in the defaults.
+    /// WV-7: a number of the health check below 1. Occurs only if the mutating webhook did not fill in the defaults.
     #[error("spec.healthCheck.{field} is {value}: it must be at least 1")]
     CheckNumber {
-        /// Which number.
+        /// `successThreshold`, `failureThreshold`, `periodSeconds` or `timeoutSeconds`.
         field: &'static str,
-        /// The value; 0 where it is absent.
+        /// The value; 0 if absent.
         value: i64,
     },
-    /// WV-8, WV-9.
+    /// WV-8, WV-9: a change of an immutable field.
     #[error(
         "spec.{field} cannot be changed from {before} to {after}: delete the load balancer and create it again"
     )]
     Fixed {
         /// `ipam` (WV-8) or `workloadType` (WV-9).
         field: &'static str,
-        /// The value so far, the default where it is absent.
+        /// The old value; the default if absent.
         before: &'static str,
-        /// The new value, the default where it is absent.
+        /// The new value; the default if absent.
         after: &'static str,
     },
 }
 
-/// Backend ports in a sentence; a few, so that it stays one.
+/// The first backend ports as the end of a message; the number of the others bounds its length.
 fn listed(ports: &BTreeSet<i64>) -> String {
     const SHOWN: usize = 8;
     if ports.is_empty() {
@@ -145,7 +145,7 @@ fn listed(ports: &BTreeSet<i64>) -> String {
 }
 
 impl Violation {
-    /// The id of the rule; a section where the rule has no id.
+    /// The id of the rule, or the section of a rule without an id.
     pub fn rule(&self) -> &'static str {
         match self {
             Self::NoListener => "WV-1",
@@ -162,7 +162,7 @@ impl Violation {
         }
     }
 
-    /// Path of the field in the object.
+    /// The path of the offending field, as in `spec.listeners[0].port`.
     pub fn field(&self) -> String {
         match self {
             Self::NoListener => "spec.listeners".to_owned(),
@@ -180,7 +180,7 @@ impl Violation {
         }
     }
 
-    /// The value that is there.
+    /// The offending value as text.
     pub fn value(&self) -> String {
         match self {
             Self::NoListener | Self::SelectorWithoutValues(_) => "[]".to_owned(),
@@ -198,10 +198,10 @@ impl Violation {
         }
     }
 
-    /// What it means to whoever asks.
+    /// The severity for a consumer (VAL-1).
     ///
-    /// Admission is as strict as the Go operator's: of what that admits and no Service can carry it only warns. The operator
-    /// serves what can be served, whatever admission thinks of it: an object may be older than a rule.
+    /// Admission denies what the Go operator's webhook denies; it only warns about the rest that no Service can have. The
+    /// operator serves everything that can be served, because an object may be older than an admission rule.
     pub const fn severity(&self, consumer: Consumer) -> Severity {
         match (self, consumer) {
             (
@@ -218,10 +218,10 @@ impl Violation {
     }
 }
 
-/// A port of a listener (WV-5).
+/// Parses `port` or `backendPort` of the listener at `index` (WV-5).
 ///
 /// # Errors
-/// It is not 1 to 65535.
+/// [`Violation::PortOutOfRange`]: the value is not 1 to 65535.
 pub fn port(index: usize, field: &'static str, value: i64) -> Result<u16, Violation> {
     let port = u16::try_from(value).ok().filter(|port| *port != 0);
     port.ok_or(Violation::PortOutOfRange {
@@ -231,10 +231,10 @@ pub fn port(index: usize, field: &'static str, value: i64) -> Result<u16, Violat
     })
 }
 
-/// The protocol of a listener; an empty text stands for TCP.
+/// Parses the protocol of the listener at `index`: `TCP`, `UDP` or `SCTP`, case-sensitive. Empty means `TCP`.
 ///
 /// # Errors
-/// It is not one that a Service can carry.
+/// [`Violation::UnknownProtocol`]: any other value (section 8.2).
 pub fn protocol(index: usize, value: &str) -> Result<&'static str, Violation> {
     let known = ["TCP", "UDP", "SCTP"].into_iter().find(|p| *p == value);
     known
@@ -245,8 +245,8 @@ pub fn protocol(index: usize, value: &str) -> Result<&'static str, Violation> {
         })
 }
 
-/// Every violation of the rules that concern one load balancer by itself, in the order of the rules. Cluster type has none:
-/// its listeners and health check are not looked at (REC-1).
+/// Every violation of the rules for a single load balancer, in the order of the rules (VAL-1). Cluster type has none: its
+/// listeners and health check are ignored (REC-1).
 pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
     let mut found = Vec::new();
     if lb.spec.workload() == WorkloadType::Cluster {
@@ -275,7 +275,7 @@ pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
     found
 }
 
-/// WV-2 to WV-4, listener by listener.
+/// WV-2 to WV-4 for each listener.
 fn unique(listeners: &[Listener], found: &mut Vec<Violation>) {
     let (mut names, mut ports) = (HashSet::new(), HashSet::new());
     let mut backend_ports = HashMap::new();
@@ -312,7 +312,7 @@ fn unique(listeners: &[Listener], found: &mut Vec<Violation>) {
     }
 }
 
-/// WV-6 and WV-7. Port 0 is no health check.
+/// WV-6 and WV-7. Port 0 turns the health check off.
 fn health_check(listeners: &[Listener], check: &HealthCheck, found: &mut Vec<Violation>) {
     let raw = check.port.unwrap_or(0);
     if raw == 0 {
@@ -340,7 +340,7 @@ fn health_check(listeners: &[Listener], check: &HealthCheck, found: &mut Vec<Vio
     }
 }
 
-/// WV-6: a health check's port that is the backend port of no TCP listener.
+/// WV-6: a health check port that is not the backend port of a TCP listener.
 fn check_port(port: u16, listeners: &[Listener]) -> Option<Violation> {
     let tcp = listeners
         .iter()
@@ -352,7 +352,7 @@ fn check_port(port: u16, listeners: &[Listener]) -> Option<Violation> {
     })
 }
 
-/// What an update must not change (WV-8, WV-9). An absent field is its default.
+/// The violations of an update: changes of immutable fields (WV-8, WV-9). An absent field has its default.
 pub fn validate_update(before: &LoadBalancer, after: &LoadBalancer) -> Vec<Violation> {
     let ipam = |lb: &LoadBalancer| match lb.spec.address_source() {
         Ipam::Pool => "pool",

@@ -1,50 +1,205 @@
-//! Texts that earlier versions wrote: what says the same as a text of this version stays as it is, so that an upgrade writes
-//! nothing because of a word.
+//! Texts of conditions that earlier versions wrote. A stored condition that says the same in such a text stays as it is, so
+//! that an upgrade writes no status and no Event because a text was reworded.
 
 use std::borrow::Cow;
 
-/// How an earlier version ended a part of a message, before and after a number, and how this one does: it counts nothing in
-/// the messages of those who wait, so that they change only with what they tell of (SEL-7).
-const REWORDED: [(&str, &str, &str); 3] = [
-    ("and ", " more", "and others"),
+use harvester_lb_api::condition::{self, Condition, ConditionStatus};
+
+/// Maximum length of a LoadBalancer's condition message, in bytes: enough to explain, no place to store data.
+pub const MESSAGE_LIMIT: usize = 1024;
+
+/// Longest encoding of a character, in bytes: a message that was cut between characters is shorter than the limit by less.
+const CHARACTER: usize = 4;
+
+/// Separates the parts of a message.
+const SEPARATOR: &str = "; ";
+
+/// A text of an earlier version, and the text of this one. Each is a part of a message, or a whole message. `{}` stands for a
+/// value in both, `{_}` for one that only the earlier text has.
+const REWORDED: [(&str, &str); 15] = [
+    // These messages count nothing any more: they change only with the reason to wait (SEL-7).
+    ("and {_} more", "and others"),
     (
-        ": none of its ",
-        " scopes matches",
-        ": none of its scopes matches",
+        "{}: none of its {_} scopes matches",
+        "{}: none of its scopes matches",
     ),
     (
-        ": ",
-        " older load balancers wait for its free addresses",
-        ": older load balancers wait for its free addresses",
+        "{}: {_} older load balancers wait for its free addresses",
+        "{}: older load balancers wait for its free addresses",
+    ),
+    (
+        "{}: all IPv4 addresses are taken, and a load balancer of workload type vm gets no other",
+        "{}: all IPv4 addresses are taken, and a load balancer of workload type vm can use no other",
+    ),
+    (
+        "{}: has IPv6 addresses alone, and a load balancer of workload type vm gets none of those: name a pool with IPv4 addresses",
+        "{}: has only IPv6 addresses, which a load balancer of workload type vm cannot use: name a pool with IPv4 addresses",
+    ),
+    (
+        "{}: matches only loosely, and {} is chosen before that",
+        "{}: matches only loosely, and {} takes precedence",
+    ),
+    (
+        "{}: IPAllocation {} cannot be read; repair or delete it",
+        "{}: IPAllocation {} unreadable; its address stays blocked until the object is repaired or deleted",
+    ),
+    (
+        "Service {_} has no external address yet; kube-vip is to announce {}",
+        "waiting for kube-vip to announce {}",
+    ),
+    (
+        "the IPAllocation of {} cannot be written: its address is still recorded for LoadBalancer {}, which is gone; that record could not be released yet",
+        "the IPAllocation of {} cannot be written: its address still belongs to LoadBalancer {}, which is deleted; that IPAllocation could not be released yet",
+    ),
+    (
+        "nothing of the load balancer is made, changed or released",
+        "nothing of the load balancer is created, changed or released",
+    ),
+    (
+        "it is kept until the load balancer goes",
+        "it stays allocated until the load balancer is deleted",
+    ),
+    ("{} was given instead", "{} was allocated instead"),
+    (
+        "no backend was judged yet",
+        "no backend has a health check result yet",
+    ),
+    (
+        "what one gives out is taken for the other",
+        "an address allocated from one is taken in both",
+    ),
+    (
+        "they are kept until their owners go",
+        "they stay allocated until their owners are deleted",
     ),
 ];
 
-/// Whether a stored message differs from the one of this version by nothing but its words.
-pub fn says_the_same(stored: &str, now: &str) -> bool {
-    stored
-        .split("; ")
-        .map(in_words_of_today)
-        .eq(now.split("; "))
+/// As [`condition::set`], but a stored condition whose message only differs in its wording stays as it is.
+pub fn set(
+    conditions: &mut Vec<Condition>,
+    type_: &str,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: &str,
+) {
+    let same = condition::find(conditions, type_).is_some_and(|stored| {
+        stored.status == status.as_str()
+            && stored.reason.as_deref() == Some(reason)
+            && says_the_same(stored.message.as_deref().unwrap_or_default(), message)
+    });
+    if !same {
+        condition::set(conditions, type_, status, reason, message, now);
+    }
 }
 
-fn in_words_of_today(part: &str) -> Cow<'_, str> {
-    for (before, after, now) in REWORDED {
-        let Some(counted) = part.strip_suffix(after) else {
-            continue;
-        };
-        let text = counted.trim_end_matches(|c: char| c.is_ascii_digit());
-        if text.len() < counted.len()
-            && let Some(start) = text.strip_suffix(before)
-        {
-            return Cow::Owned(format!("{start}{now}"));
-        }
+/// Whether a stored message and that of this version differ at most in their wording. Of a message that was cut at
+/// [`MESSAGE_LIMIT`], the last part is not complete and is not compared.
+pub fn says_the_same(stored: &str, now: &str) -> bool {
+    if stored == now {
+        return true;
     }
-    Cow::Borrowed(part)
+    let reworded = reworded(stored);
+    let is_cut = stored.len() + CHARACTER > MESSAGE_LIMIT;
+    match reworded.rsplit_once(SEPARATOR) {
+        Some((complete, _)) if is_cut && reworded != stored => now
+            .strip_prefix(complete)
+            .is_some_and(|rest| rest.starts_with(SEPARATOR)),
+        _ => reworded == now,
+    }
+}
+
+/// A message in the words of this version.
+fn reworded(message: &str) -> String {
+    part(message).unwrap_or_else(|| {
+        let parts = message.split(SEPARATOR);
+        let parts = parts.map(|text| part(text).map_or(Cow::Borrowed(text), Cow::Owned));
+        parts.collect::<Vec<_>>().join(SEPARATOR)
+    })
+}
+
+/// A part of a message, or a whole one, in the words of this version, if an earlier one worded it differently.
+fn part(text: &str) -> Option<String> {
+    REWORDED.iter().find_map(|(before, now)| {
+        let mut values = values(before, text)?.into_iter();
+        let mut pieces = now.split("{}");
+        let first = pieces.next()?.to_owned();
+        Some(pieces.fold(first, |said, piece| {
+            said + values.next().unwrap_or_default() + piece
+        }))
+    })
+}
+
+/// What a text says where its template has `{}`; `None` if it is not of this template. No value is empty or spans parts.
+fn values<'a>(template: &str, text: &'a str) -> Option<Vec<&'a str>> {
+    let mut pieces = template.split('{');
+    let mut rest = text.strip_prefix(pieces.next()?)?;
+    let mut values = Vec::new();
+    let mut pieces = pieces.peekable();
+    while let Some(piece) = pieces.next() {
+        let (hole, literal) = piece.split_once('}')?;
+        let is_last = pieces.peek().is_none();
+        let (value, after) = if is_last {
+            (rest.strip_suffix(literal)?, "")
+        } else {
+            rest.split_once(literal)?
+        };
+        if value.is_empty() || value.contains(SEPARATOR) {
+            return None;
+        }
+        if hole.is_empty() {
+            values.push(value);
+        }
+        rest = after;
+    }
+    rest.is_empty().then_some(values)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A template with values: those of `{}` by the first function, those of `{_}` by the second.
+    fn filled(template: &str, kept: impl Fn(usize) -> String, gone: &str) -> String {
+        let mut pieces = template.split("{}");
+        let first = pieces.next().unwrap().to_owned();
+        let text = pieces
+            .enumerate()
+            .fold(first, |text, (at, piece)| text + &kept(at) + piece);
+        text.replace("{_}", gone)
+    }
+
+    #[test]
+    fn sel_7_each_earlier_text_says_the_same_with_the_same_values_alone() {
+        let value = |at: usize| format!("pool \"ns/a-{at}\", fd10::{at}");
+        for (before, now) in REWORDED {
+            let holes = before.matches("{}").count();
+            assert_eq!(holes, now.matches("{}").count(), "{before}");
+            assert!(!now.contains("{_}"), "{now}");
+            let told = filled(now, value, "");
+            for gone in ["1", "17", "ns/name"] {
+                let stored = filled(before, value, gone);
+                assert!(says_the_same(&stored, &told), "{stored}");
+                // Between other parts of a message.
+                let amid =
+                    |text: &str| format!("pool z: has no scope; {text}; pool y: has no scope");
+                if !before.contains(SEPARATOR) {
+                    assert!(says_the_same(&amid(&stored), &amid(&told)), "{stored}");
+                }
+                for other in 0..holes {
+                    let changed = |at| value(if at == other { 9 } else { at });
+                    let stored = filled(before, changed, gone);
+                    assert!(!says_the_same(&stored, &told), "{stored}");
+                }
+            }
+            assert!(!says_the_same(
+                &filled(before, value, "1"),
+                "something else"
+            ));
+            // This version's own text stays its own.
+            assert_eq!(reworded(&told), told);
+        }
+    }
 
     #[test]
     fn sel_7_numbers_of_earlier_versions_say_nothing_else() {
@@ -65,8 +220,26 @@ mod tests {
                 "pool a: has no scope; and others",
             ),
             ("pool a: has no scope; and 2 more", "pool a: has no scope"),
+            // Where this version counts, another number is another message.
+            ("left out: a; and 2 more", "left out: a; and 3 more"),
         ] {
             assert!(!says_the_same(stored, now), "{stored}");
         }
+    }
+
+    #[test]
+    fn section_9_what_is_left_of_a_message_that_was_cut_is_compared() {
+        let message = |scopes: &str| -> String {
+            let pool =
+                |at: u8| format!("pool {}{at}: none of its {scopes}matches", "p".repeat(200));
+            (0..8).map(pool).collect::<Vec<_>>().join(SEPARATOR)
+        };
+        let cut = |text: String| text[..MESSAGE_LIMIT].to_owned();
+        let stored = cut(message("2 scopes "));
+        let now = cut(message("scopes "));
+        assert!(says_the_same(&stored, &now));
+        assert!(!says_the_same(&stored.replace("p0", "p9"), &now));
+        assert!(!says_the_same(&now.replace("p0", "p9"), &now));
+        assert!(!says_the_same(&"x".repeat(MESSAGE_LIMIT), &now));
     }
 }

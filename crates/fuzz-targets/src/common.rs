@@ -1,9 +1,9 @@
-//! What several targets share: a decoder, a bystander who must not notice anything, and short ways to make requests.
+//! Shared by several targets: a decoder, a bystander that no input may affect, and short constructors of requests.
 
 use std::net::IpAddr;
 
 use harvester_lb_api::meta::Decoded;
-use harvester_lb_controller_kit::guarded::decode;
+use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_ipam::{
     Decision, Ledger, Micros, Owner, Phase, PoolRanges, PoolSpec, RangeSpec, Record, RecordSpec,
     Request, Requirement, Settings, Workload,
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 /// The time of every decision.
 pub(crate) const NOW: Micros = Micros(1_770_000_000_000_000);
 
-/// Decodes an object as a watch does. Nothing of what no API server would send.
+/// Decodes an object as a watch does; `None` for input that no API server would send.
 pub(crate) fn object<K: DeserializeOwned>(data: &[u8]) -> Option<Decoded<K>> {
     decode(std::str::from_utf8(data).ok()?).ok()
 }
@@ -28,7 +28,7 @@ pub(crate) fn range(subnet: &str) -> RangeSpec {
     }
 }
 
-/// A pool that serves those who name it.
+/// A pool that serves LoadBalancers that name it.
 pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     PoolSpec {
         name: name.into(),
@@ -40,7 +40,7 @@ pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     }
 }
 
-/// A load balancer that wants an address.
+/// A LoadBalancer that requests an address.
 pub(crate) fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
     Request {
         owner: Owner::new("calm", name, uid),
@@ -62,9 +62,9 @@ pub(crate) fn address(decision: &Decision) -> Option<IpAddr> {
     }
 }
 
-/// A leader's knowledge with a pool and somebody who holds an address of it and must not notice anything.
+/// A leader's state with a pool and a bystander that holds an address of it and must not be affected.
 pub(crate) struct Calm {
-    /// The knowledge.
+    /// The state.
     pub(crate) leader: LeaderState,
     holds: Request,
 }
@@ -102,7 +102,7 @@ impl Default for Calm {
 }
 
 impl Calm {
-    /// The bystander holds what it held.
+    /// Asserts that the bystander still holds its address.
     pub(crate) fn check(&mut self) {
         let decision = self.leader.ledger.decide(&self.holds, NOW);
         let Decision::Held { grant, .. } = decision else {
@@ -111,7 +111,7 @@ impl Calm {
         assert_eq!((grant.addr, &*grant.pool), (HELD, "calm"));
     }
 
-    /// Asks for an address and writes it down.
+    /// Requests an address and stores the IPAllocation.
     pub(crate) fn serve(&mut self, request: &Request, version: u64) -> Decision {
         let decision = self.leader.ledger.decide(request, NOW);
         let again = self.leader.ledger.decide(request, NOW);
@@ -128,7 +128,7 @@ impl Calm {
     }
 }
 
-/// A name in no namespace.
+/// A cluster-scoped name.
 pub(crate) fn key(name: &str) -> Key {
     Key::new("", name)
 }

@@ -1,14 +1,14 @@
-//! The ledger: steps from bytes, and what must hold after each of them.
+//! The ledger: steps from bytes, and the invariants after each of them.
 //!
-//! Beside the ledger runs what the API server would store; no proposal may touch what it says is another's.
+//! The test also keeps the state that the API server would store; no proposal may touch another owner's part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arbitrary::{Result, Unstructured};
 use harvester_lb_ipam::{
-    Decision, Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolRanges, PoolSpec, Record,
-    RecordSpec, Request, Settings, StatusAddress, Uid, Why, addr,
+    AllocationReason, Decision, Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolRanges,
+    PoolSpec, Record, RecordSpec, Request, Settings, StatusAddress, Uid, addr,
 };
 use harvester_lb_object::Version;
 
@@ -31,10 +31,10 @@ const SUBNETS: [&str; 12] = [
     "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125",
 ];
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let mut input = Unstructured::new(data);
-    let mut world = World::new();
+    let mut world = Model::new();
     for _ in 0..300 {
         if input.is_empty() || world.step(&mut input).is_err() {
             break;
@@ -44,14 +44,14 @@ pub fn run(data: &[u8]) -> bool {
     true
 }
 
-struct World {
+struct Model {
     ledger: Ledger,
     pools: BTreeMap<String, PoolSpec>,
     records: BTreeMap<IpAddr, Record>,
-    /// The version that cannot be read.
+    /// The resource version of the unreadable IPAllocation.
     blocked: BTreeMap<IpAddr, u64>,
     shown: BTreeMap<OwnerId, BTreeSet<IpAddr>>,
-    /// What was proposed last, by owner.
+    /// The last proposal by owner.
     proposed: BTreeMap<Owner, RecordSpec>,
     version: u64,
     now: i64,
@@ -85,12 +85,12 @@ fn any_request(input: &mut Unstructured<'_>) -> Result<Request> {
 }
 
 fn any_time(input: &mut Unstructured<'_>) -> Result<Micros> {
-    // The least number stands for no time at all.
+    // The minimum stands for no time at all.
     let odd = [0, 1, 5, i64::MAX, i64::MAX - 1, i64::MIN + 1, -1];
     Ok(Micros(*input.choose(&odd)?))
 }
 
-impl World {
+impl Model {
     fn new() -> Self {
         Self {
             ledger: Ledger::new(Settings::default()),
@@ -204,7 +204,7 @@ impl World {
                 } else {
                     Evidence::Trusted((*input.choose(&POOLS)?).into())
                 };
-                // Claims are made before anybody is proposed anything.
+                // Claims come before any proposal.
                 let addr = any_addr(input)?;
                 if !self.proposed.values().any(|spec| spec.addr == addr) {
                     self.ledger.claim(addr, request.owner, evidence);
@@ -261,7 +261,7 @@ impl World {
         Ok(())
     }
 
-    /// The API server stores a record, and the ledger is told.
+    /// The API server stores an IPAllocation, and the ledger observes it.
     fn store(&mut self, spec: RecordSpec) {
         self.version += 1;
         let record = Record {
@@ -335,12 +335,12 @@ impl World {
                     .and_then(|pool| pool.ranges.as_ref().ok())
                     .is_some_and(|ranges| ranges.usable(addr));
                 assert!(
-                    usable || why == Why::Recorded,
+                    usable || why == AllocationReason::Recorded,
                     "{addr} is none of {}",
                     spec.pool
                 );
-                // What was proposed before somebody showed it stands.
-                if why != Why::Recorded && stood != Some(addr) {
+                // A proposal made before another object showed the address stands.
+                if why != AllocationReason::Recorded && stood != Some(addr) {
                     let shown = self
                         .shown
                         .iter()
@@ -398,14 +398,14 @@ impl World {
             let held = |r: &&Record| r.spec.phase == Phase::Bound && usable(&r.spec.addr);
             let taken = self.records.values().filter(held).count();
             assert_eq!(view.total, total);
-            // What is claimed, shown or blocked is not available either (ALC-11).
+            // An address that is claimed, shown or blocked is not available either (ALC-11).
             let most = (total - i64::try_from(taken).unwrap()).max(0);
             assert!((0..=most).contains(&view.available));
         }
     }
 }
 
-/// What of an answer must be the same when the question is asked again.
+/// The part of an answer that must be the same when the request is repeated.
 fn core(decision: &Decision) -> String {
     match decision {
         Decision::Held { grant, .. } => format!("held {} {}", grant.addr, grant.pool),

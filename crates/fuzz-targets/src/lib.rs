@@ -1,7 +1,7 @@
-//! What is fuzzed, a module for each target: any bytes in, and no panic out.
+//! The fuzz targets, a module each: any bytes are accepted, and none may cause a panic.
 //!
-//! `tests/targets.rs` drives the targets with their seeds and mutations of these in each test run; `fuzz/` drives the same
-//! functions with libFuzzer (`make fuzz`).
+//! `tests/targets.rs` drives the targets with their seeds and with mutations of these in each test run; `fuzz/` drives
+//! the same functions with libFuzzer (`make fuzz`).
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -17,10 +17,10 @@ pub mod ranges;
 pub mod record;
 pub mod vmi;
 
-/// A target: plays an input, and says whether it got past the decoder.
+/// A target: runs an input, and returns whether it got past the decoder.
 pub type Target = fn(&[u8]) -> bool;
 
-/// All targets, by the names that their seeds have in `fuzz/seeds`.
+/// All targets, by the name of their folder in `fuzz/seeds`.
 pub const TARGETS: [(&str, Target); 6] = [
     ("ranges", ranges::run),
     ("ledger", ledger::run),

@@ -1,4 +1,4 @@
-//! A LoadBalancer as a watch brings it: what is asked of the ledger, what is built, and what its status says.
+//! A LoadBalancer from a watch: its request to the ledger, its desired objects, and its status.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta;
@@ -6,14 +6,14 @@ use harvester_lb_core::backends::Found;
 use harvester_lb_core::cached::Lb;
 use harvester_lb_core::desired;
 use harvester_lb_core::merge_patch::difference;
-use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::{self, Source};
-use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use harvester_load_balancer::controllers::invalid_object;
 
 use crate::common::{Calm, address, object};
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Some(decoded) = object::<LoadBalancer>(data) else {
         return false;
@@ -29,11 +29,11 @@ pub fn run(data: &[u8]) -> bool {
     };
     let key = meta::key(&lb.metadata);
     if (&*key.namespace, &*key.name) == ("calm", "holds") {
-        // The bystander itself; nobody else has its name.
+        // The bystander itself; no other object has its name.
         return true;
     }
     let mut calm = Calm::default();
-    let mut report = Report::only(Readiness::ready());
+    let mut report = StatusUpdate::only(Readiness::ready());
     match spec::check(&lb) {
         Err(error) => {
             report.readiness = Readiness::not(error.reason(), format!("{key}: {error}"));
@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) -> bool {
                 let text = address(&decision)
                     .map(|a| a.to_string())
                     .unwrap_or_default();
-                report.address = Field::Set(Some(text));
+                report.address = FieldUpdate::Set(Some(text));
             }
             if let Some(vm) = &checked.vm {
                 let found = Found::default();
@@ -53,7 +53,7 @@ pub fn run(data: &[u8]) -> bool {
                 assert_eq!(service, again);
                 let slice = desired::endpoint_slice(&lb, None, &vm.ports, &[]);
                 assert_eq!(slice.endpoints.len(), 1);
-                report.readiness = readiness::readiness(&Facts {
+                report.readiness = readiness::readiness(&ReadinessInput {
                     key: &key,
                     vm,
                     found: &found,

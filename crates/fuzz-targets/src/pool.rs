@@ -1,4 +1,4 @@
-//! An IPPool as a watch brings it, in the ledger and in its own status.
+//! An IPPool from a watch, in the ledger and in its own status.
 
 use harvester_lb_api::IPPool;
 use harvester_lb_core::cached::Pool;
@@ -8,7 +8,7 @@ use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
 
 use crate::common::{Calm, HELD, NOW, address, key, object, request};
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Some(decoded) = object::<IPPool>(data) else {
         return false;

@@ -1,6 +1,6 @@
-//! Ranges of a pool (RNG-1 to RNG-10) and sets of intervals, against arithmetic on plain 128-bit numbers.
+//! Ranges of a pool (RNG-1 to RNG-10) and interval sets, compared with arithmetic on plain 128-bit numbers.
 //!
-//! The first line of the input is steps of a set of intervals; each further line is `subnet start end gateway`, separated
+//! The first line of the input is steps of an interval set; each further line is `subnet start end gateway`, separated
 //! by `|`.
 
 use std::collections::BTreeSet;
@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use harvester_lb_ipam::{IntervalSet, PoolRanges, Range, RangeSpec};
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Ok(text) = std::str::from_utf8(data) else {
         return false;
@@ -44,7 +44,7 @@ fn spec(line: &str) -> RangeSpec {
     }
 }
 
-/// A range in numbers.
+/// A range as numbers.
 #[derive(Clone, Copy, Debug)]
 struct Naive {
     v6: bool,
@@ -68,7 +68,7 @@ fn addr(v6: bool, bits: u128) -> IpAddr {
     }
 }
 
-/// The rules, word for word.
+/// The rules, implemented literally.
 fn naive(spec: &RangeSpec) -> Option<Naive> {
     let (address, prefix) = spec.subnet.split_once('/')?;
     let address: IpAddr = address.parse().ok()?;
@@ -153,7 +153,7 @@ fn all(ranges: &PoolRanges, naive: &[Naive]) {
             .any(|r| r.v6 == v6 && r.start <= at && at <= r.end)
     };
     let is_gateway = |v6: bool, at: u128| naive.iter().any(|r| r.v6 == v6 && r.gateway == Some(at));
-    // Where anything can change.
+    // The boundaries at which the result can change.
     let mut edges = BTreeSet::new();
     for range in naive {
         let max = if range.v6 {
@@ -235,7 +235,7 @@ fn all(ranges: &PoolRanges, naive: &[Naive]) {
     }
 }
 
-/// Steps of two bytes each on the last 64 addresses of a family, where arithmetic ends.
+/// Steps of two bytes each on the last 64 addresses of a family, where arithmetic overflows.
 fn intervals(steps: &[u8]) {
     const SIZE: u8 = 64;
     let mut set = IntervalSet::new();

@@ -1,4 +1,4 @@
-//! An IPAllocation as a watch brings it: it is read in full or blocks its name, and when it is gone so is all of it.
+//! An IPAllocation from a watch: either it is read completely or it blocks its name, and its removal leaves no trace.
 
 use harvester_lb_api::IPAllocation;
 use harvester_lb_core::cached::{Allocation, allocation_spec};
@@ -6,7 +6,7 @@ use harvester_lb_ipam::{Decision, Phase, Request, Workload, addr};
 
 use crate::common::{Calm, HELD, NOW, object, pool, range, request};
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Some(decoded) = object::<IPAllocation>(data) else {
         return false;
@@ -18,7 +18,7 @@ pub fn run(data: &[u8]) -> bool {
     let name = meta.name.clone().unwrap_or_default();
     let address = addr::parse_record_name(&name);
     if address == Some(HELD) {
-        // Whoever may write the bystander's own record may take its address.
+        // A user who can write the bystander's IPAllocation can take its address.
         return true;
     }
     let allocation = Allocation::from_watch(decoded);
@@ -34,7 +34,7 @@ pub fn run(data: &[u8]) -> bool {
     if let Some(only) = only {
         calm.leader.ledger.set_pool(only);
     }
-    // Of cluster type: the record may be of an IPv6 address (BE-7).
+    // Of cluster type: the IPAllocation may be of an IPv6 address (BE-7).
     let asks = Request {
         workload: Workload::Cluster,
         ..request("asks", "u", Some("only"))

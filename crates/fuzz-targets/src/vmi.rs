@@ -1,4 +1,4 @@
-//! A VirtualMachineInstance as a watch brings it, and what becomes of it as a backend.
+//! A VirtualMachineInstance from a watch, and the backend derived from it.
 
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_core::backends::{Found, Selector};
@@ -7,7 +7,7 @@ use harvester_lb_object::Key;
 
 use crate::common::object;
 
-/// Plays an input; whether it got past the decoder.
+/// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
     let Some(decoded) = object::<VirtualMachineInstance>(data) else {
         return false;

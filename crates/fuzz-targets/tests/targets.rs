@@ -1,8 +1,7 @@
-//! Each fuzz target with its seeds and with mutations of them, the same in each run. What has got past the decoder is
-//! mutated further, so that the inputs wander off without getting lost. It does not know which code an input reaches;
-//! `make fuzz` does.
+//! Each fuzz target with its seeds and with mutations of them, the same in each run. Inputs that got past the decoder
+//! are mutated further, so that they diverge and stay decodable. Unlike `make fuzz`, this is not guided by coverage.
 //!
-//! `HLB_SEED` makes other mutations; `HLB_FUZZ_INPUT=file` plays the input in a file and nothing else.
+//! `HLB_SEED` selects other mutations; `HLB_FUZZ_INPUT=file` runs only the input in that file.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
 #[path = "targets/mutations.rs"]
@@ -13,9 +12,9 @@ use std::path::{Path, PathBuf};
 use harvester_lb_fuzz_targets::{TARGETS, Target};
 use mutations::{Mutations, words};
 
-/// Inputs for each target: a second or two.
+/// Inputs per target: a second or two.
 const INPUTS: usize = 10_000;
-/// Of a hundred inputs so many at least get past the decoder; else the target itself would hardly be tried.
+/// Least percentage of inputs that get past the decoder; with fewer the target itself would hardly run.
 const REACHED: usize = 20;
 
 fn folder() -> PathBuf {
@@ -26,7 +25,7 @@ fn target(name: &str) -> Target {
     TARGETS.iter().find(|(n, _)| *n == name).unwrap().1
 }
 
-/// Seeds of a target, in the order of their names.
+/// Seeds of a target, ordered by name.
 fn seeds(name: &str) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(folder().join("seeds").join(name)).unwrap();
     let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
@@ -37,7 +36,7 @@ fn seeds(name: &str) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Keeps the input if the test ends in the middle of it.
+/// Stores the input if the test panics while running it.
 struct Culprit<'a>(&'a str, &'a [u8]);
 
 impl Drop for Culprit<'_> {
@@ -119,7 +118,7 @@ fn record() {
     drive("record");
 }
 
-/// A target that is added needs seeds, a test above, a program for libFuzzer and a word in `fuzz/run.sh`.
+/// A new target needs seeds, a test above, a program for libFuzzer and an entry in `fuzz/run.sh`.
 #[test]
 fn every_target_is_driven() {
     let script = std::fs::read_to_string(folder().join("run.sh")).unwrap();

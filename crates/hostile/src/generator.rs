@@ -1,4 +1,4 @@
-//! Hostile objects, one after another, as a seed says.
+//! A stream of hostile objects, derived from a seed.
 
 use fastrand::Rng;
 use harvester_lb_fixtures::stored;
@@ -12,19 +12,19 @@ use crate::{mutate, text, valid, wishes};
 pub struct Mutant {
     /// Its kind.
     pub kind: Kind,
-    /// Its namespace, empty for cluster-wide kinds, as the request names it.
+    /// Its namespace in the request, empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Its name, as the request names it.
+    /// Its name in the request.
     pub name: String,
     /// The object in JSON.
     pub text: String,
-    /// What was done to it, for whoever has to find out.
+    /// The mutations, to diagnose a failure.
     pub what: Vec<String>,
-    /// Whether no API server would ever send this: its own decoder refuses it.
+    /// Whether no API server would ever send this, because its own decoder rejects it.
     pub impossible: bool,
 }
 
-/// Makes hostile objects of a kind.
+/// Generates hostile objects of a kind.
 #[derive(Debug)]
 pub struct Generator {
     rng: Rng,
@@ -37,7 +37,7 @@ pub struct Generator {
 impl Generator {
     /// A generator; the same arguments give the same objects.
     pub fn new(seed: u64, kind: Kind, way: Way, targets: Targets) -> Self {
-        // Kinds must not get the same choices one after the other.
+        // Different kinds must not get the same sequence of random numbers.
         let number = Kind::ALL
             .iter()
             .position(|k| *k == kind)
@@ -52,7 +52,7 @@ impl Generator {
         }
     }
 
-    /// An object of that namespace and name without any mutation.
+    /// A valid object of that namespace and name.
     pub fn sound(&mut self, namespace: &str, name: &str) -> Value {
         let mut object = valid::object(&mut self.rng, self.kind, &self.targets);
         let (api_version, kind) = self.kind.names();
@@ -63,7 +63,7 @@ impl Generator {
             object["metadata"]["namespace"] = json!(namespace);
         }
         if self.way == Way::ToServer && self.kind == Kind::Service {
-            // The API server gives these, each once.
+            // The API server allocates these, each one unique.
             for field in ["clusterIP", "clusterIPs"] {
                 object["spec"][field].take();
             }

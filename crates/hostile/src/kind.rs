@@ -1,4 +1,4 @@
-//! What a hostile object is of, whom it is meant for, and how it comes.
+//! The kind of a hostile object, its targets, and how it arrives.
 
 /// Kinds that the operator watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,9 +13,9 @@ pub enum Kind {
     Vmi,
     /// VirtualMachine.
     Vm,
-    /// Service, one of the operator's that others have altered.
+    /// Service: one of the operator's, modified by others.
     Service,
-    /// EndpointSlice, the same.
+    /// EndpointSlice: one of the operator's, modified by others.
     EndpointSlice,
 }
 
@@ -45,40 +45,40 @@ impl Kind {
         }
     }
 
-    /// Whether its objects have no namespace.
+    /// Whether the kind is cluster-scoped.
     pub const fn is_cluster_wide(self) -> bool {
         matches!(self, Self::IpPool | Self::IpAllocation)
     }
 }
 
-/// Whom the harm is meant for: what a hostile object names besides itself.
+/// Targets of an attack: what a hostile object refers to besides itself.
 #[derive(Clone, Debug, Default)]
 pub struct Targets {
     /// Namespaces.
     pub namespaces: Vec<String>,
-    /// Names of load balancers and machines.
+    /// Names of LoadBalancers and VirtualMachines.
     pub names: Vec<String>,
-    /// Uids of load balancers.
+    /// Uids of LoadBalancers.
     pub uids: Vec<String>,
     /// Addresses.
     pub addresses: Vec<String>,
     /// Pools.
     pub pools: Vec<String>,
-    /// Subnets from which pools may be made.
+    /// Subnets that mutated pools may use.
     pub subnets: Vec<String>,
 }
 
-/// Who fills in the metadata that the API server owns, and what may be mutated.
+/// Where the metadata owned by the API server comes from, and what may be mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// As a watch brings it: everything is there, and everything may be odd.
+    /// As a watch delivers it: complete, and any field may be odd.
     FromWatch,
-    /// As a client sends it: namespace and name fit the request.
+    /// As a client sends it: namespace and name match the request.
     ToServer,
 }
 
 impl Way {
-    /// One object in so many carries a text of up to a mebibyte; more of them would only take time.
+    /// One object in this many carries a text of up to a mebibyte; more of them would only take time.
     pub(crate) const fn one_in_large(self) -> usize {
         match self {
             Self::FromWatch => 250,

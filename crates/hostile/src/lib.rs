@@ -1,14 +1,14 @@
-//! Hostile input: objects as they should be, and mutations of them. All of it follows from a seed.
+//! Hostile input: valid objects, and mutations of them. Everything is derived from a seed.
 //!
 //! | module | owns |
 //! |---|---|
-//! | `kind` | kinds of objects, whom they are meant for, how they come |
-//! | `generator` | one object after another |
+//! | `kind` | kinds of objects, their targets, how they arrive |
+//! | `generator` | a stream of objects |
 //! | `valid` | objects as users, KubeVirt and the operator write them |
-//! | `values` | numbers and texts that nobody expects |
-//! | `mutate` | changes of any JSON: wrong types, missing, many, deep, unknown |
-//! | `wishes` | changes that make sense to somebody who means harm: the address of another, broken times, foreign labels |
-//! | `text` | what no tree of JSON values can hold: numbers too large, nesting without end, keys that are there twice |
+//! | `values` | odd numbers and texts |
+//! | `mutate` | generic changes of JSON: wrong types, missing, many, deep, unknown |
+//! | `wishes` | changes with an attacker's intent: the address of another object, invalid times, foreign labels |
+//! | `text` | JSON that no tree of values can hold: numbers too large, unlimited nesting, duplicate keys |
 
 mod generator;
 mod kind;
@@ -21,19 +21,19 @@ mod wishes;
 pub use generator::{Generator, Mutant};
 pub use kind::{Kind, Targets, Way};
 
-/// Whether the long form of a test was asked for (`HLB_SOAK`).
+/// Whether the long form of a test is requested (`HLB_SOAK`).
 pub fn soaks() -> bool {
     std::env::var_os("HLB_SOAK").is_some_and(|v| !v.is_empty() && v != "0")
 }
 
-/// The seed of a run: `HLB_SEED`, else by chance in the soak, and else always the same: whoever changes the code must not
-/// be told of what was there before.
+/// The seed of a run: `HLB_SEED`, else random in the soak, and otherwise constant, so that a change of the code is not
+/// blamed for an older defect.
 pub fn seed() -> u64 {
     let given = std::env::var("HLB_SEED").ok().and_then(|v| v.parse().ok());
     given.unwrap_or_else(|| if soaks() { fastrand::u64(..) } else { 1 })
 }
 
-/// How many objects of each kind: `HLB_OBJECTS`, else so many in a test run and so many in the soak.
+/// Number of objects of each kind: `HLB_OBJECTS`, else `test` in a test run and `soak` in the soak.
 pub fn amount(test: usize, soak: usize) -> usize {
     let given = std::env::var("HLB_OBJECTS")
         .ok()

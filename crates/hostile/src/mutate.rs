@@ -1,4 +1,4 @@
-//! Changes of any JSON.
+//! Generic changes of JSON.
 
 use fastrand::Rng;
 use serde_json::{Map, Value};
@@ -6,12 +6,12 @@ use serde_json::{Map, Value};
 use crate::kind::Way;
 use crate::{text, values};
 
-/// Most elements that a list is blown up to.
+/// Most elements to which a list is grown.
 const MANY: usize = 3_000;
-/// Most bytes that one change adds: an API server takes requests of up to three mebibytes.
+/// Most bytes that one change adds: an API server accepts requests of up to three mebibytes.
 const ROOM: usize = 1 << 20;
 
-/// Makes one change, and says which.
+/// Applies one change and returns its description.
 pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> String {
     let mut places = Vec::new();
     collect(object, &mut String::new(), &mut places);
@@ -80,8 +80,8 @@ pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> S
     }
 }
 
-/// Places that may be changed: a request whose namespace and name do not fit it says nothing, and an object without
-/// metadata comes from no API server.
+/// Whether a place may be changed: a request whose namespace and name do not match is rejected and tests nothing, and
+/// no API server sends an object without metadata.
 fn is_open(place: &str, way: Way) -> bool {
     let closed: &[&str] = match way {
         Way::FromWatch => &["", "/metadata", "/apiVersion", "/kind"],
@@ -94,7 +94,7 @@ fn is_open(place: &str, way: Way) -> bool {
             "/metadata/namespace",
         ],
     };
-    // The API server decodes metadata strictly, so their types are always right; `wishes` makes the values odd.
+    // The API server decodes metadata strictly, so their types are always right; `wishes` mutates their values.
     !closed.contains(&place) && (way == Way::ToServer || !place.starts_with("/metadata/"))
 }
 
@@ -110,7 +110,7 @@ fn collect(value: &Value, path: &mut String, places: &mut Vec<String>) {
                 path.truncate(length);
             }
         }
-        // All elements of a list are alike.
+        // The elements of a list have the same schema.
         Value::Array(list) => {
             for (index, value) in list.iter().enumerate().take(3) {
                 path.push('/');
@@ -123,7 +123,7 @@ fn collect(value: &Value, path: &mut String, places: &mut Vec<String>) {
     }
 }
 
-/// Sets what is at a place, if there is something.
+/// Sets the value at a place, if there is one.
 pub(crate) fn set(object: &mut Value, place: &str, value: Value) {
     if let Some(there) = object.pointer_mut(place) {
         *there = value;
@@ -153,7 +153,7 @@ fn remove(object: &mut Value, place: &str) {
     }
 }
 
-/// Blows up a list or a map.
+/// Grows a list or a map.
 pub(crate) fn many(rng: &mut Rng, way: Way, object: &mut Value, places: &[String]) -> String {
     let full = |p: &&String| match object.pointer(p) {
         Some(Value::Array(list)) => !list.is_empty(),
@@ -166,7 +166,7 @@ pub(crate) fn many(rng: &mut Rng, way: Way, object: &mut Value, places: &[String
     };
     let size = object.pointer(place).map_or(0, |v| text::render(v).0.len());
     let mut count = [2, 10, 10, 30, 30, 300, 300, MANY][rng.usize(..8)];
-    // Rarely, where each takes an API server its time.
+    // Rarely, where each object takes the API server a long time.
     if way == Way::ToServer && count >= 300 && rng.u8(..8) > 0 {
         count = 60;
     }
@@ -193,10 +193,10 @@ pub(crate) fn many(rng: &mut Rng, way: Way, object: &mut Value, places: &[String
     format!("{place} has {count} elements")
 }
 
-/// Makes the elements of a list differ from one another, as their rules may want it.
+/// Makes the elements of a list unique, which validation may require.
 fn number_it(item: &mut Value, n: usize) {
     match item {
-        // What stands for something else would stand for nothing that can be read.
+        // A marked text stands for other JSON; a suffix would make it unreadable.
         Value::String(text) if !text::is_mark(text) => text.push_str(&n.to_string()),
         Value::Object(map) => {
             for (key, value) in map.iter_mut() {
@@ -216,7 +216,7 @@ fn number_it(item: &mut Value, n: usize) {
     }
 }
 
-/// Puts a field into an object that nobody knows, or over one that somebody does.
+/// Adds an unknown field to an object, or overwrites a known one.
 fn add(rng: &mut Rng, object: &mut Value, places: &[String], value: Value) -> String {
     let objects = |p: &&String| object.pointer(p).is_some_and(Value::is_object);
     let objects: Vec<String> = places.iter().filter(objects).cloned().collect();

@@ -31,7 +31,7 @@ fn the_same_seed_gives_the_same_objects() {
     }
 }
 
-/// Of the changes that are meant to be there none is lost.
+/// Every kind of change occurs.
 #[test]
 fn there_is_something_of_everything() {
     let mut all_impossible = 0;
@@ -40,7 +40,7 @@ fn there_is_something_of_everything() {
             let mut generator = Generator::new(1, kind, way, targets());
             let mut words = BTreeSet::new();
             let (mut longest, mut impossible, mut deepest) = (0, 0_usize, 0);
-            // The long ones are rarer there.
+            // Long objects are rarer there.
             let objects = match way {
                 Way::FromWatch => 1_000,
                 Way::ToServer => 4_000,
@@ -91,7 +91,7 @@ fn there_is_something_of_everything() {
                 longest > long && deepest > 1_000,
                 "{kind:?}: {longest} {deepest}"
             );
-            // More of them would be wasted: what cannot come tells nothing.
+            // More of them would be wasted: an object that cannot arrive tests nothing.
             assert!(
                 impossible < objects / 10,
                 "{kind:?} {way:?}: {impossible} of {objects}"
@@ -116,7 +116,7 @@ fn what_no_tree_can_hold_is_written_out() {
     assert!(!text::render(&json!({"a": text::number("-0")})).1);
 }
 
-/// What makes the elements of a list differ leaves alone what stands for something else: `-0` is not to become `-01`.
+/// Making the elements of a list unique leaves marked texts alone: `-0` must not become `-01`.
 #[test]
 fn what_is_made_many_stays_readable() {
     let mut rng = Rng::with_seed(1);

@@ -1,52 +1,51 @@
-//! JSON that no tree of values can hold. Such things stand in the tree as texts with a mark, and are put in when the
-//! text is made.
+//! JSON that no tree of values can hold. In the tree it is a marked text, which is replaced when the tree is rendered.
 
 use serde_json::Value;
 
-/// Begins a text that stands for something else. Control characters are escaped in JSON, so nothing else begins so.
+/// Prefix of a marked text. Control characters are escaped in JSON, so no other text begins with it.
 const MARK: &str = "\u{1}";
-/// The same in JSON.
+/// The prefix as rendered in JSON.
 const WRITTEN: &str = "\"\\u0001";
 
-/// A number as it is to be written.
+/// A number with exactly these digits.
 pub(crate) fn number(digits: &str) -> Value {
     Value::String(format!("{MARK}n{digits}"))
 }
 
-/// So many lists in one another.
+/// Nested lists.
 pub(crate) fn lists(levels: usize) -> Value {
     Value::String(format!("{MARK}l{levels}"))
 }
 
-/// So many objects in one another. The key looks like one of a field manager.
+/// Nested objects. The key looks like one of a field manager.
 pub(crate) fn objects(levels: usize) -> Value {
     Value::String(format!("{MARK}o{levels}"))
 }
 
-/// A key that is written as this one, whether it is there already or not.
+/// A key that is rendered as `key`, even if that exists already.
 pub(crate) fn key_again(key: &str) -> String {
     format!("{MARK}k{key}")
 }
 
-/// Whether a text may stand for something else.
+/// Whether a text is marked.
 pub(crate) fn is_mark(text: &str) -> bool {
     text.starts_with(MARK)
 }
 
-/// The JSON of a value, and whether it has something in it that the API server's own decoder refuses.
+/// The JSON of a value, and whether it contains something that the API server's own decoder rejects.
 pub(crate) fn render(value: &Value) -> (String, bool) {
     let text = value.to_string();
     let mut parts = text.split(WRITTEN);
     let mut rendered = parts.next().unwrap_or_default().to_owned();
     let mut impossible = false;
     for part in parts {
-        // None of these holds a quotation mark.
+        // None of the replacements contains a quotation mark.
         let (inner, rest) = part.split_once('"').unwrap_or((part, ""));
         let levels = || inner[1..].parse::<usize>().unwrap_or(1);
         match inner.as_bytes().first() {
             Some(b'n') => {
                 rendered.push_str(&inner[1..]);
-                // A JSON number that is none of Go's.
+                // A JSON number that Go cannot represent.
                 impossible |= inner[1..].parse::<f64>().is_ok_and(f64::is_infinite);
             }
             Some(b'l') => nested(&mut rendered, "[", "]", levels()),

@@ -21,7 +21,7 @@ pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
     rng.choice(of.iter()).cloned().unwrap_or_default()
 }
 
-/// A sound object without its name.
+/// A valid object without its name.
 pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets) -> Value {
     match kind {
         Kind::LoadBalancer => load_balancer(rng, targets),

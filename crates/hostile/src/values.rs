@@ -1,11 +1,11 @@
-//! Numbers and texts that nobody expects.
+//! Odd numbers and texts.
 
 use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::text;
 
-/// Texts that are read as addresses, subnets, names, times or numbers somewhere, or that nothing can be made of.
+/// Texts that are parsed as addresses, subnets, names, times or numbers somewhere, or that nothing can parse.
 const TEXTS: &[&str] = &[
     "",
     " ",
@@ -161,7 +161,7 @@ pub(crate) fn text(rng: &mut Rng) -> String {
     }
 }
 
-/// An address, sound.
+/// A valid address.
 pub(crate) fn address(rng: &mut Rng) -> String {
     match rng.u8(..4) {
         0 => std::net::Ipv6Addr::from_bits(rng.u128(..)).to_string(),
@@ -176,19 +176,19 @@ pub(crate) fn number(rng: &mut Rng) -> Value {
         return json!(rng.i64(-70_000..70_000));
     }
     let digits = NUMBERS[rng.usize(..NUMBERS.len())];
-    // What Go refuses is rare, for it goes no further than the API server's door.
+    // Numbers that Go rejects are rare, because they do not get past the API server.
     if digits.ends_with("e309") && rng.u8(..8) > 0 {
         return json!(i64::MAX);
     }
     text::number(digits)
 }
 
-/// How deep something is nested: below and above what the decoders of both sides take.
+/// Depth of nesting: below and above the limits of the decoders of both sides.
 pub(crate) fn levels(rng: &mut Rng) -> usize {
     [3, 60, 126, 127, 128, 129, 200, 1_000, 5_000][rng.usize(..9)]
 }
 
-/// Anything.
+/// Any value.
 pub(crate) fn any(rng: &mut Rng) -> Value {
     match rng.u8(..13) {
         0..=3 => Value::String(text(rng)),

@@ -1,4 +1,4 @@
-//! Changes that make sense to somebody who means harm.
+//! Changes with an attacker's intent.
 
 use fastrand::Rng;
 use harvester_lb_api::{GROUP, keys};
@@ -31,7 +31,7 @@ pub(crate) fn one(
     }
 }
 
-/// Puts a value at a place, with the objects on the way there.
+/// Sets a value at a place, and creates the objects on the path.
 fn put(object: &mut Value, place: &str, value: Value) -> String {
     let mut at = object;
     for key in place.split('/').skip(1) {
@@ -45,7 +45,7 @@ fn put(object: &mut Value, place: &str, value: Value) -> String {
     place.to_owned()
 }
 
-/// What somebody else has, or nobody can.
+/// An address that another object has, or that no object can have.
 fn address(rng: &mut Rng, targets: &Targets) -> String {
     match rng.u8(..4) {
         0 => values::text(rng),
@@ -79,7 +79,7 @@ fn time(rng: &mut Rng) -> String {
     }
 }
 
-/// A key that may stand among labels and annotations.
+/// A key that is valid for labels and annotations.
 fn label_key(rng: &mut Rng) -> String {
     let ours = [
         "servicelb",
@@ -283,7 +283,7 @@ fn load_balancer(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String
     }
 }
 
-/// Ranges that are large, overlap, end before they begin, or hold nothing.
+/// Ranges that are large, overlap, end before they begin, or are empty.
 fn range(rng: &mut Rng, targets: &Targets) -> Value {
     let whole = [
         "::/0",

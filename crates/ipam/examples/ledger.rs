@@ -1,13 +1,13 @@
-//! How fast the ledger is and how much memory a record takes, with 65,000 records.
+//! Benchmark of the ledger: operations per second, and memory per record, with 65,000 records.
 //!
 //! `cargo run --release -p harvester-lb-ipam --example ledger -- [records] [rounds]`
 //!
-//! `ledger scale edit|wake|project SIZE 0|1` makes a world of that size and then does nothing or its work, and says how many
-//! operations that were. The difference in instructions between the two, as valgrind counts them, is what the work costs: by
-//! operation it must not grow with the size (`make bench ROWS=ledger-scale`).
+//! `ledger scale edit|wake|project SIZE 0|1` creates a ledger of that size, then does the work (1) or not (0), and
+//! prints the number of operations. The difference of the instruction counts of the two, measured by valgrind, is the
+//! cost of the work: per operation it must not grow with the size (`make bench ROWS=ledger-scale`).
 //!
-//! The last line of the output is JSON. Each operation is timed one by one kind, over many load balancers, with the ledger
-//! at its full size; what is asked is made before the clock starts.
+//! The last line of the output is JSON. Each kind of operation is timed separately, over many load balancers, with the
+//! ledger at its full size; the requests are created before the clock starts.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 #![allow(
     clippy::disallowed_methods,
@@ -28,10 +28,10 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::Version;
 
-/// How many operations of a kind are timed in a round.
+/// Number of operations of each kind that are timed in a round.
 const TIMED: usize = 5_000;
 
-/// The kinds, in the order in which a round does them.
+/// The kinds of operation, in the order of a round.
 const KINDS: [&str; 7] = [
     "take",
     "observe a new record",
@@ -42,7 +42,7 @@ const KINDS: [&str; 7] = [
     "observe a record that is bound again",
 ];
 
-/// Lengths of `namespace/name`, the one thing in a record that has no fixed size.
+/// Lengths of `namespace/name`, the only part of a record without a fixed size.
 const LENGTHS: [usize; 2] = [24, 40];
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -59,7 +59,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut number = |default| args.next().map_or(Ok(default), |arg| arg.parse::<usize>());
     let (records, rounds) = (number(65_000)?.max(TIMED), number(7)?.max(1));
 
-    // A process of its own for each: what one has used and given back would not be seen in the next.
+    // A separate process for each length: memory that one has freed would not be counted in the next.
     if let Some(length) = std::env::var_os("LEDGER_ID_LENGTH") {
         let length: usize = length.to_string_lossy().parse()?;
         println!("{}", memory(records, length)?);
@@ -98,26 +98,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Bytes of a record, by the growth of this process.
+/// Bytes per record, by the growth of this process.
 fn memory(records: usize, length: usize) -> Result<usize, Box<dyn Error>> {
     let before = resident()?;
-    let mut world = World::new();
+    let mut world = Load::new();
     for n in 0..records {
-        // Nothing stays of the request but what the ledger keeps.
+        // Only what the ledger stores of the request stays in memory.
         let spec = world.take(&request(n, length))?;
         world.observe(spec)?;
     }
     Ok(resident()?.saturating_sub(before) / records)
 }
 
-/// A ledger, and the versions that an API server would give its records.
-struct World {
+/// A ledger, and the versions that an API server would assign to its records.
+struct Load {
     ledger: Ledger,
     version: u64,
     now: i64,
 }
 
-impl World {
+impl Load {
     fn new() -> Self {
         let mut ledger = Ledger::new(Settings::default());
         ledger.set_pool(PoolSpec {
@@ -165,7 +165,7 @@ impl World {
         Err("the record is no news".into())
     }
 
-    /// How many of these records a second are observed.
+    /// Observed records per second.
     fn observe_all(&mut self, specs: Vec<RecordSpec>) -> Result<u64, Box<dyn Error>> {
         timed(|| {
             for spec in specs {
@@ -176,7 +176,7 @@ impl World {
     }
 }
 
-/// A load balancer whose `namespace/name` is so long.
+/// The request of a load balancer whose `namespace/name` has this length.
 fn request(n: usize, length: usize) -> Request {
     let name = format!("{n:0>width$}", width = length.saturating_sub(11));
     Request {
@@ -193,9 +193,9 @@ fn request(n: usize, length: usize) -> Request {
     }
 }
 
-/// Operations a second, by kind.
+/// Operations per second, by kind.
 fn round(records: usize) -> Result<[u64; KINDS.len()], Box<dyn Error>> {
-    let mut world = World::new();
+    let mut world = Load::new();
     for n in TIMED..records {
         let spec = world.take(&request(n, LENGTHS[0]))?;
         world.observe(spec)?;
@@ -253,7 +253,7 @@ fn round(records: usize) -> Result<[u64; KINDS.len()], Box<dyn Error>> {
     ])
 }
 
-/// How often a second something can be done that is done [`TIMED`] times.
+/// Operations per second, where `work` does [`TIMED`] of them.
 fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<u64, Box<dyn Error>> {
     let started = Instant::now();
     work()?;

@@ -1,18 +1,17 @@
 //! Names and arithmetic of addresses.
 //!
-//! IPv4 and IPv6 are two worlds here: `::ffff:10.0.0.1` as an IPv6 address is never `10.0.0.1`,
-//! and no step of arithmetic leads from one family into the other. The canonical text of an
-//! address is what `IpAddr` displays.
+//! IPv4 and IPv6 are separate: `::ffff:10.0.0.1` is never `10.0.0.1`, and no arithmetic crosses
+//! from one family into the other. The canonical text of an address is what `IpAddr` displays.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Reads an address from its text: no blanks, no zone, no leading zeros in an octet.
+/// Parses an address: no whitespace, no zone, no leading zeros in an octet.
 pub fn parse(text: &str) -> Option<IpAddr> {
     text.parse().ok()
 }
 
 /// Name of the IPAllocation of an address: the text of an IPv4 address; all 32 digits of an IPv6
-/// address with `-` for `:`, because an object name may hold no `:` and must not end in one.
+/// address with `-` for `:`, because an object name must not contain `:` nor end in `-`.
 pub fn record_name(addr: IpAddr) -> String {
     match addr {
         IpAddr::V4(v4) => v4.to_string(),
@@ -74,8 +73,8 @@ pub fn prev(addr: IpAddr) -> Option<IpAddr> {
     }
 }
 
-/// How many addresses lie in `start..=end`: 0 when there are none or the families differ. The one
-/// number that does not fit, all of IPv6, is given as the largest that does.
+/// Number of addresses in `start..=end`: 0 when there are none or the families differ. Saturates
+/// for all of IPv6, the only number that does not fit.
 pub fn span(start: IpAddr, end: IpAddr) -> u128 {
     match (start, end) {
         (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => u128::from(b.to_bits() - a.to_bits()) + 1,

@@ -1,12 +1,12 @@
-//! From what the ledger proposes to what the API server has decided (ALC-8), without I/O.
+//! One allocation, from the ledger's proposal to the API server's decision (ALC-8), as a state machine without I/O.
 //!
-//! The ledger proposes an address; writing the IPAllocation that is named after it decides. An [`Allocation`] names one
-//! request after the other. The caller sends it, lets the ledger observe what the API server holds by then, and asks for
-//! the next step; an error that is no answer to the request (no leader, API server unavailable, refused) ends the
-//! allocation, and a later one begins anew. It may end so after any step: what was written is found again.
+//! The ledger proposes an address; the write of the IPAllocation named after it decides. An [`Allocation`] returns one
+//! request at a time. The caller sends it, passes the stored object to the ledger, and asks for the next step. An error
+//! that does not answer the request (not the leader, API server unavailable, refused) ends the allocation. It may end
+//! after any step: a later one starts over and finds what was written.
 //!
-//! The machine owns how often the ledger is asked, what is read live before it is relied on, and what comes before the
-//! record. Which address, and whether there is one, is the ledger's.
+//! The state machine owns the number of rounds, the live reads before a decision, and the writes before that of the
+//! IPAllocation. The ledger owns the choice of the address.
 
 use std::mem;
 use std::net::IpAddr;
@@ -14,127 +14,130 @@ use std::vec;
 
 use harvester_lb_object::Version;
 
-use crate::ledger::{Decision, Grant, Ledger, Lost, Request, WaitReason, Why};
+use crate::ledger::{
+    AddressConflict, AllocationReason, Decision, Grant, Ledger, Request, WaitReason,
+};
 use crate::select::Explanation;
 use crate::types::{Micros, OwnerId, Record, RecordSpec};
 
-/// How often an allocation asks the ledger. Each time the ledger has learned of one more address that is taken; who meets
-/// more than this is better off behind the others.
+/// Maximum number of proposals per allocation. After each conflict the ledger knows one more taken address; after this
+/// many in a row the load balancer is requeued, so that others get their turn.
 pub const ROUNDS: u32 = 16;
 
-/// What to do next.
+/// The next step of an allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read the IPAllocation of this address live. Before a load balancer loses the address that its status names, what is
-    /// known of that IPAllocation is confirmed (IPA-7).
+    /// Live read of the IPAllocation of this address. Required before a load balancer loses the address that its status
+    /// names, because the cached IPAllocation may be stale (IPA-7).
     ReadRecord(IpAddr),
-    /// Read the LoadBalancer live; if it is not the owner in the request, the allocation has failed. What is known of load
-    /// balancers may be old: the later one of two of a name must not lose its record to the one that is gone (IPA-3).
+    /// Live read of the LoadBalancer; if it is not the owner in the request, the allocation fails. The cache may be
+    /// stale: a load balancer must not lose its IPAllocation to a deleted one of the same name (IPA-3).
     VerifyOwner,
-    /// Read the LoadBalancer live; if it is not the owner in the request, or its status does not name this address any more,
-    /// the allocation has failed, and [`Ledger::abandon`] is told. The record is about to be written, and no write of the
-    /// status is to follow that would find out what has become of it (IPA-6).
+    /// Live read of the LoadBalancer; if it is not the owner in the request, or its status does not name this address any
+    /// more, the allocation fails, and the caller calls [`Ledger::abandon`]. Required before the IPAllocation is written
+    /// for an address that the status names already: no status write follows that would detect a conflict (IPA-6).
     VerifyStatus(IpAddr),
-    /// Delete this Released record, which is of no use any more (ALC-2). A refusal is no obstacle: the record is named again
-    /// by a later allocation (RUN-1).
+    /// Delete this Released record, which cannot be used any more (ALC-2). If the API server refuses, go on: a later
+    /// allocation asks for the deletion again (RUN-1).
     Delete(Record),
-    /// Create or replace an IPAllocation. Whether the API server has accepted it, [`Allocation::accepted`] is told.
+    /// Create or replace an IPAllocation. If the API server accepts it, call [`Allocation::accepted`].
     Write {
-        /// What it is to say.
+        /// The spec to write.
         spec: RecordSpec,
-        /// None: create. Some: replace the record of this version and no other (IPA-5).
+        /// None: create. Some: replace, with this version as precondition (IPA-5).
         replaces: Option<Version>,
-        /// How the address comes to be taken. None: it is that of an earlier load balancer of the name (ALC-1).
-        reason: Option<Why>,
+        /// Why this address was allocated. None: it is that of an earlier load balancer of the name (ALC-1).
+        reason: Option<AllocationReason>,
     },
-    /// The load balancer has an address, and its record is there. The last step.
+    /// The load balancer has an address, and its IPAllocation is stored. The last step.
     Done {
         /// The address.
         grant: Grant,
-        /// Further records of its name, to be released once nothing shows their addresses (IPA-6).
+        /// Further records of its name, to release once no Service shows their addresses (IPA-6).
         extra_records: Vec<Record>,
-        /// The record was written by this allocation.
+        /// This allocation wrote the IPAllocation.
         written: bool,
     },
     /// There is no address; the ledger wakes the load balancer (ALC-5). The last step.
     Wait {
         /// Why.
         reason: WaitReason,
-        /// The same, pool by pool.
+        /// The verdict on each pool.
         explanation: Explanation,
         /// The status named an address that the load balancer does not get.
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
-        /// What it serves at stays as it is, and `extra_records` too: the address that its status names may be its own
-        /// (IPA-1, IPA-9).
+        /// The load balancer's Service and `extra_records` stay as they are: the address that its status names may be its
+        /// own (IPA-1, IPA-9).
         stays: bool,
     },
-    /// There is nothing to keep (ALC-10). The last step of [`Allocation::keep`] alone.
+    /// The load balancer has no address to keep (ALC-10). The last step, of [`Allocation::keep`] only.
     Nothing {
         /// As above.
         extra_records: Vec<Record>,
     },
-    /// It comes to nothing for now. The last step.
+    /// No result for now. The last step.
     GiveUp(GiveUp),
 }
 
-/// Why an allocation comes to nothing.
+/// Why an allocation ends without a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GiveUp {
-    /// The address that the status names is still recorded for this load balancer, which is gone. The other one does not lose
-    /// it for that; it is woken when the record is released (RUN-1).
+    /// The address that the status names is still Bound to this deleted load balancer. The requesting one does not lose
+    /// the address; it is woken when the record is released (RUN-1).
     Unreleased(OwnerId),
-    /// [`ROUNDS`] proposals in a row were refused, as somebody else was faster.
+    /// [`ROUNDS`] proposals in a row ended in a conflict.
     TooManyRounds,
 }
 
-/// What is wanted of the ledger.
+/// What the allocation asks of the ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// An address.
     Acquire,
-    /// No other address than what the load balancer has.
+    /// Only an address that the load balancer already has.
     Keep,
 }
 
-/// A record to be written, and what there is once it is.
+/// A record to write, and the result once it is stored.
 #[derive(Debug)]
 struct Proposal {
     spec: RecordSpec,
     replaces: Option<Version>,
-    reason: Option<Why>,
+    reason: Option<AllocationReason>,
     grant: Grant,
     extra_records: Vec<Record>,
 }
 
-/// What comes next.
+/// State of an allocation: the next thing to do.
 #[derive(Debug)]
 enum State {
-    /// Whether the load balancer may ask at all.
+    /// Check for an unreleased record of the address that the status names.
     Start,
-    /// The ledger is asked.
+    /// Ask the ledger.
     Ask,
-    /// Stale records are deleted, then that of the proposal is written.
+    /// Delete the unusable records, then write that of the proposal.
     Prepare(vec::IntoIter<Record>, Proposal),
-    /// The record is written; the owner, or its status, was verified.
+    /// Write the record; the owner, or its status, is verified.
     Write(Proposal),
-    /// The record was to be written, and the API server has accepted that or not.
+    /// The write was sent; `accepted`: the API server accepted it.
     Sent {
         grant: Grant,
         extra_records: Vec<Record>,
         accepted: bool,
     },
-    /// Nothing is kept; the owner was verified.
+    /// There is nothing to keep; the owner is verified.
     Nothing(Vec<Record>),
 }
 
-/// How one load balancer comes to its address (ALC-1 to ALC-8), or keeps it (ALC-10). See the module.
+/// The allocation of an address to one load balancer (ALC-1 to ALC-8), or to keep the one it has (ALC-10). See the
+/// module.
 #[derive(Debug)]
 pub struct Allocation<'a> {
     request: &'a Request,
     purpose: Purpose,
-    /// The address that the status names, as long as a live read has not confirmed that it is lost.
+    /// The address that the status names, until a live read confirms that it is lost.
     unconfirmed: Option<IpAddr>,
     rounds: u32,
     conflicts: u64,
@@ -147,7 +150,7 @@ impl<'a> Allocation<'a> {
         Self::new(request, Purpose::Acquire)
     }
 
-    /// For a load balancer that cannot be served: what it has stays recorded, and it gets no new address (ALC-10).
+    /// For a load balancer with an invalid spec: it keeps the address it has, and gets no new one (ALC-10).
     pub fn keep(request: &'a Request) -> Self {
         Self::new(request, Purpose::Keep)
     }
@@ -163,20 +166,20 @@ impl<'a> Allocation<'a> {
         }
     }
 
-    /// How many proposals came to nothing since the last call, because somebody else has the address.
+    /// Number of proposals since the last call that ended in a conflict, because another owner has the address.
     pub fn take_conflicts(&mut self) -> u64 {
         mem::take(&mut self.conflicts)
     }
 
-    /// The API server has accepted the last [`Step::Write`]. Only who sent it can tell: a record that says the same could
-    /// be that of an earlier attempt whose answer was lost, and `written` must not be said of that.
+    /// Reports that the API server accepted the last [`Step::Write`]. Only the sender can know: an equal record in the
+    /// ledger may come from an earlier attempt whose answer was lost, for which `written` must be false.
     pub fn accepted(&mut self) {
         if let State::Sent { accepted, .. } = &mut self.state {
             *accepted = true;
         }
     }
 
-    /// The next step. The ledger has observed all that came of the steps before.
+    /// The next step. The ledger must have observed the results of the previous ones.
     pub fn next(&mut self, ledger: &mut Ledger, now: Micros) -> Step {
         loop {
             match mem::replace(&mut self.state, State::Ask) {
@@ -221,14 +224,14 @@ impl<'a> Allocation<'a> {
                         written,
                     };
                 }
-                // Somebody else was faster. The ledger has learned who, and knows better now.
+                // Conflict: another owner has the address. The ledger has observed its record, so ask again.
                 State::Sent { .. } => self.conflicts += 1,
                 State::Nothing(extra_records) => return Step::Nothing { extra_records },
             }
         }
     }
 
-    /// Asks the ledger. None: what it proposes is the state.
+    /// Asks the ledger. None: the proposal is the new state.
     fn ask(&mut self, ledger: &mut Ledger, now: Micros) -> Option<Step> {
         let decision = match self.purpose {
             Purpose::Acquire => Ok(ledger.decide(self.request, now)),
@@ -251,7 +254,7 @@ impl<'a> Allocation<'a> {
                 let own = |record: &Record| record.spec.owner == self.request.owner;
                 let is_own = extra_records.iter().all(own);
                 self.state = State::Nothing(extra_records);
-                // They are to be released as those of an earlier load balancer of the name.
+                // The caller releases them as those of an earlier load balancer of the name.
                 return (!is_own).then_some(Step::VerifyOwner);
             }
         };
@@ -330,11 +333,11 @@ impl<'a> Allocation<'a> {
     }
 }
 
-/// Whether a decision takes the address that the status names from a load balancer without a record of its own that says so.
-/// One of an earlier load balancer of the name may be an old copy of what is this one's by now.
+/// Whether a decision takes the address that the status names away from a load balancer that has no record of it. A
+/// record of an earlier load balancer of the name does not count: it may be stale, and belong to this one by now.
 fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
-        // Nothing is taken away, and a read would not tell more.
+        // The load balancer keeps it, and a live read would add nothing.
         Decision::Wait { stays: true, .. } => return false,
         Decision::Held { grant, surplus }
         | Decision::Adopt { grant, surplus, .. }

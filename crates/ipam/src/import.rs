@@ -1,9 +1,9 @@
-//! What the first start takes over from the maps of the pools and the statuses of the load
-//! balancers, where no record exists yet: after a swap from the Go operator, or after records were
-//! lost (IPA-1, IPA-2).
+//! The import at the first start: addresses that the pools' maps and the load balancers' statuses
+//! name and no IPAllocation does, after an upgrade from the Go operator or a loss of IPAllocations
+//! (IPA-1, IPA-2).
 //!
-//! The plan is made of claims, which the ledger keeps until the ordinary decision about each load
-//! balancer turns them into records (ALC-7), and of Released records, which the caller creates.
+//! The plan consists of claims, which the ledger stores until the decision about each load balancer
+//! turns them into records (ALC-7), and of Released records, which the caller creates.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,13 +15,13 @@ use crate::addr;
 use crate::ledger::{Evidence, Ledger, StatusAddress};
 use crate::types::{Micros, Owner, OwnerId, Phase, PoolName, RecordSpec, Uid};
 
-/// The maps of a pool's status, to be given only when somebody else wrote them: when they do not
-/// match the hash in the projection annotation.
+/// The maps of a pool's status. Pass them only if another writer changed them: if they do not match
+/// the digest in the projection annotation.
 #[derive(Clone, Debug)]
 pub struct PoolMaps {
     /// The pool.
     pub name: PoolName,
-    /// Its creation: of two pools that list one address the older counts.
+    /// Its creation time: of two pools that list one address the older wins.
     pub created: Micros,
     /// `status.allocated`
     pub allocated: Vec<(String, String)>,
@@ -34,33 +34,33 @@ pub struct PoolMaps {
 pub struct Living {
     /// The load balancer.
     pub owner: Owner,
-    /// Its creation.
+    /// Its creation time.
     pub created: Micros,
     /// `status.allocatedAddress`, if it names an address.
     pub status: Option<StatusAddress>,
-    /// Whether it wants an address of a pool at all.
+    /// Whether it requests an address of a pool.
     pub wants: bool,
 }
 
-/// An address to be claimed for a load balancer.
+/// An address to claim for a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewClaim {
     /// The address.
     pub addr: IpAddr,
-    /// Who has it.
+    /// The load balancer that has it.
     pub owner: Owner,
-    /// What says so.
+    /// The source of this information.
     pub evidence: Evidence,
 }
 
-/// IPA-2: a load balancer that has an address in common with another and does not keep it.
+/// IPA-2: a load balancer that shares an address with another and does not keep it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loser {
     /// The load balancer that gets another address.
     pub owner: Owner,
     /// The address that it loses.
     pub addr: IpAddr,
-    /// Who keeps it.
+    /// The load balancer that keeps it.
     pub keeper: OwnerId,
 }
 
@@ -73,20 +73,20 @@ pub enum MapField {
     History,
 }
 
-/// Why an entry of a map is left out.
+/// Why an entry of a map is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SkipReason {
     /// The key is not the text of an address.
     NotAnAddress,
     /// The value is not `namespace/name`.
     NotAnOwner,
-    /// It would become history, but the pool cannot hand the address out (POOL-1).
+    /// It would become history, but the pool cannot allocate the address (POOL-1).
     OutOfRange,
-    /// It would become history, but there is as much as the settings allow.
+    /// It would become history, but the limits of the settings are reached.
     HistoryFull,
 }
 
-/// An entry of a map that is left out.
+/// An entry of a map that is skipped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skipped {
     /// The pool.
@@ -101,20 +101,20 @@ pub struct Skipped {
     pub reason: SkipReason,
 }
 
-/// What to do at the start, once the ledger knows pools, records and what Services show.
+/// What to do at the start, once the ledger knows pools, records and the addresses that Services show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// To be given to [`Ledger::claim`].
+    /// To pass to [`Ledger::claim`].
     pub claims: Vec<NewClaim>,
-    /// To be told by an Event and a condition.
+    /// To report by an Event and a condition.
     pub losers: Vec<Loser>,
-    /// To be created. Their uid is unknown and so empty, their `bound_at` unknown and so 0.
+    /// To create. Their uid is unknown and so empty, their `bound_at` unknown and so 0.
     pub released: Vec<RecordSpec>,
-    /// To be logged.
+    /// To log.
     pub skipped: Vec<Skipped>,
 }
 
-/// An entry of a map that makes sense.
+/// A valid entry of a map.
 struct Entry {
     pool: PoolName,
     field: MapField,
@@ -122,12 +122,12 @@ struct Entry {
     id: OwnerId,
 }
 
-/// Makes the plan (IPA-1, IPA-2).
+/// Plans the import (IPA-1, IPA-2).
 ///
-/// An address with a Bound record needs no plan: the record stands, and other load balancers that
-/// name the address lose it (ALC-7). For any other address those that contend for it are the load
-/// balancers whose status names it, and the one that a map names unless its own status names
-/// another address. Among several the one in the map keeps it, else the oldest.
+/// An address with a Bound record is not imported: its owner keeps it, and other load balancers
+/// that name it lose it (ALC-7). The contenders for any other address are the load balancers whose
+/// status names it, and the one that a map names unless its status names another address. Among
+/// several the one in the map keeps it, else the oldest.
 pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) -> Plan {
     let mut plan = Plan::default();
     let entries = read_maps(maps, &mut plan.skipped);
@@ -195,7 +195,7 @@ pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) 
     plan
 }
 
-/// Reads the maps, the older pool first.
+/// Parses the maps, those of older pools first.
 fn read_maps(maps: &[PoolMaps], skipped: &mut Vec<Skipped>) -> Vec<Entry> {
     let mut maps: Vec<_> = maps.iter().collect();
     maps.sort_by_key(|pool| (pool.created, &pool.name));
@@ -235,7 +235,7 @@ fn read_maps(maps: &[PoolMaps], skipped: &mut Vec<Skipped>) -> Vec<Entry> {
     entries
 }
 
-/// Whether some address is Bound to this id already.
+/// Whether an address is already Bound to this id.
 fn has_record(ledger: &Ledger, id: &OwnerId) -> bool {
     ledger
         .records_of(id)
@@ -243,8 +243,8 @@ fn has_record(ledger: &Ledger, id: &OwnerId) -> bool {
         .any(|record| record.spec.phase == Phase::Bound)
 }
 
-/// A map, written by an operator, is better evidence than a status, which any tenant can write. Of
-/// several pools that list the address for it, the one that its status names is preferred.
+/// A map, written by an operator, is better evidence than a status, which any tenant can write. If
+/// several pools list the address for it, the one that its status names is preferred.
 fn evidence(keeper: &Living, listed: &[&Entry]) -> Evidence {
     let named = keeper
         .status
@@ -260,7 +260,7 @@ fn evidence(keeper: &Living, listed: &[&Entry]) -> Evidence {
 }
 
 impl Plan {
-    /// IPA-2: all of these but the keeper lose the address.
+    /// IPA-2: all of `lbs` but the keeper lose the address.
     fn lose<'a>(&mut self, addr: IpAddr, keeper: &OwnerId, lbs: impl Iterator<Item = &'a Living>) {
         let losers = lbs.filter(|lb| lb.owner.id != *keeper);
         self.losers.extend(losers.map(|lb| Loser {
@@ -270,8 +270,8 @@ impl Plan {
         }));
     }
 
-    /// What is left of the maps becomes history: entries whose owner is gone or has another
-    /// address, then `allocatedHistory`; one record for each address.
+    /// The remaining entries become history: those of `allocated` whose owner is gone or has
+    /// another address, then those of `allocatedHistory`; one record for each address.
     fn remember(
         &mut self,
         ledger: &Ledger,

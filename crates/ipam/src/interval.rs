@@ -1,9 +1,9 @@
-//! A set of addresses kept as coalesced intervals: neighbours are one entry, so a full pool is one
-//! entry however large it is, and the first address that is missing is found without a walk over
-//! those that are there.
+//! A set of addresses, stored as coalesced intervals: neighbours are one entry, so a full pool is
+//! one entry however large it is, and the first absent address is found without iterating over the
+//! present ones.
 //!
-//! Each family has a set of its own over plain integers. That costs a third of the memory of one
-//! set over both, and no interval can reach from one family into the other.
+//! Each address family has a separate set over plain integers. That takes a third of the memory of
+//! one set over both, and no interval can reach from one family into the other.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,7 +29,7 @@ impl IntervalSet {
         }
     }
 
-    /// Adds one address; false when it was there.
+    /// Adds one address; false when it was present.
     pub fn insert(&mut self, addr: IpAddr) -> bool {
         match addr {
             IpAddr::V4(v4) => self.v4.insert(v4.to_bits()),
@@ -37,8 +37,7 @@ impl IntervalSet {
         }
     }
 
-    /// Adds all of `start..=end`. Nothing happens when the two do not make an interval of one
-    /// family.
+    /// Adds all of `start..=end`. Does nothing if that is no interval of one family.
     pub fn insert_span(&mut self, start: IpAddr, end: IpAddr) {
         match (start, end) {
             (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => {
@@ -51,7 +50,7 @@ impl IntervalSet {
         }
     }
 
-    /// Takes one address out; false when it was not there.
+    /// Removes one address; false when it was absent.
     pub fn remove(&mut self, addr: IpAddr) -> bool {
         match addr {
             IpAddr::V4(v4) => self.v4.remove(v4.to_bits()),
@@ -68,7 +67,7 @@ impl IntervalSet {
         }
     }
 
-    /// The first interval that meets `start..=end`, cut to it.
+    /// The first interval that intersects `start..=end`, clipped to it.
     pub fn first_within(&self, start: IpAddr, end: IpAddr) -> Option<(IpAddr, IpAddr)> {
         match (start, end) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -83,7 +82,7 @@ impl IntervalSet {
         }
     }
 
-    /// How many addresses of `start..=end` are in the set, in time by the number of intervals
+    /// Number of addresses of `start..=end` in the set, in time linear in the number of intervals
     /// there.
     pub fn count(&self, start: IpAddr, end: IpAddr) -> u128 {
         match (start, end) {
@@ -93,7 +92,7 @@ impl IntervalSet {
         }
     }
 
-    /// What of `start..=end` is not in the set, as intervals in ascending order.
+    /// The addresses of `start..=end` that are not in the set, as intervals in ascending order.
     pub fn gaps(&self, start: IpAddr, end: IpAddr) -> Vec<(IpAddr, IpAddr)> {
         match (start, end) {
             (IpAddr::V4(a), IpAddr::V4(b)) => {
@@ -112,7 +111,7 @@ impl IntervalSet {
         }
     }
 
-    /// Number of stored intervals: what the set costs.
+    /// Number of stored intervals, a measure of the memory used.
     pub fn intervals(&self) -> usize {
         self.v4.spans.len() + self.v6.spans.len()
     }
@@ -128,11 +127,11 @@ fn v6_from(bits: u128) -> IpAddr {
 
 /// An address of one family as an integer.
 trait Point: Copy + Ord {
-    /// The next one.
+    /// The next address.
     fn next(self) -> Option<Self>;
-    /// The one before.
+    /// The previous address.
     fn prev(self) -> Option<Self>;
-    /// How many there are from here to `end`, both counted; all of IPv6 is one too many to say.
+    /// Number of addresses in `self..=end`; saturates for all of IPv6.
     fn span(self, end: Self) -> u128;
 }
 
@@ -167,7 +166,7 @@ impl Point for u128 {
 /// The intervals of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Spans<T> {
-    /// Start to end, both inside. Intervals neither overlap nor touch.
+    /// Start to end, both inclusive. Intervals neither overlap nor touch.
     spans: BTreeMap<T, T>,
 }
 
@@ -224,12 +223,12 @@ impl<T: Point> Spans<T> {
         }
     }
 
-    /// The intervals that meet `start..=end`, cut to it, in ascending order.
+    /// The intervals that intersect `start..=end`, clipped to it, in ascending order.
     fn within(&self, start: T, end: T) -> impl Iterator<Item = (T, T)> {
         let first = self.around(start).map_or(start, |(before, _)| before);
         let sound = start <= end;
         self.spans
-            // `range` refuses a backward interval.
+            // `range` panics on a reversed interval.
             .range(first..=end.max(first))
             .take_while(move |_| sound)
             .map(move |(from, to)| ((*from).max(start), (*to).min(end)))

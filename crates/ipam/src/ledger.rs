@@ -1,40 +1,40 @@
-//! Who holds which address, who waits, and what to write next.
+//! The allocation ledger: address ownership, the queues of waiting load balancers, and the next write.
 //!
-//! The ledger is a picture in memory of the pools, the records (IPAllocations), the addresses that
-//! Services show and the load balancers that wait. It is told of every change that is seen
-//! ([`observe`](Ledger::observe), [`set_pool`](Ledger::set_pool), ...) and asked what to do about a
-//! load balancer ([`decide`](Ledger::decide)). It proposes only: the address belongs to whoever
-//! managed to write the record, and the answer to that write is observed again (ALC-8).
+//! The ledger is an in-memory index of the pools, the IPAllocations (here: records), the addresses
+//! that Services show and the load balancers that wait. The caller passes every observed change to
+//! it ([`observe`](Ledger::observe), [`set_pool`](Ledger::set_pool), ...) and asks for the
+//! [`Decision`] about a load balancer ([`decide`](Ledger::decide)). A decision is a proposal only:
+//! the write of the IPAllocation decides, and its result is observed again (ALC-8).
 //!
 //! | submodule | owns |
 //! |---|---|
-//! | `decision` | questions and answers |
+//! | `decision` | types of requests and decisions |
 //! | `decide` | the order of ALC-1 to ALC-7 and REL-4 |
-//! | `keep` | what one keeps that cannot be served (ALC-10) |
-//! | `choose` | the pool that serves, and why not another |
-//! | `lost` | what the status names but another has |
+//! | `keep` | addresses of load balancers with an invalid spec (ALC-10) |
+//! | `choose` | the pool that serves a load balancer, and the explanation |
+//! | `address_conflict` | addresses that a status names and another load balancer has |
 //! | `records` | the store of records |
 //! | `holds` | addresses taken without a record |
-//! | `held_back` | who waits for a pool that hands out nothing new to tell what is its own |
-//! | `takeover`, `unfinished` | what is to become a record, and what could not be released |
+//! | `held_back` | load balancers whose pool cannot confirm their address now (IPA-9) |
+//! | `takeover`, `unfinished` | addresses still to be recorded, records still to be released |
 //! | `pools` | pools, their counts, the next free address |
-//! | `near` | which pools an address concerns |
-//! | `queue`, `wake` | who waits, and whom a change wakes |
-//! | `tell` | whose explanation a change of a pool has made untrue |
-//! | `release` | what may be released or deleted |
-//! | `view` | what the pool's status and the metrics show |
+//! | `near` | index of the pools by address |
+//! | `queue`, `wake` | the waiting load balancers, and which of them a change wakes |
+//! | `tell` | waiting load balancers whose explanation is outdated |
+//! | `release` | records that may be released or deleted |
+//! | `view` | the pool's status and the metrics |
 //!
-//! An address is *taken* when a Bound record, a reservation, a claim, a Service or an unreadable
-//! record says so. All taken addresses are in one set of intervals for all pools, so that pools
-//! that overlap see each other (IPA-4).
+//! An address is *taken* if a Bound record, a reservation, a claim, a Service or an unreadable
+//! record says so. One set of intervals holds the taken addresses of all pools, so that overlapping
+//! pools see each other's (IPA-4).
 
+mod address_conflict;
 mod choose;
 mod decide;
 mod decision;
 mod held_back;
 mod holds;
 mod keep;
-mod lost;
 mod near;
 mod pools;
 mod queue;
@@ -58,18 +58,18 @@ use crate::select::{Explanation, Requirement, Workload};
 use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
-    Blocked, Decision, Evidence, Grant, Lost, PoolSpec, Request, Settings, StatusAddress,
-    WaitReason, Why, Withheld,
+    AddressConflict, AllocationReason, Blocked, Decision, Evidence, Grant, PoolSpec, Request,
+    Settings, StatusAddress, WaitReason, Withheld,
 };
 pub use view::{Counts, PoolView};
 
 use holds::{Claim, HeldBack, Holds};
 use pools::{Pool, Pools, Spec};
 use queue::{Age, Queue};
-use records::{Records, Slot};
+use records::{RecordEntry, Records};
 use unfinished::Unfinished;
 
-/// The picture. See the module.
+/// The allocation ledger. See the module.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub(crate) settings: Settings,
@@ -77,53 +77,53 @@ pub struct Ledger {
     records: Records,
     holds: Holds,
     unfinished: Unfinished,
-    /// Every taken address, of all pools.
+    /// The taken addresses of all pools.
     taken: IntervalSet,
-    /// Those of them that are only proposed to somebody: a reservation says so and nothing else.
+    /// The taken addresses that are only proposed: a reservation is their only hold.
     proposed: FxHashSet<IpAddr>,
-    /// Those that no pool matches.
+    /// Waiting load balancers that no pool matches.
     unmatched: Queue,
-    /// Where each waiting id stands: the place of its pool (none: unmatched) and its age.
+    /// The queue of each waiting id: the place of its pool (none: unmatched) and its age.
     waiting: FxHashMap<OwnerId, (Option<u32>, Age)>,
-    /// Those that wait for the record of an address to be repaired or deleted; in no queue, as they
-    /// would take up the place of others that can be served.
-    stuck: FxHashMap<OwnerId, IpAddr>,
-    /// Those that wait for a pool to tell whether what they have is their own (IPA-9); in no queue either.
+    /// Load balancers that wait for the unreadable record of their address to be repaired or
+    /// deleted; in no queue, where they would block others that can be served.
+    blocked_by_record: FxHashMap<OwnerId, IpAddr>,
+    /// Load balancers that wait for a pool to confirm their address (IPA-9); in no queue either.
     held_back: BTreeMap<OwnerId, HeldBack>,
-    /// Those that wait and name no pool.
+    /// Waiting load balancers that name no pool.
     choosing: BTreeSet<Age>,
-    /// What section 5 answered since the selectors changed last.
+    /// Cache of pool selections (section 5), by workload type; cleared when a selector changes.
     selected: [FxHashMap<Requirement, Option<u32>>; 2],
-    /// What was said of that answer.
+    /// Cache of the explanations of these selections.
     explained: [FxHashMap<Requirement, Explanation>; 2],
-    /// Selectors changed, and those that name no pool were not selected anew yet.
+    /// A selector changed, and the pool of those that name none was not selected again yet.
     unsettled: bool,
-    /// Pools of which somebody in the queue may be served now.
+    /// Pools with a queue in which a load balancer may be served now.
     freed: BTreeSet<u32>,
-    /// Pools of which somebody has come to hold an address, or ceased to.
+    /// Pools whose number of held addresses changed.
     recounted: BTreeSet<u32>,
-    /// Those that wait and whose explanation a change of a pool may have made untrue.
+    /// Waiting load balancers whose explanation may be outdated by a change of a pool.
     suspects: BTreeSet<Age>,
-    /// Ids to be woken although they do not wait.
-    poked: BTreeSet<OwnerId>,
-    /// The latest `bound_at` given out.
-    stamp: Micros,
+    /// Ids to wake whether or not they wait.
+    wake_requested: BTreeSet<OwnerId>,
+    /// The latest `bound_at` assigned.
+    last_bound_at: Micros,
 }
 
 impl Ledger {
-    /// An empty picture.
+    /// An empty ledger.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
-            stamp: Micros::MIN,
+            last_bound_at: Micros::MIN,
             ..Self::default()
         }
     }
 
-    /// Takes a pool as it is now. Nothing happens when nothing changed, so every event of a pool
-    /// may be passed on.
+    /// Adds or updates a pool. Does nothing if nothing changed, so every watch event of a pool may
+    /// be passed on.
     ///
-    /// A record is never moved by this (IPA-7).
+    /// Records never move to another pool because of this (IPA-7).
     pub fn set_pool(&mut self, pool: PoolSpec) {
         let at = self.pools.intern(&pool.name);
         let place = &self.pools[at];
@@ -145,7 +145,7 @@ impl Ledger {
         }
     }
 
-    /// A pool is gone. Its records stay as they are (IPA-7).
+    /// Removes a deleted pool. Its records stay as they are (IPA-7).
     pub fn remove_pool(&mut self, name: &str) {
         if let Some(at) = self.pools.find(name) {
             self.replace_spec(at, None);
@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     fn replace_spec(&mut self, at: u32, spec: Option<Spec>) {
-        // The selector of one that cannot be decoded is not known, and that is said to whoever it might serve.
+        // The selector of an undecodable pool is unknown; the explanations of all that it might serve say so.
         let selects = |spec: &Spec| (spec.selector.clone(), spec.withheld.clone());
         let reselects = self.pools[at].spec.as_ref().map(selects) != spec.as_ref().map(selects);
         let says = |pool: &Pool| (pool.refusal(Workload::Vm), pool.full(Workload::Vm));
@@ -176,8 +176,8 @@ impl Ledger {
         self.wake_held_back(at);
     }
 
-    /// Takes a record as it is stored: from the watch, or from the answer to our own write. False
-    /// when something newer is known already.
+    /// Adds or updates a record as stored, from the watch or the response to our own write. False
+    /// if a newer version is known.
     pub fn observe(&mut self, record: Record) -> bool {
         let Record { spec, version } = record;
         let addr = spec.addr;
@@ -191,16 +191,16 @@ impl Ledger {
             Phase::Released => None,
         };
         let member = &mut self.pools[pool];
-        // Where the search for a free address goes on (ALC-3, ALC-4). To record what was allocated
-        // long ago is no allocation. A record of the far future, which is not from here, must not
-        // stop the search for ever.
+        // Where the next search for a free address begins (ALC-3, ALC-4). The record of an earlier
+        // allocation does not move it. A `bound_at` in the far future, which this operator did not
+        // write, must not stop it from moving for ever.
         let newest = spec.bound_at > member.last_at;
-        let overdue = ours.is_some() && member.last_at > self.stamp;
-        if (newest || overdue) && ours != Some(Why::Recorded) {
+        let overdue = ours.is_some() && member.last_at > self.last_bound_at;
+        if (newest || overdue) && ours != Some(AllocationReason::Recorded) {
             member.last = Some(addr);
             member.last_at = spec.bound_at;
         }
-        let mut slot = Slot::new(addr, spec.owner, pool, spec.phase);
+        let mut slot = RecordEntry::new(addr, spec.owner, pool, spec.phase);
         slot.bound_at = spec.bound_at;
         slot.released_at = spec.released_at.unwrap_or(Micros::MIN);
         slot.version = version;
@@ -212,17 +212,17 @@ impl Ledger {
         true
     }
 
-    /// Takes a record out of the store and out of its pool's counts.
-    fn take_out(&mut self, addr: IpAddr) -> Option<Slot> {
+    /// Removes a record from the store and from its pool's counts.
+    fn take_out(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let old = self.records.remove(addr)?;
         self.pools[old.pool].count_member(&old, false);
         Some(old)
     }
 
-    /// A record was deleted; `version` is that of the deletion, or of the copy that was deleted.
+    /// Removes a deleted record; `version` is that of the deletion, or of the deleted copy.
     ///
-    /// When it was Bound, its owner keeps the address as a claim and is woken, to make the record
-    /// again (IPA-7) or, when it lives no more, to be withdrawn.
+    /// If it was Bound, its owner keeps the address as a claim and is woken, to create the record
+    /// again (IPA-7) or, if it is gone, to be withdrawn.
     pub fn forget(&mut self, addr: IpAddr, version: Version) {
         if self.holds.blocked(addr).is_none_or(|at| at <= version) {
             self.unblock(addr);
@@ -234,7 +234,7 @@ impl Ledger {
         {
             return;
         }
-        self.records.bury(addr, version);
+        self.records.tombstone(addr, version);
         let Some(old) = self.take_out(addr) else {
             return;
         };
@@ -247,13 +247,13 @@ impl Ledger {
                     evidence,
                 },
             );
-            self.poked.insert(old.owner.id.clone());
+            self.wake_requested.insert(old.owner.id.clone());
         }
         self.follow(addr, Some(&old), false);
     }
 
-    /// Brings every pool, and who waits for it, in line after the record of an address changed.
-    fn follow(&mut self, addr: IpAddr, old: Option<&Slot>, bound: bool) {
+    /// Updates the pools and their queues after the record of an address changed.
+    fn follow(&mut self, addr: IpAddr, old: Option<&RecordEntry>, bound: bool) {
         self.set_taken(addr, bound);
         self.settle_release(addr);
         if let Some(old) = old {
@@ -261,36 +261,36 @@ impl Ledger {
         }
     }
 
-    /// An address turned Bound for `owner`: whoever else counted on it is woken. Tells how it was
-    /// reserved for this owner, if it was.
-    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<Why> {
+    /// Drops the holds of an address that became Bound to `owner`, and wakes their other owners.
+    /// Returns the reason of the reservation if it was this owner's.
+    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<AllocationReason> {
         let mut ours = None;
         if let Some(reservation) = self.holds.drop_reservation(addr) {
             if reservation.owner == *owner {
                 ours = Some(reservation.why);
             } else if reservation.owner.id != owner.id {
-                self.poked.insert(reservation.owner.id);
+                self.wake_requested.insert(reservation.owner.id);
             }
         }
         if let Some(claim) = self.holds.drop_claim(addr)
             && claim.owner.id != owner.id
         {
-            self.poked.insert(claim.owner.id);
+            self.wake_requested.insert(claim.owner.id);
         }
         self.wake_held_back_at(addr, &owner.id);
         ours
     }
 
-    /// Whether this version of an address's record is newer than what is known of it.
+    /// Whether this version of an address's record is newer than the known one.
     fn is_news(&self, addr: IpAddr, version: Version) -> bool {
         let unread = self.holds.blocked(addr);
         unread.is_none_or(|known| known < version) && self.records.is_news(addr, version)
     }
 
     /// IPA-1: a record that cannot be read blocks the address it is named after, until a newer
-    /// version of it can be read or it is gone. What was known of it stays. False when the name is
-    /// no address, or something newer is known already: nothing is blocked by it. Of a version that
-    /// cannot be read either (0) that is not known, so it blocks.
+    /// version can be read or it is deleted. Its last readable content stays. False, and nothing
+    /// blocked, if the name is no address or a newer version is known. A version that cannot be
+    /// read either (0) cannot be compared, so it blocks.
     pub fn block_name(&mut self, name: &str, version: Version) -> bool {
         let Some(addr) = addr::parse_record_name(name) else {
             return false;
@@ -300,13 +300,13 @@ impl Ledger {
         }
         self.holds.set_blocked(addr, Some(version));
         if let Some(reservation) = self.holds.drop_reservation(addr) {
-            self.poked.insert(reservation.owner.id);
+            self.wake_requested.insert(reservation.owner.id);
         }
         self.sync_taken(addr);
         true
     }
 
-    /// IPA-1: whether there is a record of an address that cannot be read.
+    /// IPA-1: whether the record of an address cannot be read.
     pub(crate) fn is_unreadable(&self, addr: IpAddr) -> bool {
         self.holds.is_blocked(addr)
     }
@@ -315,28 +315,28 @@ impl Ledger {
         if self.holds.is_blocked(addr) {
             self.holds.set_blocked(addr, None);
             self.sync_taken(addr);
-            let stuck = self.stuck.iter().filter(|(_, at)| **at == addr);
-            self.poked.extend(stuck.map(|(id, _)| id.clone()));
+            let stuck = self.blocked_by_record.iter().filter(|(_, at)| **at == addr);
+            self.wake_requested.extend(stuck.map(|(id, _)| id.clone()));
         }
     }
 
-    /// Takes all addresses that Services of this id show in loadBalancerIP or ingress. They count
-    /// as taken for every other id, and block the release of this id's records (IPA-1, IPA-3 b).
+    /// Sets the addresses that Services of this id show in loadBalancerIP or ingress. They are taken
+    /// for every other id, and block the release of this id's records (IPA-1, IPA-3 b).
     pub fn set_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
         for addr in self.holds.set_shown(id, addrs) {
             self.sync_taken(addr);
         }
     }
 
-    /// As [`set_shown`](Self::set_shown), of Services that cannot be read in full: what they were known to show stays.
+    /// As [`set_shown`](Self::set_shown), for Services that can be read only in part: earlier addresses stay.
     pub fn add_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
         let mut all = self.holds.shown_by(id).to_vec();
         all.extend_from_slice(addrs);
         self.set_shown(id, &all);
     }
 
-    /// IPA-1: a living load balancer has this address, but there is no record of it yet. Ignored
-    /// when a Bound record exists.
+    /// IPA-1: an existing load balancer has this address, but there is no record of it yet. Ignored
+    /// if a Bound record exists.
     pub fn claim(&mut self, addr: IpAddr, owner: Owner, evidence: Evidence) {
         if !self.records.is_bound(addr) {
             self.holds.claim(addr, Claim { owner, evidence });
@@ -344,23 +344,23 @@ impl Ledger {
         }
     }
 
-    /// The load balancer is gone, or wants no address of a pool: it gives up its place in the queue,
-    /// its reservations and claims. Its records are not touched.
+    /// Removes a load balancer that is deleted, or requests no address of a pool, from the queue
+    /// and drops its reservations and claims. Its records are not touched.
     pub fn withdraw(&mut self, id: &OwnerId) {
         self.leave_queue(id);
         self.unstick(id);
         self.drop_holds(id, |_, _| true);
     }
 
-    /// The load balancer cannot be served as it is, and does not ask until it is altered: it gives up
-    /// its place in the queue, so that nobody waits behind it. What it holds or claims stays its own.
+    /// Removes a load balancer that cannot be served until its spec changes from the queue, so that
+    /// no other waits behind it. Its records, reservations and claims stay.
     pub fn dequeue(&mut self, id: &OwnerId) {
         self.leave_queue(id);
         self.unstick(id);
     }
 
-    /// The record of a reserved address could not be written and will not be tried again. (After
-    /// a conflict or an unknown outcome nothing needs to be abandoned: observe what is stored, and
+    /// Drops the reservation of an address whose record could not be written and will not be tried
+    /// again. (Not needed after a conflict or an unknown outcome: observe the stored record, and
     /// decide again.)
     pub fn abandon(&mut self, id: &OwnerId, addr: IpAddr) {
         let reserved = self
@@ -373,7 +373,7 @@ impl Ledger {
         }
     }
 
-    /// Drops the reservations and claims of an id that are `unwanted`.
+    /// Drops those reservations and claims of an id that are `unwanted`.
     fn drop_holds(&mut self, id: &OwnerId, unwanted: impl Fn(IpAddr, &Owner) -> bool) {
         for addr in self.holds.of(id) {
             let Some(hold) = self.holds.get(addr) else {
@@ -392,7 +392,7 @@ impl Ledger {
         }
     }
 
-    /// Brings the set of taken addresses and every pool's counts in line at one address.
+    /// Updates the set of taken addresses and the counts of all pools for one address.
     fn sync_taken(&mut self, addr: IpAddr) {
         self.set_taken(addr, self.records.is_bound(addr));
     }
@@ -454,7 +454,7 @@ impl Ledger {
         records
     }
 
-    fn to_record(&self, slot: &Slot) -> Record {
+    fn to_record(&self, slot: &RecordEntry) -> Record {
         let spec = RecordSpec {
             addr: slot.addr,
             pool: self.pools[slot.pool].name.clone(),

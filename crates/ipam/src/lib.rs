@@ -3,17 +3,17 @@
 //! | module | owns |
 //! |---|---|
 //! | [`addr`] | names and arithmetic of addresses |
-//! | [`interval`] | a set of addresses kept as coalesced intervals |
+//! | [`interval`] | a set of addresses, stored as coalesced intervals |
 //! | [`range`] | the ranges of a pool (RNG-1 to RNG-10, overlap, ALC-6) |
 //! | [`select`] | which pool serves a load balancer (SEL-1 to SEL-8) |
-//! | [`ledger`] | who holds which address, who waits, what to write next (ALC-*, REL-*, IPA-*) |
-//! | [`allocation`] | one request after the other, until the API server has decided (ALC-8) |
-//! | [`import`] | what the first start takes over from maps and statuses (IPA-1, IPA-2) |
+//! | [`ledger`] | address ownership, the queue of waiting load balancers, the next write (ALC-*, REL-*, IPA-*) |
+//! | [`allocation`] | the requests of one allocation, until the API server has decided (ALC-8) |
+//! | [`import`] | the first start: IPAllocations from the pools' maps and the statuses (IPA-1, IPA-2) |
 //! | [`manual_release`] | the verdict on a pool's release annotation |
 //!
-//! The ledger proposes and the API server decides: an address belongs to whoever managed to write
-//! the object named after it. Nothing here can therefore hand an address out twice, however old
-//! the picture is that it works from; at worst a proposal is refused and made again.
+//! The ledger proposes and the API server decides: an address belongs to the owner in the
+//! IPAllocation named after it. So no address is allocated twice, however stale the state that a
+//! proposal is based on; at worst the write is a conflict and the ledger proposes again.
 
 pub mod addr;
 pub mod allocation;
@@ -27,8 +27,8 @@ mod types;
 
 pub use interval::IntervalSet;
 pub use ledger::{
-    Blocked, Counts, Decision, Evidence, Grant, Ledger, Lost, PoolSpec, PoolView, Request,
-    Settings, StatusAddress, WaitReason, Why, Withheld,
+    AddressConflict, AllocationReason, Blocked, Counts, Decision, Evidence, Grant, Ledger,
+    PoolSpec, PoolView, Request, Settings, StatusAddress, WaitReason, Withheld,
 };
 pub use range::{PoolRanges, Range, RangeError, RangeField, RangeProblem, RangeSpec};
 pub use select::{Explanation, PoolVerdict, Requirement, Selector, Tuple, Verdict, Workload};

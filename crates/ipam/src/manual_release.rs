@@ -1,4 +1,4 @@
-//! 6.4: the annotation by which an administrator releases one address of a pool.
+//! The annotation by which an administrator releases one address of a pool (section 6.4).
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,22 +14,22 @@ pub enum Verdict {
     Nothing,
     /// Nothing is released; the annotation is removed.
     Refused(Refusal),
-    /// This record is written, Released, with its version; the annotation is removed.
+    /// Write this Released record, with its version; the annotation is removed.
     Release(Record),
 }
 
 /// Why nothing is released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The value does not read `<ip>: <namespace>/<name>`.
+    /// The value does not have the form `<ip>: <namespace>/<name>`.
     Unreadable,
     /// The pool has not allocated the address.
     NotAllocated(IpAddr),
-    /// The address is allocated to another id.
+    /// The address is allocated to another load balancer.
     OtherOwner(OwnerId),
     /// The load balancer exists.
     Alive(OwnerId),
-    /// IPA-3: a Service of that id still shows the address.
+    /// IPA-3: a Service of that namespace and name still shows the address.
     Shown(OwnerId),
 }
 
@@ -45,21 +45,22 @@ impl fmt::Display for Refusal {
             Self::Shown(owner) => {
                 write!(
                     f,
-                    "a Service {owner} still shows the address; delete it first"
+                    "the Service {owner} still shows the address; delete it first"
                 )
             }
         }
     }
 }
 
-/// Reads `<ip>: <namespace>/<name>`. Blanks around each part do not count; the split is at the
-/// last `:`, as an IPv6 address has some of its own.
+/// Parses `<ip>: <namespace>/<name>`. Whitespace around each part is ignored; the last `:`
+/// separates, because an IPv6 address contains others.
 pub fn parse(value: &str) -> Option<(IpAddr, OwnerId)> {
     let (address, owner) = value.rsplit_once(':')?;
     Some((addr::parse(address.trim())?, OwnerId::parse(owner.trim())?))
 }
 
-/// Judges the annotation of a pool. `alive` tells whether a load balancer of an id exists.
+/// Decides what to do about the annotation of a pool. `alive`: whether a load balancer of this
+/// namespace and name exists.
 pub fn judge(
     ledger: &Ledger,
     pool: &str,

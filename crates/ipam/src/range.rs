@@ -1,6 +1,6 @@
-//! One range of a pool: from the raw strings of the CRD to addresses that cannot be wrong.
+//! One range of a pool: parses and validates the raw strings of the CRD.
 //!
-//! [`PoolRanges`], the list of them, is in the submodule `pool`.
+//! [`PoolRanges`], the ranges of a pool, is in the submodule `pool`.
 
 mod pool;
 
@@ -14,7 +14,7 @@ use crate::addr;
 pub use pool::PoolRanges;
 pub(crate) use pool::Segment;
 
-/// A range as written in a pool. An empty text counts as an absent one.
+/// A range as written in a pool. An empty field counts as absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RangeSpec {
     /// `subnet`: address and prefix.
@@ -36,7 +36,7 @@ pub struct Range {
     subnet: IpNetwork,
 }
 
-/// Field of a range that was refused.
+/// Field of a range that is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeField {
     /// `subnet`
@@ -82,7 +82,7 @@ pub enum RangeProblem {
     /// The prefix is no number or too long.
     #[error("has no valid prefix length; write a number from 0 to {max}")]
     BadPrefix {
-        /// The longest that the family has.
+        /// The maximum of the address family.
         max: u8,
     },
     /// An IPv4-mapped IPv6 subnet.
@@ -106,7 +106,7 @@ pub enum RangeProblem {
         /// The subnet, host bits masked off.
         subnet: String,
     },
-    /// A gateway for a single address.
+    /// A gateway for a subnet of a single address.
     #[error("cannot be set, because {subnet} is a single address; leave it out")]
     HostGateway {
         /// The subnet.
@@ -114,27 +114,27 @@ pub enum RangeProblem {
     },
 }
 
-/// Why the ranges of a pool are refused.
+/// Why the ranges of a pool are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// PV-1: a pool has at least one range.
     #[error("the pool has no range; add at least one to spec.ranges")]
     Empty,
-    /// The first field that failed.
+    /// The first field that is invalid.
     #[error("spec.ranges[{index}].{field} {value:?} {problem}")]
     Invalid {
         /// Position of the range in the list.
         index: usize,
         /// The field.
         field: RangeField,
-        /// Its text, cut when it is long.
+        /// Its text, truncated to 64 characters.
         value: String,
         /// What is wrong with it.
         problem: RangeProblem,
     },
 }
 
-/// Longest part of a bad value that an error repeats.
+/// Characters of an invalid value that an error quotes.
 const VALUE_SHOWN: usize = 64;
 
 impl RangeError {
@@ -148,7 +148,7 @@ impl RangeError {
         }
     }
 
-    /// The same error about the range at this position.
+    /// The same error for the range at this position.
     #[must_use]
     pub fn at(self, position: usize) -> Self {
         match self {
@@ -169,8 +169,11 @@ impl RangeError {
 }
 
 impl Range {
-    /// Reads a range; checks subnet, start, end, gateway in this order and reports the first that
-    /// fails (RNG-1 to RNG-7).
+    /// Parses a range (RNG-1 to RNG-7).
+    ///
+    /// # Errors
+    ///
+    /// The first invalid field, in the order subnet, start, end, gateway.
     pub fn parse(spec: &RangeSpec) -> Result<Self, RangeError> {
         let subnet = parse_subnet(&spec.subnet)
             .map_err(|problem| RangeError::new(RangeField::Subnet, &spec.subnet, problem))?;
@@ -198,7 +201,7 @@ impl Range {
         }
         let (first, last) = default_bounds(subnet);
         let (start, end) = (start.unwrap_or(first), end.unwrap_or(last));
-        // RNG-4. A /31 relies on it too: its defaults come out crossed (RNG-7).
+        // RNG-4. A /31 relies on it too: its default start is after its default end (RNG-7).
         let (start, end) = (start.min(end), start.max(end));
         Ok(Self {
             start,
@@ -233,19 +236,19 @@ impl Range {
         self.start <= addr && addr <= self.end
     }
 
-    /// Whether the address lies in the subnet, if not in the range.
+    /// Whether the address lies in the subnet, inside the range or outside of it.
     pub(crate) fn subnet_contains(&self, addr: IpAddr) -> bool {
         self.subnet.contains(addr)
     }
 
-    /// RNG-5, RNG-8: how many addresses can be handed out.
+    /// RNG-5, RNG-8: number of addresses that can be allocated.
     pub fn total(&self) -> i64 {
         let gateway_inside = self.gateway.is_some_and(|gateway| self.contains(gateway));
         saturate(addr::span(self.start, self.end) - u128::from(gateway_inside))
     }
 
-    /// Whether an end point of one lies within the other. Subnet and gateway do not count, and the
-    /// families never meet.
+    /// Whether the two ranges have an address in common. Subnets and gateways do not count;
+    /// ranges of different address families never overlap.
     pub fn overlaps(&self, other: &Self) -> bool {
         self.start <= other.end && other.start <= self.end
     }
@@ -275,14 +278,14 @@ fn parse_subnet(text: &str) -> Result<IpNetwork, RangeProblem> {
         return Err(RangeProblem::Mapped);
     }
     let subnet = IpNetwork::new(address, prefix).map_err(|_| RangeProblem::BadPrefix { max })?;
-    // The host bits go, so that the subnet has one spelling.
+    // Masks off the host bits, so that the subnet has one spelling.
     IpNetwork::new(subnet.network(), prefix).map_err(|_| RangeProblem::BadPrefix { max })
 }
 
 /// RNG-3 and the explicit half of RNG-6: an address inside the subnet, neither its first nor its
 /// last one.
 fn parse_inside(subnet: IpNetwork, field: RangeField, text: &str) -> Result<IpAddr, RangeProblem> {
-    // IPv4-mapped text is the IPv4 address here, and only here.
+    // Only here an IPv4-mapped IPv6 address means the IPv4 address.
     let address = addr::parse(text)
         .ok_or(RangeProblem::NotAnAddress)?
         .to_canonical();

@@ -1,14 +1,15 @@
-//! Which pool serves a load balancer that names none, and why each other pool does not.
+//! Selects the pool for a load balancer that names none, and explains the verdict on every other
+//! pool.
 //!
-//! The answer depends on the set of pools alone, never on the order in which they are listed.
-//! SEL-1 and SEL-8 (an explicit pool, and stickiness) are the ledger's business: it does not ask.
+//! The result depends on the set of pools only, not on their order. The ledger implements SEL-1
+//! (a pool named in the spec) and SEL-8 (stickiness), without a selection.
 
 use std::cmp::Reverse;
 use std::fmt;
 
 use crate::types::PoolName;
 
-/// The text that matches everything.
+/// Wildcard that matches everything.
 const ANY: &str = "*";
 
 /// One entry of a pool's scope.
@@ -51,7 +52,7 @@ impl Tuple {
             && meets(&self.guest_cluster, &requirement.cluster)
     }
 
-    /// SEL-6: the same with an empty project and cluster of the pool as wildcards.
+    /// SEL-6: as SEL-2, with an empty project or cluster of the pool as wildcard.
     fn matches_loosely(&self, requirement: &Requirement) -> bool {
         let loose = |own: &str, required: &str| own.is_empty() || meets(own, required);
         loose(&self.project, &requirement.project)
@@ -79,7 +80,7 @@ impl Selector {
     }
 }
 
-/// What a load balancer asks for; from its annotations, "" where one is absent.
+/// What a load balancer requires of a pool, from its annotations; "" for an absent one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Requirement {
     /// Required network.
@@ -93,7 +94,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// The requirement of these four.
+    /// The requirement of these four texts.
     pub fn new(network: &str, project: &str, namespace: &str, cluster: &str) -> Self {
         Self {
             network: network.into(),
@@ -103,12 +104,12 @@ impl Requirement {
         }
     }
 
-    /// Length of the four texts together, in bytes; tenants choose it (OPS-6).
+    /// Total length of the four texts in bytes; tenants choose it (OPS-6).
     pub fn text_len(&self) -> usize {
         self.network.len() + self.project.len() + self.namespace.len() + self.cluster.len()
     }
 
-    /// An empty namespace stands for the one of the load balancer.
+    /// Replaces an empty namespace by that of the load balancer.
     #[must_use]
     pub fn or_namespace(mut self, namespace: &str) -> Self {
         if self.namespace.is_empty() {
@@ -118,7 +119,7 @@ impl Requirement {
     }
 }
 
-/// Kind of load balancer.
+/// `spec.workloadType` of a load balancer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Workload {
     /// Serves virtual machines.
@@ -128,7 +129,7 @@ pub enum Workload {
     Cluster,
 }
 
-/// How well a pool fits, apart from its priority.
+/// How well a pool matches, apart from its priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
     None,
@@ -137,8 +138,8 @@ enum Fit {
     Strict,
 }
 
-/// SEL-3, SEL-4, SEL-6. That strict beats global and global beats loose is the order of the passes:
-/// the loose one is made only when the strict one found neither a match nor a global pool.
+/// SEL-3, SEL-4, SEL-6. Strict beats global and global beats loose, as in two passes of which the
+/// loose one runs only when the strict one finds neither a match nor a global pool.
 fn fit(selector: &Selector, requirement: &Requirement, workload: Workload) -> Fit {
     if selector.is_global() {
         return Fit::Global;
@@ -161,7 +162,7 @@ fn fit(selector: &Selector, requirement: &Requirement, workload: Workload) -> Fi
     if loose { Fit::Loose } else { Fit::None }
 }
 
-/// SEL-3 to SEL-6: the pool that serves the requirement. Equal fit and priority: the smallest name.
+/// SEL-3 to SEL-6: the pool for the requirement. At equal fit and priority the smallest name wins.
 pub fn select<'a>(
     pools: impl IntoIterator<Item = (&'a str, &'a Selector)>,
     requirement: &Requirement,
@@ -184,13 +185,13 @@ pub fn select<'a>(
 /// Why a pool serves a load balancer, or does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// It is the one, and it has an address free.
+    /// Chosen, and an address is free.
     Serves,
-    /// It is the one, but all its addresses are taken.
+    /// Chosen, but all its addresses are taken.
     Full,
-    /// It is the one, and what is free belongs to load balancers that wait longer.
+    /// Chosen, but older load balancers wait for its free addresses.
     OthersFirst,
-    /// It is the one, but its ranges are refused.
+    /// Chosen, but its ranges are invalid.
     RangesInvalid {
         /// The reason.
         error: String,
@@ -200,20 +201,20 @@ pub enum Verdict {
         /// The reason.
         error: String,
     },
-    /// It is the one, but asks for something that this version cannot apply (IPA-9).
+    /// Chosen, but one of its annotations is not supported by this version (IPA-9).
     Unsupported {
-        /// The annotation that asks.
+        /// The annotation.
         annotation: &'static str,
     },
-    /// It is the one, but all that it has free is of IPv6 (BE-7).
+    /// Chosen, but only IPv6 addresses are free (BE-7).
     FullOfFamily,
-    /// It is the one, but it has addresses of IPv6 alone (BE-7).
+    /// Chosen, but it has only IPv6 addresses (BE-7).
     OtherFamily,
-    /// It is named, but there is no such pool.
+    /// Named in the spec, but there is no such pool.
     Missing,
-    /// It has the load balancer's address, but the record of that address cannot be read.
+    /// It has the load balancer's address, but the IPAllocation of that address cannot be read.
     RecordUnreadable {
-        /// Name of the record.
+        /// Name of the IPAllocation.
         record: String,
     },
     /// It matches, but another one has a higher priority, or the same and a smaller name.
@@ -225,19 +226,19 @@ pub enum Verdict {
         /// The priority of the chosen one.
         than: u32,
     },
-    /// It is global, but another pool matches.
+    /// A global pool, but another pool matches.
     GlobalUnused {
         /// The pool that matches.
         matched: PoolName,
     },
-    /// It would match loosely, but there is a global pool (SEL-6).
+    /// It matches loosely only, but there is a global pool (SEL-6).
     LooseUnused {
         /// The pool that was chosen.
         chosen: PoolName,
     },
     /// The load balancer names another pool.
     OtherNamed {
-        /// The named one.
+        /// The named pool.
         named: PoolName,
     },
     /// The pool is for another network.
@@ -251,7 +252,7 @@ pub enum Verdict {
     NoScope,
     /// No tuple of the scope matches.
     NoTupleMatches {
-        /// How many tuples there are.
+        /// Number of tuples.
         tuples: usize,
     },
 }
@@ -268,13 +269,13 @@ impl fmt::Display for Verdict {
                 f,
                 "this version does not support its annotation {annotation}, so nothing new is handed out"
             ),
-            Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm gets no other"),
-            Self::OtherFamily => f.write_str("has IPv6 addresses alone, and a load balancer of workload type vm gets none of those: name a pool with IPv4 addresses"),
+            Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm can use no other"),
+            Self::OtherFamily => f.write_str("has only IPv6 addresses, which a load balancer of workload type vm cannot use: name a pool with IPv4 addresses"),
             Self::Missing => f.write_str("does not exist"),
             Self::RecordUnreadable { record } => {
                 write!(
                     f,
-                    "IPAllocation {record} cannot be read; repair or delete it"
+                    "IPAllocation {record} unreadable; its address stays blocked until the object is repaired or deleted"
                 )
             }
             Self::Outranked { by, priority, than } if priority < than => {
@@ -290,7 +291,7 @@ impl fmt::Display for Verdict {
             Self::LooseUnused { chosen } => {
                 write!(
                     f,
-                    "matches only loosely, and {chosen} is chosen before that"
+                    "matches only loosely, and {chosen} takes precedence"
                 )
             }
             Self::OtherNamed { named } => write!(f, "spec.ipPool names {named}"),
@@ -313,9 +314,9 @@ pub struct PoolVerdict {
     pub verdict: Verdict,
 }
 
-/// Judges every pool: the chosen one first, those that nearly matched next.
+/// The verdict on every pool: the chosen one first, then those that nearly matched.
 ///
-/// Whether the chosen pool has an address free is not known here; the ledger says so.
+/// Whether the chosen pool has a free address is not known here; the ledger adds that.
 pub fn explain<'a>(
     pools: impl IntoIterator<Item = (&'a str, &'a Selector)>,
     requirement: &Requirement,
@@ -335,7 +336,7 @@ pub fn explain<'a>(
     verdicts
 }
 
-/// The verdict on one pool, given which was chosen.
+/// The verdict on one pool, given the chosen one.
 fn judge(
     name: &str,
     selector: &Selector,
@@ -371,19 +372,19 @@ fn judge(
     }
 }
 
-/// The verdicts on all pools that were looked at, with a text that stays short and counts nothing, so that it changes
-/// only with what it tells of.
+/// The verdicts on all pools. Its text is short and contains no counts, so that it changes only with
+/// the verdicts shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// The most telling ones, those that came nearest first.
+    /// The first verdicts, the closest matches first.
     pub pools: Vec<PoolVerdict>,
-    /// How many more there were.
+    /// Number of verdicts left out.
     pub more: usize,
 }
 
 impl Explanation {
-    /// Pools that a condition message names; a human reads no more, and each one costs bytes in
-    /// every waiting load balancer.
+    /// Number of pools that a condition message names. People read no more, and each one takes
+    /// space in the status of every waiting load balancer.
     pub const SHOWN: usize = 8;
 
     /// Keeps the first `limit` verdicts.

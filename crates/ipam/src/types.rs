@@ -1,4 +1,5 @@
-//! The words that the other modules share: owners, versions, times and records.
+//! Types that the other modules share: owners, uids, times and records. A record is the ledger's
+//! copy of an IPAllocation.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,10 +16,10 @@ impl Micros {
     pub const MIN: Self = Self(i64::MIN);
 }
 
-/// Name of a pool; shared, so that a record costs no copy of it.
+/// Name of a pool; shared, so that records need no copy of it.
 pub type PoolName = Arc<str>;
 
-/// Namespace and name of a load balancer, kept as the text `namespace/name` that the maps of a
+/// Namespace and name of a load balancer, stored as the text `namespace/name` that the maps of a
 /// pool's status use.
 ///
 /// The API server admits no `/` in either part, so the text is unambiguous.
@@ -31,7 +32,8 @@ impl OwnerId {
         Self(format!("{namespace}/{name}").into())
     }
 
-    /// Reads `namespace/name`; both parts must be there and hold no further `/` and no blank.
+    /// Parses `namespace/name`; both parts must be non-empty, without a further `/` and without
+    /// whitespace.
     pub fn parse(text: &str) -> Option<Self> {
         let (namespace, name) = text.split_once('/')?;
         let sound = |part: &str| {
@@ -70,13 +72,13 @@ impl fmt::Debug for OwnerId {
     }
 }
 
-/// The uid of an object. Any text is one; the usual UUID is kept in its 16 bytes.
+/// The uid of an object. Any text is valid; a UUID is stored as its 16 bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(UidRepr);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum UidRepr {
-    /// Only a text that the bytes give back letter for letter is kept this way.
+    /// Only for texts that these bytes reproduce exactly.
     Uuid([u8; 16]),
     Text(Arc<str>),
 }
@@ -87,8 +89,8 @@ impl Uid {
         Self(parse_uuid(text).map_or_else(|| UidRepr::Text(text.into()), UidRepr::Uuid))
     }
 
-    /// Whether it is the empty text: the owner of a record taken over from a map, of which only
-    /// the name is known.
+    /// Whether it is empty: the uid of an owner imported from a pool's map, of which only the name
+    /// is known.
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, UidRepr::Text(text) if text.is_empty())
     }
@@ -145,12 +147,12 @@ fn parse_uuid(text: &str) -> Option<[u8; 16]> {
     Some(bytes)
 }
 
-/// A load balancer: the name that outlives it, and the uid that does not.
+/// A load balancer, identified by name and uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
     /// Namespace and name.
     pub id: OwnerId,
-    /// Which of the objects that had this name one after the other.
+    /// Distinguishes successive objects of the same name.
     pub uid: Uid,
 }
 
@@ -164,7 +166,7 @@ impl Owner {
     }
 }
 
-/// Whether a record holds its address or only remembers its last owner.
+/// Whether the address of a record is held, or the record is only history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     /// The owner holds the address.
@@ -173,28 +175,29 @@ pub enum Phase {
     Released,
 }
 
-/// What an IPAllocation says.
+/// The spec of an IPAllocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordSpec {
     /// The address.
     pub addr: IpAddr,
-    /// The pool it was taken from.
+    /// The pool it was allocated from.
     pub pool: PoolName,
-    /// Who holds it, or held it last.
+    /// The load balancer that holds it, or held it last.
     pub owner: Owner,
-    /// Held or remembered.
+    /// Bound or Released.
     pub phase: Phase,
-    /// When it was taken. The ledger makes these grow strictly, so they order the allocations.
+    /// Time of the allocation. The ledger makes these strictly increasing, so they order the
+    /// allocations.
     pub bound_at: Micros,
-    /// When it was given back.
+    /// Time of the release.
     pub released_at: Option<Micros>,
 }
 
-/// An IPAllocation as stored: what it says and the version that says so. As an answer of the
-/// ledger: what to write, and the version that the write must carry (IPA-5).
+/// An IPAllocation. As input of the ledger: the stored spec and its version. As output: the spec to
+/// write, and the version that is the precondition of the write (IPA-5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The content.
+    /// The spec.
     pub spec: RecordSpec,
     /// The `resourceVersion`.
     pub version: Version,

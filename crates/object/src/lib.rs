@@ -1,5 +1,5 @@
-//! Which object, and which version of it. Pure, and knows no Kubernetes library: allocation, stores and decisions share
-//! these two values, so that nothing has to be converted between them.
+//! Identity and `resourceVersion` of Kubernetes objects. Depends on no Kubernetes library, so that the allocation
+//! ledger, the caches and the pure logic share these two types without conversions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// A key from its parts.
+    /// The key of `namespace` and `name`.
     pub fn new(namespace: impl AsRef<str>, name: impl AsRef<str>) -> Self {
         Self {
             namespace: Arc::from(namespace.as_ref()),
@@ -33,13 +33,13 @@ impl fmt::Display for Key {
     }
 }
 
-/// A resource version. Versions of one kind are ordered (KEP-5504).
+/// A `metadata.resourceVersion`. Versions of objects of one kind are ordered (KEP-5504).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub u64);
 
 impl Version {
-    /// Reads `metadata.resourceVersion`. A text that is no number, or none, is older than every other, so that such an
-    /// object is always taken as news.
+    /// Parses `metadata.resourceVersion`. An absent or non-numeric one becomes 0, so that every other version of the
+    /// object counts as newer.
     pub fn parse(text: Option<&str>) -> Self {
         Self(text.and_then(|v| v.parse().ok()).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! Flags and environment (section 1).
+//! Command line flags and environment variables (section 1).
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,76 +11,76 @@ use harvester_lb_core::backend_addresses::{Cidr, Denied};
 use crate::duration;
 use crate::timings::Timings;
 
-/// Fewest workers that reconcile load balancers: one waits for the API server most of its time.
+/// Minimum number of workers that reconcile load balancers. A worker mostly waits for the API server.
 const MIN_WORKERS: usize = 16;
 
 /// Stable addresses in front of virtual machines and of the Services of guest clusters on Harvester.
 #[derive(Debug, Parser)]
 #[command(name = "harvester-load-balancer", version, about)]
 pub struct Args {
-    /// What to do; without a subcommand: run the controllers.
+    /// The subcommand; without one, the controllers run.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// Level of the log: error, warn, info, debug, trace, or a filter such as `info,kube=debug`.
+    /// Log level: error, warn, info, debug, trace, or a filter such as `info,kube=debug`.
     #[arg(long, env = "LOGLEVEL", default_value = "info", global = true)]
     pub loglevel: String,
-    /// How many load balancers are worked on at a time; at least 16 are.
+    /// Number of load balancers that are reconciled concurrently; values below 16 count as 16.
     #[arg(long, env = "THREADINESS", default_value_t = MIN_WORKERS)]
     pub threadiness: usize,
     /// Address of the admin port: /healthz, /readyz, /metrics.
     #[arg(long, env = "ADMIN_ADDRESS", default_value = "0.0.0.0:8081")]
     pub admin_address: SocketAddr,
-    /// Who leases addresses for load balancers with `ipam: dhcp`.
+    /// The DHCP client for load balancers with `ipam: dhcp`.
     #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip)]
     pub dhcp_mode: DhcpMode,
-    /// How many backends get a series of their own in the metrics.
+    /// Maximum number of backends with a metric series each.
     #[arg(long, env = "BACKEND_METRICS_LIMIT", default_value_t = 2000)]
     pub backend_metrics_limit: usize,
-    /// No virtual machine stands behind a load balancer with an address of this range, such as 10.0.0.0/8. May be given
-    /// several times; in the environment, or in one, separated by commas.
+    /// Range of addresses that no backend may have, such as 10.0.0.0/8. The flag is repeatable and takes a comma list, as
+    /// does the environment variable.
     #[arg(long, env = "BACKEND_DENY_CIDR")]
     pub backend_deny_cidr: Vec<Denied>,
-    /// How long the leader's Lease stands without renewal, in whole seconds.
+    /// Time after which a Lease that is not renewed expires, in whole seconds.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
     pub lease_duration: Duration,
-    /// For how long the leader works on after its last renewal.
+    /// Time after the last renewal at which the leader stops working.
     #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration::parse)]
     pub lease_renew_deadline: Duration,
-    /// Time between two tries to get or renew the Lease.
+    /// Time between two attempts to acquire or renew the Lease.
     #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration::parse)]
     pub lease_retry_period: Duration,
-    /// Uid of this pod, by which it takes over from a dead predecessor in the same pod at once.
+    /// Uid of this pod. A process takes the Lease of an earlier process of the same pod over at once.
     #[arg(long, env = "POD_UID")]
     pub pod_uid: Option<String>,
-    /// Other times than those of [`Timings::default`], for tests.
+    /// Overrides of [`Timings::default`], for tests.
     #[cfg(debug_assertions)]
     #[arg(long, env = "HLB_TIMINGS", hide = true, value_parser = Timings::parse)]
     pub timings: Option<Timings>,
 }
 
-/// What to do.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
-    /// Write every pool's address maps in full, so that the Go operator can take over. What cannot be read or written is
-    /// listed, and the exit code is not 0.
+    /// Write the complete address maps of every IPPool, so that the Go operator can take over. Objects that cannot be read
+    /// or written are listed, and the exit code is not 0.
     Export {
-        /// Exit with 0 all the same: for hooks, which have no other way than on.
+        /// Exit with 0 even if the maps are incomplete: for hooks that must not fail.
         #[arg(long)]
         allow_incomplete: bool,
     },
 }
 
-/// Who leases addresses.
+/// The DHCP client of load balancers with `ipam: dhcp` (OPS-3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DhcpMode {
-    /// kube-vip, told by a Service with the address 0.0.0.0.
+    /// kube-vip, for Services with the address 0.0.0.0.
     KubeVip,
 }
 
 impl Args {
-    /// How many workers reconcile load balancers.
+    /// The number of workers that reconcile load balancers.
     pub fn workers(&self) -> usize {
         self.threadiness.max(MIN_WORKERS)
     }
@@ -91,8 +91,8 @@ impl Args {
         lists.flat_map(|list| list.0.iter().copied()).collect()
     }
 
-    /// Who this process is to the Lease: the host's name, and the pod's uid or else something random, because two
-    /// processes on one host must not take each other for themselves.
+    /// The holderIdentity of this process in the Lease: host name and pod uid. Without a pod uid a random number replaces
+    /// it, because two processes on one host must differ.
     pub fn identity(&self, host: &str) -> String {
         match self.pod_uid.as_deref().filter(|uid| !uid.is_empty()) {
             Some(uid) => format!("{host}_{uid}"),
@@ -100,7 +100,7 @@ impl Args {
         }
     }
 
-    /// How long to wait where no event can wake. Always the defaults in a release build.
+    /// The timings of the controllers. Always the defaults in a release build.
     pub fn timings(&self) -> Timings {
         #[cfg(debug_assertions)]
         if let Some(timings) = self.timings {
@@ -169,7 +169,7 @@ mod tests {
         let check = |args: &[&str]| parse(args).lease("host").check();
         let refused = check(&["--lease-duration=1500ms", "--lease-renew-deadline=1s"]);
         assert!(refused.unwrap_err().contains("1.5s"));
-        // The other two are no field of the Lease.
+        // Renew deadline and retry period are not stored in the Lease.
         let fine = [
             "--lease-duration=3000ms",
             "--lease-renew-deadline=2500ms",

@@ -1,4 +1,4 @@
-//! The kinds that the operator writes, as the client finds them in the index.
+//! The kinds that the operator writes, as resources of the cached client.
 
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::Stamp;
@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use crate::index::Index;
 use crate::index::leader_ops::NotLeading;
 
-/// Whoever does not lead may not write.
+/// Only the leader may write.
 impl From<NotLeading> for WriteError {
     fn from(_: NotLeading) -> Self {
         Self::Fenced
@@ -74,8 +74,8 @@ impl CachedResource<Index> for IPAllocation {
         Api::all(client)
     }
 
-    /// The ledger is told in any case: it must know the outcome before the next decision, and it keeps versions apart by
-    /// itself.
+    /// Updates the ledger even if the store ignores the object: the ledger needs the outcome before the next decision, and
+    /// it compares versions itself.
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let stamp = Stamp::of(&object.metadata);
         let allocation = Allocation::decoded(object);
@@ -87,7 +87,7 @@ impl CachedResource<Index> for IPAllocation {
         Some(change)
     }
 
-    /// Whoever reads a record need not be its owner.
+    /// Queues the owner: a live read of an IPAllocation may be by another load balancer.
     fn changed(index: &Index, key: &Key, change: &Change<Allocation>) {
         index.allocation_changed(key, change);
     }
@@ -112,7 +112,7 @@ impl CachedResource<Index> for Service {
         Api::namespaced(client, &key.namespace)
     }
 
-    /// What it shows must be known before the next decision.
+    /// Updates the ledger at once: it needs the addresses of the Service before the next decision.
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<CachedService>> {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::service(Ok(object.clone()))?;
@@ -139,7 +139,7 @@ impl CachedResource<Index> for EndpointSlice {
         Api::namespaced(client, &key.namespace)
     }
 
-    /// One without our label is not kept, since its end would not be seen.
+    /// Ignores a slice without our label: the watch selects by that label and would not report its deletion.
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Self>> {
         if !cached::is_labelled(&object.metadata) {
             return None;

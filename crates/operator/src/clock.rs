@@ -1,9 +1,9 @@
-//! The clock of the operator. Everything pure takes the time as an argument; it comes from here.
+//! The wall clock of the operator. Pure code takes the time as an argument.
 
 use harvester_lb_ipam::Micros;
 use jiff::Timestamp;
 
-/// The time now.
+/// The current time.
 pub fn now() -> Micros {
     Micros(Timestamp::now().as_microsecond())
 }

@@ -1,4 +1,4 @@
-//! Subcommands that end.
+//! Subcommands that run to completion.
 
 pub mod crd;
 pub mod export;

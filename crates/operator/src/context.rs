@@ -1,5 +1,5 @@
-//! What the controllers share in one term of leadership (RUN-5): the index, the client, Events, health checks, metrics.
-//! Prober, metrics and timings are those of the process, all else is the leader's and goes with it.
+//! The context of the controllers in one leadership term (RUN-5): index, client, Events, health checks, metrics. Prober,
+//! metrics and timings live as long as the process; the rest is dropped at the end of the term.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::refused_writes::RefusedWrites;
 use harvester_lb_controller_kit::throttle::Throttle;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
-use harvester_lb_core::status::Notice;
+use harvester_lb_core::status::EventDraft;
 use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -22,34 +22,34 @@ use crate::metrics::Metrics;
 use crate::throttles;
 use crate::timings::Timings;
 
-/// What the controllers share in one term.
+/// The dependencies of the controllers in one term.
 pub struct Context {
-    /// What is known, and what is due.
+    /// Stores, work queues and the leader's state.
     pub index: Arc<Index>,
-    /// Writes, and reads that must be live.
+    /// Writes and live reads.
     pub client: CachedClient<Index>,
-    /// What the API server refuses to write (RUN-1).
+    /// Objects that the API server refuses to write (RUN-1).
     pub refused_writes: Arc<RefusedWrites>,
-    /// Events.
+    /// Event recorder.
     pub events: Events,
     /// Health checks.
     pub prober: Prober,
-    /// Counters and histograms.
+    /// Metrics of the process.
     pub metrics: Arc<Metrics>,
-    /// How long to wait where no event can wake.
+    /// Delays of the controllers.
     pub timings: Timings,
-    /// Whether this process leads in this term.
+    /// Whether this process is the leader in this term.
     pub leadership: Arc<Leadership>,
-    /// How fast records of the past are deleted (POOL-5).
+    /// Rate limit for deletions of Released IPAllocations (POOL-5).
     pub forgetting: Forgetting,
-    /// How fast messages of load balancers that wait are brought up to date (SEL-7).
+    /// Rate limit for updates of the messages of waiting load balancers (SEL-7).
     pub telling: Telling,
-    /// When an EndpointSlice may be written again for changed verdicts.
+    /// Throttle of EndpointSlice writes because of changed verdicts.
     pub slice_throttle: Throttle<Key>,
 }
 
 impl Context {
-    /// A context over an index that has no leader's state yet.
+    /// A context over an index without leader state.
     pub fn new(
         index: Index,
         writer: Writer,
@@ -81,14 +81,14 @@ impl Context {
         }
     }
 
-    /// The context of the next term: it knows nothing of this one's leader, and may write only in its own.
+    /// The context of the next term, without leader state. It may write in its own term only.
     #[must_use]
     pub fn next_term(&self) -> Self {
         let leadership = Arc::new(Leadership::default());
         self.successor(Arc::clone(&leadership) as _, leadership)
     }
 
-    /// As [`Context::next_term`], with the right to write given.
+    /// As [`Context::next_term`], with a given fence for writes.
     #[must_use]
     pub fn successor(&self, fence: Arc<dyn Fence>, leadership: Arc<Leadership>) -> Self {
         Self::new(
@@ -103,18 +103,18 @@ impl Context {
     }
 
     /// Publishes an Event about a load balancer.
-    pub fn notify_lb(&self, meta: &ObjectMeta, notice: &Notice) {
-        self.notify("LoadBalancer", meta, notice);
+    pub fn notify_lb(&self, meta: &ObjectMeta, draft: &EventDraft) {
+        self.notify("LoadBalancer", meta, draft);
     }
 
     /// Publishes an Event about a pool.
-    pub fn notify_pool(&self, meta: &ObjectMeta, notice: &Notice) {
-        self.notify("IPPool", meta, notice);
+    pub fn notify_pool(&self, meta: &ObjectMeta, draft: &EventDraft) {
+        self.notify("IPPool", meta, draft);
     }
 
-    /// Publishes an Event about an object of a kind of ours.
-    pub fn notify(&self, kind: &str, meta: &ObjectMeta, notice: &Notice) {
-        let severity = if notice.warning {
+    /// Publishes an Event about an object of our API group.
+    pub fn notify(&self, kind: &str, meta: &ObjectMeta, draft: &EventDraft) {
+        let severity = if draft.warning {
             Severity::Warning
         } else {
             Severity::Normal
@@ -127,12 +127,7 @@ impl Context {
             uid: meta.uid.clone(),
             ..ObjectReference::default()
         };
-        self.events.publish(
-            regarding,
-            severity,
-            &notice.reason,
-            "Reconcile",
-            &notice.text,
-        );
+        self.events
+            .publish(regarding, severity, &draft.reason, "Reconcile", &draft.text);
     }
 }

@@ -1,4 +1,4 @@
-//! One controller for each kind of work: it takes a key, decides, and writes.
+//! The controllers. Each takes a key from its work queue, compares desired with observed state and writes the difference.
 
 pub mod guest_cluster;
 pub mod invalid_object;

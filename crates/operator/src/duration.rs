@@ -1,14 +1,17 @@
-//! Durations as flags have them.
+//! Parsing of durations in flags.
 
 use std::time::Duration;
 
-/// A duration as `15s`, `500ms`, `2m`, or a number of seconds.
+/// Parses a duration such as `15s`, `500ms`, `2m`, or a number of seconds.
+///
+/// # Errors
+/// Any other text; the message says how to write it.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = &text[number.len()..];
     let value: u64 = number
         .parse()
-        .map_err(|_| format!("{text:?} is no duration; write it like 15s, 500ms or 2m"))?;
+        .map_err(|_| format!("{text:?} is not a duration; write it like 15s, 500ms or 2m"))?;
     match unit {
         "ms" => Ok(Duration::from_millis(value)),
         "s" | "" => Ok(Duration::from_secs(value)),

@@ -1,4 +1,4 @@
-//! For tests: a ctx over an API server that is a function.
+//! For tests: a context with a fake API server, which is a function.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::index::stores::Stores;
 use crate::metrics::Metrics;
 use crate::timings::Timings;
 
-/// A request as the API server gets it.
+/// A request as the API server receives it.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
@@ -29,10 +29,10 @@ pub(crate) struct Asked {
     pub(crate) body: Value,
 }
 
-/// Code and body of an answer.
+/// Status code and body of a response.
 pub(crate) type Answer = (u16, Value);
 
-/// An answer that is no object.
+/// A failure response.
 pub(crate) fn failure(code: u16, reason: &str) -> Answer {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
@@ -41,7 +41,7 @@ pub(crate) fn failure(code: u16, reason: &str) -> Answer {
     (code, status)
 }
 
-/// A client of an API server that answers so.
+/// A client of an API server with these responses.
 pub(crate) fn client<F>(answer: impl Fn(Asked) -> F + Send + Sync + 'static) -> Client
 where
     F: Future<Output = Answer> + Send + 'static,
@@ -66,7 +66,7 @@ where
     Client::new(service, "default")
 }
 
-/// An API server that holds these objects by path, and what it was asked, reads apart.
+/// An API server that stores objects by path and records write requests.
 #[derive(Clone, Default)]
 pub(crate) struct Shelf {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
@@ -75,17 +75,17 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// There is this object at the path.
+    /// Stores an object at the path.
     pub(crate) fn put(&self, path: &str, object: Value) {
         self.objects.lock().insert(path.to_owned(), object);
     }
 
-    /// Writes of this kind are refused for want of rights from now on, if their path has this part.
+    /// From now on answers requests of this method with 403 if their path contains this part.
     pub(crate) fn refuse(&self, method: Method, part: &'static str) {
         self.refused.lock().push((method, part));
     }
 
-    /// Nothing is refused any more.
+    /// Ends all refusals.
     pub(crate) fn admit(&self) {
         self.refused.lock().clear();
     }
@@ -95,12 +95,12 @@ impl Shelf {
         self.objects.lock().get(path).cloned()
     }
 
-    /// What was written, or was to be: method, path, body. Events are left out.
+    /// Takes the write requests so far, refused ones included, without Events: method, path, body.
     pub(crate) fn writes(&self) -> Vec<(Method, String, Value)> {
         std::mem::take(&mut *self.writes.lock())
     }
 
-    /// A client of it.
+    /// A client of this API server.
     pub(crate) fn client(&self) -> Client {
         let shelf = self.clone();
         client(move |asked| std::future::ready(shelf.answer(asked)))
@@ -161,7 +161,7 @@ impl Shelf {
     }
 }
 
-/// A right to write that is there, or is not.
+/// A fence that is always open or always closed.
 struct Fixed(bool);
 
 impl Fence for Fixed {
@@ -170,13 +170,13 @@ impl Fence for Fixed {
     }
 }
 
-/// A ctx that may write at any time, or never, and does not lead yet.
+/// A context without leader state that may always write, or never.
 pub(crate) fn context(client: Client, timings: Timings, may_write: bool) -> Context {
     let leadership = Arc::new(Leadership::default());
     first(client, timings).successor(Arc::new(Fixed(may_write)), leadership)
 }
 
-/// The ctx of a first term: it may write while it holds the Lease. Its Events are written.
+/// The context of a first term: it may write while it holds the Lease. Its Events are sent.
 pub(crate) fn first(client: Client, timings: Timings) -> Context {
     let leadership = Arc::new(Leadership::default());
     let (events, task) = Events::new(client.clone(), "test", String::new());

@@ -1,9 +1,7 @@
-//! What is known: the stores, the leader's state, and which keys are due. Changes go in, keys come out; nothing here
-//! knows a client or waits.
+//! The index: stores, leader state and work queues. It turns changes of objects into queued keys, without I/O.
 //!
-//! A change comes from a watch, or from a live read ([`crate::client`]); there is a file for each kind. Only a leader has
-//! work: on a standby there is no leader's state and the queues are left alone. What happened before leadership is read from
-//! the stores when it begins ([`crate::controllers::takeover`]).
+//! A change comes from a watch, a live read or the response to a write ([`crate::client`]); each kind has a file. A standby
+//! has no leader state and queues nothing; a new leader derives both from the stores ([`crate::controllers::takeover`]).
 
 mod endpoint_slice;
 mod ip_allocation;
@@ -36,31 +34,30 @@ use tokio::time::Instant;
 use crate::throttles;
 use crate::timings::Timings;
 
-/// What is known in one term of leadership (RUN-5). Stores and backend addresses are those of the process, all else is the
-/// leader's and goes with it.
+/// The index of one leadership term (RUN-5). Stores and backend addresses live as long as the process; the rest is dropped
+/// at the end of the term.
 pub struct Index {
-    /// The newest copies.
+    /// The cached objects.
     pub stores: Stores,
-    /// What is due.
+    /// The work queues.
     pub queues: Queues,
-    /// When a pool's status may be written again (POOL-3).
+    /// Throttle of pool status writes (POOL-3).
     pub pool_throttle: Throttle<PoolName>,
-    /// Which addresses no backend may have, and who reports which (BE-8). Kept on a standby too: it follows the stores step
-    /// by step, and is complete when they are.
+    /// Refused and reported addresses (BE-8). Updated on a standby too, from every change of the stores.
     addresses: Arc<Mutex<Addresses>>,
-    /// Health checks end with their load balancer, also while this process does not lead.
+    /// Health checks stop when their load balancer is deleted, on a standby too.
     prober: Prober,
     leader: Mutex<Option<LeaderState>>,
 }
 
 impl Index {
-    /// An index of these stores, without a leader's state. No backend may have an address of the ranges `denied` (BE-8).
+    /// An index of these stores, without leader state. No backend may have an address in the ranges `denied` (BE-8).
     pub fn new(stores: Stores, prober: Prober, denied: Vec<Cidr>, timings: &Timings) -> Self {
         let addresses = Arc::new(Mutex::new(Addresses::new(denied)));
         Self::over(stores, addresses, prober, timings)
     }
 
-    /// The index of the next term: it knows the same objects and nothing of this term's leader.
+    /// The index of the next term: with the same stores and without leader state.
     #[must_use]
     pub fn next_term(&self, timings: &Timings) -> Self {
         let addresses = Arc::clone(&self.addresses);
@@ -83,35 +80,37 @@ impl Index {
         }
     }
 
-    /// Leadership begins: `begin` makes the leader's state from the stores, under the lock, so that no change of a store
-    /// falls between. Not in a term that is over, or about to be, while it has still begun.
+    /// Sets the leader state. `begin` builds it from the stores under the lock, so that no change of a store is missed. No-op
+    /// if the term has ended meanwhile.
     pub fn become_leader(&self, begin: impl FnOnce() -> LeaderState) {
         let mut leader = self.leader.lock();
-        // The queues are closed before the state is dropped, so one of the two sees the other.
+        // end_term closes the queues before it drops the state, so a concurrent end is noticed here or drops this state.
         if !self.queues.lbs.is_closed() {
             *leader = Some(begin());
         }
     }
 
-    /// Ends the term: the leader's state is dropped, and nothing is due any more. What is under way finds neither.
+    /// Ends the term: closes the queues and drops the leader state. Reconciles in progress then get [`NotLeading`].
+    ///
+    /// [`NotLeading`]: leader_ops::NotLeading
     pub fn end_term(&self) {
         self.queues.close();
         *self.leader.lock() = None;
     }
 
-    /// Whether there is a leader's state, without which nothing is queued.
+    /// Whether the leader state exists. Without it nothing is queued.
     pub fn is_leader(&self) -> bool {
         self.leader.lock().is_some()
     }
 
-    /// Works on the leader's state, then queues what that has made due. `None` if this process does not lead.
+    /// Runs `work` on the leader state, then queues the load balancers and pools that it affects. `None` on a standby.
     fn with_leader<T>(&self, work: impl FnOnce(&mut LeaderState) -> T) -> Option<T> {
         let mut guard = self.leader.lock();
         let leader = guard.as_mut()?;
         let answer = work(leader);
         let wakes = leader.ledger.take_wakes();
         let has_suspects = leader.ledger.has_suspects();
-        // Before the lock is given up: the last word on a pool must be what it has come to.
+        // Under the lock, so that the throttle sees the changes of a pool in their order.
         let pools: Vec<(PoolName, Duration)> = leader
             .take_dirty()
             .into_iter()
@@ -133,7 +132,7 @@ impl Index {
         Some(answer)
     }
 
-    /// What is known of an address that a virtual machine reports (BE-8).
+    /// Whether a backend may have an address that a virtual machine reports (BE-8).
     pub fn standing(&self, address: Ipv4Addr) -> Standing {
         let record = Key::new("", addr::record_name(address.into()));
         let allocated = self.stores.allocations.get(&record).is_some();
@@ -147,7 +146,7 @@ impl Index {
         }
     }
 
-    /// Queues a load balancer that exists, or that has left something behind.
+    /// Queues a load balancer that exists, or a deleted one that is not cleaned up yet.
     fn queue_lb_if_known(&self, key: &Key) {
         let left_behind = self.with_leader(|leader| {
             leader.deleted_lbs.contains_key(key)

@@ -1,9 +1,9 @@
-//! The host operator: LoadBalancer and IPPool objects in; addresses, Services, EndpointSlices and health checks out.
+//! The host operator: reconciles LoadBalancer and IPPool objects into addresses, Services, EndpointSlices and health checks.
 //!
-//! A change comes through a watch into the [`index`], which answers with keys that are due; a [`controllers`] worker
-//! observes the copies, lets crate core decide what should exist, and writes the differences through the [`client`], which
-//! tells the index what the API server answered. [`runtime`] wires it all together; [`commands`] are the subcommands that
-//! end.
+//! A watch passes a change to the [`index`], which queues the affected keys. A worker of the [`controllers`] reads the cached
+//! objects, computes the desired state with crate core and writes the differences through the [`client`], which updates the
+//! index with the responses. [`runtime`] starts and stops everything; [`commands`] are the subcommands that run to
+//! completion.
 
 pub mod args;
 pub mod client;

@@ -1,4 +1,4 @@
-//! `harvester-load-balancer`: the program. Everything else is in the library.
+//! The program `harvester-load-balancer`. All logic is in the library.
 
 use std::process::ExitCode;
 
@@ -19,14 +19,14 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "ended");
+            tracing::error!(error = format!("{error:#}"), "exiting");
             eprintln_if_unlogged(&error);
             ExitCode::FAILURE
         }
     }
 }
 
-/// An error from before the log began would otherwise be lost.
+/// Prints an error that occurs before logging is initialized.
 #[allow(clippy::print_stderr, reason = "there is no log yet")]
 fn eprintln_if_unlogged(error: &anyhow::Error) {
     if !tracing::dispatcher::has_been_set() {

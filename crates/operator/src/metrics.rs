@@ -1,7 +1,7 @@
-//! The figures of the operator (OPS-1).
+//! The metrics of the operator (OPS-1).
 //!
-//! Events are counted where they happen. Sizes are read from the stores when they are asked for, so that they can
-//! neither drift nor outlive what they speak of.
+//! Counters and histograms are updated where things happen. Gauges are computed from the stores at each scrape, so that
+//! they cannot drift, and series of deleted objects disappear ([`crate::runtime::sizes`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,29 +24,32 @@ const REQUEST_BUCKETS: [f64; 10] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 
 /// Counters and histograms.
 pub struct Metrics {
     registry: Registry,
-    /// Reconciles by kind.
+    /// Duration of reconciles, by kind.
     pub reconcile_duration: HistogramVec,
-    /// Failed reconciles by kind.
+    /// Failed reconciles, by kind.
     pub reconcile_errors: IntCounterVec,
-    /// Addresses that somebody else took first.
+    /// Addresses that another process allocated first.
     pub allocation_conflicts: IntCounter,
-    /// Deletions of records of the past that the API server refused (POOL-5).
+    /// Refused deletions of Released IPAllocations (POOL-5).
     pub history_deletions_refused: IntCounter,
-    /// Writes that met another copy, by kind.
+    /// Writes that ended in a conflict, by kind.
     pub write_conflicts: IntCounterVec,
-    /// Interrupted watches by kind.
+    /// Interrupted watches, by kind.
     pub watch_errors: IntCounterVec,
     api_requests: IntCounterVec,
     api_duration: HistogramVec,
     probes: IntCounterVec,
     probe_duration: Histogram,
     probe_lag: Histogram,
-    /// Changed verdicts, by what they changed to.
+    /// Changed verdicts, by the new verdict.
     pub verdict_changes: IntCounterVec,
 }
 
 impl Metrics {
-    /// All figures, in a registry of their own.
+    /// All counters and histograms, registered in a new registry.
+    ///
+    /// # Errors
+    /// An invalid or duplicate metric definition.
     pub fn new() -> prometheus::Result<Self> {
         let counters = |name: &str, help: &str, labels: &[&str]| {
             IntCounterVec::new(Opts::new(format!("harvester_lb_{name}"), help), labels)
@@ -66,20 +69,20 @@ impl Metrics {
             )?,
             reconcile_errors: counters(
                 "reconcile_errors_total",
-                "Reconciles that failed and are tried again.",
+                "Reconciles that failed and are retried.",
                 &["kind"],
             )?,
             allocation_conflicts: IntCounter::new(
                 "harvester_lb_allocation_conflicts_total",
-                "Addresses that somebody else had taken when they were to be recorded.",
+                "Allocations whose address another load balancer had taken first.",
             )?,
             history_deletions_refused: IntCounter::new(
                 "harvester_lb_history_deletions_refused_total",
-                "Deletions of records of the past that the API server refused.",
+                "Deletions of Released IPAllocations that the API server refused.",
             )?,
             write_conflicts: counters(
                 "write_conflicts_total",
-                "Writes that met a newer copy of the object and were decided anew.",
+                "Writes refused because the object had changed; they are decided again from the newer copy.",
                 &["kind"],
             )?,
             watch_errors: counters(
@@ -187,7 +190,7 @@ impl RequestObserver for Metrics {
     }
 }
 
-/// Hands the prober's observations to the figures.
+/// Records the prober's observations as metrics.
 pub struct ProbeMetrics {
     results: [IntCounter; ProbeResult::ALL.len()],
     metrics: Arc<Metrics>,

@@ -1,7 +1,7 @@
-//! Wiring: from flags to running controllers, and back down again in order.
+//! Start and orderly shutdown of the controllers.
 //!
-//! There are two runtimes. The main one runs watches, reconciles, the Lease and the admin port; the other runs the
-//! health checks, so that neither waits for the other.
+//! There are two Tokio runtimes: one for watches, reconciles, the Lease and the admin port, another for health checks, so
+//! that neither delays the other.
 
 pub mod leading;
 pub mod permissions;
@@ -22,7 +22,7 @@ use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_lb_prober::{Edges, Prober, Settings};
+use harvester_lb_prober::{Prober, Settings, VerdictChanges};
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parking_lot::RwLock;
@@ -38,10 +38,10 @@ use crate::index::stores::Stores;
 use crate::metrics::{Metrics, ProbeMetrics};
 use crate::runtime::term::Present;
 
-/// Objects that `/readyz` names; the metrics count them all.
+/// Maximum number of objects that `/readyz` names; the metrics count all.
 const REMARKS: usize = 20;
 
-/// Starts the log and the main runtime, and runs a program on it.
+/// Starts logging and the main runtime, and runs a program on it.
 pub fn block_on(
     args: &Args,
     program: impl Future<Output = anyhow::Result<()>>,
@@ -59,7 +59,7 @@ pub fn block_on(
     outcome
 }
 
-/// What is still waited for, for `/readyz`.
+/// Progress of the start, for `/readyz`.
 #[derive(Default)]
 struct Progress {
     missing: RwLock<Vec<String>>,
@@ -74,7 +74,7 @@ impl Readiness for Progress {
             return missing.clone();
         }
         match &*self.present.read() {
-            None => vec!["the API server is being asked for kinds and rights".to_owned()],
+            None => vec!["kinds and permissions are being checked".to_owned()],
             Some(present) => present
                 .context()
                 .index
@@ -86,7 +86,7 @@ impl Readiness for Progress {
         }
     }
 
-    /// What the API server refuses to write, the first by kind and name (RUN-1).
+    /// The first objects, by kind and name, that the API server refuses to write (RUN-1).
     fn remarks(&self) -> Vec<String> {
         let present = self.present.read();
         let refused = present
@@ -106,7 +106,7 @@ impl Readiness for Progress {
 
 /// Runs the controllers until SIGTERM or SIGINT.
 pub async fn run(args: &Args) -> anyhow::Result<()> {
-    let host = nix::unistd::gethostname().context("this host has no name")?;
+    let host = nix::unistd::gethostname().context("cannot read the host name")?;
     let lease = args.lease(&host.to_string_lossy());
     lease.check().map_err(|why| anyhow::anyhow!(why))?;
     info!(
@@ -120,9 +120,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new()?);
     let progress = Arc::new(Progress::default());
     let (listener, address) = admin::bind(args.admin_address).await?;
-    info!(%address, "admin port");
+    info!(%address, "admin port listening");
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
-    // The admin port outlives the work, so that the end can be watched too.
+    // The admin port stays up during the shutdown.
     let admin_stop = CancellationToken::new();
     tasks.spawn(admin::serve(
         listener,
@@ -141,7 +141,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
 
-    let (probe_runtime, prober, edges) = start_prober(&metrics)?;
+    let (probe_runtime, prober, verdicts) = start_prober(&metrics)?;
     let (events, events_task) = Events::new(
         clients.write.clone(),
         harvester_lb_api::keys::MANAGER,
@@ -171,10 +171,10 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
-        outcome = work(&present, args.workers(), edges, &mut candidate, &stop) => outcome,
+        outcome = work(&present, args.workers(), verdicts, &mut candidate, &stop) => outcome,
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
-            other => Err(anyhow::anyhow!("a task of this process ended: {other:?}")),
+            other => Err(anyhow::anyhow!("a task ended: {other:?}")),
         },
     };
     prober.shutdown();
@@ -184,12 +184,12 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     outcome
 }
 
-/// Waits for the stores, then for leadership, and works until the end of it, again and again until it is asked to stop
-/// (RUN-5). Of a term that is over nothing is left when the next is asked for.
+/// Waits for the stores, then runs one leadership term after another until `stop` is cancelled (RUN-5). All work of a term
+/// has ended before the Lease is requested again.
 async fn work(
     present: &Present,
     workers: usize,
-    mut edges: Edges,
+    mut verdicts: VerdictChanges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
@@ -199,13 +199,13 @@ async fn work(
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
         }
     }
-    info!("everything is listed");
+    info!("stores synced");
     loop {
         let ctx = present.context();
         let another = || {
             if !ctx.prober.is_empty() {
                 info!(
-                    "another process leads: the health checks end, what they have found is forgotten"
+                    "another process is leader, health checks stopped and their verdicts dropped"
                 );
             }
             ctx.prober.clear();
@@ -214,7 +214,7 @@ async fn work(
         if candidate.acquire(term, stop, another).await?.is_none() {
             return Ok(());
         }
-        match leading::lead(&ctx, workers, &mut edges, candidate, stop).await? {
+        match leading::lead(&ctx, workers, &mut verdicts, candidate, stop).await? {
             End::Stopped => return Ok(()),
             End::Lost => present.next_term(),
         }
@@ -238,14 +238,14 @@ async fn preflight(
                 let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 if said != missing {
                     for what in &missing {
-                        error!(what, "the cluster lacks something that this program needs");
+                        error!(what, "required kind or permission missing");
                     }
                     said.clone_from(&missing);
                 }
                 *progress.missing.write() = missing;
             }
             Err(error) => {
-                warn!(%error, "kinds and rights cannot be checked yet");
+                warn!(%error, "kinds and permissions not checked, will retry");
                 *progress.missing.write() = vec![error.to_string()];
             }
         }
@@ -256,8 +256,8 @@ async fn preflight(
     }
 }
 
-/// The prober on a runtime of its own, with as many descriptors as this process may have.
-fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edges)> {
+/// Starts the prober on its own runtime, with limits that fit the process's file descriptor limit.
+fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, VerdictChanges)> {
     let files = raise_file_limit();
     let runtime = Builder::new_multi_thread()
         .worker_threads(1)
@@ -266,12 +266,12 @@ fn start_prober(metrics: &Arc<Metrics>) -> anyhow::Result<(Runtime, Prober, Edge
         .build()
         .context("the prober's runtime cannot be started")?;
     let guard = runtime.enter();
-    let (prober, edges) = Prober::start(
+    let (prober, verdicts) = Prober::start(
         Settings::for_file_limit(files),
         Arc::new(ProbeMetrics::new(metrics)),
     );
     drop(guard);
-    Ok((runtime, prober, edges))
+    Ok((runtime, prober, verdicts))
 }
 
 fn raise_file_limit() -> u64 {
@@ -283,7 +283,7 @@ fn raise_file_limit() -> u64 {
     } else {
         soft
     };
-    debug!(limit, "open files");
+    debug!(limit, "open file limit");
     limit
 }
 
@@ -366,7 +366,7 @@ async fn signals(stop: CancellationToken) {
         signal(SignalKind::terminate()),
         signal(SignalKind::interrupt()),
     ) else {
-        error!("signals cannot be caught");
+        error!("signal handlers not installed");
         return;
     };
     tokio::select! {

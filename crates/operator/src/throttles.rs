@@ -1,5 +1,4 @@
-//! How far apart the operator's own writes are where changes come faster than they are to be written: statuses of pools and
-//! EndpointSlices.
+//! Throttles of the operator's own writes: pool statuses and EndpointSlices.
 
 use std::time::Duration;
 
@@ -10,18 +9,17 @@ use harvester_lb_prober::GATHER;
 
 use crate::timings::Timings;
 
-/// The pause after a write of a pool's status is so many times as long as that, so that large maps take at most a twentieth of
-/// the API server's time (POOL-3).
+/// The pause after a write of a pool's status, as a multiple of the write's duration: large maps take at most a twentieth
+/// of the API server's time (POOL-3).
 const PAUSE_FACTOR: u32 = 20;
-/// Nothing of a pool must have changed for so long. Within a burst changes are a few milliseconds apart, more when the API
-/// server stops to take breath; and nobody minds that a single change is told of so much later.
+/// Debounce: a pool's status is written 200 ms after its last change. In a burst changes are a few milliseconds apart, more
+/// while the API server stalls, and such a delay of a single change does not matter.
 const QUIET: Duration = Duration::from_millis(200);
-/// The status of a pool lacks no change for longer than this for want of quiet. A thousand load balancers come or go in less,
-/// so that they are one burst.
+/// Maximum debounce delay of a change. A thousand load balancers are created or deleted in less, so they are one burst.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// When the status of each pool may be written (POOL-3). A pool of which nothing is held, or nothing is free, can go no further:
-/// its burst is over.
+/// The throttle of pool status writes (POOL-3). A pool that has become empty or full is written without debounce: its burst
+/// is over.
 pub fn of_pool_statuses(timings: &Timings) -> Throttle<PoolName> {
     Throttle::new(Settings {
         debounce: QUIET,
@@ -32,11 +30,11 @@ pub fn of_pool_statuses(timings: &Timings) -> Throttle<PoolName> {
     })
 }
 
-/// When changed verdicts may cause the next write of each EndpointSlice.
+/// The throttle of EndpointSlice writes because of changed verdicts.
 ///
-/// The prober gathers the changes of a load balancer for [`GATHER`]. The write that follows takes its time, less or more, and
-/// the API server may have it at once or just before it answers; so the next one begins so long after its end. A change that is
-/// handed over while a write is on its way waits for its turn as well: it counts as written when it begins and when it ends.
+/// The prober gathers the changes of a load balancer for [`GATHER`]. The API server may apply a write at its start or just
+/// before its end, so the next write starts [`GATHER`] after its end. A write is noted both at its start and at its end, so
+/// that a change that arrives during a write waits as well.
 pub fn of_slices() -> Throttle<Key> {
     Throttle::new(Settings {
         min_interval: GATHER,

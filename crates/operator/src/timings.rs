@@ -1,7 +1,7 @@
-//! How long the operator waits where no event can wake it: every such time, in one place.
+//! All delays, intervals and time limits of the operator.
 //!
-//! They are no settings: the defaults hold for every cluster. A debug build can be given shorter ones, so that a test need
-//! not wait out what an operator in a cluster waits out; a release build cannot ([`crate::args::Args`]).
+//! They are not configurable: the defaults fit every cluster. A debug build accepts shorter ones for tests, a release build
+//! does not ([`crate::args::Args`]).
 
 use std::time::Duration;
 
@@ -9,45 +9,43 @@ use harvester_lb_controller_kit::backoff::Backoff;
 
 use crate::duration;
 
-/// All times that a test may shorten. Each is above zero.
+/// The timings that a test may shorten. Each is above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timings {
-    /// Longest time between two looks at a load balancer that waits for something, should an event ever be missed (SEL-7,
-    /// RUN-4). 30 s: nobody relies on it, and a thousand that wait cost 40 looks a second, which write nothing.
+    /// Maximum resync interval of a waiting load balancer, in case an event was missed (SEL-7, RUN-4). 30 s: no rule depends
+    /// on it, and 1,000 waiting load balancers cost 40 reconciles a second, which write nothing.
     pub recheck: Duration,
-    /// Time that kube-vip is given to leave an address for another one (REL-4). 8 s: it takes a second when all goes well.
+    /// Time for kube-vip to move a Service to another address (REL-4). 8 s: it normally takes a second.
     pub move_limit: Duration,
-    /// Wait for something that the cluster lacks, before it is asked again. 5 s: people install what is missing in minutes,
-    /// and a right is asked for in two requests.
+    /// Interval between two checks for missing kinds and permissions. 5 s: administrators add them within minutes, and a
+    /// permission costs two requests.
     pub preflight_pause: Duration,
-    /// Longest time to bring the pools' maps up to date at the end (POOL-3). 8 s: well below the 30 s that a pod is given to
-    /// end.
+    /// Time limit for the pool status writes at shutdown (POOL-3). 8 s: well below the 30 s grace period of a pod.
     pub flush_limit: Duration,
-    /// Longest wait at the end for Events that are not written yet. 2 s: a thousand are written in that, and the conditions
-    /// say the same.
+    /// Time limit for queued Events at shutdown. 2 s: enough for a thousand, and the conditions have the same content.
     pub events_limit: Duration,
-    /// First delay after a failure, whatever its cause (section 9). 1 s: a refusal is seldom over in less, and people
-    /// notice more.
+    /// First back-off after a failure of any cause (section 9). 1 s: a refusal rarely ends sooner, and users notice a longer
+    /// delay.
     pub retry: Duration,
-    /// Longest delay before what was refused is tried again (section 9). 60 s: what is refused stays refused until
-    /// somebody acts, and each try costs the API server a request.
+    /// Back-off cap of refused writes (section 9). 60 s: a refusal lasts until a user acts, and each retry costs the API
+    /// server a request.
     pub retry_cap: Duration,
-    /// Longest delay where the API server was not to be had, or held another copy. 5 s, as for watches: the cause is the
-    /// moment and not the object, and once the API server is well all is to be done within seconds.
+    /// Back-off cap if the API server is unavailable or answers with a conflict. 5 s, as for watches: the cause is temporary,
+    /// and after the API server's return all work must be done within seconds.
     pub retry_away_cap: Duration,
-    /// Delay before rare work that was refused is tried again: finalizers of old, removed guest clusters. 10 s: there may
-    /// be thousands of such objects, and a right comes late.
+    /// Delay after refused writes of rare controllers: legacy finalizers, removed guest clusters. 10 s: there may be
+    /// thousands of such objects, and a missing permission is granted late.
     pub rare_refused: Duration,
-    /// Shortest time between two writes of a pool's status (POOL-3). 1 s: the contract's.
+    /// Minimum interval between two writes of a pool's status (POOL-3). 1 s: set by the contract.
     pub pool_pace: Duration,
-    /// Longest pause after a write of a pool's status (POOL-3). 60 s: one that took so long for another reason than its
-    /// size, such as an API server that stood still, must not leave the status behind for minutes.
+    /// Maximum pause after a write of a pool's status (POOL-3). 60 s: a write that was slow for another reason than its size,
+    /// such as a stalled API server, must not delay the status for minutes.
     pub pool_pace_limit: Duration,
-    /// Longest time of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which one that is silent is given up, no
-    /// change is later than 45 s when nobody says that a line is dead.
+    /// Server-side timeout of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which a silent connection is
+    /// closed, a dead connection delays a change by at most 45 s.
     pub watch: Duration,
-    /// Longest wait for answers after the Lease was lost (RUN-5). 2 s: one that is not there by then comes from an API
-    /// server that is away, and would keep this process from being back within seconds of its return.
+    /// Time limit for requests in flight after the Lease was lost (RUN-5). 2 s: an API server that has not answered by then
+    /// is unavailable, and waiting longer would delay the next term after its return.
     pub drain_limit: Duration,
 }
 
@@ -72,7 +70,7 @@ impl Default for Timings {
 }
 
 impl Timings {
-    /// Back-off of a load balancer or pool that cannot be served (section 9).
+    /// Back-off of refused writes (section 9).
     pub const fn backoff(&self) -> Backoff {
         Backoff {
             base: self.retry,
@@ -80,7 +78,7 @@ impl Timings {
         }
     }
 
-    /// Back-off of what failed because the API server was not to be had, or held another copy.
+    /// Back-off after conflicts and while the API server is unavailable.
     pub const fn backoff_away(&self) -> Backoff {
         Backoff {
             base: self.retry,
@@ -88,17 +86,19 @@ impl Timings {
         }
     }
 
-    /// Reads `recheck=2s,move-limit=500ms`: those named, the others by default. The names are those of the fields, with
-    /// dashes. Fails on a name that is none, and on a time that is none or zero.
+    /// Parses overrides such as `recheck=2s,move-limit=500ms`. The names are those of the fields, with dashes.
+    ///
+    /// # Errors
+    /// An unknown name, a text that is no duration, or zero.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut timings = Self::default();
         for pair in text.split(',').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair
                 .split_once('=')
-                .ok_or_else(|| format!("{pair:?} is no timing; write it like recheck=2s"))?;
+                .ok_or_else(|| format!("{pair:?} is not a timing; write it like recheck=2s"))?;
             let field = timings
                 .field(name)
-                .ok_or_else(|| format!("there is no timing {name:?}"))?;
+                .ok_or_else(|| format!("unknown timing {name:?}"))?;
             *field = duration::parse(value)?;
             if field.is_zero() {
                 return Err(format!("the timing {name} must be above zero"));

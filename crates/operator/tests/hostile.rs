@@ -1,14 +1,13 @@
-//! Mutated objects of each kind go where a watch would bring them, and through everything behind it that
-//! decides: nothing panics, nothing takes long, the pieces stay small, what cannot be read is named, and nobody else is
-//! told anything else than before.
+//! Fuzzing with mutated objects of each kind, from the watch through all pure code: no panic, bounded time and memory, errors
+//! that name the object and field, and no effect on other load balancers.
 //!
-//! `HLB_SEED` gives other objects than those of each run, `HLB_OBJECTS` so many of each kind; `HLB_SOAK=1` gives as many as
-//! the soak plays in all, with a seed by chance.
+//! `HLB_SEED` selects other objects than the default run, `HLB_OBJECTS` their number for each kind. `HLB_SOAK=1` runs the
+//! number of the soak with a random seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
-#[path = "hostile/world.rs"]
-mod world;
+#[path = "hostile/scene.rs"]
+mod scene;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,14 +16,14 @@ use std::time::{Duration, Instant};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
-use harvester_lb_controller_kit::guarded::decode;
+use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_core::backends::{Backend, Found, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
-use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::{self, VmSpec};
-use harvester_lb_core::status::{self, Field, Readiness, Report};
+use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use harvester_lb_core::{backend_addresses, desired, pool_status};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
@@ -32,23 +31,23 @@ use harvester_lb_object::{Key, Version};
 use harvester_load_balancer::controllers::invalid_object;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use scene::{CALM, HELD, LOUD, Scene, calm_lb, id, targets};
 use serde::de::DeserializeOwned;
-use world::{CALM, HELD, LOUD, World, calm_lb, id, targets};
 
 /// Objects of each kind in a test run.
 const OBJECTS: usize = 300;
 /// The same in the soak.
 const SOAK: usize = 400_000;
-/// After so many the bystanders' world begins anew, so that one object's work does not hide another's.
+/// Number of objects after which the bystanders' state is reset, so that one object's effect does not hide another's.
 const WORLD: usize = 250;
-/// No object may take longer, by far: it is the endless that is looked for, on a machine with other work.
+/// Time limit of one object. Generous, because it detects endless loops on a busy machine.
 const LONG: Duration = Duration::from_secs(20);
-/// The memory that all kinds together may have taken at the worst moment.
+/// Limit of the peak memory of all kinds together.
 const MEMORY_MIB: u64 = 1_024;
 
 const NOW: &str = "2026-06-01T00:00:00Z";
 
-/// What a kind's objects have come to.
+/// Results of a kind's objects.
 #[derive(Default)]
 struct Tally {
     decoded: usize,
@@ -58,7 +57,7 @@ struct Tally {
     longest: Duration,
 }
 
-/// Tells which object it was if the test ends in the middle of it.
+/// Prints the object if the test panics while it is processed.
 struct Culprit<'a>(&'a Mutant, u64, usize);
 
 impl Drop for Culprit<'_> {
@@ -74,26 +73,26 @@ impl Drop for Culprit<'_> {
     }
 }
 
-/// Decodes mutated objects of a kind as a watch does, and lets `work` go on with each.
+/// Decodes mutated objects of a kind as a watch does, and passes each to `work`.
 fn flood<K: DeserializeOwned>(
     kind: Kind,
     name: impl Fn(usize) -> String,
-    mut work: impl FnMut(&mut World, &Key, u64, Decoded<K>),
+    mut work: impl FnMut(&mut Scene, &Key, u64, Decoded<K>),
 ) {
     let seed = seed();
     let count = amount(OBJECTS, SOAK);
     let mut targets = targets();
     if kind == Kind::IpAllocation {
-        // Who writes a record for somebody decides about that one's address, as the operator itself does.
+        // A writer of an IPAllocation decides on its owner's address, like the operator itself.
         targets.names.retain(|name| name == "holds" || name == "a");
     }
     let mut generator = Generator::new(seed, kind, Way::FromWatch, targets);
     let mut tally = Tally::default();
-    let mut world = World::new();
+    let mut scene = Scene::new();
     let namespace = if kind.is_cluster_wide() { "" } else { LOUD };
     for number in 0..count {
         if number % WORLD == 0 {
-            world = World::new();
+            scene = Scene::new();
         }
         let key = Key::new(namespace, name(number));
         let mutant = generator.mutant(&key.namespace, &key.name);
@@ -101,7 +100,7 @@ fn flood<K: DeserializeOwned>(
         tally.bytes += mutant.text.len();
         let started = Instant::now();
         match decode::<K>(&mutant.text) {
-            // An API server would have to break its own rules to send this.
+            // No API server sends this.
             Err(error) => {
                 assert!(mutant.impossible, "{error}");
                 tally.impossible += 1;
@@ -116,10 +115,10 @@ fn flood<K: DeserializeOwned>(
                         assert_eq!(invalid.metadata.name.as_deref(), Some(&*key.name));
                     }
                 }
-                work(&mut world, &key, 10 + number as u64, decoded);
+                work(&mut scene, &key, 10 + number as u64, decoded);
             }
         }
-        world.nobody_is_harmed();
+        scene.nobody_is_harmed();
         let took = started.elapsed();
         assert!(took < LONG, "it took {took:?}");
         tally.longest = tally.longest.max(took);
@@ -138,7 +137,7 @@ fn flood<K: DeserializeOwned>(
     assert!(memory < MEMORY_MIB);
 }
 
-/// The most memory that this process has had.
+/// The peak memory of this process.
 fn peak_mib() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
@@ -146,14 +145,14 @@ fn peak_mib() -> u64 {
     kib / 1_024
 }
 
-/// What is told about an object that cannot be decoded: which it is, which field, what is wrong.
+/// Checks the message about an undecodable object: it names the object, the field and the error.
 fn is_named(kind: &str, key: &Key, error: &str) {
     let message = invalid_object::message(kind, key, error);
     assert!(message.contains(&key.to_string()) && message.contains(kind));
     let (field, problem) = error.split_once(": ").unwrap_or((error, ""));
     let known = ["spec", "status", "metadata", "."];
     let of_spec = known.iter().any(|k| field.starts_with(k)) && !problem.is_empty();
-    // Of the object itself there is no field to name but the one that is missing or there twice.
+    // At the top level only a missing or duplicate field can be named.
     let itself = ["missing field", "duplicate field"];
     assert!(
         of_spec || itself.iter().any(|e| error.contains(e)),
@@ -161,14 +160,14 @@ fn is_named(kind: &str, key: &Key, error: &str) {
     );
 }
 
-/// Everything that is made of a load balancer once it has an address; none of it may fail.
+/// Computes everything that follows from a load balancer with an address; nothing may fail.
 fn build_all(
     lb: &LoadBalancer,
     vm: &VmSpec,
     found: &Found,
     service: Option<&Service>,
     slice: Option<&EndpointSlice>,
-) -> Report {
+) -> StatusUpdate {
     let key = &meta::key(&lb.metadata);
     let known = desired::known_readiness(slice);
     let backends: Vec<(Backend, bool)> = found
@@ -195,7 +194,7 @@ fn build_all(
     let again = desired::service(lb, Some(&wanted), &vm.ports, HELD);
     assert_eq!(difference(&wanted, &again), None, "never at rest");
     let external = service.and_then(readiness::external_ip);
-    let readiness = readiness::readiness(&Facts {
+    let readiness = readiness::readiness(&ReadinessInput {
         key,
         vm,
         found,
@@ -209,17 +208,17 @@ fn build_all(
         .iter()
         .map(|(b, _)| b.address.to_string())
         .collect();
-    Report {
+    StatusUpdate {
         readiness,
-        allocated: Field::Keep,
-        address: Field::Set(external),
-        backend_servers: Field::Set(Some(servers)),
+        allocated: FieldUpdate::Unchanged,
+        address: FieldUpdate::Set(external),
+        backend_servers: FieldUpdate::Set(Some(servers)),
         extras: readiness::extras(None, Some(HELD), true, found),
     }
 }
 
-/// The status that follows from a report: short, and the same when it is made again.
-fn is_told(lb: &LoadBalancer, report: &Report) {
+/// Checks the status after an update: it is short, and the same update changes nothing.
+fn is_told(lb: &LoadBalancer, report: &StatusUpdate) {
     let after = status::apply(lb, report, NOW);
     let conditions = after
         .status
@@ -234,11 +233,11 @@ fn is_told(lb: &LoadBalancer, report: &Report) {
     let again = status::apply(&after, report, "2026-06-02T00:00:00Z");
     assert_eq!(difference(&after, &again), None, "never at rest");
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
-    status::notices(before, conditions);
+    status::event_drafts(before, conditions);
 }
 
 fn vmi(name: &str) -> (Key, Vmi) {
-    let object: VirtualMachineInstance = world::object(serde_json::json!({
+    let object: VirtualMachineInstance = scene::object(serde_json::json!({
         "metadata": {"namespace": LOUD, "name": name, "uid": name, "labels": {"app": "web"}},
         "spec": {}, "status": {"interfaces": [{"name": "a", "ipAddress": "10.244.0.7"}]},
     }));
@@ -246,11 +245,11 @@ fn vmi(name: &str) -> (Key, Vmi) {
 }
 
 fn import_claims_nothing_of_others(
-    world: &World,
+    scene: &Scene,
     maps: &[import::PoolMaps],
     living: &[import::Living],
 ) {
-    let plan = import::plan(&world.leader.ledger, maps, living, Micros(7));
+    let plan = import::plan(&scene.leader.ledger, maps, living, Micros(7));
     let held: IpAddr = HELD.parse().unwrap();
     assert!(plan.claims.iter().all(|c| c.addr != held));
     assert!(plan.released.iter().all(|r| r.addr != held));
@@ -265,21 +264,21 @@ fn import_claims_nothing_of_others(
 fn input_mutated_load_balancers() {
     let machines: Vec<_> = (0..3).map(|n| vmi(&format!("vm{n}"))).collect();
     let name = |number: usize| format!("lb{}", number % 40);
-    flood::<LoadBalancer>(Kind::LoadBalancer, name, |world, key, version, decoded| {
+    flood::<LoadBalancer>(Kind::LoadBalancer, name, |scene, key, version, decoded| {
         let lb = Lb::from_watch(decoded);
         assert_eq!(lb.meta().managed_fields, None);
         let lb = match &lb {
             Lb::Invalid(meta, error) => {
                 is_named("LoadBalancer", key, error);
                 let owner = spec::owner(meta);
-                world.leader.ledger.dequeue(&owner.id);
+                scene.leader.ledger.dequeue(&owner.id);
                 let living = import::Living {
                     owner,
                     created: Micros(0),
                     status: None,
                     wants: true,
                 };
-                import_claims_nothing_of_others(world, &[], &[living]);
+                import_claims_nothing_of_others(scene, &[], &[living]);
                 return;
             }
             Lb::Valid(lb) => lb,
@@ -291,16 +290,19 @@ fn input_mutated_load_balancers() {
             status: request.status.clone(),
             wants: true,
         };
-        import_claims_nothing_of_others(world, &[], &[living]);
+        import_claims_nothing_of_others(scene, &[], &[living]);
         match spec::check(lb) {
             Err(error) => {
                 let message = format!("LoadBalancer {key}: {error}");
                 assert!(message.contains("spec."), "{message}");
-                is_told(lb, &Report::only(Readiness::not(error.reason(), message)));
+                is_told(
+                    lb,
+                    &StatusUpdate::only(Readiness::not(error.reason(), message)),
+                );
             }
             Ok(checked) => {
-                let message = world.serve(&request, version);
-                let mut report = Report::only(Readiness::not("NoAvailableIP", message));
+                let message = scene.serve(&request, version);
+                let mut report = StatusUpdate::only(Readiness::not("NoAvailableIP", message));
                 if let Some(vm) = &checked.vm {
                     let mut found = Found::default();
                     for (key, vmi) in &machines {
@@ -312,23 +314,23 @@ fn input_mutated_load_balancers() {
             }
         }
         // The next of this name is another object.
-        world.leave(&request, version);
+        scene.leave(&request, version);
     });
 }
 
 #[test]
 fn input_mutated_pools() {
     let name = |number: usize| format!("mutant{}", number % 4);
-    flood::<IPPool>(Kind::IpPool, name, |world, key, _, decoded| {
+    flood::<IPPool>(Kind::IpPool, name, |scene, key, _, decoded| {
         let pool = Pool::from_watch(decoded);
         if let Err(error) = &pool.spec {
             is_named("IPPool", key, error);
         }
         let name = PoolName::from(&*key.name);
-        world.leader.set_pool(key, &pool);
-        let dirty = world.leader.take_dirty();
+        scene.leader.set_pool(key, &pool);
+        let dirty = scene.leader.take_dirty();
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
-        let ledger = &world.leader.ledger;
+        let ledger = &scene.leader.ledger;
         for limit in [1_000_000, 100] {
             let projection = pool_status::project(ledger, &name, limit).unwrap();
             assert!(projection.total >= 0 && projection.available >= 0);
@@ -363,28 +365,28 @@ fn input_mutated_pools() {
             status: None,
             wants: true,
         };
-        import_claims_nothing_of_others(world, maps.as_slice(), &[living]);
-        // Whoever names it is served from it or told why not, and leaves it as it was.
+        import_claims_nothing_of_others(scene, maps.as_slice(), &[living]);
+        // A load balancer that names the pool gets an address or a reason; then it is deleted.
         let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
-        assert!(!world.serve(&request, 7).is_empty());
-        world.leave(&request, 8);
+        assert!(!scene.serve(&request, 7).is_empty());
+        scene.leave(&request, 8);
     });
 }
 
 #[test]
 fn input_mutated_records() {
-    // Names of sound records, of none, and some that are no address.
+    // Names of valid IPAllocations, of none, and names that are no address.
     let name = |number: usize| match number % 8 {
         6 => "fd66-0000-0000-0000-0000-0000-0000-0007".to_owned(),
         7 => "not-an-address".to_owned(),
         n => format!("10.66.{}.{}", n / 4, 9 + number % 5),
     };
     let mut newest: HashMap<IpAddr, u64> = HashMap::new();
-    flood::<IPAllocation>(Kind::IpAllocation, name, |world, key, _, decoded| {
+    flood::<IPAllocation>(Kind::IpAllocation, name, |scene, key, _, decoded| {
         let undecodable = decoded.as_ref().err().map(|e| e.error.clone());
         let allocation = Allocation::from_watch(decoded);
         let addr = addr::parse_record_name(&key.name);
-        world.leader.observe_allocation(&key.name, &allocation);
+        scene.leader.observe_allocation(&key.name, &allocation);
         let version = match &allocation {
             Allocation::Valid { record, .. } => {
                 assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
@@ -393,17 +395,17 @@ fn input_mutated_records() {
             }
             Allocation::Reserved => {
                 assert_eq!(addr, None, "it has the name of an address");
-                return world.nobody_is_harmed();
+                return scene.nobody_is_harmed();
             }
             Allocation::Unreadable { why, version } => {
                 match undecodable {
                     Some(error) => is_named("IPAllocation", key, &error),
                     None => assert!(why.contains("spec.address"), "{why}"),
                 }
-                // A version from before what is known is no news; one that is no version may be any.
+                // A version older than the known one is ignored; an unparsable version may count or not.
                 let is_news = |addr| newest.get(&addr).is_none_or(|n| *n < version.0);
                 if let Some(addr) = addr.filter(|a| version.0 == 0 || is_news(*a)) {
-                    assert!(!world.is_free(addr), "its name is not blocked");
+                    assert!(!scene.is_free(addr), "its name is not blocked");
                 }
                 *version
             }
@@ -412,20 +414,20 @@ fn input_mutated_records() {
             let known = newest.entry(addr).or_default();
             *known = version.0.max(*known);
         }
-        world.leader.take_dirty();
-        world.leader.ledger.take_wakes();
-        world.leader.ledger.history_excess(64);
-        world.nobody_is_harmed();
-        // Gone again: whatever it was, the address can be had once its owner is gone or has another.
-        world.leader.forget(&key.name, version);
+        scene.leader.take_dirty();
+        scene.leader.ledger.take_wakes();
+        scene.leader.ledger.history_excess(64);
+        scene.nobody_is_harmed();
+        // After its deletion the address is available once its owner is deleted or has another.
+        scene.leader.forget(&key.name, version);
         if let Allocation::Valid { record, .. } = &allocation
             && record.spec.owner.id != id(CALM, "holds")
         {
-            world.leader.ledger.withdraw(&record.spec.owner.id);
+            scene.leader.ledger.withdraw(&record.spec.owner.id);
         }
-        world.nobody_is_harmed();
+        scene.nobody_is_harmed();
         if let Some(addr) = addr {
-            assert!(world.is_free(addr), "{addr} is lost");
+            assert!(scene.is_free(addr), "{addr} is lost");
         }
     });
 }
@@ -467,14 +469,14 @@ fn input_mutated_services() {
     lb.metadata.namespace = Some(LOUD.to_owned());
     let vm = spec::check(&lb).unwrap().vm.unwrap();
     let name = |number: usize| format!("web{}", number % 10);
-    flood(Kind::Service, name, |world, key, _, decoded| {
+    flood(Kind::Service, name, |scene, key, _, decoded| {
         let Some(present) = cached::service(decoded) else {
             return;
         };
         backend_addresses::ServiceAddresses::of(&present);
         let shown = cached::shown_addresses(&present);
-        world.leader.ledger.set_shown(&id(LOUD, &key.name), &shown);
-        world.leader.ledger.take_wakes();
+        scene.leader.ledger.set_shown(&id(LOUD, &key.name), &shown);
+        scene.leader.ledger.take_wakes();
         desired::ownership(&present.metadata, "web");
         let report = build_all(&lb, &vm, &Found::default(), Some(&present), None);
         is_told(&lb, &report);

@@ -1,14 +1,14 @@
 //! The operator against random orders of events.
 //!
-//! Each schedule is a small world: a few load balancers, one or two small pools, users who create, alter and delete, kube-vip,
-//! the garbage collector, watches that lag each in its own way, answers that get lost, requests that land late, processes
-//! that die and are followed by others. The operator's own code runs in it, without sockets and without real time; an
-//! oracle that was written from the contract alone judges every change, and the world once it has come to rest.
+//! Each schedule simulates a small cluster: a few load balancers, one or two small pools, users who create, edit and delete
+//! objects, kube-vip, the garbage collector, stale watches, lost responses, requests that are applied late, processes that
+//! crash and are replaced. The operator's own code runs in it, without sockets and in simulated time. An oracle, written from
+//! the contract alone, checks every change, and the steady state at the end.
 //!
-//! They are the same in each run. `HLB_SEED=n` plays one schedule and prints what happened in it. `HLB_SCHEDULES=n` sets their
-//! number and begins at the seed given, else where chance has it. `HLB_SURVEY=1` goes on after a failure and counts failures
-//! by rule. `HLB_TRACE=file` writes a digest of what the operator sends, of all schedules and of each; with `HLB_SEED=n` alone
-//! each request and Event of that schedule.
+//! Every run uses the same seeds. `HLB_SEED=n` runs one schedule and prints its trace. `HLB_SCHEDULES=n` sets the number of
+//! schedules and starts at the given seed, else at a random one. `HLB_SURVEY=1` continues after a failure and counts failures
+//! by rule. `HLB_TRACE=file` writes a digest of the operator's requests, of all schedules and of each; with `HLB_SEED=n`
+//! every request and Event of that schedule.
 
 #![allow(
     clippy::unwrap_used,
@@ -49,26 +49,26 @@ mod player;
 mod process;
 #[path = "schedules/sent.rs"]
 mod sent;
+#[path = "schedules/simulation.rs"]
+mod simulation;
 #[path = "schedules/specs.rs"]
 mod specs;
 #[path = "schedules/step.rs"]
 mod step;
 #[path = "schedules/wire.rs"]
 mod wire;
-#[path = "schedules/world.rs"]
-mod world;
 
-/// Schedules in a test run; the soak plays millions.
+/// Number of schedules in a test run; a soak runs millions.
 const SCHEDULES: u64 = 10_000;
 
-/// Addresses, conditions and wake-ups are as they should be, whatever the order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
+/// Addresses, conditions and wake-ups are correct for any order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
 /// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7).
 #[test]
 fn every_order_of_events_comes_to_the_same_rest() {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());
     match (number("HLB_SEED"), number("HLB_SCHEDULES")) {
         (Some(seed), None) => player::show(seed),
-        // Without a seed each soak plays other ones.
+        // Without a seed each soak runs other schedules.
         (seed, Some(count)) => {
             player::play_all(seed.unwrap_or_else(|| u64::from(fastrand::u32(..))), count);
         }
@@ -76,7 +76,7 @@ fn every_order_of_events_comes_to_the_same_rest() {
     }
 }
 
-/// Orders in which each world of [`found`] is played. Each of its wrongs showed itself within a few dozen.
+/// Number of orders in which each plan of [`found`] runs. Each defect showed within a few dozen.
 const ORDERS: u64 = 400;
 
 #[test]
@@ -84,7 +84,7 @@ fn what_was_wrong_once_is_right() {
     player::play_found(ORDERS);
 }
 
-/// Schedules in which a planted wrong must show itself; the rarest takes some hundred.
+/// Number of schedules in which a planted defect must be found; the rarest takes some hundred.
 const PLANTED: u64 = 5_000;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What to probe and how often: the values of a load balancer's `healthCheck`, made safe.
+//! Target port, period and thresholds of a probe: the values of a LoadBalancer's `healthCheck`, validated.
 //!
 //! Owns the defaults of contract 8.5 and the upper bounds for hostile values.
 
@@ -13,17 +13,16 @@ const PERIOD: u32 = 5;
 /// Default of `timeoutSeconds`.
 const TIMEOUT: u32 = 3;
 
-/// One day. A longer period watches nothing, and the bound keeps arithmetic on times far from
-/// overflow.
+/// One day. A longer period checks nothing, and the bound keeps arithmetic on times far from overflow.
 const MAX_PERIOD: u32 = 86_400;
-/// The kernel gives up a connect after about two minutes by itself, so that a longer timeout would
-/// never be seen; the bound also limits how long one dead target can hold a place in flight.
+/// The kernel gives up a connect after about two minutes by itself, so a longer timeout would never take effect; the
+/// bound also limits how long one dead target can hold a slot.
 const MAX_TIMEOUT: u32 = 120;
 
-/// A health check that is on, with every value in its range.
+/// An enabled health check, with every value in its range.
 ///
-/// Made by [`HealthCheck::new`] from the raw numbers of an object. Two checks are equal exactly
-/// when a change from one to the other needs no restart of the probes (HC-2).
+/// Made by [`HealthCheck::new`] from the raw numbers of an object. Two checks are equal exactly when a change from one
+/// to the other needs no restart of the probes (HC-2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HealthCheck {
     port: NonZeroU16,
@@ -37,22 +36,21 @@ pub struct HealthCheck {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("health check port {0} is not between 0 and 65535")]
 pub struct PortOutOfRange(
-    /// The value as it was given.
+    /// The value as given.
     pub i64,
 );
 
 impl HealthCheck {
-    /// Reads the raw values of `spec.healthCheck` (contract 8.5).
+    /// Validates the raw values of `spec.healthCheck` (contract 8.5).
     ///
-    /// `Ok(None)` when the port is absent or 0: the check is off. Thresholds count probes, period
-    /// and timeout count seconds. Absent, 0 and negative values (which the schema refuses, but an
-    /// old object may hold) become the defaults: success 1, failure 3, period 5 s, timeout 3 s.
-    /// Values too large are lowered to the bound instead of refused, since the object was admitted
-    /// long ago and a slow check is better than none: period one day, timeout 120 s, thresholds
-    /// `u32::MAX`. A timeout longer than the period is allowed; it delays the next probe.
+    /// `Ok(None)` when the port is absent or 0: the check is off. Thresholds count probes, period and timeout count
+    /// seconds. Absent, 0 and negative values (which the schema rejects, but an old object may hold) become the
+    /// defaults: success 1, failure 3, period 5 s, timeout 3 s. Values too large are lowered to the bound instead of
+    /// rejected, since the object was admitted long ago and a slow check is better than none: period one day, timeout
+    /// 120 s, thresholds `u32::MAX`. A timeout longer than the period is allowed; it delays the next probe.
     ///
     /// # Errors
-    /// [`PortOutOfRange`] when the port is negative or above 65535: nothing can be probed there.
+    /// [`PortOutOfRange`] when the port is negative or above 65535.
     pub fn new(
         port: Option<i64>,
         success: Option<i64>,
@@ -71,7 +69,7 @@ impl HealthCheck {
         }))
     }
 
-    /// The check of this port with all defaults: success 1, failure 3, period 5 s, timeout 3 s.
+    /// A check of this port with the defaults: success 1, failure 3, period 5 s, timeout 3 s.
     pub const fn with_defaults(port: NonZeroU16) -> Self {
         Self {
             port,
@@ -82,27 +80,27 @@ impl HealthCheck {
         }
     }
 
-    /// The TCP port that is connected to, 1 to 65535.
+    /// The TCP port to connect to, 1 to 65535.
     pub const fn port(&self) -> u16 {
         self.port.get()
     }
 
-    /// Successes in a row that make a target ready, at least 1.
+    /// Consecutive successes that make a target ready, at least 1.
     pub const fn success_threshold(&self) -> u32 {
         self.success
     }
 
-    /// Failures in a row that make a target not ready, at least 1.
+    /// Consecutive failures that make a target not ready, at least 1.
     pub const fn failure_threshold(&self) -> u32 {
         self.failure
     }
 
-    /// Time from one probe of a target to its next, 1 s to 1 day.
+    /// Time between two probes of a target, 1 s to 1 day.
     pub const fn period(&self) -> Duration {
         Duration::from_secs(self.period as u64)
     }
 
-    /// Time after which a connect without an answer is a failure, 1 s to 120 s.
+    /// Timeout of a connect, 1 s to 120 s.
     pub const fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout as u64)
     }

@@ -1,9 +1,9 @@
-//! The connect itself: one TCP handshake, nothing sent, reset at once.
+//! The connect itself: one TCP handshake, no data, immediate reset.
 //!
-//! Owns the socket options, and the line between the faults of this machine and those of a target (HC-6): what `socket` and
-//! `connect` answer themselves comes from this machine, what the socket holds as its error afterwards (`SO_ERROR`) came from
-//! the network or was found by waiting for it. Tokio's own connect gives both as one error, hence the system calls here.
-//! A socket lives exactly as long as the future of its connect.
+//! Owns the socket options, and the distinction between faults of this machine and those of a target (HC-6): errors
+//! returned by `socket` and `connect` come from this machine; the error that the socket holds afterwards (`SO_ERROR`)
+//! came from the network, or from waiting for it. Tokio's connect merges the two, hence the system calls here. A socket
+//! lives exactly as long as the future of its connect.
 
 use std::{future::Future, io, net::SocketAddr, time::Duration};
 
@@ -11,30 +11,29 @@ use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpStream;
 
-/// Something that can try a connection; the engine is written against it, so that scenarios run
-/// without sockets.
+/// Tries a connection; the engine is generic over it, so that scenarios run without sockets.
 pub trait Connector: Send + Sync + 'static {
-    /// Connects to `addr` and closes again. The engine adds the timeout and drops the future when
-    /// it is over, or when the target goes away.
+    /// Connects to `addr` and closes again. The engine adds the timeout, and drops the future when it expires or the
+    /// target is removed.
     ///
     /// # Errors
-    /// The error of the system as it is, and where it came from.
+    /// The unchanged error of the system, and its origin.
     fn connect(&self, addr: SocketAddr) -> impl Future<Output = Result<(), ConnectError>> + Send;
 }
 
 /// Why a connect failed (HC-6).
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// This machine could not begin: the answer of `socket`, of `connect` itself, or of the reactor.
+    /// This machine could not start the attempt: the error of `socket`, of `connect` itself, or of the reactor.
     #[error("the connection cannot be started on this host: {0}")]
     Local(#[source] io::Error),
-    /// The attempt was made and failed: `SO_ERROR` of the socket. A refusal, a reset, an ICMP message of a router, no answer
-    /// to ARP. Loss of our own carrier is among these: the kernel waits for ARP in vain, as for a machine that is gone.
+    /// The attempt failed: `SO_ERROR` of the socket. A refusal, a reset, an ICMP message of a router, no answer to ARP.
+    /// Loss of our own carrier is among these: the kernel waits for ARP in vain, as for a machine that is gone.
     #[error("the connection failed: {0}")]
     Remote(#[source] io::Error),
 }
 
-/// The real thing: a TCP connect on the runtime's reactor.
+/// A TCP connect on the runtime's reactor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TcpConnector;
 
@@ -54,15 +53,15 @@ impl Connector for TcpConnector {
     }
 }
 
-/// Begins a connect. `None` if it is through already.
+/// Starts a connect. `None` if it has completed already.
 fn begin(addr: SocketAddr) -> io::Result<Option<Socket>> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(addr), kind, None)?;
-    // Close by RST: no TIME_WAIT here and no long lived conntrack entry, of which a probe
-    // every few seconds to each of tens of thousands of targets would leave up to a million.
+    // Close by RST: no TIME_WAIT here and no long-lived conntrack entry. A probe every few seconds to each of tens of
+    // thousands of targets would otherwise leave up to a million.
     socket.set_linger(Some(Duration::ZERO))?;
-    // The answer is known with the SYN-ACK; a delayed ACK lets the RST go out in its place.
-    // Only saves a packet, so that a kernel that refuses it is no error.
+    // The result is known with the SYN-ACK; a delayed ACK lets the RST replace it. This only saves a packet, so a
+    // kernel that rejects the option is no error.
     let _ = socket.set_tcp_quickack(false);
     match socket.connect(&addr.into()) {
         Ok(()) => Ok(None),

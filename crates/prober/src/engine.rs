@@ -1,13 +1,13 @@
-//! The engine: the pure parts driven by tokio.
+//! The engine: drives the pure parts with tokio.
 //!
-//! Tasks, all on the runtime the prober was started in:
+//! Tasks, all on the runtime in which the prober was started:
 //! - one timer task, which starts the probes that are due (`engine/run.rs`);
 //! - one task per connect in flight, at most [`Settings::max_in_flight`] of them.
 //!
-//! What they share is in `engine/shared.rs`: one state behind a mutex, held for map and tree operations only, never across an
-//! await, a spawn, an abort or a call of the observer. Queues: none. The due probes wait in the timetable
-//! (bounded by the targets), the edges in a set (bounded by the groups), and two [`Notify`] with
-//! one permit each wake the timer task and the consumer of the edges.
+//! They share the state in `engine/shared.rs`: one mutex, held for map and tree operations only, never across an await,
+//! a spawn, an abort or a call of the observer. There are no queues. Due probes wait in the timetable (bounded by the
+//! targets), verdict changes in a set (bounded by the groups), and two [`Notify`] with one permit each wake the timer
+//! task and the consumer of the verdict changes.
 
 mod run;
 mod shared;
@@ -28,13 +28,13 @@ pub struct Prober {
     owner: Arc<Owner>,
 }
 
-/// The groups whose verdicts changed: the receiving end, for one consumer.
+/// The receiving end of verdict changes, for one consumer.
 #[derive(Debug)]
-pub struct Edges {
+pub struct VerdictChanges {
     shared: Arc<Shared>,
 }
 
-/// Ends the tasks when the last handle goes; the tasks themselves hold only the shared part.
+/// Ends the tasks when the last handle is dropped; the tasks themselves hold only the shared state.
 #[derive(Debug)]
 struct Owner {
     shared: Arc<Shared>,
@@ -45,7 +45,7 @@ impl Prober {
     ///
     /// # Panics
     /// Outside a tokio runtime with time and I/O enabled, as [`tokio::spawn`] does.
-    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> (Self, Edges) {
+    pub fn start(settings: Settings, observer: Arc<dyn Observer>) -> (Self, VerdictChanges) {
         Self::start_with(settings, observer, TcpConnector)
     }
 
@@ -57,10 +57,10 @@ impl Prober {
         settings: Settings,
         observer: Arc<dyn Observer>,
         connector: C,
-    ) -> (Self, Edges) {
+    ) -> (Self, VerdictChanges) {
         let shared = Arc::new(Shared::new(settings, observer));
         tokio::spawn(run::timer(Arc::clone(&shared), Arc::new(connector)));
-        let edges = Edges {
+        let edges = VerdictChanges {
             shared: Arc::clone(&shared),
         };
         (
@@ -71,19 +71,17 @@ impl Prober {
         )
     }
 
-    /// Makes `group` consist of exactly these targets, probed by `check`. Idempotent.
+    /// Replaces the targets of `group`, probed by `check`. Idempotent.
     ///
-    /// - A target (id and address) that is in the group already keeps its verdict, counters and
-    ///   place in the timetable; its `ready` is not read.
-    /// - If the check differs from that of the last call, all targets start again with fresh
-    ///   counters and keep their verdicts (HC-2).
-    /// - A new target starts from its `ready` (EPS-1, HC-3); its first probe comes one period
-    ///   later.
-    /// - A target that is not listed any more is probed no more, and a probe of it that is in
-    ///   flight is taken down (HC-2).
+    /// - A target (id and address) that is in the group already keeps its verdict, counters and place in the timetable;
+    ///   its `ready` is ignored.
+    /// - If the check differs from that of the last call, all targets restart with fresh counters and keep their
+    ///   verdicts (HC-2).
+    /// - A new target starts from its `ready` (EPS-1, HC-3); its first probe comes one period later.
+    /// - A target that is no longer listed is not probed any more, and its probe in flight is aborted (HC-2).
     ///
-    /// Of a target listed twice the first counts. An empty list leaves an empty group. After the
-    /// shutdown nothing happens.
+    /// Of a target listed twice the first counts. An empty list leaves an empty group. After the shutdown nothing
+    /// happens.
     pub fn set_group(
         &self,
         group: impl Into<GroupId>,
@@ -99,8 +97,8 @@ impl Prober {
         });
     }
 
-    /// Forgets `group`: its probes stop and an edge of it that is not delivered yet never is
-    /// (HC-2). Whether it was known.
+    /// Removes `group`: its probes stop, and an undelivered verdict change of it is dropped (HC-2). Returns whether it
+    /// was known.
     pub fn remove_group(&self, group: &str) -> bool {
         let mut known = false;
         self.shared().change(|registry, cancelled| {
@@ -109,7 +107,7 @@ impl Prober {
         known
     }
 
-    /// Forgets all groups, as [`Prober::remove_group`] does with one.
+    /// Removes all groups, as [`Prober::remove_group`] does with one.
     pub fn clear(&self) {
         self.shared().change(|registry, cancelled| {
             for group in registry.groups() {
@@ -118,7 +116,7 @@ impl Prober {
         });
     }
 
-    /// The groups, in no order.
+    /// The groups, unordered.
     pub fn groups(&self) -> Vec<GroupId> {
         self.shared().state.lock().registry.groups()
     }
@@ -134,12 +132,12 @@ impl Prober {
         self.shared().state.lock().registry.group(group)
     }
 
-    /// The check a group is probed by; `None` if the group is not known.
+    /// The check by which a group is probed; `None` if the group is not known.
     pub fn check(&self, group: &str) -> Option<HealthCheck> {
         self.shared().state.lock().registry.check(group)
     }
 
-    /// Figures of the whole prober; takes constant time.
+    /// Statistics of the whole prober; constant time.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.shared().state.lock();
         state.registry.snapshot(state.slots.taken())
@@ -155,7 +153,7 @@ impl Prober {
         self.len() == 0
     }
 
-    /// Stops all probes, forgets all groups and ends the edges. Does not wait for the tasks; they
+    /// Stops all probes, removes all groups and ends the stream of verdict changes. Does not wait for the tasks; they
     /// end within milliseconds. Later calls change nothing.
     pub fn shutdown(&self) {
         self.shared().shutdown();
@@ -166,13 +164,12 @@ impl Prober {
     }
 }
 
-impl Edges {
+impl VerdictChanges {
     /// Waits for groups with changed verdicts.
     ///
-    /// A group is delivered once for all changes within [`GATHER`](crate::GATHER) of the first; the
-    /// consumer reads its verdicts then, and sees at least the change that made the edge. A
-    /// consumer may be as slow as it likes: changes add up to one delivery per group. `None` after
-    /// the shutdown. Cancel safe.
+    /// A group is delivered once for all changes within [`GATHER`](crate::GATHER) of the first; the consumer reads its
+    /// verdicts then, and sees at least the change that caused the delivery. A consumer may be as slow as it likes:
+    /// changes add up to one delivery per group. `None` after the shutdown. Cancel safe.
     pub async fn next(&mut self) -> Option<Vec<GroupId>> {
         let shared = &self.shared;
         loop {

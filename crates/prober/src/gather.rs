@@ -1,7 +1,7 @@
-//! The groups whose verdicts changed, gathered until they are delivered (HC-5).
+//! Groups with changed verdicts, gathered until they are delivered (HC-5).
 //!
-//! Pure. Owns one entry per dirty group at most, so its bound is the number of groups: a consumer
-//! that is slow, or gone, costs no more memory and never stops a probe.
+//! Pure. Owns at most one entry per dirty group, so its bound is the number of groups: a consumer that is slow, or
+//! gone, costs no more memory and never stops a probe.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -10,9 +10,8 @@ use std::{
 
 use crate::GroupId;
 
-/// How long the changes of one group are gathered before the group is delivered, counted from the
-/// first: long enough to make one write of a host's failure that hits many backends of a load
-/// balancer, short against the five seconds of a period.
+/// Time for which the changes of a group are gathered before its delivery, counted from the first. Long enough to turn
+/// a host failure that hits many backends of a LoadBalancer into one write, short against the period of five seconds.
 pub const GATHER: Duration = Duration::from_millis(200);
 
 /// Dirty groups by the time of their delivery.
@@ -32,14 +31,14 @@ impl Gather {
         }
     }
 
-    /// `group` is gone and will not be delivered.
+    /// `group` was removed and will not be delivered.
     pub(crate) fn forget(&mut self, group: &str) {
         if let Some((group, at)) = self.ready_at.remove_entry(group) {
             self.order.remove(&(at, group));
         }
     }
 
-    /// Takes the groups whose time has come.
+    /// Takes the groups that are due.
     pub(crate) fn take(&mut self, now: Duration) -> Vec<GroupId> {
         let mut out = Vec::new();
         while let Some((at, _)) = self.order.first()
@@ -53,7 +52,7 @@ impl Gather {
         out
     }
 
-    /// When [`Gather::take`] has something next.
+    /// When [`Gather::take`] has a group next.
     pub(crate) fn next_deadline(&self) -> Option<Duration> {
         self.order.first().map(|(at, _)| *at)
     }

@@ -1,8 +1,7 @@
-//! TCP health checks of the backends of load balancers (contract section 8.5, rules HC-1 to HC-6).
+//! TCP health checks of the backends of LoadBalancers (contract section 8.5, rules HC-1 to HC-6).
 //!
-//! The crate knows neither Kubernetes nor metrics. A caller hands over groups (one group = the
-//! backends of one load balancer), is told which groups have a changed verdict, and reads the
-//! verdicts back:
+//! The crate knows neither Kubernetes nor metrics. A caller sets groups (one group = the backends of one LoadBalancer),
+//! receives the groups whose verdicts changed, and reads the verdicts back:
 //!
 //! ```no_run
 //! # async fn example() -> Result<(), harvester_lb_prober::PortOutOfRange> {
@@ -24,10 +23,10 @@
 //! ```
 //!
 //! Two layers:
-//! - pure, told the time by their caller: `threshold` (results to verdicts), `timetable` (when to
-//!   probe whom), the registry of groups and the gathering of edges;
-//! - the engine ([`Prober`], [`Edges`]): one timer task and one task per connect in flight, on the
-//!   tokio runtime it is started in.
+//! - pure, with the time as an argument: `threshold` (results to verdicts), `timetable` (when to probe which target),
+//!   the registry of groups, and the gathering of verdict changes;
+//! - the engine ([`Prober`], [`VerdictChanges`]): one timer task and one task per connect in flight, on the tokio
+//!   runtime in which it is started.
 //!
 //! A probe opens a TCP connection, sends nothing and resets it. Backends may log such resets.
 
@@ -46,7 +45,7 @@ mod timetable;
 
 pub use check::{HealthCheck, PortOutOfRange};
 pub use connect::{ConnectError, Connector, TcpConnector};
-pub use engine::{Edges, Prober};
+pub use engine::{Prober, VerdictChanges};
 pub use gather::GATHER;
 pub use observer::Observer;
 pub use result::{OwnFault, ProbeResult};

@@ -1,11 +1,11 @@
-//! Where the engine reports what it does, for metrics.
+//! The engine's hooks for metrics.
 
 use std::time::Duration;
 
 use crate::ProbeResult;
 
-/// Told about each probe. The engine calls it from its tasks, outside its lock; an implementation
-/// must be quick and must not block.
+/// Observes probes. The engine calls it from its tasks, outside its lock; an implementation must be quick and must not
+/// block.
 ///
 /// Every method does nothing by default, and `()` is an observer that does nothing.
 pub trait Observer: Send + Sync + 'static {
@@ -15,8 +15,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (result, duration);
     }
 
-    /// A probe starts `lag` after the time it was due. More than a few tens of milliseconds means
-    /// that the machine or the bound of connects in flight is too small.
+    /// A probe starts `lag` after it was due. More than a few tens of milliseconds means that the machine or the limit
+    /// of connects in flight is too small.
     fn lag(&self, lag: Duration) {
         let _ = lag;
     }

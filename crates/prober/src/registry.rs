@@ -1,12 +1,11 @@
 //! Groups and targets with their verdicts: the whole state of the prober, without I/O.
 //!
-//! Pure: told the time by its caller, like [`crate::timetable`]. Owns the slab of targets (an index
-//! names a target while it lives), the groups, the timetable and the gathered edges. Everything is
-//! bounded by the number of targets and groups that were set.
+//! Pure: the time is an argument, as in [`crate::timetable`]. Owns the slab of targets (an index identifies a target
+//! while it lives), the groups, the timetable and the gathered verdict changes. Everything is bounded by the number of
+//! targets and groups that were set.
 //!
-//! A probe in flight carries a [`Ticket`], whose number is never used again. The entry remembers
-//! the number it waits for; removal and restart forget it, so that the end of an old probe can
-//! never alter anything.
+//! A probe in flight carries a [`Ticket`], whose number is never reused. The entry stores the number it waits for;
+//! removal and restart clear it, so that the end of an old probe can never change anything.
 
 use std::{
     collections::HashMap,
@@ -26,9 +25,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     index: u32,
-    /// Unique over the life of the registry.
+    /// Unique during the life of the registry.
     pub(crate) number: u64,
-    /// Nothing came back from the probe before this one.
+    /// The previous probe of the target got no answer.
     pub(crate) silent: bool,
 }
 
@@ -42,14 +41,14 @@ pub(crate) struct Launch {
     pub(crate) scheduled: Duration,
 }
 
-/// What the end of a probe led to.
+/// The effect of the end of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Finished {
-    /// Nobody waits for this probe any more.
+    /// The probe is not needed any more.
     Stale,
-    /// Counted; the verdict is as before.
+    /// Counted; the verdict is unchanged.
     Same,
-    /// Counted; the verdict is a new one.
+    /// Counted; this is the new verdict.
     Changed(bool),
 }
 
@@ -59,7 +58,7 @@ struct Entry {
     id: Arc<str>,
     addr: IpAddr,
     state: Threshold,
-    /// The last result that says something about the target.
+    /// The last result that is not an own fault.
     last: Option<ProbeResult>,
     /// Only own faults for as many probes as make a failure (HC-6).
     unknown: bool,
@@ -94,8 +93,7 @@ pub(crate) struct Registry {
     last_ticket: u64,
 }
 
-/// Puts the targets of a group into the order of its members and drops repetitions of a target;
-/// the first one counts.
+/// Orders targets as the members of a group are ordered, and removes duplicates; the first one counts.
 pub(crate) fn in_order(targets: &mut Vec<Target>) {
     targets.sort_by(|a, b| (a.addr, &a.id).cmp(&(b.addr, &b.id)));
     targets.dedup_by(|b, a| a.addr == b.addr && a.id == b.id);
@@ -124,11 +122,10 @@ fn phase(group: &str, id: &str, addr: IpAddr) -> u64 {
 }
 
 impl Registry {
-    /// Makes `group` consist of `targets`, which [`in_order`] has been over, probed by `check`.
+    /// Replaces the targets of `group` with `targets`, which [`in_order`] has ordered, probed by `check`.
     ///
-    /// A target that stays keeps its verdict; also its counters and its place in the timetable,
-    /// unless the check changed (HC-2). Numbers of the tickets nobody waits for any more are added
-    /// to `cancelled`.
+    /// A target that stays keeps its verdict; also its counters and its place in the timetable, unless the check
+    /// changed (HC-2). Numbers of tickets that are not needed any more are added to `cancelled`.
     pub(crate) fn set_group(
         &mut self,
         now: Duration,
@@ -168,7 +165,7 @@ impl Registry {
         self.groups.insert(group, Group { check, members });
     }
 
-    /// Removes `group` with its targets and its undelivered edge. Whether it was there.
+    /// Removes `group` with its targets and its undelivered verdict change. Returns whether it was there.
     pub(crate) fn remove_group(&mut self, group: &str, cancelled: &mut Vec<u64>) -> bool {
         let Some(old) = self.groups.remove(group) else {
             return false;
@@ -180,12 +177,12 @@ impl Registry {
         true
     }
 
-    /// The groups, in no order.
+    /// The groups, unordered.
     pub(crate) fn groups(&self) -> Vec<GroupId> {
         self.groups.keys().cloned().collect()
     }
 
-    /// Forgets everything but the numbers of tickets.
+    /// Clears everything except the ticket counter.
     pub(crate) fn clear(&mut self) {
         *self = Self {
             last_ticket: self.last_ticket,
@@ -193,7 +190,7 @@ impl Registry {
         };
     }
 
-    /// When [`Registry::launch`] has something next, with that much room.
+    /// When [`Registry::launch`] has a probe next, with that much room.
     pub(crate) fn next_deadline(&self, room: Room) -> Option<Duration> {
         self.timetable.next_deadline(room)
     }
@@ -230,14 +227,14 @@ impl Registry {
         self.due = due;
     }
 
-    /// Whether somebody waits for the probe of `ticket`.
+    /// Whether the probe of `ticket` is still needed.
     pub(crate) fn waits_for(&self, ticket: Ticket) -> bool {
         self.entry(ticket.index)
             .is_some_and(|entry| entry.waits_for == Some(ticket.number))
     }
 
-    /// The probe of `ticket` ended at `now`. Counts its result and marks the group when the verdict
-    /// changes; an own fault lets the timetable go on and is only counted by itself (HC-6).
+    /// The probe of `ticket` ended at `now`. Counts its result and marks the group when the verdict changes; an own
+    /// fault only advances the timetable and its own counter (HC-6).
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -314,7 +311,7 @@ impl Registry {
         self.groups.get(group).map(|group| group.check)
     }
 
-    /// Figures; those in flight are the engine's.
+    /// Statistics; the caller provides the number of probes in flight.
     pub(crate) fn snapshot(&self, in_flight: usize) -> Snapshot {
         Snapshot {
             groups: self.groups.len(),
@@ -355,7 +352,7 @@ impl Registry {
         index
     }
 
-    /// Fresh counters and a full period until the next probe, the verdict kept (HC-2).
+    /// Fresh counters and a full period until the next probe; the verdict stays (HC-2).
     fn restart(&mut self, index: u32, now: Duration, check: HealthCheck, cancelled: &mut Vec<u64>) {
         let Some(entry) = self
             .entries

@@ -1,4 +1,4 @@
-//! How a probe ended, and which errors of a connect say something about the target (HC-6).
+//! Results of a probe, and which errors of a connect count against the target (HC-6).
 
 use std::io;
 
@@ -6,10 +6,10 @@ use nix::errno::Errno;
 
 use crate::ConnectError;
 
-/// How a probe ended.
+/// Result of a probe.
 ///
-/// Everything but [`ProbeResult::Success`] and [`ProbeResult::OwnFault`] counts as a failure of
-/// the target (contract 8.5: refusal, error or timeout).
+/// Every value except [`ProbeResult::Success`] and [`ProbeResult::OwnFault`] counts as a failure of the target
+/// (contract 8.5: refusal, error or timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
     /// The handshake completed.
@@ -18,36 +18,35 @@ pub enum ProbeResult {
     Refused,
     /// No answer within the timeout of the check, or within the kernel's own.
     Timeout,
-    /// The host did not answer on its network (ARP), or a router said that it, or its network, cannot be reached: what a
-    /// machine that is switched off looks like, and every machine when our own carrier is lost.
+    /// The host did not answer ARP, or a router reported it or its network as unreachable: a machine that is switched
+    /// off, or any machine when our own carrier is lost.
     Unreachable,
-    /// Any other error of the connection, a reset for instance.
+    /// Any other error of the connection, for instance a reset.
     Error,
-    /// Our own machine could not even try. Says nothing about the target and is never counted
-    /// against it; the target is probed again when its next turn comes.
+    /// This machine could not start the connect. Never counted against the target, which is probed again one period
+    /// later.
     OwnFault(OwnFault),
 }
 
-/// Why our own machine could not start a connect.
+/// Why this machine could not start a connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OwnFault {
     /// Too many open files, in the process or the whole system.
     FileLimit,
     /// No local address or no local port left.
     LocalAddress,
-    /// No route to the target, or one that says unreachable, or the interface is down.
+    /// No route to the target, an unreachable route, or the interface is down.
     Network,
-    /// Forbidden, by a local packet filter or security policy for instance.
+    /// Forbidden, for instance by a local packet filter or security policy.
     Permission,
     /// No memory for the socket.
     Memory,
-    /// The probe could not run for another reason of our own, at the end of the runtime for
-    /// instance.
+    /// Any other cause on this machine, for instance the end of the runtime.
     Other,
 }
 
 impl ProbeResult {
-    /// Every value, for metrics that want all their series from the start.
+    /// Every value, for metrics that start with all their series.
     pub const ALL: [Self; 11] = [
         Self::Success,
         Self::Refused,
@@ -79,8 +78,8 @@ impl ProbeResult {
         }
     }
 
-    /// What the result says about the target: `Some(true)` a success, `Some(false)` a failure,
-    /// `None` nothing, because the fault was ours.
+    /// The verdict of the result: `Some(true)` a success, `Some(false)` a failure, `None` no statement, because the
+    /// fault was ours.
     pub const fn says(self) -> Option<bool> {
         match self {
             Self::Success => Some(true),
@@ -89,16 +88,15 @@ impl ProbeResult {
         }
     }
 
-    /// Whether nothing came back from the target, neither good nor bad: the next probe of it will probably last as long as
-    /// its timeout allows.
+    /// Whether the target sent no answer at all: its next probe will probably last for the whole timeout.
     pub const fn is_silence(self) -> bool {
         matches!(self, Self::Timeout | Self::Unreachable)
     }
 
-    /// Reads the outcome of a connect that ended before the timeout of its check (HC-6).
+    /// The result of a connect that ended before the timeout of its check (HC-6).
     ///
-    /// The same error number means different things: ENETUNREACH from `connect` is a route that we lack, in `SO_ERROR` a
-    /// router's word about the target.
+    /// The same error number has different meanings: ENETUNREACH from `connect` is a missing route of ours, in
+    /// `SO_ERROR` the answer of a router about the target.
     pub fn of_connect(outcome: &Result<(), ConnectError>) -> Self {
         match outcome {
             Ok(()) => Self::Success,
@@ -109,10 +107,10 @@ impl ProbeResult {
 
     fn of_local(error: &io::Error) -> Self {
         match error.raw_os_error().map(Errno::from_raw) {
-            // A packet filter of this host that rejects with a reset answers so at once, and it means the target.
+            // A packet filter of this host that rejects with a reset returns this at once, and it concerns the target.
             Some(Errno::ECONNREFUSED) => Self::Refused,
             Some(Errno::EMFILE | Errno::ENFILE) => Self::OwnFault(OwnFault::FileLimit),
-            // EAGAIN is what connect says when the local ports are used up.
+            // `connect` returns EAGAIN when the local ports are used up.
             Some(Errno::EADDRNOTAVAIL | Errno::EADDRINUSE | Errno::EAGAIN) => {
                 Self::OwnFault(OwnFault::LocalAddress)
             }
@@ -122,7 +120,7 @@ impl ProbeResult {
             ) => Self::OwnFault(OwnFault::Network),
             Some(Errno::EPERM | Errno::EACCES) => Self::OwnFault(OwnFault::Permission),
             Some(Errno::ENOBUFS | Errno::ENOMEM) => Self::OwnFault(OwnFault::Memory),
-            // EINVAL among them: an address that this host cannot route at all.
+            // Includes EINVAL: an address that this host cannot route at all.
             _ => Self::OwnFault(OwnFault::Other),
         }
     }

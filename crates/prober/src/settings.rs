@@ -1,24 +1,23 @@
-//! What the caller decides about the engine.
+//! Settings of the engine.
 
-/// Most connects in flight at once, however many files are allowed. At 8,000 probes a second it
-/// holds two seconds of probes that all wait for their timeout; each one costs a socket and about
-/// 1 KiB of task.
+/// Most connects in flight, regardless of the file limit. At 8,000 probes a second it holds two seconds of probes that
+/// all wait for their timeout; each one costs a socket and about 1 KiB of task.
 pub const MAX_IN_FLIGHT: usize = 16_384;
 
-/// The soft limit of open files that most systems start a process with.
+/// The usual soft limit of open files of a process.
 const USUAL_FILE_LIMIT: u64 = 1024;
 
 /// Settings of [`Prober::start`](crate::Prober::start).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Connects in flight at most; 0 counts as 1. Probes beyond it start late, which
-    /// [`Observer::lag`](crate::Observer::lag) shows; they never fail for it.
+    /// Most connects in flight; 0 counts as 1. Probes beyond it start late, which
+    /// [`Observer::lag`](crate::Observer::lag) shows; they never fail because of it.
     pub max_in_flight: usize,
 }
 
 impl Settings {
-    /// Settings for a process that may open `soft_limit` files (the soft `RLIMIT_NOFILE`): at most
-    /// 80 % of them and at most [`MAX_IN_FLIGHT`] are used for probes, at least one.
+    /// Settings for a process that may open `soft_limit` files (the soft `RLIMIT_NOFILE`): probes use at most 80 % of
+    /// them and at most [`MAX_IN_FLIGHT`], but at least one.
     pub fn for_file_limit(soft_limit: u64) -> Self {
         let share = usize::try_from(soft_limit - soft_limit.div_ceil(5)).unwrap_or(MAX_IN_FLIGHT);
         Self {

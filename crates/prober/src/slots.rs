@@ -1,8 +1,8 @@
-//! The places for connects in flight, and how many of them the silent may have.
+//! The slots for connects in flight, and the share of silent targets.
 //!
-//! Pure counting. A target is silent when nothing came back from its last probe. Such a probe holds its place until the
-//! timeout, hundreds of times as long as one that is answered, so that some thousand dead targets could hold all places and
-//! make the others late (HC-5). They may have three quarters and no more; the others may have all
+//! Pure counting. A target is silent when its last probe got no answer. Such a probe holds its slot until the timeout,
+//! hundreds of times as long as one that is answered, so that some thousand dead targets could hold all slots and delay
+//! the others (HC-5). They may have three quarters of the slots; the others may have all
 //! (docs/decisions/0010-silent-targets.md).
 
 use crate::timetable::Room;
@@ -16,7 +16,7 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// So many places, at least one.
+    /// `bound` slots, at least one.
     pub(crate) fn new(bound: usize) -> Self {
         Self {
             bound: bound.max(1),
@@ -25,14 +25,14 @@ impl Slots {
         }
     }
 
-    /// Places that are taken.
+    /// Slots in use.
     pub(crate) const fn taken(&self) -> usize {
         self.taken
     }
 
-    /// Places that may be taken now.
+    /// Slots that are free now.
     pub(crate) const fn room(&self) -> Room {
-        // Rounded up: with one place or two they must have their turn too.
+        // Rounded up: with one slot or two, silent targets must have their turn too.
         let ration = self.bound - self.bound / 4;
         Room {
             all: self.bound.saturating_sub(self.taken),
@@ -40,13 +40,13 @@ impl Slots {
         }
     }
 
-    /// A probe begins.
+    /// A probe starts.
     pub(crate) const fn take(&mut self, silent: bool) {
         self.taken += 1;
         self.silent += silent as usize;
     }
 
-    /// The end of that probe, of which the same was said at its beginning.
+    /// The probe ended; `silent` as at its start.
     pub(crate) const fn give_back(&mut self, silent: bool) {
         self.taken = self.taken.saturating_sub(1);
         self.silent = self.silent.saturating_sub(silent as usize);

@@ -1,11 +1,11 @@
-//! The names and values that go in and out of the prober.
+//! The input and output types of the prober.
 
 use std::{borrow::Borrow, fmt, net::IpAddr, ops::Deref, sync::Arc};
 
 use crate::ProbeResult;
 
-/// Name of a group: the backends of one load balancer, probed by one health check. Cheap to clone.
-/// The text is the caller's (`namespace/name`).
+/// Name of a group: the backends of one LoadBalancer, probed by one health check. Cheap to clone. The text is the
+/// caller's (`namespace/name`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupId(Arc<str>);
 
@@ -54,16 +54,15 @@ impl From<String> for GroupId {
     }
 }
 
-/// A backend to probe. Together with the group and the port of its check, `id` and `addr` are its
-/// identity: the same address under another id is a new target (EPS-1).
+/// A backend to probe. Together with the group and the port of its check, `id` and `addr` are its identity: the same
+/// address with another id is a new target (EPS-1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Uid of the virtual machine instance.
+    /// Uid of the VirtualMachineInstance.
     pub id: Arc<str>,
     /// Address to connect to.
     pub addr: IpAddr,
-    /// Verdict to start from, if the target is new: the `ready` its endpoint has now (EPS-1, HC-3).
-    /// Ignored for a target that is known already.
+    /// Initial verdict of a new target: the current `ready` of its endpoint (EPS-1, HC-3). Ignored for a known target.
     pub ready: bool,
 }
 
@@ -78,21 +77,20 @@ impl Target {
     }
 }
 
-/// What is known about a target now.
+/// Current state of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetView {
-    /// Uid of the virtual machine instance.
+    /// Uid of the VirtualMachineInstance.
     pub id: Arc<str>,
     /// Address that is probed.
     pub addr: IpAddr,
-    /// The present verdict.
+    /// The current verdict.
     pub ready: bool,
-    /// The last result since the target was added or restarted that says something about it; `None` before the first.
-    /// Faults of our own machine say nothing (HC-6).
+    /// The last result since the target was added or restarted, own faults excluded (HC-6); `None` before the first.
     pub last: Option<ProbeResult>,
 }
 
-/// Figures of the whole prober at one moment.
+/// Statistics of the whole prober at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
     /// Groups known.
@@ -101,10 +99,10 @@ pub struct Snapshot {
     pub targets: usize,
     /// Targets whose verdict is ready.
     pub up: usize,
-    /// Targets whose verdict is of the past: for as many probes in a row as make a failure, our own machine could not
-    /// even try (HC-6). They are counted by their verdict as well.
+    /// Targets whose verdict is stale: for as many consecutive probes as make a failure, this machine could not start
+    /// the connect (HC-6). They are included in the count of their verdict.
     pub unknown: usize,
-    /// Connects in flight, with those of removed targets that are just being taken down.
+    /// Connects in flight, including those of removed targets that are being aborted.
     pub in_flight: usize,
 }
 

@@ -1,7 +1,7 @@
 //! From probe results to a verdict: the counters of one target (contract 8.5, HC-1).
 //!
-//! Pure; owns nothing but three counters and the verdict. A fault of our own machine is no result:
-//! it moves neither of the counters that make a verdict, and is only counted by itself (HC-6).
+//! Pure; owns only three counters and the verdict. An own fault is not a result: it moves neither of the counters that
+//! make a verdict, and has a counter for itself (HC-6).
 
 /// Counters and verdict of one target: 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub(crate) struct Threshold {
 }
 
 impl Threshold {
-    /// Fresh counters and the verdict to start from: the present `ready` of the endpoint (EPS-1),
-    /// or the last verdict when a probe restarts (HC-2).
+    /// Fresh counters and the initial verdict: the current `ready` of the endpoint (EPS-1), or the last verdict when a
+    /// probe restarts (HC-2).
     pub(crate) const fn new(ready: bool) -> Self {
         Self {
             successes: 0,
@@ -25,17 +25,16 @@ impl Threshold {
         }
     }
 
-    /// The present verdict.
+    /// The current verdict.
     pub(crate) const fn ready(&self) -> bool {
         self.ready
     }
 
-    /// Counts one probe result; `success_threshold` and `failure_threshold` are in probes, and 0
-    /// counts as 1.
+    /// Counts one probe result; `success_threshold` and `failure_threshold` are in probes, and 0 counts as 1.
     ///
-    /// A success clears the failures and the other way round. The counter that reaches its
-    /// threshold sets the verdict and starts again from 0. `Some(ready)` only when the verdict is
-    /// another than before (HC-5: a repeated result leads to no write).
+    /// A success resets the failures and vice versa. The counter that reaches its threshold sets the verdict and
+    /// restarts from
+    /// 0. `Some(ready)` only when the verdict changes (HC-5: a repeated result causes no write).
     pub(crate) const fn step(
         &mut self,
         success: bool,
@@ -61,8 +60,8 @@ impl Threshold {
         Some(success)
     }
 
-    /// Counts a probe that told nothing because the fault was ours: the verdict stays. Whether there were so many in a row,
-    /// without any result, as failures change a verdict (0 counts as 1): the verdict is then of the past (HC-6).
+    /// Counts an own fault: the verdict stays. Returns whether there were as many of them in a row, without any result,
+    /// as failures change a verdict (0 counts as 1): the verdict is then stale (HC-6).
     pub(crate) const fn own_fault(&mut self, failure_threshold: u32) -> bool {
         self.own_faults = self.own_faults.saturating_add(1);
         self.own_faults >= failure_threshold

@@ -1,39 +1,38 @@
-//! When to probe whom (contract 8.5): one ordered set of deadlines for all targets.
+//! When to probe which target (contract 8.5): one ordered set of deadlines for all targets.
 //!
-//! Pure: time is a [`Duration`] since an origin that the caller chooses. Owns one row per key and
-//! two ordered sets of the keys that wait; all are bounded by the number of targets. About 100
-//! bytes per key.
+//! Pure: time is a [`Duration`] since an origin that the caller chooses. Owns one row per key and two ordered sets of
+//! waiting keys; all are bounded by the number of targets. About 100 bytes per key.
 //!
 //! The rules:
-//! - The first probe comes one full period after the start, never earlier, plus a part of the
-//!   spread window (see [`first_probe`]).
-//! - Then one probe per period. The slots of a key stay on their grid, whatever happens to single
-//!   probes, so that the spread never decays.
-//! - A key is handed out by [`Timetable::due`] and then waits for [`Timetable::finish`]: never two
-//!   probes of one key at a time.
-//! - A probe that outlasts its period delays the next, which starts as soon as the slow one has
-//!   ended; further slots it has covered are lost, not made up for.
-//! - Keys that were silent last time wait apart, so that their number in flight can be bounded; each
-//!   still in its turn.
-//! - A probe that ends after its period because we started it late is not followed at once by the
-//!   next: after a stall each key is probed once, not twice.
+//! - The first probe comes one full period after the start, never earlier, plus a part of the spread window (see
+//!   [`first_probe`]).
+//! - Then one probe per period. The slots of a key stay on their grid, regardless of single probes, so that the spread
+//!   never decays.
+//! - A key is handed out by [`Timetable::due`] and then waits for [`Timetable::finish`]: never two probes of one key at
+//!   a time.
+//! - A probe that outlasts its period delays the next, which starts as soon as the slow one has ended; further slots
+//!   that it covered are skipped, not made up for.
+//! - Keys whose last probe was silent wait in a separate set, so that their number in flight can be bounded; each in
+//!   its turn.
+//! - A probe that ends after its period because it started late is not followed at once by the next: after a stall each
+//!   key is probed once, not twice.
 
 use std::{collections::BTreeSet, time::Duration};
 
-/// First probes per second up to which no wider spread is needed: a few percent of a core.
+/// First probes per second that need no wider spread: a few percent of a core.
 const CALM_RATE: u32 = 500;
 
 /// The time of the first probe of a target (docs/decisions/0004-probe-spread.md).
 ///
-/// `start + period`, plus a share of a window that is `population / 500` seconds long and at most
-/// one period. So a backend of a small installation is probed one full period after it came, as
-/// the contract says, while tens of thousands that come at the same moment are spread evenly over
-/// a whole period. `phase` is a hash of the target's identity, `population` the number of targets
-/// with this one: no clock and no chance, so that a restart gives the same order.
+/// `start + period`, plus a share of a window that is `population / 500` seconds long and at most one period. So a
+/// backend of a small installation is probed one full period after it was added, as the contract says, while tens of
+/// thousands that are added at the same moment are spread evenly over a whole period. `phase` is a hash of the target's
+/// identity, `population` the number of targets including this one: no clock and no random number, so that a restart
+/// gives the same order.
 ///
-/// The share is `phase / 2^64` of a full window, and its square root while the window still grows
-/// with the population: targets added one after the other at the same moment then come at no more
-/// than 1000 a second, instead of piling up where all the short windows begin.
+/// The share is `phase / 2^64` of a full window, and its square root while the window still grows with the population:
+/// targets added one after the other at the same moment then come at no more than 1000 a second, instead of piling up
+/// at the start of all the short windows.
 pub(crate) fn first_probe(
     start: Duration,
     period: Duration,
@@ -55,26 +54,26 @@ pub(crate) fn first_probe(
 /// A probe to start now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// Whose.
+    /// The target to probe.
     pub(crate) key: u32,
-    /// When it ought to have started; never after the time given to [`Timetable::due`].
+    /// When it was due; never after the time given to [`Timetable::due`].
     pub(crate) scheduled: Duration,
-    /// Nothing came back from the last probe of this key.
+    /// The last probe of this key got no answer.
     pub(crate) silent: bool,
 }
 
 /// How many probes may be started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// In all.
+    /// In total.
     pub(crate) all: usize,
-    /// Of keys that were silent last time, within the same number.
+    /// Of silent keys, included in the total.
     pub(crate) silent: usize,
 }
 
 #[cfg(test)]
 impl Room {
-    /// As many as there are.
+    /// No limit.
     pub(crate) const UNBOUNDED: Self = Self {
         all: usize::MAX,
         silent: usize::MAX,
@@ -85,9 +84,9 @@ impl Room {
 #[derive(Debug, Default)]
 pub(crate) struct Timetable {
     rows: Vec<Option<Row>>,
-    /// Keys that wait, but the silent.
+    /// Waiting keys, without the silent ones.
     waiting: BTreeSet<(Duration, u32)>,
-    /// Silent keys that wait.
+    /// Waiting silent keys.
     silent: BTreeSet<(Duration, u32)>,
     len: usize,
 }
@@ -95,16 +94,16 @@ pub(crate) struct Timetable {
 #[derive(Clone, Copy, Debug)]
 struct Row {
     period: Duration,
-    /// The slot on the grid of this key that the next or the present probe belongs to.
+    /// The slot on the grid of this key that the next or the current probe belongs to.
     slot: Duration,
-    /// Nothing came back from its last probe.
+    /// Its last probe got no answer.
     silent: bool,
     state: State,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// In its set under this time; the slot itself, or later after a slow probe.
+    /// In its set under this time: the slot itself, or later after a slow probe.
     Waiting(Duration),
     /// Handed out at this time.
     InFlight(Duration),
@@ -116,8 +115,8 @@ impl Timetable {
         self.len
     }
 
-    /// Starts `key` at `now`, every `period` (0 counts as 1 s), at the place its `phase` gives it.
-    /// A key that is in the table already starts anew (HC-2). O(log n).
+    /// Starts `key` at `now`, every `period` (0 counts as 1 s), with the offset of its `phase`. A key that is in the
+    /// table already restarts (HC-2). O(log n).
     pub(crate) fn add(&mut self, key: u32, now: Duration, period: Duration, phase: u64) {
         self.remove(key);
         let period = if period.is_zero() {
@@ -140,7 +139,7 @@ impl Timetable {
         self.len += 1;
     }
 
-    /// Takes `key` out; a probe of it that is in flight is forgotten. O(log n).
+    /// Removes `key`; a probe of it that is in flight is ignored. O(log n).
     pub(crate) fn remove(&mut self, key: u32) {
         let Some(row) = self.rows.get_mut(key as usize).and_then(Option::take) else {
             return;
@@ -159,7 +158,7 @@ impl Timetable {
         }
     }
 
-    /// What waits longest of that for which there is room.
+    /// The longest waiting key for which there is room.
     fn first(&self, room: Room) -> Option<Due> {
         if room.all == 0 {
             return None;
@@ -179,14 +178,13 @@ impl Timetable {
             .min_by_key(|due| (due.scheduled, due.key))
     }
 
-    /// When [`Timetable::due`] has something to hand out next, with that much room. `None` while nothing waits for which
-    /// there is room.
+    /// When [`Timetable::due`] has a key next, with that much room. `None` while no key waits for which there is room.
     pub(crate) fn next_deadline(&self, room: Room) -> Option<Duration> {
         self.first(room).map(|due| due.scheduled)
     }
 
-    /// Hands out the keys that are due at `now`, the longest waiting first, as far as there is room. Each is in flight until
-    /// [`Timetable::finish`].
+    /// Hands out the keys that are due at `now`, the longest waiting first, as far as there is room. Each is in flight
+    /// until [`Timetable::finish`].
     pub(crate) fn due(&mut self, now: Duration, mut room: Room, out: &mut Vec<Due>) {
         while let Some(due) = self.first(room).filter(|due| due.scheduled <= now) {
             self.set(due.silent).remove(&(due.scheduled, due.key));
@@ -199,8 +197,8 @@ impl Timetable {
         }
     }
 
-    /// The probe of `key` ended at `now`, `silent` if nothing came back: puts the key back into the table. Nothing happens if
-    /// it is not in flight.
+    /// The probe of `key` ended at `now`, `silent` if it got no answer: the key waits again. Does nothing if it is not
+    /// in flight.
     pub(crate) fn finish(&mut self, key: u32, now: Duration, silent: bool) {
         let Some(row) = self.rows.get_mut(key as usize).and_then(Option::as_mut) else {
             return;

@@ -1,6 +1,6 @@
 //! Owns DHCP servers for the LAN: real dnsmasq and real Kea, in the namespace `gw`.
 //!
-//! Tests that use them call [`crate::enter_with`] with their names, so that they are there.
+//! Tests that use them pass their names to [`crate::enter_with`], so that they are installed.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::bed::Bed;
 use crate::layout::GATEWAY;
 use crate::process::Process;
+use crate::test_cluster::TestCluster;
 
 const START: Duration = Duration::from_secs(20);
 
@@ -23,9 +23,13 @@ pub struct Dhcp {
 }
 
 impl Dhcp {
-    /// dnsmasq with the given range and its shortest lease, 2 minutes.
-    pub async fn dnsmasq(bed: &Bed, first: Ipv4Addr, last: Ipv4Addr) -> anyhow::Result<Self> {
-        let leases = bed.folder().join("dnsmasq.leases");
+    /// dnsmasq with the given range and its shortest lease time, 2 minutes.
+    pub async fn dnsmasq(
+        cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+    ) -> anyhow::Result<Self> {
+        let leases = cluster.folder().join("dnsmasq.leases");
         let args = [
             "--conf-file=/dev/null",
             "--keep-in-foreground",
@@ -38,15 +42,15 @@ impl Dhcp {
             "--dhcp-authoritative",
             &format!("--dhcp-leasefile={}", leases.display()),
             "--pid-file=",
-            // No group at all: a user namespace made without root cannot change groups.
+            // No group: a user namespace that was created without root cannot change groups.
             "--user=root",
             "--group=",
             "--log-dhcp",
             "--log-facility=-",
-            // Else it pings each address for 3 s before it offers it.
+            // Otherwise it pings each address for 3 s before it offers it.
             "--no-ping",
         ];
-        let process = bed.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
+        let process = cluster.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
         let started = || async { Ok(process.log().contains("DHCP, sockets bound")) };
         process.ready(START, started).await?;
         Ok(Self { process, leases })
@@ -54,16 +58,16 @@ impl Dhcp {
 
     /// Kea with the given range and any lease time.
     pub async fn kea(
-        bed: &Bed,
+        cluster: &TestCluster,
         first: Ipv4Addr,
         last: Ipv4Addr,
         lifetime: Duration,
     ) -> anyhow::Result<Self> {
-        let leases = bed.folder().join("kea-leases.csv");
+        let leases = cluster.folder().join("kea-leases.csv");
         let config = json!({"Dhcp4": {
             "authoritative": true,
             "interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
-            // The interval is that of a helper program which tidies the file.
+            // The interval of the helper program that compacts the file.
             "lease-database": {
                 "type": "memfile", "persist": true, "name": leases, "lfc-interval": 0,
             },
@@ -78,26 +82,26 @@ impl Dhcp {
                 "output_options": [{"output": "stdout"}],
             }],
         }});
-        let path = bed.folder().join("kea.json");
+        let path = cluster.folder().join("kea.json");
         std::fs::write(&path, serde_json::to_vec(&config)?)?;
-        let folder = bed.folder().display().to_string();
+        let folder = cluster.folder().display().to_string();
         let env = [
             ("KEA_PIDFILE_DIR", folder.as_str()),
             ("KEA_LOCKFILE_DIR", folder.as_str()),
         ];
         let args = ["-c", &path.display().to_string()];
-        let process = bed.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
+        let process = cluster.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
         let started = || async { Ok(process.log().contains("DHCP4_STARTED")) };
         process.ready(START, started).await?;
         Ok(Self { process, leases })
     }
 
-    /// The server: its log has each exchange; stop it to test a server that is away.
+    /// The server process: its log has each exchange; stop it to test a server that is unreachable.
     pub fn process(&self) -> &Arc<Process> {
         &self.process
     }
 
-    /// The server's lease file, in its own form.
+    /// The server's lease file, in its native format.
     pub fn leases(&self) -> String {
         std::fs::read_to_string(&self.leases).unwrap_or_default()
     }

@@ -1,13 +1,12 @@
-//! Owns the way into the namespaces: a test binary executes itself again inside a user, network,
-//! mount and pid namespace of its own, so that it is root there and nowhere else, and so that all
-//! it starts is gone when it is gone.
+//! Owns the entry into the namespaces: a test binary executes itself again inside new user, network, mount and pid
+//! namespaces, so that it is root there and nowhere else, and so that every process that it starts ends with it.
 //!
 //! Three processes of the same binary are involved:
-//! 1. the one that was started: makes the namespaces and waits;
-//! 2. the first process inside: sets the mounts up, then only reaps. The kernel kills it with the
-//!    first one (parent death signal), and everything in the namespaces with it;
-//! 3. the one that goes on with `main`. It is not the first process of its pid namespace, so that
-//!    signals have their usual effect on it.
+//! 1. the one that was started: creates the namespaces and waits;
+//! 2. the first process inside: sets up the mounts, then only reaps. The kernel kills it with the first one (parent
+//!    death signal), and every process in the namespaces with it;
+//! 3. the one that continues with `main`. It is not the first process of its pid namespace, so that signals have their
+//!    usual effect on it.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -25,24 +24,25 @@ use nix::unistd::{Pid, getegid, geteuid, getpid};
 
 use crate::supply;
 
-/// Says how far in this process is; absent outside. Removed from what [`crate::Bed::spawn`] starts.
+/// The stage that this process has reached; absent outside. Removed from the environment of
+/// [`crate::TestCluster::spawn`].
 pub(crate) const STAGE: &str = "HLB_BED_STAGE";
-/// Process id of the outer process, for the first process inside to see that it still lives.
+/// Process id of the outer process; the first process inside checks that it is still alive.
 const OUTER: &str = "HLB_BED_OUTER";
 
-/// Makes sure that this process is inside namespaces of its own; call it first in `main`.
+/// Makes sure that this process runs inside the namespaces; call it first in `main`.
 ///
-/// Outside, it builds what is missing (the control plane, tools), executes this binary again inside
-/// and exits with its exit code, so it returns only inside. An error is reported and ends the
-/// process with code 1: a test bed that cannot be is a failure, never a skipped test.
+/// Outside, it builds what is missing (the control plane, tools), executes this binary again inside and exits with its
+/// exit code, so it returns only inside. An error is reported and ends the process with code 1: a test cluster that
+/// cannot start is a failure, never a skipped test.
 ///
-/// With `--list` among the arguments it returns at once: listing tests needs no bed.
+/// With `--list` among the arguments it returns at once: listing tests needs no test cluster.
 pub fn enter() {
     enter_with(&[]);
 }
 
-/// As [`enter`], for tests that need further programs on `PATH`: `dnsmasq`, `kea-dhcp4`,
-/// `promtool`. A missing one is fetched by `e2e/tools.sh`; if it cannot be, that is a failure.
+/// As [`enter`], for tests that need further programs on `PATH`: `dnsmasq`, `kea-dhcp4`, `promtool`. `e2e/tools.sh`
+/// fetches a missing one; if that fails, the test fails.
 pub fn enter_with(programs: &[&str]) {
     if std::env::args().any(|a| a == "--list") {
         return;
@@ -64,8 +64,7 @@ pub fn enter_with(programs: &[&str]) {
     std::process::exit(code);
 }
 
-/// Lets `command`, a program that calls [`enter`], have namespaces of its own below the present
-/// ones.
+/// Gives `command`, a program that calls [`enter`], separate namespaces below the current ones.
 pub fn apart(command: &mut Command) -> &mut Command {
     command.env_remove(STAGE)
 }
@@ -79,7 +78,7 @@ fn report(error: &anyhow::Error) {
 }
 
 fn outer(programs: &[&str]) -> anyhow::Result<ExitStatus> {
-    // Inside there is no network, so whatever has to be fetched is fetched now.
+    // There is no network inside, so everything is fetched now.
     let supply = supply::provide(programs)?;
     make_namespaces()?;
     again("init")
@@ -124,7 +123,7 @@ fn make_namespaces() -> anyhow::Result<()> {
     write("/proc/self/gid_map", format!("0 {gid} 1"))
 }
 
-/// What is most likely to be in the way of a user namespace, by the switches that can forbid it.
+/// The most likely reason why no user namespace can be created, by the settings that can forbid it.
 fn refusal(errno: Errno) -> String {
     let set = |file: &str, value: &str| {
         std::fs::read_to_string(Path::new("/proc/sys").join(file))
@@ -159,8 +158,8 @@ fn refusal(errno: Errno) -> String {
 /// The first process inside.
 fn init() -> anyhow::Result<ExitStatus> {
     set_pdeathsig(Signal::SIGKILL).context("parent death signal")?;
-    // The outer process may have died before the line above took effect. This /proc is still the
-    // outer one, so it tells the parent as seen from there.
+    // The outer process may have died before the parent death signal took effect. This /proc is still the outer one, so
+    // it shows the parent from there.
     let outer = std::env::var(OUTER).unwrap_or_default();
     let status = std::fs::read_to_string("/proc/self/status")?;
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:"));
@@ -199,7 +198,7 @@ fn init() -> anyhow::Result<ExitStatus> {
 
 fn mounts() -> anyhow::Result<()> {
     let none: Option<&str> = None;
-    // Without this the mounts below would show on the machine where / is shared.
+    // Without this the mounts below would propagate to the machine where / is shared.
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .context("cannot make the mounts private")?;
     let safe = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -207,12 +206,11 @@ fn mounts() -> anyhow::Result<()> {
         "cannot mount /proc for the new pid namespace; a container that masks parts of /proc \
          forbids it (Docker: --security-opt systempaths=unconfined)",
     )?;
-    // `ip netns` keeps its names here, and the beds their files: gone with the namespace.
+    // `ip netns` keeps its names here, and the test clusters their files: removed with the namespace.
     let run = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     mount(Some("tmpfs"), "/run", Some("tmpfs"), run, Some("mode=755"))
         .context("cannot mount a tmpfs over /run")?;
-    // kube-vip prefers a kubeconfig found here to its own; a machine that is a Kubernetes node has
-    // one.
+    // kube-vip prefers a kubeconfig in this folder to its own; a machine that is a Kubernetes node has one.
     if Path::new("/etc/kubernetes").is_dir() {
         mount(Some("tmpfs"), "/etc/kubernetes", Some("tmpfs"), safe, none)
             .context("cannot hide /etc/kubernetes")?;

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use crate::bed::Bed;
 use crate::layout::{self, lan};
 use crate::netns::Netns;
 use crate::serve::Server;
+use crate::test_cluster::TestCluster;
 
 /// The addresses of the farm.
 const RANGE: &str = "10.99.0.0/16";
@@ -26,14 +26,14 @@ const RULES: &str = "table ip faults {
 }
 ";
 
-/// What an address of the farm does instead of answering.
+/// The fault of an address of the farm.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// No answer at all.
     Blackhole,
     /// Connections are refused.
     Refuse,
-    /// Three of ten packets are lost.
+    /// Three of ten packets are dropped.
     Lossy,
 }
 
@@ -55,14 +55,14 @@ pub struct Farm {
 }
 
 impl Farm {
-    /// Makes the namespace `farm` and answers HTTP on the given ports of all addresses.
-    pub fn start(bed: &Bed, ports: &[u16]) -> anyhow::Result<Self> {
-        let netns = bed.layout.add("farm", layout::FARM)?;
+    /// Creates the namespace `farm` and answers HTTP on the given ports of all addresses.
+    pub fn start(cluster: &TestCluster, ports: &[u16]) -> anyhow::Result<Self> {
+        let netns = cluster.layout.add("farm", layout::FARM)?;
         netns.ip(&format!("route add local {RANGE} dev lo\n"))?;
         netns.sysctl("net/core/somaxconn", "4096")?;
         netns.nft(RULES)?;
-        for node in bed.nodes() {
-            bed.ip(
+        for node in cluster.nodes() {
+            cluster.ip(
                 &node,
                 &format!("route replace {RANGE} via {}", lan(layout::FARM)),
             )?;
@@ -82,8 +82,7 @@ impl Farm {
         &self.netns
     }
 
-    /// Breaks addresses: one (`10.99.0.1`), a range (`10.99.0.1-10.99.0.100`) or several with
-    /// commas.
+    /// Breaks addresses: one (`10.99.0.1`), a range (`10.99.0.1-10.99.0.100`) or several, separated by commas.
     pub fn fault(&self, fault: Fault, addresses: &str) -> anyhow::Result<()> {
         self.netns.nft(&format!(
             "add element ip faults {} {{ {addresses} }}\n",
@@ -91,7 +90,7 @@ impl Farm {
         ))
     }
 
-    /// Takes back what [`Self::fault`] was told, in the same words.
+    /// Reverts [`Self::fault`] with the same arguments.
     pub fn repair(&self, fault: Fault, addresses: &str) -> anyhow::Result<()> {
         self.netns.nft(&format!(
             "delete element ip faults {} {{ {addresses} }}\n",

@@ -1,7 +1,7 @@
-//! Owns the network of a bed: namespaces, bridges, addresses, routes.
+//! Owns the network of a test cluster: namespaces, bridges, addresses, routes.
 //!
 //! ```text
-//! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the bed)
+//! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the test cluster)
 //! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager
 //! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for a DHCP server
 //! client 192.168.100.50
@@ -9,8 +9,8 @@
 //! (this process) 10.251.N.254
 //! ```
 //!
-//! The bridges have a namespace of their own, without packet filter rules: where bridged frames
-//! are shown to the filter of the bridge's namespace, rules of kube-proxy would change them.
+//! The bridges have a separate namespace without packet filter rules: where the kernel passes bridged frames to the
+//! filter of the bridge's namespace, rules of kube-proxy would change them.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -27,7 +27,7 @@ pub const GATEWAY: Ipv4Addr = lan(1);
 pub(crate) const FIRST_VM: u8 = 101;
 /// Host part of the farm's address.
 pub(crate) const FARM: u8 = 60;
-/// Most nodes a bed can have: host parts 11 to 40.
+/// Most nodes of a test cluster: host parts 11 to 40.
 pub(crate) const MAX_NODES: u8 = 30;
 
 /// An address of the LAN by its host part.
@@ -35,9 +35,9 @@ pub const fn lan(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 100, host)
 }
 
-/// An address of the management network of bed number `bed`.
-pub(crate) const fn mgmt(bed: u8, host: u8) -> Ipv4Addr {
-    Ipv4Addr::new(10, 251, bed, host)
+/// An address of the management network of test cluster number `cluster`.
+pub(crate) const fn mgmt(cluster: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 251, cluster, host)
 }
 
 /// Host part of a node's addresses in both networks; nodes count from 1.
@@ -45,20 +45,20 @@ pub(crate) const fn node_host(node: u8) -> u8 {
     10 + node
 }
 
-/// The namespaces of one bed.
+/// The namespaces of one test cluster.
 #[derive(Debug)]
 pub(crate) struct Layout {
-    bed: u8,
+    cluster: u8,
     nodes: u8,
-    /// Names of the namespaces made so far.
+    /// Names of the namespaces created so far.
     made: Mutex<Vec<String>>,
 }
 
 impl Layout {
-    /// Makes everything; about 0.2 s.
-    pub(crate) fn create(bed: u8, nodes: u8) -> anyhow::Result<Self> {
+    /// Creates everything; about 0.2 s.
+    pub(crate) fn create(cluster: u8, nodes: u8) -> anyhow::Result<Self> {
         let layout = Self {
-            bed,
+            cluster,
             nodes,
             made: Mutex::default(),
         };
@@ -89,13 +89,13 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Name of a namespace for `ip netns`: as it is in the first bed of a process, with the bed's
-    /// number in front in others.
+    /// Name of a namespace for `ip netns`: unchanged in the first test cluster of a process, prefixed with the number
+    /// in others.
     pub(crate) fn name(&self, short: &str) -> String {
-        if self.bed == 0 {
+        if self.cluster == 0 {
             short.to_owned()
         } else {
-            format!("b{}-{short}", self.bed)
+            format!("b{}-{short}", self.cluster)
         }
     }
 
@@ -108,14 +108,14 @@ impl Layout {
     }
 
     pub(crate) const fn server(&self) -> Ipv4Addr {
-        mgmt(self.bed, 1)
+        mgmt(self.cluster, 1)
     }
 
     pub(crate) const fn node_mgmt(&self, node: u8) -> Ipv4Addr {
-        mgmt(self.bed, node_host(node))
+        mgmt(self.cluster, node_host(node))
     }
 
-    /// A new namespace with a leg in the LAN and a default route.
+    /// A new namespace with an interface in the LAN and a default route.
     pub(crate) fn add(&self, short: &str, host: u8) -> anyhow::Result<Netns> {
         self.make(short)?;
         self.plug(short, "eth0", host)?;
@@ -130,20 +130,20 @@ impl Layout {
         Ok(())
     }
 
-    /// A node needs one even for its own connections to a ClusterIP: the route is looked up before
-    /// the packet filter puts the backend's address in.
+    /// A node needs one even for its own connections to a ClusterIP: the route is looked up before the packet filter
+    /// inserts the backend's address.
     pub(crate) fn default_route(&self, short: &str) -> anyhow::Result<()> {
         self.open(short)?
             .ip(&format!("route replace default via {GATEWAY}\n"))
     }
 
-    /// A leg in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware
-    /// addresses make captures and neighbour tables readable.
+    /// An interface in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware addresses make
+    /// captures and neighbour tables readable.
     fn plug(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
         let (bridge, network, address) = if interface == "eth0" {
             ("br-lan", 1, lan(host))
         } else {
-            ("br-mgmt", 2, mgmt(self.bed, host))
+            ("br-mgmt", 2, mgmt(self.cluster, host))
         };
         let peer = format!("p{network}-{host}");
         let (lan, name) = (self.name("lan"), self.name(short));
@@ -161,16 +161,20 @@ impl Layout {
         ))
     }
 
-    /// A leg of the calling process's own namespace in the management network.
+    /// An interface of the calling process's namespace in the management network.
     fn plug_self(&self) -> anyhow::Result<()> {
-        let (own, lan) = (format!("mgmt{}", self.bed), self.name("lan"));
+        let (own, lan) = (format!("mgmt{}", self.cluster), self.name("lan"));
         let mut commands = String::new();
         writeln!(
             commands,
             "link add {own} type veth peer name p2-254 netns {lan}"
         )?;
         writeln!(commands, "link set {own} up")?;
-        writeln!(commands, "addr add {}/24 dev {own}", mgmt(self.bed, 254))?;
+        writeln!(
+            commands,
+            "addr add {}/24 dev {own}",
+            mgmt(self.cluster, 254)
+        )?;
         ip(&[], &commands)?;
         self.open("lan")?
             .ip("link set p2-254 master br-mgmt\nlink set p2-254 up\n")
@@ -178,15 +182,15 @@ impl Layout {
 }
 
 impl Drop for Layout {
-    /// The names go; a namespace itself goes with the last process and socket in it. Matters only
-    /// where one process starts several beds.
+    /// Removes the names; a namespace itself ends with its last process and socket. Matters only where one process
+    /// starts several test clusters.
     fn drop(&mut self) {
         let mut commands = String::new();
         for name in self.made.get_mut() {
             let _ = writeln!(commands, "netns del {name}");
         }
-        let _ = writeln!(commands, "link del mgmt{}", self.bed);
-        // Nothing can be done about an error here, and the end of the process does it all anyway.
+        let _ = writeln!(commands, "link del mgmt{}", self.cluster);
+        // An error is ignored: the end of the process cleans up everything anyway.
         let _ = ip(&["-force"], &commands);
     }
 }

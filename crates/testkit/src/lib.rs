@@ -1,16 +1,16 @@
-//! Test bed: a real control plane and real network namespaces on one machine, gone when its process is.
+//! Test cluster: a real control plane and real network namespaces on one machine, removed when its process ends.
 //!
-//! A test binary has `harness = false` and calls [`enter`] first; what follows runs inside user,
-//! network, mount and pid namespaces of its own. There [`Bed::start`] makes the network and starts
-//! etcd, kube-apiserver, kube-controller-manager, and on each node kube-proxy and kube-vip.
+//! A test binary has `harness = false` and calls [`enter`] first; the rest of it runs inside new user, network, mount
+//! and pid namespaces. There [`TestCluster::start`] creates the network and starts etcd, kube-apiserver,
+//! kube-controller-manager, and on each node kube-proxy and kube-vip.
 //!
 //! ```no_run
-//! use harvester_lb_testkit::{Bed, BedOptions, enter};
+//! use harvester_lb_testkit::{TestCluster, TestClusterOptions, enter};
 //!
 //! fn main() -> anyhow::Result<()> {
 //!     enter();
 //!     tokio::runtime::Runtime::new()?.block_on(async {
-//!         let bed = Bed::start(BedOptions::default()).await?;
+//!         let bed = TestCluster::start(TestClusterOptions::default()).await?;
 //!         let vm = bed.add_vm("vm1")?;
 //!         vm.listen(8080)?;
 //!         bed.kubectl(&["get", "nodes"]).await?;
@@ -19,14 +19,14 @@
 //! }
 //! ```
 //!
-//! Where faults of the API server are wanted, a [`proxy`] stands between it and one client: it delays, refuses, cuts,
-//! and holds single requests.
+//! For faults of the API server, a [`proxy`] stands between it and one client: it delays, refuses, cuts and holds
+//! single requests.
 //!
-//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`),
-//! `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT`
-//! (file that [`TestReport`] writes to).
+//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`), `BED_TOOLS` (folder of
+//! `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT` (file that
+//! [`TestReport`] writes to).
 
-mod bed;
+mod control_plane;
 mod dhcp;
 mod enter;
 mod farm;
@@ -36,26 +36,26 @@ mod nodes;
 mod objects;
 mod options;
 mod pki;
-mod plane;
 mod poll;
 mod process;
 pub mod proxy;
 mod report;
 mod serve;
 mod supply;
+mod test_cluster;
 mod traffic;
 mod vm;
 
-pub use bed::{Bed, Killed};
 pub use dhcp::Dhcp;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};
 pub use netns::Netns;
-pub use options::BedOptions;
+pub use options::TestClusterOptions;
 pub use poll::eventually;
 pub use process::Process;
 pub use report::TestReport;
 pub use serve::Server;
+pub use test_cluster::{Killed, TestCluster};
 pub use traffic::{Failure, Record, Tally, Traffic, burst};
 pub use vm::Vm;

@@ -1,4 +1,4 @@
-//! Owns network namespaces: their names, running code and programs in them, and the `ip` command.
+//! Owns network namespaces: their names, code and programs that run in them, and the `ip` command.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -32,10 +32,10 @@ impl Netns {
         &self.name
     }
 
-    /// Runs blocking code on a thread of its own inside the namespace.
+    /// Runs blocking code on a separate thread inside the namespace.
     ///
-    /// A socket made there stays in the namespace, whichever thread uses it afterwards, and so does
-    /// a program started there. Keep it short: the calling thread waits.
+    /// A socket created there stays in the namespace, regardless of the thread that uses it afterwards, and so does a
+    /// program started there. Keep it short: the calling thread waits.
     pub fn run<T: Send>(&self, code: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
         std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
@@ -54,7 +54,7 @@ impl Netns {
         ip(&["-n", &self.name], commands)
     }
 
-    /// Runs a program inside the namespace to its end and gives its standard output.
+    /// Runs a program inside the namespace to its end and returns its standard output.
     pub fn output(&self, program: &str, args: &[&str]) -> anyhow::Result<String> {
         let output = self
             .run(|| {

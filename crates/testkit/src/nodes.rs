@@ -1,5 +1,5 @@
-//! Owns what comes after the API server: the controller manager, and on each node the Node object,
-//! kube-proxy and kube-vip; their flags, and when each counts as ready.
+//! Owns the programs that start after the API server: the controller manager, and on each node the Node object,
+//! kube-proxy and kube-vip; their flags and their readiness checks.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -11,19 +11,19 @@ use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
+use crate::control_plane::{ControlPlane, START};
 use crate::eventually;
 use crate::layout::Layout;
-use crate::options::BedOptions;
-use crate::plane::{Plane, START};
+use crate::options::TestClusterOptions;
 use crate::process::Process;
 use crate::traffic::http_get;
 
-/// Longest answer to one question about readiness.
+/// Timeout of one readiness check.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Addresses of pods; there are none, but the rules depend on it.
+/// Addresses of pods; there are none, but kube-proxy's rules depend on the range.
 const POD_RANGE: &str = "10.52.0.0/16";
 
-/// Rights kube-vip needs, no more.
+/// The permissions that kube-vip needs, no more.
 const KUBE_VIP_ROLE: &str = r#"{
   "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kube-vip"},
   "rules": [
@@ -34,13 +34,12 @@ const KUBE_VIP_ROLE: &str = r#"{
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update"]}
   ]}"#;
 
-impl Plane {
-    /// Makes the Node objects and starts the controller manager and each node's programs; returns
-    /// when all are ready.
+impl ControlPlane {
+    /// Creates the Node objects and starts the controller manager and each node's programs; returns when all are ready.
     pub(crate) async fn start_nodes(
         &mut self,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
         client: &kube::Client,
     ) -> anyhow::Result<()> {
         let cp = layout.open("cp")?;
@@ -60,8 +59,8 @@ impl Plane {
                 "--use-service-account-credentials=true".into(),
                 "--leader-elect=false".into(),
                 format!("--cluster-cidr={POD_RANGE}"),
-                // Nodes are made by hand and have no kubelet that could renew their Leases; Services of
-                // type LoadBalancer belong to kube-vip.
+                // The Nodes are created by the test cluster and have no kubelet that could renew their Leases; Services
+                // of type LoadBalancer belong to kube-vip.
                 "--controllers=*,-node-lifecycle-controller,-node-ipam-controller,\
              -cloud-node-lifecycle-controller,-service-lb-controller"
                     .into(),
@@ -122,7 +121,7 @@ impl Plane {
         )
     }
 
-    /// Starts (or starts again) kube-vip on a node.
+    /// Starts or restarts kube-vip on a node.
     pub(crate) fn start_kube_vip(
         &mut self,
         layout: &Layout,
@@ -146,7 +145,7 @@ impl Plane {
             ("vip_leaseduration", "5"),
             ("vip_renewdeadline", "3"),
             ("vip_retryperiod", "1"),
-            // The least it takes: the first announcement is up to one period after winning.
+            // The minimum: the first announcement comes up to one period after the election.
             ("vip_arpRate", "500"),
             ("vip_loglevel", "-4"),
             ("prometheus_server", ":2112"),
@@ -172,7 +171,7 @@ impl Plane {
             .await
     }
 
-    /// The controller manager works once it has made the default ServiceAccount.
+    /// The controller manager is ready once it has created the default ServiceAccount.
     async fn manager_ready(&self, client: &kube::Client) -> anyhow::Result<()> {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
         let process = self.process("kube-controller-manager")?;
@@ -217,7 +216,7 @@ async fn grant_kube_vip(client: &kube::Client) -> anyhow::Result<()> {
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "kube-vip"}],
     }))?;
     let create = PostParams::default();
-    // The very first writes can meet a server that is still filling its own roles in.
+    // The first writes can meet an API server that is still creating its default roles.
     eventually("rights of kube-vip", START, || async {
         let roles: Api<ClusterRole> = Api::all(client.clone());
         if roles.get_opt("kube-vip").await?.is_none() {

@@ -1,4 +1,4 @@
-//! Owns the tests' way to API objects of any kind: apply, read, delete, and CRDs.
+//! Owns the tests' access to API objects of any kind: apply, read, delete, and CRDs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{Scope, pinned_kind};
 use serde_json::Value;
 
-use crate::bed::Bed;
 use crate::eventually;
+use crate::test_cluster::TestCluster;
 
 /// Field manager of everything the tests apply.
 const MANAGER: &str = "test-bed";
-/// A CRD is served within a second; the rest is for busy machines.
+/// A CRD is established within a second; the rest is for busy machines.
 const ESTABLISHED: Duration = Duration::from_secs(30);
-/// KubeVirt's and Multus's kinds.
+/// CRDs of KubeVirt and Multus.
 const FOREIGN_CRDS: &str = include_str!("../crds/foreign.yaml");
 
-impl Bed {
-    /// The API of any kind; `namespace` is ignored for cluster-wide kinds, `None` is `default`.
+impl TestCluster {
+    /// The API of any kind; `namespace` is ignored for cluster-scoped kinds, `None` is `default`.
     pub async fn api(
         &self,
         api_version: &str,
@@ -47,9 +47,8 @@ impl Bed {
         })
     }
 
-    /// Creates an object or makes the given fields so (server-side apply). Fields that others have
-    /// set and the object does not name stay, among them the status of kinds without a status
-    /// subresource.
+    /// Creates or updates an object by server-side apply. Fields that other managers own and the object does not name
+    /// stay, among them the status of kinds without a status subresource.
     pub async fn apply(&self, object: &Value) -> anyhow::Result<DynamicObject> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let (Some(api_version), Some(kind), Some(name)) =
@@ -90,8 +89,8 @@ impl Bed {
             .await?)
     }
 
-    /// Deletes an object; returns when the API server has taken the request, which can be before
-    /// the object is gone. An object that is not there is fine.
+    /// Deletes an object; returns when the API server has accepted the request, which can be before the object is gone.
+    /// A missing object is not an error.
     pub async fn delete(
         &self,
         api_version: &str,
@@ -107,8 +106,7 @@ impl Bed {
         }
     }
 
-    /// Applies the CRDs in a YAML file, or in all YAML files of a folder, and waits until they are
-    /// served.
+    /// Applies the CRDs in a YAML file, or in all YAML files of a folder, and waits until they are established.
     pub async fn apply_crds(&self, path: impl AsRef<Path>) -> anyhow::Result<()> {
         let path = path.as_ref();
         let mut files = vec![path.to_path_buf()];
@@ -129,8 +127,8 @@ impl Bed {
         Ok(())
     }
 
-    /// Applies the CRDs of the kinds that KubeVirt and Multus bring: VirtualMachine,
-    /// VirtualMachineInstance (both without a status subresource) and NetworkAttachmentDefinition.
+    /// Applies the CRDs of KubeVirt and Multus: VirtualMachine, VirtualMachineInstance (both without a status
+    /// subresource) and NetworkAttachmentDefinition.
     pub async fn apply_foreign_crds(&self) -> anyhow::Result<()> {
         self.apply_crd_text(FOREIGN_CRDS).await
     }

@@ -1,19 +1,19 @@
-//! What a test asks of a bed.
+//! Options of a test cluster.
 
-/// What a bed is to have.
+/// Options of a test cluster.
 #[derive(Clone, Debug)]
-pub struct BedOptions {
+pub struct TestClusterOptions {
     /// Number of nodes, each a namespace with kube-proxy.
     pub nodes: u8,
     /// kube-vip on each node.
     pub kube_vip: bool,
-    /// Let the API server write an audit log, see [`Bed::audit`](crate::Bed::audit).
+    /// Makes the API server write an audit log, see [`TestCluster::audit`](crate::TestCluster::audit).
     pub audit: bool,
-    /// Further flags for the API server.
+    /// Additional flags of the API server.
     pub apiserver_args: Vec<String>,
 }
 
-impl Default for BedOptions {
+impl Default for TestClusterOptions {
     fn default() -> Self {
         Self {
             nodes: 2,

@@ -12,7 +12,7 @@ use rcgen::{
 /// First address of the Service range, which is the API server's Service.
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 53, 0, 1);
 
-/// User, token, groups. The two system users have their roles from the API server's own defaults.
+/// User, token, groups. The two system users have their roles from the API server's defaults.
 const USERS: [(&str, &str, &str); 4] = [
     ("admin", "admin-token", "system:masters"),
     ("system:kube-controller-manager", "kcm-token", ""),
@@ -20,15 +20,15 @@ const USERS: [(&str, &str, &str); 4] = [
     ("kube-vip", "kube-vip-token", ""),
 ];
 
-/// The certificate authority of one bed.
+/// The certificate authority of one test cluster.
 pub(crate) struct Pki {
     authority: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
 }
 
 impl Pki {
-    /// Makes the authority, the API server's certificate, the key of the ServiceAccount tokens and
-    /// the token file, all in `folder`.
+    /// Creates the authority, the API server's certificate, the key of the ServiceAccount tokens and the token file,
+    /// all in `folder`.
     pub(crate) fn create(folder: &Path, server: Ipv4Addr) -> anyhow::Result<Self> {
         std::fs::create_dir_all(folder)?;
         let mut params = CertificateParams::new(Vec::new())?;
@@ -87,7 +87,7 @@ impl Pki {
     }
 }
 
-/// Token of one of the bed's users.
+/// Token of one of the test cluster's users.
 pub(crate) fn token_of(user: &str) -> anyhow::Result<&'static str> {
     USERS
         .iter()
@@ -99,9 +99,9 @@ pub(crate) fn token_of(user: &str) -> anyhow::Result<&'static str> {
 /// Text of a kubeconfig with one user.
 pub(crate) fn kubeconfig(server: &str, ca: &Path, user: &str, token: &str) -> String {
     format!(
-        "apiVersion: v1\nkind: Config\ncurrent-context: bed\n\
-         clusters: [{{name: bed, cluster: {{server: \"{server}\", certificate-authority: \"{ca}\"}}}}]\n\
-         contexts: [{{name: bed, context: {{cluster: bed, user: \"{user}\"}}}}]\n\
+        "apiVersion: v1\nkind: Config\ncurrent-context: cluster\n\
+         clusters: [{{name: cluster, cluster: {{server: \"{server}\", certificate-authority: \"{ca}\"}}}}]\n\
+         contexts: [{{name: cluster, context: {{cluster: cluster, user: \"{user}\"}}}}]\n\
          users: [{{name: \"{user}\", user: {{token: \"{token}\"}}}}]\n",
         ca = ca.display()
     )

@@ -1,4 +1,4 @@
-//! Owns waiting: a bounded wait for a condition, which is what the tests have in place of sleeping.
+//! Owns waiting: a bounded wait for a condition, which the tests use instead of sleeping.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,13 +6,13 @@ use std::time::Duration;
 use anyhow::anyhow;
 use tokio::time::Instant;
 
-/// Pause between two looks. Short, because most conditions hold within a second; not shorter,
-/// because the machine is busy bringing the condition about.
+/// Pause between two polls. Short, because most conditions hold within a second; not shorter, because polling would
+/// slow down the machine that works on the condition.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// Asks `probe` again and again until it gives a value.
+/// Polls `probe` until it returns a value.
 ///
-/// `Ok(None)` means not yet, an error too; the last error is in the message when the time is over.
+/// `Ok(None)` and errors mean not yet; on timeout, the last error is in the message.
 pub async fn eventually<T, F, Fut>(what: &str, timeout: Duration, mut probe: F) -> anyhow::Result<T>
 where
     F: FnMut() -> Fut,

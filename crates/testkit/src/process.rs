@@ -1,4 +1,4 @@
-//! Owns the programs a bed runs: started in a namespace, with a log file, signalled, waited for.
+//! Owns the programs of a test cluster: started in a namespace, with a log file, signalled, waited for.
 
 use std::ffi::OsStr;
 use std::fs::OpenOptions;
@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use crate::netns::Netns;
 use crate::{enter, eventually};
 
-/// How much of a log goes into an error message.
+/// Lines of a log that go into an error message.
 const TAIL_LINES: usize = 15;
 /// How long a program may take to end once it was asked to.
 const END: Duration = Duration::from_secs(30);
@@ -32,7 +32,7 @@ pub struct Process {
     child: Mutex<Child>,
 }
 
-/// What to start; see [`crate::Bed::spawn`] for the usual way.
+/// What to start; tests use [`crate::TestCluster::spawn`].
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
     pub(crate) program: &'a Path,
@@ -60,7 +60,7 @@ impl Process {
             .stdin(Stdio::null())
             .stderr(log.try_clone()?)
             .stdout(log)
-            // A group of its own: what the program starts is killed with it.
+            // A separate process group: the program's children are killed with it.
             .process_group(0);
         let child = netns
             .run(|| {
@@ -77,7 +77,7 @@ impl Process {
         }))
     }
 
-    /// Process id, as seen inside the bed.
+    /// Process id, as seen inside the test cluster.
     pub fn pid(&self) -> i32 {
         self.pid.as_raw()
     }
@@ -94,18 +94,18 @@ impl Process {
         Ok(())
     }
 
-    /// Stops the program where it is (SIGSTOP), as a machine that hangs does.
+    /// Stops the program (SIGSTOP), like a machine that hangs.
     pub fn stop(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGSTOP)
     }
 
-    /// Lets a stopped program go on (SIGCONT).
+    /// Continues a stopped program (SIGCONT).
     pub fn cont(&self) -> anyhow::Result<()> {
         self.signal(Signal::SIGCONT)
     }
 
     fn signal(&self, signal: Signal) -> anyhow::Result<()> {
-        // Under the lock and only if not yet reaped, so that the id cannot be another program's.
+        // Under the lock and only if not yet reaped, so that the id cannot belong to another program.
         let mut child = self.child.lock();
         if let Some(status) = child.try_wait()? {
             bail!("{} has already ended: {status}", self.name);
@@ -113,7 +113,7 @@ impl Process {
         kill(self.pid, signal).with_context(|| format!("{signal} to {}", self.name))
     }
 
-    /// How the program ended, if it has.
+    /// Exit status of the program, if it has ended.
     pub fn ended(&self) -> anyhow::Result<Option<ExitStatus>> {
         Ok(self.child.lock().try_wait()?)
     }
@@ -167,7 +167,7 @@ impl Process {
             .map_err(|error| error.context(format!("log of {}:\n{}", self.name, self.tail())))
     }
 
-    /// All that the program has written so far.
+    /// All output of the program so far.
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -183,7 +183,7 @@ impl Process {
             .join("\n")
     }
 
-    /// The log's file.
+    /// Path of the log file.
     pub fn log_path(&self) -> &Path {
         &self.log
     }
@@ -203,17 +203,17 @@ impl Drop for Process {
     fn drop(&mut self) {
         let child = self.child.get_mut();
         if matches!(child.try_wait(), Ok(None)) {
-            // Errors mean that it is gone, which is what is wanted.
+            // An error means that it has ended already.
             let _ = kill(Pid::from_raw(-self.pid.as_raw()), Signal::SIGKILL);
             let _ = child.wait();
         }
     }
 }
 
-/// Gives the calling thread, and what it starts, a `/sys` that shows its network namespace.
+/// Gives the calling thread, and its children, a `/sys` that shows its network namespace.
 ///
-/// Without it `/sys/class/net` is the one of the machine. Best effort, as in `ip netns exec`: a
-/// container that masks parts of `/sys` forbids the mount, and few programs look there.
+/// Without it `/sys/class/net` is the one of the machine. Best effort, as in `ip netns exec`: a container that masks
+/// parts of `/sys` forbids the mount, and few programs read it.
 fn own_sys() {
     let none: Option<&str> = None;
     if unshare(CloneFlags::CLONE_NEWNS).is_ok() {

@@ -1,36 +1,36 @@
-//! Owns the proxy that stands between one client and the API server, and breaks what a test tells it to break.
+//! Owns the proxy between one client and the API server, which injects the faults that a test sets.
 //!
-//! Whoever is given [`Proxy::kubeconfig`] talks to the API server through it, in plain HTTP/1.1; rights are those of the
-//! token, which is passed on. Everybody else is not concerned. Without rules everything passes as it is, watches
-//! included. What a test does to it:
+//! A client with [`Proxy::kubeconfig`] talks to the API server through it, in plain HTTP/1.1; its permissions are those
+//! of its token, which is passed on. Other clients are not affected. Without rules everything passes unchanged, watches
+//! included. How a test uses it:
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use harvester_lb_testkit::{Bed, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
-//! # async fn test(bed: &Bed) -> anyhow::Result<()> {
+//! # use harvester_lb_testkit::{TestCluster, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
+//! # async fn test(bed: &TestCluster) -> anyhow::Result<()> {
 //! let proxy = Proxy::start(bed).await?;
 //! let kubeconfig = proxy.kubeconfig("admin")?; // KUBECONFIG of the operator
 //!
-//! // A rule holds until it is dropped. Here a third of all writes is answered with 500, by chance from a seed.
+//! // A rule holds until it is dropped. Here a third of all writes is answered with 500, at random from a seed.
 //! let rule = proxy.rule(Match::writes(), Share::percent(33, 7), Fault::Refuse(Refusal::internal()));
 //! drop(rule);
 //!
-//! // The API server is away for this client.
+//! // The API server is unavailable to this client.
 //! proxy.go_away(Away::Refused);
 //! proxy.come_back();
 //!
-//! // A request is caught, looked at, and let go: the way to test one certain interleaving. The writer waits meanwhile
-//! // (until its own time limit), or is killed; the request is then done all the same once it is let go.
+//! // A request is held, inspected and released: the way to test one specific interleaving. The writer waits meanwhile
+//! // (until its own timeout), or is killed; the request is still done once it is released.
 //! let mut hold = proxy.hold(Match::of(Verb::Create, "ipallocations").name("10.0.0.1"), Moment::Before);
-//! // (something that makes the operator create the record)
+//! // (something that makes the operator create the IPAllocation)
 //! let held = hold.arrived().await?;
 //! // (something else happens in between)
-//! let code = held.let_go().await?; // 201, or 409 if somebody was faster
+//! let code = held.let_go().await?; // 201, or 409 if another writer was faster
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! [`Moment::After`] catches the answer in place of the request: the write is done, and its writer does not know. Held
+//! [`Moment::After`] holds the answer instead of the request: the write is done, and its writer does not know. Held
 //! requests can also be lost ([`Held::cut`]) or refused ([`Held::refuse`]).
 
 mod body;
@@ -58,7 +58,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use crate::{Bed, pki};
+use crate::{TestCluster, pki};
 use line::{Door, Line};
 use mode::Mode;
 use rules::Effect;
@@ -71,21 +71,22 @@ pub use mode::Away;
 pub use request::{Match, Seen, Verb};
 pub use rule::Rule;
 
-/// Ports of the proxies, in the namespace of the control plane: far from the API server's and below those that the
-/// kernel gives to outgoing connections.
+/// Ports of the proxies, in the namespace of the control plane: far from the API server's and below the kernel's range
+/// for outgoing connections.
 static PORTS: AtomicU16 = AtomicU16::new(7_400);
-/// Longest time to connect to the API server.
+/// Timeout for connecting to the API server.
 const CONNECT: Duration = Duration::from_secs(10);
-/// Longest silence of the API server. Above what any client here asks a watch to last for.
+/// Longest silence of the API server. Above the longest watch timeout of any client here.
 const SILENCE: Duration = Duration::from_mins(10);
 
-/// A proxy in front of a bed's API server. Dropping it ends it: connections are cut, held requests are not done.
+/// A proxy in front of a test cluster's API server. Dropping it ends it: connections are cut, held requests are not
+/// done.
 pub struct Proxy {
     shared: Arc<Shared>,
     task: JoinHandle<()>,
     port: u16,
     url: String,
-    /// The API server's own URL.
+    /// URL of the API server.
     real: String,
     folder: PathBuf,
 }
@@ -106,10 +107,10 @@ impl Drop for Proxy {
 }
 
 impl Proxy {
-    /// Starts a proxy that passes everything on. A bed can have several, one for each client that is to be told apart.
-    pub async fn start(bed: &Bed) -> anyhow::Result<Self> {
+    /// Starts a proxy that passes everything on. A test cluster can have several, one for each client to distinguish.
+    pub async fn start(cluster: &TestCluster) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared {
-            upstream: upstream(&bed.kubeconfig("admin")?).await?,
+            upstream: upstream(&cluster.kubeconfig("admin")?).await?,
             mode: watch::Sender::new(Mode::Here),
             rules: Mutex::default(),
             counts: Mutex::default(),
@@ -118,7 +119,7 @@ impl Proxy {
             next_watch: AtomicU64::new(0),
         });
         let port = PORTS.fetch_add(1, Ordering::Relaxed);
-        let door = Door::open(bed.netns("cp")?, port, shared.mode.subscribe())?;
+        let door = Door::open(cluster.netns("cp")?, port, shared.mode.subscribe())?;
         let service = forward::handle
             .with_state(Arc::clone(&shared))
             .into_make_service_with_connect_info::<Line>();
@@ -130,25 +131,26 @@ impl Proxy {
             shared,
             task,
             port,
-            url: format!("http://{}:{port}", bed.layout.server()),
-            real: bed.server().to_owned(),
-            folder: bed.folder().to_owned(),
+            url: format!("http://{}:{port}", cluster.layout.server()),
+            real: cluster.server().to_owned(),
+            folder: cluster.folder().to_owned(),
         })
     }
 
-    /// URL of the proxy, reachable from wherever the API server is.
+    /// URL of the proxy, reachable from the same places as the API server.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// A kubeconfig file for one of the bed's users, as [`Bed::kubeconfig`], that leads here.
+    /// A kubeconfig file for one of the test cluster's users, as [`TestCluster::kubeconfig`], with the proxy as server.
     pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
         let ca = self.folder.join("pki/ca.crt");
         let text = pki::kubeconfig(&self.url, &ca, user, pki::token_of(user)?);
         self.write(&user.replace([':', '/'], "-"), &text)
     }
 
-    /// A copy of a kubeconfig file of the bed, such as [`Bed::service_account_kubeconfig`] gives, that leads here.
+    /// A copy of a kubeconfig file, for instance of [`TestCluster::service_account_kubeconfig`], with the proxy as
+    /// server.
     pub fn through(&self, kubeconfig: &Path) -> anyhow::Result<PathBuf> {
         let text = std::fs::read_to_string(kubeconfig)?;
         ensure!(text.contains(&self.real), "no kubeconfig of this bed");
@@ -166,37 +168,37 @@ impl Proxy {
         Ok(path)
     }
 
-    /// Does `fault` to the requests that match, as often as `share` says, until the [`Rule`] is dropped. Rules are asked in
-    /// the order in which they were set; [`Fault`] says which of them end the search.
+    /// Applies `fault` to matching requests, as often as `share` says, until the [`Rule`] is dropped. Rules are
+    /// evaluated in the order in which they were set; [`Fault`] says which of them end the evaluation.
     #[must_use = "a rule ends when it is dropped"]
     pub fn rule(&self, matching: Match, share: Share, fault: Fault) -> Rule {
         Rule::set(&self.shared, matching, share, Effect::Fault(fault))
     }
 
-    /// Catches the next request that matches.
+    /// Holds the next request that matches.
     #[must_use = "nothing is caught when this is dropped"]
     pub fn hold(&self, matching: Match, moment: Moment) -> Hold {
         self.holds(matching, moment, 1)
     }
 
-    /// Catches the next so many requests that match.
+    /// Holds the next `times` requests that match.
     #[must_use = "nothing is caught when this is dropped"]
     pub fn holds(&self, matching: Match, moment: Moment, times: u32) -> Hold {
         Hold::set(&self.shared, matching, moment, times)
     }
 
-    /// The API server is away for this client from now on.
+    /// Makes the API server unavailable to this client.
     pub fn go_away(&self, how: Away) {
         self.shared.mode.send_replace(Mode::Away(how));
     }
 
-    /// The API server is there again.
+    /// Makes the API server available again.
     pub fn come_back(&self) {
         self.shared.mode.send_replace(Mode::Here);
     }
 
-    /// Cuts the connections of all watches that run and match. A rule for watches takes hold when one begins, so this is
-    /// also the way to bring running ones under it.
+    /// Cuts the connections of all running watches that match. A rule for watches takes effect when one begins, so this
+    /// also brings running ones under it.
     pub fn cut_watches(&self, matching: &Match) {
         for watching in self.shared.watching.lock().values() {
             if matching.takes(&watching.seen) {
@@ -205,7 +207,7 @@ impl Proxy {
         }
     }
 
-    /// How many watches run that match.
+    /// Number of running watches that match.
     pub fn watches(&self, matching: &Match) -> usize {
         let watching = self.shared.watching.lock();
         watching
@@ -214,7 +216,7 @@ impl Proxy {
             .count()
     }
 
-    /// How many requests of this verb and resource have come, whatever became of them.
+    /// Number of requests of this verb and resource, regardless of their outcome.
     pub fn count(&self, verb: Verb, resource: &str) -> u64 {
         let counts = self.shared.counts.lock();
         counts
@@ -223,13 +225,13 @@ impl Proxy {
             .unwrap_or(0)
     }
 
-    /// How many requests have come, by verb and resource.
+    /// Number of requests by verb and resource.
     pub fn counts(&self) -> BTreeMap<(Verb, String), u64> {
         self.shared.counts.lock().clone()
     }
 }
 
-/// A client without rights of its own: each request has those of its sender.
+/// A client without credentials: each request carries those of its sender.
 async fn upstream(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
     let text = Kubeconfig::read_from(kubeconfig)?;
     let mut config =

@@ -1,7 +1,7 @@
-//! What a test binary tells the program that runs it: which test has begun, which has ended, how, and after how long.
+//! The report of a test binary to the test runner: which test has begun, which has ended, its result and duration.
 //!
-//! The standard harness can say this on its standard output, the one of these binaries cannot. So they write lines of the
-//! same form to the file that `HLB_TEST_REPORT` names. Without it nothing is written.
+//! The standard harness can report this on its standard output, the one of these binaries cannot. So they write lines
+//! in the same format to the file that `HLB_TEST_REPORT` names. Without it nothing is written.
 
 use std::fmt::Display;
 use std::fs::{File, OpenOptions};
@@ -10,10 +10,10 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-/// Names the file.
+/// The variable with the file's path.
 const FILE: &str = "HLB_TEST_REPORT";
 
-/// A test that is running. If it is dropped without a result, because the test panicked, the test has failed.
+/// A running test. If it is dropped without a result, because the test panicked, the test has failed.
 #[derive(Debug)]
 pub struct TestReport {
     name: String,
@@ -37,12 +37,12 @@ impl TestReport {
         report
     }
 
-    /// What it shares with other tests is there now; the time until now is not its own.
+    /// The setup shared with other tests is done; the time until now does not count.
     pub fn set_up_done(&mut self) {
         self.began = Instant::now();
     }
 
-    /// The test has ended; hands the result on.
+    /// The test has ended; returns the result unchanged.
     pub fn end<T, E: Display>(mut self, result: Result<T, E>) -> Result<T, E> {
         match &result {
             Ok(_) => self.result("ok", ""),
@@ -60,10 +60,10 @@ impl TestReport {
         self.write(&line);
     }
 
-    /// A report that cannot be written is missed by its reader, which then fails; the test goes on.
+    /// A report that cannot be written is missed by the runner, which then fails; the test continues.
     fn write(&mut self, line: &Value) {
         if let Some(file) = &mut self.file {
-            // In one piece: tests that run side by side write to the same file.
+            // In one write: concurrent tests write to the same file.
             let _ = file.write_all(format!("{line}\n").as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! Owns the listeners inside namespaces: HTTP and UDP, each a task on the test's own runtime.
+//! Owns the listeners inside namespaces: HTTP and UDP, each a task on the test's runtime.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 use crate::netns::Netns;
 
-/// Connections one VM serves at once; more wait in the listener's queue.
+/// Concurrent connections of one VM; more wait in the listener's queue.
 const CONNECTIONS: usize = 512;
-/// After a failed accept.
+/// Pause after a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-/// A client that connects and says nothing (a probe that does not close) is dropped after this.
+/// A client that connects and sends nothing (a probe that does not close) is dropped after this.
 const IDLE: Duration = Duration::from_secs(10);
 /// A listener. Dropping it closes the port.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Server {
     /// Closes the port; connections are refused when this returns.
     pub async fn close(mut self) {
         self.task.abort();
-        // The socket is closed when the task is gone.
+        // The socket is closed when the task has ended.
         let _ = (&mut self.task).await;
     }
 }
@@ -57,29 +57,29 @@ impl Drop for Server {
     }
 }
 
-/// Accepts until aborted. What the connections still do is of no interest then.
+/// Accepts until aborted. Open connections are ignored then.
 async fn serve(listener: TcpListener, name: Arc<str>, served: Arc<AtomicUsize>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else {
             return;
         };
-        // Errors of accept are those of the one connection (it was reset before), or of the limit
-        // of open files, which passes; the pause is so that it is not asked for all the while.
+        // Errors of accept concern one connection (it was reset before), or the limit of open files, which passes; the
+        // pause avoids a busy loop.
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let (name, served) = (Arc::clone(&name), Arc::clone(&served));
         tokio::spawn(async move {
-            // A client that goes away is no matter here: it sees it itself.
+            // A client that hangs up sees that itself.
             let _ = timeout(IDLE, answer(stream, &name, &served)).await;
             drop(place);
         });
     }
 }
 
-/// Answers one request. A client that closes without one, as a probe does, is not counted.
+/// Answers one request. A client that closes without one, like a probe, is not counted.
 async fn answer(mut stream: TcpStream, name: &str, served: &AtomicUsize) -> io::Result<()> {
     let mut head = Vec::new();
     let mut buffer = [0; 1024];

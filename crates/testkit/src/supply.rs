@@ -1,6 +1,5 @@
-//! Owns what a bed is made of but does not make itself: the control plane's binary and the
-//! system's programs (`ip`, `nft`). Found or built before the namespaces are entered, since there
-//! is no network inside.
+//! Owns the external parts of a test cluster: the control plane's binary and the system's programs (`ip`, `nft`). Found
+//! or built before entering the namespaces, since there is no network inside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -8,13 +7,13 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
-/// Path of the control plane's binary, if it is not to be built from `e2e/plane`.
+/// Path of the control plane's binary, instead of building it from `e2e/plane`.
 pub(crate) const PLANE: &str = "HLB_PLANE";
-/// Folder that `e2e/tools.sh` fills with missing programs, if not `target/tools`.
+/// Folder into which `e2e/tools.sh` installs missing programs, instead of `target/tools`.
 const TOOLS: &str = "BED_TOOLS";
-/// Programs every bed calls.
+/// Programs that every test cluster needs.
 const PROGRAMS: [&str; 2] = ["ip", "nft"];
-/// The Debian package of each program that a test can need.
+/// The Debian package of each program that a test may need.
 const PACKAGES: [(&str, &str); 5] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
@@ -23,10 +22,10 @@ const PACKAGES: [(&str, &str); 5] = [
     ("promtool", "prometheus"),
 ];
 
-/// What was found; handed to the process inside as its environment.
+/// The result; passed to the process inside as its environment.
 pub(crate) struct Supply {
     plane: PathBuf,
-    /// `PATH` and `LD_LIBRARY_PATH`, as the tools script wrote them.
+    /// `PATH` and `LD_LIBRARY_PATH`, as written by the tools script.
     variables: Vec<(String, OsString)>,
 }
 
@@ -80,13 +79,12 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
-/// The variables that `env` in the tools folder sets; the folder is filled first if a program is
-/// missing.
+/// The variables that `env` in the tools folder sets; if a program is missing, it is installed there first.
 fn tools(repository: &Path, wanted: &[&str]) -> anyhow::Result<Vec<(String, OsString)>> {
     let folder =
         std::env::var_os(TOOLS).map_or_else(|| repository.join("target/tools"), PathBuf::from);
     let script = repository.join("e2e/tools.sh");
-    // sbin is not on every user's PATH, though the programs are there.
+    // sbin is not on every user's PATH, although the programs are there.
     let shell = format!(
         r#"set -eu
         if [ -f "$2/env" ]; then . "$2/env"; fi

@@ -1,5 +1,5 @@
-//! Owns requests to the Services under test: single ones, bursts, and a steady background client
-//! whose records prove from when on no request failed.
+//! Owns requests to the Services under test: single ones, bursts, and a steady background client whose records prove
+//! from when on no request failed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,10 +13,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, timeout};
 
-use crate::bed::Bed;
 use crate::netns::Netns;
+use crate::test_cluster::TestCluster;
 
-/// How long a request may take. A lost SYN is sent again after 1 s, so this forgives one.
+/// Timeout of a request. A lost SYN is retransmitted after 1 s, so this tolerates one.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// An answer to a plain HTTP request.
@@ -26,7 +26,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// One GET on a connection of its own from inside a namespace.
+/// One GET on a new connection from inside a namespace.
 pub(crate) async fn http_get(
     netns: &Netns,
     to: SocketAddr,
@@ -66,11 +66,11 @@ fn parse(bytes: &[u8]) -> Option<Answer> {
 pub struct Failure {
     /// When it was sent.
     pub at: Instant,
-    /// What the client saw.
+    /// The error as seen by the client.
     pub error: String,
 }
 
-/// What became of the requests of a burst.
+/// Results of the requests of a burst.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Number of answers by body, which is the name of the VM that answered.
@@ -79,15 +79,15 @@ pub struct Tally {
     pub failures: Vec<Failure>,
 }
 
-impl Bed {
-    /// One request on a connection of its own from the namespace `client`; gives the body, which is
-    /// the name of the VM that answered.
+impl TestCluster {
+    /// One request on a new connection from the namespace `client`; returns the body, which is the name of the VM that
+    /// answered.
     pub async fn client_get(&self, to: Ipv4Addr, port: u16) -> io::Result<String> {
         let answer = http_get(self.client_netns(), (to, port).into(), "/", TIMEOUT).await?;
         Ok(answer.body)
     }
 
-    /// One datagram from the namespace `client`; gives what came back.
+    /// One datagram from the namespace `client`; returns the answer.
     pub async fn client_udp(&self, to: Ipv4Addr, port: u16, text: &str) -> io::Result<String> {
         let socket = self.client_netns().udp(0)?;
         socket.connect((to, port)).await?;
@@ -100,7 +100,7 @@ impl Bed {
         Ok(String::from_utf8_lossy(&buffer).into_owned())
     }
 
-    /// `count` requests from the namespace `client`, `parallel` at a time, each on a connection of its own.
+    /// `count` requests from the namespace `client`, `parallel` at a time, each on a new connection.
     pub async fn client_burst(
         &self,
         to: Ipv4Addr,
@@ -112,7 +112,7 @@ impl Bed {
     }
 }
 
-/// `count` requests from a namespace, `parallel` at a time, each on a connection of its own.
+/// `count` requests from a namespace, `parallel` at a time, each on a new connection.
 pub async fn burst(from: &Netns, to: Ipv4Addr, port: u16, count: usize, parallel: usize) -> Tally {
     let mut tally = Tally::default();
     let mut requests = futures::stream::iter(0..count)
@@ -138,14 +138,13 @@ pub async fn burst(from: &Netns, to: Ipv4Addr, port: u16, count: usize, parallel
 pub struct Record {
     /// When it was sent.
     pub at: Instant,
-    /// Until the answer or the error.
+    /// Time until the answer or the error.
     pub took: Duration,
-    /// The body, or what the client saw.
+    /// The body, or the error as seen by the client.
     pub outcome: Result<String, String>,
 }
 
-/// A client that sends a request every interval until stopped, whatever becomes of the earlier
-/// ones. Dropping it stops it.
+/// A client that sends a request every interval until stopped, regardless of earlier ones. Dropping it stops it.
 #[derive(Debug)]
 pub struct Traffic {
     records: Arc<Mutex<Vec<Record>>>,
@@ -155,11 +154,11 @@ pub struct Traffic {
 
 impl Traffic {
     /// Starts from the namespace `client`.
-    pub fn start(bed: &Bed, to: Ipv4Addr, port: u16, interval: Duration) -> Self {
+    pub fn start(cluster: &TestCluster, to: Ipv4Addr, port: u16, interval: Duration) -> Self {
         let records = Arc::new(Mutex::new(Vec::new()));
         let stop = Arc::new(tokio::sync::Notify::new());
         let task = tokio::spawn(send_all(
-            bed.client_netns().clone(),
+            cluster.client_netns().clone(),
             (to, port).into(),
             interval,
             Arc::clone(&records),
@@ -172,7 +171,7 @@ impl Traffic {
         }
     }
 
-    /// The requests that are over so far, in the order they were sent.
+    /// The requests that have ended so far, in the order they were sent.
     pub fn records(&self) -> Vec<Record> {
         let mut records = self.records.lock().clone();
         records.sort_by_key(|r| r.at);
@@ -186,7 +185,7 @@ impl Traffic {
         records
     }
 
-    /// Sends no more, waits for the last answers and gives all records.
+    /// Stops sending, waits for the last answers and returns all records.
     pub async fn stop(mut self) -> Vec<Record> {
         self.stop.notify_one();
         if let Some(task) = self.task.take() {
@@ -213,7 +212,7 @@ async fn send_all(
 ) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    // Bounded by the timeout of a request over the interval.
+    // Bounded by the timeout of a request divided by the interval.
     let mut open = JoinSet::new();
     loop {
         tokio::select! {

@@ -1,4 +1,4 @@
-//! Owns the backends: namespaces on the LAN with listeners in the place of virtual machines.
+//! Owns the backends: namespaces on the LAN with listeners, instead of virtual machines.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -9,16 +9,16 @@ use anyhow::{Context, bail};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
 use crate::layout::{GATEWAY, lan};
 use crate::netns::Netns;
 use crate::serve::Server;
+use crate::test_cluster::TestCluster;
 
-/// Host parts of VMs end here, so that 200 and up are free for Services.
+/// Last host part of a VM, so that 200 and up are free for Services.
 const LAST_VM: u8 = 199;
 
-/// A namespace on the LAN that answers HTTP with its name. Dropping it closes its ports; the
-/// namespace stays until the end of the bed.
+/// A namespace on the LAN that answers HTTP with its name. Dropping it closes its ports; the namespace stays until the
+/// end of the test cluster.
 #[derive(Debug)]
 pub struct Vm {
     name: String,
@@ -34,7 +34,7 @@ enum Protocol {
     Udp,
 }
 
-impl Bed {
+impl TestCluster {
     /// A new VM with the next address: 192.168.100.101, .102 and so on to .199.
     pub fn add_vm(&self, name: &str) -> anyhow::Result<Vm> {
         let host = self.next_vm();
@@ -59,7 +59,7 @@ impl Bed {
 }
 
 impl Vm {
-    /// Its name, which is also its namespace's and the body of its answers.
+    /// Its name, also that of its namespace and the body of its answers.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -86,7 +86,7 @@ impl Vm {
         Ok(())
     }
 
-    /// Answers on a UDP port: the VM's name, a space, and what came.
+    /// Answers on a UDP port: the VM's name, a space, and the request.
     pub fn listen_udp(&self, port: u16) -> anyhow::Result<()> {
         let server = Server::udp(&self.netns, port, &self.name)?;
         self.listeners.lock().insert((Protocol::Udp, port), server);
@@ -114,11 +114,11 @@ impl Vm {
         }
     }
 
-    /// Changes the address, as another DHCP lease does. It must be of the LAN.
+    /// Changes the address, like a new DHCP lease. It must be in the LAN.
     pub fn set_address(&self, new: Ipv4Addr) -> anyhow::Result<()> {
         let mut address = self.address.lock();
-        // In this order: an address added to a network of which there is one already would be a
-        // secondary one and go with the first.
+        // In this order: an address added to a network that has one already would be a secondary one and removed with
+        // the first.
         self.netns.ip(&format!(
             "addr del {address}/24 dev eth0\naddr add {new}/24 dev eth0\n\
              route replace default via {GATEWAY}\n"
@@ -127,8 +127,8 @@ impl Vm {
         Ok(())
     }
 
-    /// The VirtualMachineInstance object that KubeVirt would have made, for [`Bed::apply`]. Its uid
-    /// comes from the API server.
+    /// The VirtualMachineInstance that KubeVirt would have created, for [`TestCluster::apply`]. Its uid comes from the
+    /// API server.
     pub fn vmi_manifest(&self, namespace: &str, labels: &[(&str, &str)]) -> Value {
         let labels: serde_json::Map<String, Value> = labels
             .iter()

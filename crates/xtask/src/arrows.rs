@@ -1,4 +1,4 @@
-//! Which crate may depend on which. Arrows never point back, and the pure parts stay pure.
+//! Which crate may depend on which. Dependencies never point back, and the pure parts stay pure.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,13 +8,13 @@ use crate::repository::{Faults, files, read};
 
 struct Rule {
     name: &'static str,
-    /// Those of ours that it may be built with.
+    /// Our crates that it may be built with.
     ours: &'static [&'static str],
-    /// Those of ours that its tests may use, besides.
+    /// Our crates that its tests may use as well.
     tests: &'static [&'static str],
-    /// If given: all that it may be built with directly.
+    /// If given: all direct dependencies that are allowed.
     only: Option<&'static [&'static str]>,
-    /// What must not come in, not even through others.
+    /// Crates that must not be dependencies, not even indirect ones.
     never: &'static [&'static str],
 }
 
@@ -81,7 +81,7 @@ const RULES: &[Rule] = &[
             "rand",
         ],
     },
-    // The prober's health check is a value of its own; its engine is not used here (see PURE).
+    // The prober's health check is a plain value; its engine is not used here (see PURE).
     Rule {
         name: CORE,
         ours: &[OBJECT, API, IPAM, PROBER],
@@ -121,7 +121,7 @@ const RULES: &[Rule] = &[
         only: None,
         never: &[TESTKIT],
     },
-    // It judges what the operator has done, and shares no decision with it.
+    // It judges the operator's results, and shares no decision with it.
     Rule {
         name: AUDIT,
         ours: &[OBJECT, API],
@@ -150,7 +150,7 @@ const RULES: &[Rule] = &[
         only: None,
         never: &[],
     },
-    // The operator is a program to these tests, no library.
+    // To these tests the operator is a program, not a library.
     Rule {
         name: "harvester-lb-e2e",
         ours: &[API, AUDIT, TESTKIT, HOSTILE, FIXTURES],
@@ -167,7 +167,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Folders and files without input, output, clock or chance, and what must not appear in their sources.
+/// Folders and files without input, output, clock or randomness, and the words that must not appear in their sources.
 const PURE: &[(&str, &[&str])] = &[
     (
         "crates/ipam/src",
@@ -233,7 +233,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("crates/object/src", &["std::time", "std::env", "std::io"]),
 ];
 
-/// Clocks that clippy has to refuse in the crates that are pure.
+/// Clocks that clippy must forbid in the pure crates.
 const CLOCKS: [&str; 2] = ["std::time::Instant::now", "std::time::SystemTime::now"];
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
@@ -261,7 +261,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Lines of code, comments apart, that name what a pure part must not use.
+/// Lines of code, without comments, that name something forbidden in a pure part.
 fn impure(source: &str, text: &str, words: &[&str]) -> Faults {
     let mut faults = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -303,7 +303,7 @@ fn judge(graph: &Graph) -> Faults {
             faults.push(format!("{name} must not depend on {other}"));
         }
         for other in tests.intersection(&ours) {
-            // A crate may be built for its own tests with more features.
+            // A crate may be built with more features for its own tests.
             if other != name && !rule.ours.contains(other) && !rule.tests.contains(other) {
                 faults.push(format!("tests of {name} must not depend on {other}"));
             }

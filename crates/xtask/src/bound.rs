@@ -1,8 +1,8 @@
-//! Programs that never outlive this one: an interrupt, a kill or a panic leaves nothing running.
+//! Programs that never outlive this one: an interrupt, a kill or a panic leaves no process running.
 //!
-//! The kernel can kill a process with its parent (`PR_SET_PDEATHSIG`), but safe Rust has no way to ask for it between
-//! fork and exec. So this program stands in between: as `xtask die-with-parent PARENT PROGRAM ARGUMENT...` it asks for
-//! itself and then becomes PROGRAM. What PROGRAM starts is its own affair; a test cluster ends with its test in the same
+//! The kernel can kill a process with its parent (`PR_SET_PDEATHSIG`), but safe Rust cannot ask for it between fork and
+//! exec. So this program stands in between: as `xtask die-with-parent PARENT PROGRAM ARGUMENT...` it asks for itself
+//! and then executes PROGRAM. It does not cover the children of PROGRAM; a test cluster ends with its test in the same
 //! way.
 
 use std::os::unix::process::CommandExt;
@@ -13,10 +13,10 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 
-/// The word that makes this program stand in between.
+/// The argument that makes this program stand in between.
 pub(crate) const WORD: &str = "die-with-parent";
 
-/// A command that is killed if the thread that spawns it ends first. Arguments and all else are added as to any command.
+/// A command that is killed if the thread that spawns it ends first. Arguments are added as to any command.
 pub(crate) fn command(program: &Path) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
@@ -27,8 +27,9 @@ pub(crate) fn command(program: &Path) -> Command {
     command
 }
 
-/// Takes out of a command's environment what `cargo run` says about this package. A cargo that inherits it takes it for
-/// news, and builds anew whatever has a build script that looks at such a variable: `ring`, and half of all crates above.
+/// Removes from a command's environment the variables that `cargo run` sets about this package. A cargo that inherits
+/// them sees a change, and rebuilds every package with a build script that reads such a variable: `ring`, and half of
+/// the crates that depend on it.
 pub(crate) fn forget_package(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(is_of_package) {
@@ -47,7 +48,7 @@ fn is_of_package(name: &str) -> bool {
     name == "OUT_DIR" || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Becomes the program that the arguments name.
+/// Executes the program that the arguments name.
 pub(crate) fn become_program(arguments: &[String]) -> ExitCode {
     let [parent, program, rest @ ..] = arguments else {
         eprintln!("usage: xtask {WORD} PARENT PROGRAM [ARGUMENT...]");

@@ -1,8 +1,8 @@
-//! No circle between files. A file uses another one if it names something that is defined there; files that use each
-//! other in a ring can be understood, and changed, only together.
+//! No cycles between files. A file uses another one if it names an item that is defined there; files that use each
+//! other in a cycle can be understood, and changed, only together.
 //!
-//! A path is followed through re-exports to the file that defines what it names. Declaring a module is no use of it. Two
-//! things are not seen: calls of methods that another file defines, and names that a glob brings in.
+//! A path is followed through re-exports to the file that defines the item. Declaring a module does not count as a use.
+//! Not detected: calls of methods that another file defines, and names that a glob imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -14,10 +14,10 @@ use serde_json::Value;
 use crate::modules::Modules;
 use crate::repository::Faults;
 
-/// Longest chain of re-exports that is followed; one that leads back to itself does not compile.
+/// Longest chain of re-exports that is followed; a cyclic one does not compile.
 const HOPS: usize = 16;
 
-/// File to the files that it uses, and a name that it uses of each.
+/// File to the files that it uses, with one name that it uses of each.
 type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
@@ -32,7 +32,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// The root files of all that is built from our own crates: libraries, programs, tests, examples.
+/// The root files of all targets of our crates: libraries, programs, tests, examples.
 fn targets(root: &Path, manifest: &str) -> anyhow::Result<Vec<String>> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -58,7 +58,7 @@ fn targets(root: &Path, manifest: &str) -> anyhow::Result<Vec<String>> {
         .collect()
 }
 
-/// Which files of a crate use which.
+/// The uses between the files of a crate.
 fn uses(modules: &Modules) -> Uses {
     let mut uses = Uses::new();
     for (index, module) in modules.0.iter().enumerate() {
@@ -76,8 +76,8 @@ fn uses(modules: &Modules) -> Uses {
     uses
 }
 
-/// The module that defines what a path names, seen from another one; `None` if that is another crate's, or a name that
-/// is no item.
+/// The module that defines the item of a path, seen from another module; `None` if that is in another crate, or the
+/// name is not an item.
 fn resolve(modules: &Modules, from: usize, path: &[String], hops: usize) -> Option<usize> {
     if hops > HOPS {
         return None;
@@ -105,7 +105,7 @@ fn resolve(modules: &Modules, from: usize, path: &[String], hops: usize) -> Opti
             at = *child;
         } else if let Some(import) = module.imports.get(name) {
             let whole = [import, after].concat();
-            // Another crate's item that is handed on: what is used is the file that does so.
+            // A re-exported item of another crate: the file that re-exports it counts as used.
             return resolve(modules, at, &whole, hops + 1).or(Some(at));
         } else {
             break;
@@ -115,7 +115,7 @@ fn resolve(modules: &Modules, from: usize, path: &[String], hops: usize) -> Opti
     Some(at)
 }
 
-/// Groups of files that use each other in a ring, each with its arrows.
+/// Groups of files that use each other in a cycle, each with its uses.
 fn circles(uses: &Uses) -> Vec<Vec<(String, String, String)>> {
     let reach: BTreeMap<&String, BTreeSet<&String>> = uses
         .keys()
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_re_export_leads_to_the_file_that_defines_it() {
-        // The root hands on what `a` defines, and `b` takes it from the root: no ring through the root.
+        // The root re-exports what `a` defines, and `b` uses it through the root: no cycle through the root.
         let root = |names| module("lib.rs", None, &[("a", 1), ("b", 2)], names, &["b::run"]);
         let a = || module("a.rs", Some(0), &[], &[], &[]);
         let b = || module("b.rs", Some(0), &[], &[("A", "crate::A")], &[]);
@@ -234,7 +234,7 @@ mod tests {
             found(vec![root(&[("A", "a::A")]), a(), b()]),
             Vec::<String>::new()
         );
-        // Defined in the root itself, it is one.
+        // If the root itself defines it, there is one.
         assert_eq!(found(vec![root(&[]), a(), b()]).len(), 1);
     }
 

@@ -1,4 +1,4 @@
-//! Links of documents lead to files that exist, and YAML shown in a document is the text of a file. Such a block
+//! Links in documents lead to files that exist, and YAML shown in a document is the text of a file. Such a block
 //! follows a line `<!-- docs/examples/NAME.yaml -->`; tests apply the files.
 
 use std::path::Path;
@@ -72,7 +72,7 @@ fn yaml_blocks(text: &str) -> usize {
         .count()
 }
 
-/// Blocks that are to be the text of a file.
+/// Blocks that must be the text of a file.
 fn blocks(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-/// The only platform that anything here is built for; what other platforms would need is left out.
+/// The only supported platform; dependencies of other platforms are left out.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// A crate.
@@ -17,17 +17,17 @@ pub(crate) struct Package {
     pub(crate) licence: String,
     /// Whether it is ours.
     pub(crate) member: bool,
-    /// What it is built with.
+    /// Its dependencies.
     pub(crate) normal: BTreeSet<String>,
-    /// What its tests are built with, besides.
+    /// Additional dependencies of its tests.
     pub(crate) dev: BTreeSet<String>,
 }
 
-/// All crates that are built, by cargo's id.
+/// All crates of the build, by cargo's id.
 pub(crate) struct Graph(pub(crate) BTreeMap<String, Package>);
 
 impl Graph {
-    /// Asks cargo. `Cargo.lock` must be up to date.
+    /// Runs cargo metadata. `Cargo.lock` must be up to date.
     pub(crate) fn load(root: &Path) -> anyhow::Result<Self> {
         let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
         let output = Command::new(cargo)
@@ -91,7 +91,7 @@ impl Graph {
             .collect()
     }
 
-    /// Names of all that a crate is built with, directly or not.
+    /// Names of all direct and indirect dependencies of a crate.
     pub(crate) fn all_below(&self, package: &Package) -> BTreeSet<&str> {
         let mut seen = BTreeSet::new();
         let mut open: Vec<&String> = package.normal.iter().collect();

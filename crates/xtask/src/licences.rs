@@ -1,5 +1,5 @@
-//! Licences, one version of each crate, and crates that must not come in. The lists are in deny.toml, where cargo-deny
-//! reads them too; this check needs nothing installed. And docs/dependencies.md says of each direct dependency why.
+//! Licences, one version of each crate, and forbidden crates. The lists are in deny.toml, which cargo-deny reads too;
+//! this check needs no other tool. docs/dependencies.md must give a reason for each direct dependency.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::repository::{Faults, read};
 
 /// The fuzz targets' folder.
 const FUZZ: &str = "fuzz";
-/// Ends what is said of an exception that is not needed. The fuzz targets need fewer than the rest.
+/// The end of the message about an unneeded exception. The fuzz targets need fewer of them than the rest.
 const STALE: &str = ", which is no longer a second version";
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let lists = Lists::parse(&read(root, "deny.toml")?)?;
     let mut faults = judge(&Graph::load(root)?, &lists);
-    // A workspace of its own, with a lock of its own.
+    // A separate workspace, with a separate lock file.
     let of_fuzz = judge(&Graph::load(&root.join(FUZZ))?, &lists);
     faults.extend(of_fuzz.into_iter().filter(|fault| !fault.ends_with(STALE)));
     let document = read(root, "docs/dependencies.md")?;
@@ -36,7 +36,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Names of the direct dependencies in a table of a manifest that are not our own.
+/// Names of the direct dependencies in a table of a manifest, without our own crates.
 fn direct<'a>(text: &'a str, table: &str) -> Vec<&'a str> {
     text.lines()
         .skip_while(|line| *line != table)
@@ -52,9 +52,9 @@ fn direct<'a>(text: &'a str, table: &str) -> Vec<&'a str> {
 struct Lists {
     /// Licences.
     allow: BTreeSet<String>,
-    /// `name@version` of versions that may be there beside another one.
+    /// `name@version` of versions that are allowed beside another one.
     skip: BTreeSet<String>,
-    /// Crates that must not come in.
+    /// Forbidden crates.
     deny: BTreeSet<String>,
 }
 
@@ -72,7 +72,7 @@ impl Lists {
     }
 }
 
-/// The strings of a list, or the field `crate` of its tables. Enough of TOML for a list with one item a line.
+/// The strings of a list, or the field `crate` of its tables. Enough of TOML for a list with one item per line.
 fn strings(text: &str, section: &str, key: &str) -> Option<BTreeSet<String>> {
     let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
     let mut lines = text
@@ -134,7 +134,7 @@ fn judge(graph: &Graph, lists: &Lists) -> Faults {
     faults
 }
 
-/// Whether an SPDX expression can be met with allowed licences; `None` if it is none.
+/// Whether allowed licences satisfy an SPDX expression; `None` if it is not one.
 fn allowed(expression: &str, allow: &BTreeSet<String>) -> Option<bool> {
     // Old crates write `A/B` for `A OR B`.
     let spaced = expression

@@ -1,17 +1,17 @@
-//! Checks of the repository that no compiler makes. `cargo run -p xtask` runs all of them, `cargo run -p xtask -- NAME`
-//! one. Each prints what is wrong, all of it, and fails if there is anything.
+//! Checks of the repository beyond the compiler's. `cargo run -p xtask` runs all of them, `cargo run -p xtask -- NAME`
+//! one. Each prints everything that is wrong, and fails if there is anything.
 //!
-//! | name | holds |
+//! | name | checks |
 //! |---|---|
 //! | `arrows` | which crate may depend on which, and what the pure crates may not use ([`arrows`]) |
-//! | `circles` | no files that use each other in a ring ([`circles`]) |
-//! | `licences` | licences, one version of each crate, crates that must not come in ([`licences`]) |
-//! | `metrics` | docs/metrics.md says what the code says ([`metrics`]) |
-//! | `rbac` | the roles of docs/examples grant what the operator needs and no more, under names of their own ([`rbac`]) |
+//! | `circles` | no files that use each other in a cycle ([`circles`]) |
+//! | `licences` | licences, one version of each crate, forbidden crates ([`licences`]) |
+//! | `metrics` | docs/metrics.md matches the code ([`metrics`]) |
+//! | `rbac` | the roles of docs/examples grant exactly what the operator needs, under names that no release uses ([`rbac`]) |
 //! | `rules` | docs/rules.md lists every rule that the code names, and where ([`rules`]) |
-//! | `docs` | links lead somewhere, and YAML shown in a document is a file that a test applies ([`docs`]) |
+//! | `docs` | links lead to files, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!
-//! And `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
+//! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
 //! ([`soak`]).
 #![allow(
     clippy::print_stdout,
@@ -70,7 +70,7 @@ fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     }
 }
 
-/// Runs the checks of these names, or all.
+/// Runs the named checks, or all.
 fn checks(root: &Path, wanted: &[String]) -> ExitCode {
     let known = |name: &String| CHECKS.iter().any(|(n, _)| n == name);
     if let Some(unknown) = wanted.iter().find(|w| !known(w)) {

@@ -1,5 +1,5 @@
-//! docs/metrics.md names every family of figures with the type, labels and help text that the code gives it, and no
-//! other. What the code gives is read from its source: a family without a series cannot be seen from outside.
+//! docs/metrics.md lists exactly the metric families of the code, with the same type, labels and help text. The code's
+//! families are read from its source, because a family without a series is not exported.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -116,7 +116,7 @@ fn of_document(text: &str) -> Families {
     families
 }
 
-/// Full names of families in a text.
+/// Full names of metric families in a text.
 fn names(text: &str) -> Vec<String> {
     text.match_indices(PREFIX)
         .map(|(at, _)| {
@@ -136,7 +136,7 @@ pub(crate) enum Token {
     Mark(char),
 }
 
-/// Words, strings and marks; comments left out.
+/// Words, strings and punctuation, without comments.
 pub(crate) fn tokens(source: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
     let mut chars = source.chars().peekable();
@@ -170,7 +170,7 @@ pub(crate) fn tokens(source: &str) -> Vec<Token> {
     tokens
 }
 
-/// Families that the source makes: calls of a constructor, or of a closure named after one, with two strings first.
+/// Metric families in a source: calls of a constructor, or of a closure named after one, with two strings first.
 fn of_code(source: &str) -> Families {
     let tokens = tokens(source);
     let mut families = Families::new();
@@ -203,7 +203,7 @@ fn of_code(source: &str) -> Families {
     families
 }
 
-/// The type of a family, from the words before the call.
+/// The type of a metric family, from the words before the call.
 fn kind(before: &[Token]) -> Option<&'static str> {
     let words: Vec<&str> = before
         .iter()
@@ -226,7 +226,7 @@ fn kind(before: &[Token]) -> Option<&'static str> {
     }
 }
 
-/// The labels after name and help: the next list of strings before the statement ends.
+/// The labels after name and help: the next list of strings before the end of the statement.
 fn labels(rest: &[Token]) -> Vec<String> {
     for at in 0..rest.len() {
         match &rest[at..] {

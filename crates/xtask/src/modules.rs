@@ -1,4 +1,4 @@
-//! The modules of a crate as its sources declare them: which file each is in, and the paths that it names.
+//! The modules of a crate as its sources declare them: the file of each, and the paths that it names.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,19 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, Expr, ExprLit, Ident, Item, ItemMod, Lit, Meta, UseTree};
 
-/// A module; those of one file (inline modules) share it.
+/// A module; inline modules share the file of their parent.
 #[derive(Debug)]
 pub(crate) struct Module {
-    /// Its file, from the root of the repository.
+    /// Its file, relative to the root of the repository.
     pub(crate) file: String,
-    /// The module that it is declared in.
+    /// The module that declares it.
     pub(crate) parent: Option<usize>,
     /// Modules declared in it, by name.
     pub(crate) children: BTreeMap<String, usize>,
-    /// Names that its `use` declarations bring in, and the path of each.
+    /// Names that its `use` declarations import, and the path of each.
     pub(crate) imports: BTreeMap<String, Vec<String>>,
-    /// Paths that it names, those of its private `use` declarations among them: a name that is only handed on is not used.
+    /// Paths that it names, including those of its private `use` declarations: a name that is only re-exported is not
+    /// used.
     pub(crate) paths: Vec<Vec<String>>,
 }
 
@@ -36,7 +37,7 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Reads a file; its modules without a path of their own are in `folder`.
+    /// Reads a file; its modules without a `path` attribute are in `folder`.
     fn read_file(
         &mut self,
         root: &Path,
@@ -100,7 +101,7 @@ impl Modules {
             return Ok(module);
         }
         if let Some(given) = path_attribute(&declared.attrs) {
-            // Of a file, not of an inline module: nothing here has that.
+            // Relative to a file, not to an inline module: no source here has that.
             let beside = Path::new(&file).parent().unwrap_or_else(|| Path::new(""));
             let path = normal(&beside.join(given));
             let folder = Path::new(&path).parent().map(Path::to_path_buf);
@@ -145,12 +146,12 @@ fn path_attribute(attributes: &[Attribute]) -> Option<String> {
         })
 }
 
-/// What an item names.
+/// The names in an item.
 #[derive(Default)]
 struct Names {
     imports: BTreeMap<String, Vec<String>>,
     paths: Vec<Vec<String>>,
-    /// Whether the declaration that is looked at hands its names on.
+    /// Whether the current declaration re-exports its names.
     hands_on: bool,
 }
 
@@ -183,7 +184,7 @@ impl Names {
         }
     }
 
-    /// Paths in the text that a macro is given: identifiers, or some with `::` between them.
+    /// Paths in the tokens of a macro call: identifiers, or several joined by `::`.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let mut colons = 0;
@@ -234,7 +235,7 @@ impl<'ast> Visit<'ast> for Names {
     }
 
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {
-        // `pub(in a::b)` and `pub(super)` use nothing of what they name.
+        // `pub(in a::b)` and `pub(super)` do not use what they name.
     }
 
     fn visit_macro(&mut self, called: &'ast syn::Macro) {

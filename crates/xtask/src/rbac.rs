@@ -1,5 +1,5 @@
-//! The roles of docs/examples grant exactly what the operator says that it needs (`REQUIRED` in its source), under names that
-//! Harvester's own release does not use.
+//! The roles of docs/examples grant exactly what the operator requires (`REQUIRED` in its source), under names that
+//! Harvester's release does not use.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -8,12 +8,12 @@ use crate::metrics::{Token, tokens};
 use crate::repository::{Faults, read};
 
 const SOURCE: &str = "crates/operator/src/runtime/permissions.rs";
-/// An account with its rights, and the same rights for the account of Harvester's release.
+/// A ServiceAccount with its permissions, and the same permissions for the ServiceAccount of Harvester's release.
 const DOCUMENTS: [&str; 2] = [
     "docs/examples/rbac.yaml",
     "docs/examples/rbac-release-account.yaml",
 ];
-/// Names of Harvester's release: an object of such a name that is applied would replace the release's.
+/// Names of Harvester's release: applying an object of such a name would replace the release's.
 const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
 
 /// Verbs by group and resource.
@@ -33,7 +33,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Objects that would replace those of Harvester's release. Subjects of a binding may name the release's account.
+/// Objects that would replace those of Harvester's release. Subjects of a binding may name the release's
+/// ServiceAccount.
 fn names_of_the_release(document: &str, text: &str) -> Faults {
     let mut faults = Vec::new();
     let mut in_metadata = false;

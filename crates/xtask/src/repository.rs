@@ -1,13 +1,13 @@
-//! The files of the repository, and what a check says of them.
+//! The files of the repository, and the findings of a check.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// What is wrong, a line for each.
+/// Findings, one per line.
 pub(crate) type Faults = Vec<String>;
 
-/// The folder of the repository.
+/// The root folder of the repository.
 pub(crate) fn root() -> anyhow::Result<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     Ok(here
@@ -22,7 +22,7 @@ pub(crate) fn read(root: &Path, path: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(root.join(path)).with_context(|| format!("{path} cannot be read"))
 }
 
-/// Files below a folder with one of the endings, as paths from the root, sorted.
+/// Files below a folder with one of the extensions, as paths from the root, sorted.
 pub(crate) fn files(root: &Path, folder: &str, endings: &[&str]) -> anyhow::Result<Vec<String>> {
     let mut found = Vec::new();
     let mut folders = vec![root.join(folder)];

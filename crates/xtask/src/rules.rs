@@ -1,5 +1,5 @@
-//! docs/rules.md lists every rule that the code names by its id, and for each the file where it lives; that file must
-//! name the rule, in a comment or in the name of a test.
+//! docs/rules.md lists every rule that the code names by its id, with the file that implements it; that file must name
+//! the rule, in a comment or in the name of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::repository::{Faults, files, read};
 
 const DOCUMENT: &str = "docs/rules.md";
-/// First parts of ids.
+/// Prefixes of rule ids.
 const PREFIXES: [&str; 19] = [
     "ALC", "API", "BE", "EPS", "FIN", "GC", "HC", "IPA", "OPS", "POOL", "PV", "REC", "REL", "RNG",
     "RUN", "SEL", "SVC", "VAL", "WV",
@@ -47,7 +47,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Ids of rules in a text. `RNG-1 to RNG-3` and `RNG-1..RNG-3` name the ends only.
+/// Rule ids in a text. `RNG-1 to RNG-3` and `RNG-1..RNG-3` name only the ends.
 fn ids(text: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for word in text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-') {
@@ -64,7 +64,7 @@ fn ids(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// Whether a source names a rule, in a comment or as part of a test's name: `rng_3_...`.
+/// Whether a source names a rule, in a comment or in a test name: `rng_3_...`.
 fn names(text: &str, id: &str) -> bool {
     let in_tests = format!("{}_", id.to_lowercase().replace('-', "_"));
     ids(text).contains(id) || text.contains(&in_tests)

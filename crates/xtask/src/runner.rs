@@ -1,17 +1,18 @@
-//! `cargo run -p xtask -- test [FILTER]`: builds every test binary of the workspace once and runs them: those that compute
-//! one after another, then those that wait, several side by side. `cargo test` runs the same tests, one binary after another.
+//! `cargo run -p xtask -- test [FILTER]`: builds every test binary of the workspace once and runs them: first the
+//! CPU-bound ones one by one, then those that mostly wait, several at a time. `cargo test` runs the same tests, one
+//! binary after another.
 //!
-//! Nothing is left out in silence: a test that was listed and did not run, an ignored test and an integration test
-//! without tests are failures. The last line is `N passed, N failed`.
+//! Nothing is skipped silently: a test that was listed and did not run, an ignored test and an integration test without
+//! tests are failures. The last line is `N passed, N failed`.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`binaries`] | the build, and the binaries it leaves |
-//! | [`table`] | which binary may run beside which, and how long it takes |
+//! | [`binaries`] | the build, and the resulting binaries |
+//! | [`table`] | which binaries may run concurrently, and how long each takes |
 //! | [`schedule`] | which binary starts next |
-//! | [`job`] | one binary: its process, its output, its time limit |
-//! | [`events`] | what a test binary says about its tests |
-//! | [`summary`] | the verdict and the text at the end |
+//! | [`job`] | one binary: its process, its output, its timeout |
+//! | [`events`] | what a test binary reports about its tests |
+//! | [`summary`] | the verdict and the final text |
 
 mod binaries;
 mod events;
@@ -36,17 +37,17 @@ use schedule::{Limits, Waiting};
 use summary::{Report, Took};
 use table::{Lane, Seconds};
 
-/// A unit test is named while the tests run only if it takes longer than this, in seconds; all are in `times.tsv`.
+/// A unit test is printed while the tests run only if it takes longer than this, in seconds; all are in `times.tsv`.
 const WORTH_A_LINE: f64 = 1.0;
 
-/// What the command line asks for.
+/// Command line options.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
     /// Only tests whose name contains this.
     filter: Option<String>,
-    /// How many test clusters may run at a time; without it the machine's memory decides.
+    /// Most concurrent test clusters; by default the machine's memory decides.
     clusters: Option<usize>,
-    /// How long the checks took that were made before.
+    /// Duration of the checks that ran before.
     checks: Option<Duration>,
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn main(root: &Path, arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Runs the tests; the number of failures is the answer.
+/// Runs the tests and returns the number of failures.
 fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     let folder = root.join("target/tests");
     let logs = folder.join("logs");
@@ -143,7 +144,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     Ok(reports.iter().map(Report::failed).sum())
 }
 
-/// Runs jobs until none is left, as many at a time as the limits allow.
+/// Runs all jobs, as many at a time as the limits allow.
 fn run_all(jobs: Vec<Job>, limits: Limits, seconds: &mut Seconds) -> anyhow::Result<Vec<Report>> {
     let began = Instant::now();
     let (sender, messages) = mpsc::channel();
@@ -203,7 +204,7 @@ enum Message {
     Done(usize, Box<(Job, Finished)>),
 }
 
-/// A line for a test that has ended, if anybody wants to read it.
+/// Prints a line for a test that has ended, if it is worth one.
 fn announce(at: Duration, binary: &str, lane: Lane, test: &TestResult) {
     let seconds = test.seconds.unwrap_or_default();
     let passed = test.outcome == Outcome::Passed;

@@ -1,15 +1,16 @@
-//! `cargo run -p xtask -- soak [--for 20m] [--new] [PART...]`: the long forms of the tests, which take hours, in pieces.
+//! `cargo run -p xtask -- soak [--for 20m] [--new] [PART...]`: the long forms of the tests, which take hours, in
+//! pieces.
 //!
-//! Each test of each part has an amount to be played from a seed on. Of that it plays pieces of some minutes, and after
-//! each piece `target/soak/state.json` says how far it came; the next call goes on there. A piece that is interrupted is
-//! played again. A piece that finds a wrong ends the call; the wrong stays in the state, is told by every call and makes
-//! it fail, until `--new` begins anew. What a test wrote is in `target/soak/logs`.
+//! Each test of each part has an amount to run, starting from a seed. It runs in pieces of some minutes, and after each
+//! piece `target/soak/state.json` stores the progress; the next call continues there. An interrupted piece is run
+//! again. A piece that fails ends the call; the failure stays in the state, is reported by every call and makes it
+//! fail, until `--new` starts over. The output of the tests is in `target/soak/logs`.
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`parts`] | what there is to be played |
-//! | [`state`] | how far it came, and what was found |
-//! | [`piece`] | the size of the next piece, its command, and what its output says |
+//! | [`parts`] | what to run |
+//! | [`state`] | the progress and the failures |
+//! | [`piece`] | the size of the next piece, its command, and the meaning of its output |
 
 mod parts;
 mod piece;
@@ -28,14 +29,14 @@ use parts::{FUZZ, PARTS, Part, Unit};
 use piece::Piece;
 use state::{State, Wrong};
 
-/// What the command line asks for.
+/// Command line options.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Options {
-    /// Parts; all if there is none.
+    /// Parts; all if empty.
     parts: Vec<String>,
-    /// Begin no piece that would end later than this.
+    /// Start no piece that would end later than this.
     within: Option<Duration>,
-    /// Forget what was played and found.
+    /// Discard progress and failures.
     anew: bool,
 }
 
@@ -65,7 +66,7 @@ impl Options {
     }
 }
 
-/// A time such as `90s`, `20m`, `2h`.
+/// A duration such as `90s`, `20m`, `2h`.
 fn time(text: &str) -> Option<Duration> {
     let unit = text.chars().next_back()?;
     let number: u64 = text.strip_suffix(unit)?.parse().ok()?;
@@ -78,7 +79,7 @@ fn time(text: &str) -> Option<Duration> {
     Some(Duration::from_secs(number.checked_mul(seconds)?))
 }
 
-/// A test that is to be played for long.
+/// A test with a long form.
 #[derive(Debug)]
 struct Track {
     /// Its part and its name: `crash/alc_8_...`.
@@ -86,11 +87,11 @@ struct Track {
     test: String,
     unit: Unit,
     total: u64,
-    /// Its program, the folder that runs in, and how people run it; none for a fuzz target.
+    /// Its program, the folder to run it in, and its command for display; none for a fuzz target.
     binary: Option<(PathBuf, PathBuf, String)>,
 }
 
-/// Plays the next pieces.
+/// Runs the next pieces.
 pub(crate) fn main(root: &Path, arguments: &[String]) -> ExitCode {
     match Options::parse(arguments).and_then(|options| run(root, &options)) {
         Ok(true) => ExitCode::SUCCESS,
@@ -102,7 +103,7 @@ pub(crate) fn main(root: &Path, arguments: &[String]) -> ExitCode {
     }
 }
 
-/// Whether nothing wrong is known.
+/// Runs pieces and returns whether no failure is known.
 fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let folder = root.join("target/soak");
     let logs = folder.join("logs");
@@ -161,7 +162,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(state.wrongs.is_empty())
 }
 
-/// The tests of a part, in the binaries that they are in.
+/// The tests of a part, in their binaries.
 fn find(root: &Path, part: &Part, built: &Built) -> anyhow::Result<Vec<Track>> {
     let mut tracks = Vec::new();
     for tests in part.tests {
@@ -210,7 +211,7 @@ fn find(root: &Path, part: &Part, built: &Built) -> anyhow::Result<Vec<Track>> {
     Ok(tracks)
 }
 
-/// Plays a piece and stores what came of it; whether nothing was wrong.
+/// Runs a piece and stores its result; returns whether it passed.
 fn play(
     root: &Path,
     logs: &Path,
@@ -265,7 +266,7 @@ fn play(
         println!("   nothing wrong in {}", duration(took));
         return Ok(true);
     }
-    // What comes behind the seed that went wrong was not played.
+    // The units after the failing seed were not run.
     let again = piece.again(track.unit, &written);
     progress.add(again.played, took);
     let wrong = Wrong {
@@ -295,7 +296,7 @@ fn spawn(
     Ok(status.success())
 }
 
-/// The command that comes to a wrong again.
+/// The command that reproduces a failure.
 fn command_for_people(track: &Track, piece: &Piece, env: &[(&'static str, String)]) -> String {
     let mut words: Vec<String> = env
         .iter()
@@ -308,11 +309,11 @@ fn command_for_people(track: &Track, piece: &Piece, env: &[(&'static str, String
     words.join(" ")
 }
 
-/// A seed that no other call has, in most cases.
+/// A random seed; most calls differ.
 fn seed_by_chance() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let nanos = now.map_or(0, |time| u64::from(time.subsec_nanos()) ^ time.as_secs());
-    // Far enough apart that the ranges of two tests do not meet; short enough to be typed.
+    // Far enough apart that the ranges of two tests do not overlap; short enough to type.
     nanos.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
 }
 

@@ -1,5 +1,5 @@
-//! Whether a load balancer costs the API server more where there are many: its CPU time per load balancer at 10,000 and at
-//! 1,000, each divided by that of the same requests by a bare client.
+//! Whether a LoadBalancer costs the API server more where there are many: its CPU time per LoadBalancer at 10,000 and
+//! at 1,000, each divided by that of the same requests by a bare client.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     Ok(())
 }
 
-/// CPU time by the operator over that by the bare client, of each round.
+/// CPU time with the operator divided by that with the bare client, of each round.
 async fn ratios(world: &Arc<World>, report: &mut Report, count: u32) -> anyhow::Result<Vec<f64>> {
     let (operator, bare) = rounds(world, usize::try_from(count)?, ROUNDS, false).await?;
     let per_lb = |all: &[Took]| -> Vec<f64> {

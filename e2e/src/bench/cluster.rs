@@ -1,4 +1,4 @@
-//! Load balancers of cluster type, made and deleted: by the operator, and the same requests by a bare client.
+//! LoadBalancers of cluster type, created and deleted: by the operator, and the same requests by a bare client.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,12 +10,12 @@ use super::driver::{
 use super::replay::replay;
 use super::report::{Report, Row, say};
 use super::took::Took;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 1_000;
-/// How often the operator and the bare client do it, in turns.
+/// Rounds of the operator and of the bare client, alternating.
 const ROUNDS: usize = 5;
 const NODE: &str = "node1";
 
@@ -112,8 +112,8 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     Ok(())
 }
 
-/// Rounds of the operator and of the bare client, in turns, on the same API server. The bare client writes the pool's status as often as
-/// the operator has, and after a first, uncounted round both have the same past.
+/// Alternating rounds of the operator and of the bare client, on the same API server. The bare client writes the pool's
+/// status as often as the operator did, and after a first, uncounted round both have the same history.
 pub(crate) async fn rounds(
     world: &Arc<World>,
     count: usize,
@@ -123,7 +123,7 @@ pub(crate) async fn rounds(
     let mut sample = with_operator(world, count.min(300), delete).await?;
     let (mut operator, mut bare) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Whoever comes second finds an API server with more behind it; so it is not always the same one.
+        // The second one has an API server with more history; so the order alternates.
         if round % 2 == 0 {
             sample = with_operator(world, count, delete).await?;
             bare.push(replay(world, count, delete, &sample).await?);
@@ -151,9 +151,9 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     pool(world, "bench", "10.60.0.0/16").await?;
     let operator = operator(world, NODE).await?;
     let driver = clients(world).await?;
-    let apiserver = world.bed.process("kube-apiserver")?.pid();
+    let apiserver = world.cluster.process("kube-apiserver")?.pid();
     let mut took = Took::default();
-    let start = Figures::read(world, NODE).await?;
+    let start = MetricsSnapshot::read(world, NODE).await?;
 
     let cpu = cpu_seconds(apiserver)?;
     let served = count_until(&world.client(), count, |lb| allocated(lb).is_some());
@@ -170,7 +170,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     took.create_cpu = cpu_seconds(apiserver)? - cpu;
     // Until the pool's status may be written again.
     at_rest(world, NODE).await?;
-    let made = Figures::read(world, NODE).await?;
+    let made = MetricsSnapshot::read(world, NODE).await?;
     (took.create_writes, took.create_pool_writes) = writes(&made, &start)?;
 
     if delete {
@@ -187,21 +187,21 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
         took.after_last = free.saturating_duration_since(last).as_secs_f64();
         took.delete_cpu = cpu_seconds(apiserver)? - cpu;
         at_rest(world, NODE).await?;
-        let deleted = Figures::read(world, NODE).await?;
+        let deleted = MetricsSnapshot::read(world, NODE).await?;
         (took.delete_writes, took.delete_pool_writes) = writes(&deleted, &made)?;
     }
-    let conflicts = |f: &Figures| {
+    let conflicts = |f: &MetricsSnapshot| {
         f.sum("harvester_lb_write_conflicts_total", |_| true)
             + f.sum("harvester_lb_allocation_conflicts_total", |_| true)
     };
-    took.conflicts = conflicts(&Figures::read(world, NODE).await?) - conflicts(&start);
+    took.conflicts = conflicts(&MetricsSnapshot::read(world, NODE).await?) - conflicts(&start);
     operator.end().await?;
     clean(world).await?;
     Ok(took)
 }
 
-/// What the operator has written: of the pool's status, and all else but its Lease.
-fn writes(now: &Figures, before: &Figures) -> anyhow::Result<(u64, usize)> {
+/// Writes of the operator: of the pool's status, and all others except its Lease.
+fn writes(now: &MetricsSnapshot, before: &MetricsSnapshot) -> anyhow::Result<(u64, usize)> {
     let mut all = now.writes_since(before);
     all.retain(|what, _| !what.ends_with(" leases"));
     let pools = all.remove("patch ippools").unwrap_or(0);

@@ -1,4 +1,4 @@
-//! A bare client: many connections, no cache, no queue. It drives the operator, and replays what the operator sent.
+//! A bare client: many connections, no cache, no queue. It drives the operator, and replays the operator's requests.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -21,21 +21,21 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::{JoinHandle, JoinSet};
 
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::World;
 
-/// Where the rows have their objects.
+/// Namespace of all benchmark objects.
 pub(crate) const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
 pub(crate) const CONNECTIONS: usize = 16;
-/// Longest time that anything here may take.
+/// Timeout of every wait here.
 pub(crate) const LIMIT: Duration = Duration::from_mins(5);
-/// Environment of an operator as it is shipped; other tests have it say more.
+/// Environment of an operator as shipped; other tests use a more verbose one.
 pub(crate) const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 
-/// Clients that share no connection.
+/// Clients with separate connections.
 pub(crate) async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
-    let kubeconfig = kube::config::Kubeconfig::read_from(world.bed.kubeconfig("admin")?)?;
+    let kubeconfig = kube::config::Kubeconfig::read_from(world.cluster.kubeconfig("admin")?)?;
     let mut all = Vec::new();
     for _ in 0..CONNECTIONS {
         let config = Config::from_custom_kubeconfig(
@@ -48,7 +48,7 @@ pub(crate) async fn clients(world: &World) -> anyhow::Result<Vec<Client>> {
     Ok(all)
 }
 
-/// Does the work for 0 to `count`, each connection taking the next number when it is done with one.
+/// Runs the work for 0 to `count`; each connection takes the next number when it is done with one.
 pub(crate) async fn spread<F, Fut>(
     clients: &[Client],
     count: usize,
@@ -80,7 +80,7 @@ where
     Ok(started.elapsed())
 }
 
-/// The watches that an operator has open, held by a client that does nothing with what they bring.
+/// The watches that an operator has open, held by a client that discards their events.
 pub(crate) struct Watches(Vec<JoinHandle<()>>);
 
 impl Drop for Watches {
@@ -124,7 +124,7 @@ where
     })
 }
 
-/// Waits until so many objects are as wanted, or have been, looking at a watch; answers when the last of them was seen.
+/// Watches until `wanted` holds, or has held, for this number of objects; returns when the last of them was seen.
 pub(crate) fn seen<K>(
     api: Api<K>,
     count: usize,
@@ -136,7 +136,7 @@ where
     seen_within(api, count, LIMIT, wanted)
 }
 
-/// As [`seen`], with a limit of its own.
+/// As [`seen`], with a separate timeout.
 pub(crate) fn seen_within<K>(
     api: Api<K>,
     count: usize,
@@ -168,7 +168,7 @@ where
     })
 }
 
-/// Waits until so many load balancers of the namespace are as wanted, as [`seen`] does.
+/// Waits until `wanted` holds for this number of LoadBalancers of the namespace, as [`seen`] does.
 pub(crate) fn count_until(
     client: &Client,
     count: usize,
@@ -178,7 +178,7 @@ pub(crate) fn count_until(
     seen(api, count, wanted)
 }
 
-/// Waits for a status of the pool with so many held addresses.
+/// Waits for a status of the pool with this number of held addresses.
 pub(crate) fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<Instant>> {
     seen(world.pools(), 1, move |pool: &IPPool| {
         pool.status.as_ref().is_some_and(|s| {
@@ -191,7 +191,7 @@ pub(crate) fn pool_says(world: &World, held: i64) -> JoinHandle<anyhow::Result<I
     })
 }
 
-/// A cluster-type load balancer as a guest makes it.
+/// A LoadBalancer of cluster type as a guest cluster creates it.
 pub(crate) fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {
@@ -209,27 +209,27 @@ pub(crate) fn cluster_lb(name: &str) -> anyhow::Result<LoadBalancer> {
     }))?)
 }
 
-/// The pool of all rows: a /16, which is more than any row takes.
+/// The pool of all rows: a /16, more than any row needs.
 pub(crate) async fn pool(world: &World, name: &str, subnet: &str) -> anyhow::Result<()> {
     world
         .pool(name, json!({"ranges": [{"subnet": subnet}]}))
         .await
 }
 
-/// Makes a load balancer.
+/// Creates a LoadBalancer.
 pub(crate) async fn create_lb(client: &Client, lb: &LoadBalancer) -> anyhow::Result<LoadBalancer> {
     let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
     Ok(api.create(&PostParams::default(), lb).await?)
 }
 
-/// Deletes a load balancer.
+/// Deletes a LoadBalancer.
 pub(crate) async fn delete_lb(client: &Client, name: &str) -> anyhow::Result<()> {
     let api: Api<LoadBalancer> = Api::namespaced(client.clone(), NAMESPACE);
     api.delete(name, &DeleteParams::default()).await?;
     Ok(())
 }
 
-/// A request of the operator, replayed: makes the record of an address.
+/// Replays a request of the operator: creates the IPAllocation of an address.
 pub(crate) async fn replay_record(
     client: &Client,
     lb: &LoadBalancer,
@@ -248,7 +248,7 @@ pub(crate) async fn replay_record(
         .await?)
 }
 
-/// A request of the operator, replayed: the record of an address that is given back.
+/// Replays a request of the operator: releases the IPAllocation of an address.
 pub(crate) async fn replay_release(client: &Client, record: &IPAllocation) -> anyhow::Result<()> {
     let patch = json!({
         "metadata": {"uid": record.metadata.uid, "resourceVersion": record.metadata.resource_version},
@@ -264,7 +264,7 @@ pub(crate) async fn replay_release(client: &Client, record: &IPAllocation) -> an
     Ok(())
 }
 
-/// A request of the operator, replayed: a status with an address.
+/// Replays a request of the operator: a status with an address.
 pub(crate) async fn replay_status(
     client: &Client,
     name: &str,
@@ -278,7 +278,7 @@ pub(crate) async fn replay_status(
         .await?)
 }
 
-/// The status of a load balancer that is done.
+/// The status of a ready LoadBalancer.
 pub(crate) fn ready_status(address: &str) -> Value {
     json!({
         "address": address,
@@ -290,12 +290,12 @@ pub(crate) fn ready_status(address: &str) -> Value {
     })
 }
 
-/// The address of a number.
+/// The address with an index.
 pub(crate) fn address(number: usize) -> String {
     format!("10.60.{}.{}", 1 + number / 250, 1 + number % 250)
 }
 
-/// The operator as it is shipped, on a node; ready, leading and at rest.
+/// The operator as shipped, on a node; ready, leader and idle.
 pub(crate) async fn operator(world: &World, node: &str) -> anyhow::Result<Arc<Process>> {
     let operator = world.start_operator_with(node, &[], AS_SHIPPED).await?;
     at_rest(world, node).await?;
@@ -310,7 +310,7 @@ pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
     while last.1.elapsed() < Duration::from_millis(2_500) {
         ensure!(Instant::now() < deadline, "{node} does not get to rest");
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let figures = Figures::read(world, node).await.unwrap_or_default();
+        let figures = MetricsSnapshot::read(world, node).await.unwrap_or_default();
         let mut writes = figures.writes();
         writes.retain(|what, _| !what.ends_with(" leases"));
         if !figures.leads() || !figures.idle() || writes != last.0 {
@@ -320,7 +320,7 @@ pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes every load balancer, record, child and machine. No operator may run.
+/// Deletes all LoadBalancers, IPAllocations, owned objects and VirtualMachineInstances. No operator may run.
 pub(crate) async fn clean(world: &World) -> anyhow::Result<()> {
     let all = clients(world).await?;
     let client = world.client();
@@ -361,7 +361,7 @@ where
     Ok(())
 }
 
-/// CPU seconds that a process has used.
+/// CPU seconds used by a process.
 pub(crate) fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let fields: Vec<&str> = stat
@@ -373,6 +373,6 @@ pub(crate) fn cpu_seconds(pid: i32) -> anyhow::Result<f64> {
     let ticks = |index: usize| -> anyhow::Result<f64> {
         Ok(fields.get(index).context("too short")?.parse()?)
     };
-    // utime and stime, in hundredths of a second on every Linux that we know.
+    // utime and stime, in hundredths of a second on every supported Linux.
     Ok((ticks(11)? + ticks(12)?) / 100.0)
 }

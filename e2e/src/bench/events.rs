@@ -1,46 +1,33 @@
-//! What single events cause: a freed address, a pool that appears, a machine that changes and does not matter, a
-//! listener that dies behind many load balancers.
+//! The effects of single events: a freed address, a new pool, an irrelevant change of a VirtualMachineInstance.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use harvester_lb_fixtures::part;
-use harvester_lb_testkit::{Farm, Fault};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
 use kube::api::ListParams;
-use kube::{Api, ResourceExt};
-use parking_lot::Mutex;
 use serde_json::json;
 
 use super::driver::{
-    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, operator, pool, seen,
-    spread,
+    NAMESPACE, at_rest, clean, clients, cluster_lb, count_until, create_lb, operator, pool, spread,
 };
 use super::machine::{machines, vm_lb};
 use super::report::{Report, Row};
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::World;
 
 const NODE: &str = "node1";
-/// Load balancers that wait for one address, one after the other.
+/// LoadBalancers that wait for one address, one after the other.
 const WAITING: usize = 8;
-/// Load balancers made before their pool, of which half can be served.
+/// LoadBalancers created before their pool, half of which can be served.
 const EARLY: usize = 20;
 const MANY: usize = 500;
-/// Load balancers that wait and are told of a change of their pool.
+/// Waiting LoadBalancers that are enqueued by a change of their pool.
 const TOLD: usize = 200;
-const PROBED: usize = 50;
-const BEHIND_EACH: usize = 100;
-/// Creation times are in seconds: what is made so much later is younger.
+/// Creation times have a resolution of a second: an object created this much later is younger.
 const YOUNGER: Duration = Duration::from_millis(1_100);
-/// Changes of verdicts are gathered for so long before they are written.
-const GATHERED: Duration = Duration::from_millis(200);
-/// Two writes that are so far apart can be seen closer to each other by so much: the watch brings one late and the next
-/// at once.
-const JITTER: Duration = Duration::from_millis(20);
 
 /// The rows.
 pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
@@ -49,11 +36,10 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     before_their_pool(world, report).await?;
     told(world, report).await?;
     unimportant(world, report).await?;
-    dead_listener(world, report).await?;
     operator.end().await
 }
 
-/// Load balancers wait for an address, which is freed by one after the other.
+/// LoadBalancers wait for an address, which one after the other frees.
 async fn freed(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     // One address.
     pool(world, "bench", "10.60.0.0/30").await?;
@@ -98,14 +84,14 @@ async fn freed(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     clean(world).await
 }
 
-/// Names of the load balancers that have an address.
+/// Names of the LoadBalancers that have an address.
 async fn served_names(world: &World) -> anyhow::Result<Vec<String>> {
     let all = world.lbs(NAMESPACE).list(&ListParams::default()).await?;
     let served = all.iter().filter(|lb| allocated(lb).is_some());
     Ok(served.map(ResourceExt::name_any).collect())
 }
 
-/// Load balancers are made before their pool, which has room for half of them.
+/// LoadBalancers are created before their pool, which has room for half of them.
 async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     for age in ["older", "younger"] {
@@ -148,7 +134,7 @@ async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::R
     clean(world).await
 }
 
-/// Load balancers wait for a pool that does not exist; it appears and has an address for one of them.
+/// LoadBalancers wait for a pool that does not exist; it is created and has an address for one of them.
 async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     let of_reason = |count: usize, reason: &'static str| {
@@ -180,11 +166,12 @@ async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     clean(world).await
 }
 
-/// A machine is annotated that 500 load balancers select; then, with 500 of cluster type besides, nothing happens at all.
+/// A VirtualMachineInstance selected by 500 LoadBalancers is annotated; then, with 500 more of cluster type, nothing
+/// happens at all.
 async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, 1, |_| "shared".to_owned()).await?;
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let done = count_until(&world.client(), 2 * MANY, |lb| {
         ready(lb).is_some_and(|(s, ..)| s == "True")
     });
@@ -197,13 +184,13 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
     .await?;
     done.await??;
     at_rest(world, NODE).await?;
-    let before = Figures::read(world, NODE).await?;
+    let before = MetricsSnapshot::read(world, NODE).await?;
     for number in 0..50 {
         let patch = json!({"metadata": {"annotations": {"note": number.to_string()}}});
         world.merge(&world.vmis(NAMESPACE), "vm-0", patch).await?;
     }
     at_rest(world, NODE).await?;
-    let after = Figures::read(world, NODE).await?;
+    let after = MetricsSnapshot::read(world, NODE).await?;
     report.row(
         Row::one(
             "one VMI annotated 50 times, 500 VM LBs select it: writes",
@@ -213,10 +200,10 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
         .at_most(0.0),
     );
 
-    let before = Figures::read(world, NODE).await?;
+    let before = MetricsSnapshot::read(world, NODE).await?;
     tokio::time::sleep(Duration::from_mins(1)).await;
-    let after = Figures::read(world, NODE).await?;
-    let lists = |f: &Figures| {
+    let after = MetricsSnapshot::read(world, NODE).await?;
+    let lists = |f: &MetricsSnapshot| {
         f.sum("harvester_lb_api_requests_total", |s| {
             s.label("verb") == "list"
         })
@@ -237,139 +224,13 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
         )
         .at_most(0.0),
     );
-    drop(announcer);
+    drop(fake_kube_vip);
     clean(world).await
 }
 
-fn writes(figures: &Figures) -> f64 {
+fn writes(figures: &MetricsSnapshot) -> f64 {
     figures.sum("harvester_lb_api_requests_total", |s| {
         matches!(s.label("verb"), "create" | "patch" | "delete" | "update")
             && s.label("resource") != "leases"
     })
-}
-
-/// A listener dies behind 50 load balancers with 100 backends each.
-async fn dead_listener(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    let farm = Farm::start(&world.bed, &[8080])?;
-    pool(world, "bench", "10.60.0.0/16").await?;
-    machines(world, PROBED * BEHIND_EACH, |n| {
-        format!("app-{}", n / BEHIND_EACH)
-    })
-    .await?;
-    let announcer = Announcer::start(&world.client());
-    let healthy = slices_with(world, BEHIND_EACH);
-    let driver = clients(world).await?;
-    spread(&driver, PROBED, |client, number| async move {
-        let mut lb = vm_lb(&format!("lb-{number}"), &format!("app-{number}"))?;
-        lb.spec.health_check = serde_json::from_value(json!({"port": 8080}))?;
-        create_lb(&client, &lb).await.map(|_| ())
-    })
-    .await?;
-    // All backends, not just the first of each.
-    healthy.await??;
-    at_rest(world, NODE).await?;
-
-    let changes: Arc<Mutex<HashMap<String, Vec<Instant>>>> = Arc::default();
-    let noting = Arc::clone(&changes);
-    let slices: Api<EndpointSlice> = world.slices(NAMESPACE);
-    // The stand-in of each slice is ready.
-    let dead = seen(slices, PROBED, move |slice: &EndpointSlice| {
-        noting
-            .lock()
-            .entry(slice.name_any())
-            .or_default()
-            .push(Instant::now());
-        ready_backends(slice) == 0
-    });
-    let started = Instant::now();
-    farm.fault(Fault::Refuse, "10.99.0.0-10.99.255.255")?;
-    let took = dead.await??.duration_since(started);
-    report.row(
-        Row::one(
-            "listener killed to not ready in every slice, 50 LBs x 100 backends, 3 x 5 s",
-            "s",
-            took.as_secs_f64(),
-        )
-        .at_most(19.0),
-    );
-    // The first of each is what there was.
-    let (most, all) = {
-        let changes = changes.lock();
-        let writes = || {
-            changes
-                .values()
-                .map(|times| times.get(1..).unwrap_or_default())
-        };
-        let most = writes()
-            .map(|times| most_within(times, GATHERED.saturating_sub(JITTER)))
-            .max();
-        let all: usize = writes().map(<[Instant]>::len).sum();
-        let most = u32::try_from(most.unwrap_or_default())?;
-        (f64::from(most), f64::from(u32::try_from(all)?))
-    };
-    let each = all / f64::from(u32::try_from(PROBED)?);
-    report.row(
-        Row::one(
-            "... most writes of a slice within 200 ms (less 20 ms, the watch's own jitter)",
-            "",
-            most,
-        )
-        .at_most(1.0)
-        .note(format!("{each:.1} writes of each slice in all")),
-    );
-    drop(announcer);
-    clean(world).await
-}
-
-/// How many of these moments, which are in order, lie in one span of that length at most.
-fn most_within(times: &[Instant], span: Duration) -> usize {
-    let counts = times.iter().enumerate().map(|(at, first)| {
-        let rest = times.iter().skip(at);
-        rest.take_while(|time| time.duration_since(*first) < span)
-            .count()
-    });
-    counts.max().unwrap_or_default()
-}
-
-/// Waits until every slice has so many ready backends.
-fn slices_with(world: &World, backends: usize) -> tokio::task::JoinHandle<anyhow::Result<Instant>> {
-    seen(world.slices(NAMESPACE), PROBED, move |slice| {
-        ready_backends(slice) == backends
-    })
-}
-
-/// Ready endpoints but the stand-in, which is no machine.
-fn ready_backends(slice: &EndpointSlice) -> usize {
-    slice
-        .endpoints
-        .iter()
-        .filter(|e| {
-            let target = e.target_ref.as_ref().and_then(|t| t.kind.as_deref());
-            target == Some("VirtualMachineInstance")
-        })
-        .filter(|e| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true))
-        .count()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fullest_span_is_found() {
-        let began = Instant::now();
-        let most = |millis: &[u64]| {
-            let times: Vec<Instant> = millis
-                .iter()
-                .map(|ms| began + Duration::from_millis(*ms))
-                .collect();
-            most_within(&times, Duration::from_millis(180))
-        };
-        assert_eq!(most(&[]), 0);
-        assert_eq!(most(&[0, 200, 400]), 1);
-        assert_eq!(most(&[0, 180, 360]), 1);
-        // As many as the mean allows, and yet two at once.
-        assert_eq!(most(&[0, 1_000, 1_100, 2_000]), 2);
-        assert_eq!(most(&[0, 100, 170, 250, 900]), 3);
-    }
 }

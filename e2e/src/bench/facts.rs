@@ -1,4 +1,4 @@
-//! On what, when and of what the figures were taken.
+//! Machine, time and software of the measurement.
 
 use std::path::Path;
 use std::process::Command;
@@ -26,7 +26,7 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
-    /// Those of this machine now, and of an operator's program.
+    /// The facts of this machine now, and of an operator binary.
     pub(crate) fn collect(operator: &Path) -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let cpu = field(&read("/proc/cpuinfo"), "model name");
@@ -61,13 +61,13 @@ impl Facts {
         self.apiserver = Some(version);
     }
 
-    /// The run is over.
+    /// The run has ended.
     pub(crate) fn end(&mut self) {
         self.load_after = Some(load());
         self.seconds = self.started.elapsed().as_secs();
     }
 
-    /// All of it in a sentence.
+    /// All facts in a sentence.
     pub(crate) fn sentence(&self) -> String {
         let apiserver = self.apiserver.as_deref().map_or_else(String::new, |v| {
             format!(", API server {v} and etcd without fsync on the same machine")
@@ -90,7 +90,7 @@ impl Facts {
         )
     }
 
-    /// All of it as JSON.
+    /// All facts as JSON.
     pub(crate) fn json(&self) -> Value {
         json!({
             "date": self.date, "cpu": self.cpu, "cores": self.cores, "memory_gib": self.memory_gib,
@@ -101,7 +101,7 @@ impl Facts {
     }
 }
 
-/// The first `name : value` of a file of the kernel's.
+/// The first `name : value` of a kernel file.
 fn field(text: &str, name: &str) -> String {
     let value = text.lines().find_map(|line| {
         let (found, value) = line.split_once(':')?;
@@ -110,7 +110,7 @@ fn field(text: &str, name: &str) -> String {
     value.unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// What a program says; "unknown" if it cannot be run.
+/// The output of a program; "unknown" if it cannot be run.
 fn output(command: &mut Command) -> String {
     command
         .output()

@@ -1,5 +1,5 @@
-//! 60,000 load balancers in four pools: whether what one of them costs grows with how many there are. Memory, start and
-//! creation, the latter two against the same requests of a bare client at the same sizes.
+//! 60,000 LoadBalancers in four pools: whether the cost of one grows with their number. Memory, start and creation, the
+//! latter two compared with the same requests of a bare client at the same sizes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,15 +25,15 @@ use harvester_lb_e2e::world::World;
 
 const NODE: &str = "node1";
 const POOLS: usize = 4;
-/// So many, unless the environment variable says otherwise.
+/// Number of LoadBalancers, unless the environment variable is set.
 const COUNT: usize = 60_000;
 const COUNT_VARIABLE: &str = "HLB_BENCH_LARGE";
-/// Longest time that making all of them may take.
+/// Timeout for creating all of them.
 const LIMIT: Duration = Duration::from_mins(30);
-/// Objects in a page of a list, as a watch asks for them.
+/// Page size of a list, as a watch requests it.
 const PAGE: u32 = 500;
 
-/// Seconds that it took to make the first sixtieth and all, and to start with a sixth and with all.
+/// Seconds to create the first sixtieth and all, and to start with a sixth and with all.
 #[derive(Debug, Default)]
 struct Took {
     first: f64,
@@ -198,7 +198,7 @@ async fn by_bare_client(world: &Arc<World>, count: usize) -> anyhow::Result<Took
     Ok(took)
 }
 
-/// Seconds that it takes to list what an operator lists at its start.
+/// Seconds to list everything that an operator lists at its start.
 async fn lists(client: &Client) -> anyhow::Result<f64> {
     let started = Instant::now();
     tokio::try_join!(

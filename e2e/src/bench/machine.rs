@@ -1,4 +1,4 @@
-//! 200 load balancers of VM type with three machines each, until all are ready.
+//! 200 LoadBalancers of VM type with three VirtualMachineInstances each, until all are ready.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,18 +17,18 @@ use super::driver::{
     ready_status, replay_record, replay_status, spread,
 };
 use super::report::{Report, Row};
-use harvester_lb_e2e::announcer::{Announcer, announce};
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::{FakeKubeVip, announce};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 200;
 const MACHINES: usize = 3;
-/// How often the operator and the bare client do it, in turns.
+/// Rounds of the operator and of the bare client, alternating.
 const ROUNDS: usize = 3;
 const NODE: &str = "node1";
 
-/// A load balancer of VM type without a health check: a benchmark of writes, not of probes.
+/// A LoadBalancer of VM type without a health check: a benchmark of writes, not of probes.
 pub(crate) fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     Ok(serde_json::from_value(json!({
         "metadata": {"namespace": NAMESPACE, "name": name},
@@ -36,7 +36,7 @@ pub(crate) fn vm_lb(name: &str, app: &str) -> anyhow::Result<LoadBalancer> {
     }))?)
 }
 
-/// Machines that carry a label, at addresses from 10.99.0.1 on.
+/// VirtualMachineInstances with a label, at addresses from 10.99.0.1 on.
 pub(crate) async fn machines(
     world: &Arc<World>,
     count: usize,
@@ -65,7 +65,7 @@ pub(crate) async fn machines(
 
 /// The rows.
 pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
-    // A first round of each, which is not counted, warms the API server up.
+    // A first, uncounted round of each warms up the API server.
     with_operator(world, COUNT / 4).await?;
     replay(world, COUNT / 4).await?;
     let (mut took, mut limit, mut writes) = (Vec::new(), Vec::new(), Vec::new());
@@ -95,7 +95,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     Ok(())
 }
 
-/// The operator: how long it took, and its writes for it.
+/// With the operator: the duration, and the operator's writes.
 async fn with_operator(
     world: &Arc<World>,
     count: usize,
@@ -103,8 +103,8 @@ async fn with_operator(
     pool(world, "bench", "10.60.0.0/16").await?;
     machines(world, count * MACHINES, |n| format!("app-{}", n / MACHINES)).await?;
     let operator = operator(world, NODE).await?;
-    let before = Figures::read(world, NODE).await?;
-    let announcer = Announcer::start(&world.client());
+    let before = MetricsSnapshot::read(world, NODE).await?;
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let driver = clients(world).await?;
     let done = count_until(&world.client(), count, |lb| {
         ready(lb).is_some_and(|(s, ..)| s == "True")
@@ -120,17 +120,20 @@ async fn with_operator(
     })
     .await?;
     let took = done.await??.duration_since(started);
-    // What is written after all are ready is a write too.
+    // Writes after all are ready count too.
     at_rest(world, NODE).await?;
-    let mut writes = Figures::read(world, NODE).await?.writes_since(&before);
+    let mut writes = MetricsSnapshot::read(world, NODE)
+        .await?
+        .writes_since(&before);
     writes.retain(|what, _| !what.ends_with(" leases") && what != "patch ippools");
-    drop(announcer);
+    drop(fake_kube_vip);
     operator.end().await?;
     clean(world).await?;
     Ok((took, writes))
 }
 
-/// The same requests by a bare client: load balancer, record, status, slice, Service, its announcement, status.
+/// The same requests by a bare client: LoadBalancer, IPAllocation, status, EndpointSlice, Service, its announcement,
+/// status.
 async fn replay(world: &Arc<World>, count: usize) -> anyhow::Result<Duration> {
     pool(world, "bench", "10.60.0.0/16").await?;
     let (driver, hands) = (clients(world).await?, clients(world).await?);

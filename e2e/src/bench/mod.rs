@@ -1,7 +1,7 @@
 //! Benchmarks on a real control plane: the rows, in the order in which they are run.
 //!
-//! Each name stands for a few rows that are measured together, on a control plane of their own if they need one, so
-//! that what fails spoils nothing else and no row is slower for what another has left behind.
+//! Each name stands for a few rows that are measured together, on a separate control plane if they need one, so that a
+//! failure affects no other rows and no row is slowed by what another has left behind.
 
 mod api_cpu;
 mod cluster;
@@ -16,11 +16,12 @@ mod replay;
 mod report;
 mod scale;
 mod took;
+mod verdicts;
 
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 use facts::Facts;
 use harvester_lb_e2e::world::World;
@@ -35,12 +36,13 @@ const NAMES: &[&str] = &[
     "cluster",
     "machines",
     "events",
+    "verdicts",
     "scale",
     "large",
     "api-cpu",
 ];
 
-/// Measures the rows of these names, or all. Whether all could be measured; what they say is not judged here.
+/// Measures the rows of these names, or all. Returns whether all could be measured; the results are not judged here.
 pub(crate) async fn run(wanted: &[String]) -> anyhow::Result<bool> {
     for name in wanted {
         ensure!(
@@ -71,9 +73,11 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         _ => {}
     }
     let world = Arc::new(
-        World::start(BedOptions {
+        World::start(TestClusterOptions {
             kube_vip: false,
-            ..BedOptions::default()
+            // Only these rows read it.
+            audit: name == "verdicts",
+            ..TestClusterOptions::default()
         })
         .await?,
     );
@@ -84,6 +88,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "cluster" => cluster::run(&world, report).await,
         "machines" => machine::run(&world, report).await,
         "events" => events::run(&world, report).await,
+        "verdicts" => verdicts::run(&world, report).await,
         "scale" => scale::run(&world, report).await,
         "large" => large::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,

@@ -1,5 +1,5 @@
-//! The status of a pool as the operator writes it, replayed: all counters and both maps, so many times while so many
-//! records change.
+//! The status of a pool as the operator writes it, replayed: all counters and both maps, a given number of writes for a
+//! given number of changed IPAllocations.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,9 +17,9 @@ pub(crate) struct PoolStatus {
     name: String,
     total: i64,
     maps: Plain<Maps>,
-    /// The version to write over; one write at a time.
+    /// The resource version to overwrite; one write at a time.
     version: Mutex<String>,
-    /// Writes that are on their way.
+    /// Writes in flight.
     running: Plain<JoinSet<anyhow::Result<()>>>,
 }
 
@@ -28,15 +28,15 @@ struct Maps {
     allocated: BTreeMap<String, String>,
     history: BTreeMap<String, String>,
     last: String,
-    /// Records that changed since the last [`PoolStatus::expect`].
+    /// IPAllocations that changed since the last [`PoolStatus::expect`].
     changed: usize,
-    /// How many will change, and how many writes that makes.
+    /// Expected number of changes, and of writes for them.
     expected: usize,
     writes: usize,
 }
 
 impl PoolStatus {
-    /// Of a pool that was just made; writes its first status.
+    /// For a pool that was just created; writes its first status.
     pub(crate) async fn first(client: Client, name: &str, total: i64) -> anyhow::Result<Arc<Self>> {
         let pool = Api::<IPPool>::all(client.clone()).get(name).await?;
         let status = Arc::new(Self {
@@ -51,14 +51,14 @@ impl PoolStatus {
         Ok(status)
     }
 
-    /// So many records are about to change, and the status is to be written so many times meanwhile: the last time by
-    /// [`PoolStatus::last`], the others evenly spread.
+    /// Announces that `records` IPAllocations will change, with `writes` writes of the status meanwhile: the last one
+    /// by [`PoolStatus::last`], the others evenly spread.
     pub(crate) fn expect(&self, records: usize, writes: usize) {
         let mut maps = self.maps.lock();
         (maps.changed, maps.expected, maps.writes) = (0, records, writes.max(1));
     }
 
-    /// An address is held.
+    /// An address was allocated.
     pub(crate) fn bound(self: &Arc<Self>, address: &str, id: &str) {
         self.changed(|maps| {
             maps.history.remove(address);
@@ -67,7 +67,7 @@ impl PoolStatus {
         });
     }
 
-    /// An address is given back.
+    /// An address was released.
     pub(crate) fn released(self: &Arc<Self>, address: &str) {
         self.changed(|maps| {
             if let Some((address, id)) = maps.allocated.remove_entry(address) {
@@ -91,7 +91,7 @@ impl PoolStatus {
         }
     }
 
-    /// The last write of those expected, after all others.
+    /// The last of the expected writes, after all others.
     pub(crate) async fn last(&self) -> anyhow::Result<()> {
         let mut running = std::mem::take(&mut *self.running.lock());
         while let Some(done) = running.join_next().await {

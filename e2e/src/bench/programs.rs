@@ -1,5 +1,5 @@
-//! Rows that need no control plane: the program itself, and the examples of the pure crates, which measure their crate and
-//! say what they found in a last line of JSON.
+//! Rows that need no control plane: the binary itself, and the examples of the pure crates, which measure their crate
+//! and print the result in a last line of JSON.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -9,20 +9,20 @@ use serde_json::Value;
 
 use super::report::{Report, Row, say};
 
-/// Targets of the prober, and how often each is probed.
+/// Targets of the prober.
 const TARGETS: &str = "100000";
 const PERIOD: &str = "5";
-/// For how many seconds it is measured, once it goes evenly.
+/// Duration of the measurement in seconds, after the warm-up.
 const SECONDS: &str = "30";
 /// A twentieth of the targets.
 const FEW_DEAD: &str = "5000";
-/// In turns with the bare loop, so often each: what else the machine does meets both.
+/// Runs of each, alternating with the bare loop: other load on the machine affects both.
 const TURNS: usize = 3;
-/// With these many healthy ones beside so many dead ones.
+/// Dead targets, beside `BESIDE` healthy ones.
 const DEAD: &str = "40000";
 const BESIDE: u64 = 1_000;
 
-/// The operator's program, as [`harvester_lb_e2e::world::World`] finds it.
+/// The operator binary, as [`harvester_lb_e2e::world::World`] finds it.
 pub(crate) fn operator() -> anyhow::Result<PathBuf> {
     match std::env::var_os("HLB_OPERATOR") {
         Some(path) => Ok(PathBuf::from(path)),
@@ -60,14 +60,14 @@ fn example(name: &str, args: &[&str]) -> anyhow::Result<Value> {
     serde_json::from_str(last).with_context(|| format!("the example {name} says {last:?}"))
 }
 
-/// A number in what an example has said.
+/// A number in the output of an example.
 fn number(said: &Value, path: &str) -> anyhow::Result<f64> {
     said.pointer(path)
         .and_then(Value::as_f64)
         .with_context(|| format!("no {path} in {said}"))
 }
 
-/// Row: size of the program.
+/// Row: size of the binary.
 pub(crate) fn size(report: &mut Report) -> anyhow::Result<()> {
     let bytes = std::fs::metadata(operator()?)?.len();
     let megabytes = f64::from(u32::try_from(bytes)?) / 1e6;
@@ -75,7 +75,7 @@ pub(crate) fn size(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Rows: the ledger at 65,000 records.
+/// Rows: the ledger at 65,000 IPAllocations.
 pub(crate) fn ledger(report: &mut Report) -> anyhow::Result<()> {
     let said = example("ledger", &["65000", "7"])?;
     let kinds = said["per_second"].as_array().context("no rates")?;
@@ -98,7 +98,7 @@ pub(crate) fn ledger(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What must not grow with what it does not concern, and with how much of that at most.
+/// Operations whose cost must not grow with unrelated data, and the size of that data.
 const SCALES: [(&str, usize, &str); 3] = [
     ("edit", 1_000, "one of 1,000 pools is edited"),
     (
@@ -113,7 +113,7 @@ const SCALES: [(&str, usize, &str); 3] = [
     ),
 ];
 
-/// Rows: instructions of an operation of the ledger, against those at a tenth of the size.
+/// Rows: instructions of an operation of the ledger, compared with those at a tenth of the size.
 pub(crate) fn ledger_scale(report: &mut Report) -> anyhow::Result<()> {
     for (kind, size, what) in SCALES {
         let (large, small) = (instructions(kind, size)?, instructions(kind, size / 10)?);
@@ -127,7 +127,7 @@ pub(crate) fn ledger_scale(report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Instructions of an operation in a world of a size: of the whole program, less those that make the world.
+/// Instructions of an operation at a size: those of the whole program minus those of the setup.
 fn instructions(kind: &str, size: usize) -> anyhow::Result<f64> {
     let count = |work: &str| -> anyhow::Result<(f64, f64)> {
         let output = Command::new("valgrind")
@@ -208,7 +208,7 @@ pub(crate) fn prober(report: &mut Report) -> anyhow::Result<()> {
         .at_most(0.0),
     );
 
-    // For the whole of it one more: what is not dead must be served beside what is.
+    // One more for the whole run: healthy targets must be probed on time beside dead ones.
     let all = (DEAD.parse::<u64>()? + BESIDE).to_string();
     let dead = example("load", &["prober", &all, SECONDS, PERIOD, DEAD])?;
     say("all 40,000 dead, and 1,000 healthy ones beside them");
@@ -218,7 +218,7 @@ pub(crate) fn prober(report: &mut Report) -> anyhow::Result<()> {
             "",
             number(&dead, "/most_sockets")?,
         )
-        // The bound on connects, and what any process has open.
+        // The limit of connects, and the descriptors that any process has open.
         .at_most(number(&dead, "/bound")? + 64.0),
     );
     report.row(

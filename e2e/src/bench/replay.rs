@@ -1,4 +1,4 @@
-//! The limit of the rows about load balancers of cluster type: the requests that the operator has sent, and the driver's,
+//! The baseline of the rows about LoadBalancers of cluster type: the requests of the operator and of the driver, sent
 //! by a bare client over the same number of connections, with the same watches open.
 
 use std::collections::HashMap;
@@ -20,12 +20,12 @@ use super::took::Took;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
 
-/// Addresses that the pool can hand out.
+/// Allocatable addresses of the pool.
 const TOTAL: i64 = 65_533;
-/// As long as an operator is left at rest before it is measured.
+/// The time that an operator is idle before a measurement.
 const REST: Duration = Duration::from_millis(2_500);
 
-/// What the driver has done, for the hands to go on with.
+/// What the driver has done, for the workers to continue with.
 type Done<T> = Arc<tokio::sync::Mutex<UnboundedReceiver<T>>>;
 
 async fn next<T>(done: &Done<T>) -> anyhow::Result<T> {
@@ -36,17 +36,17 @@ async fn next<T>(done: &Done<T>) -> anyhow::Result<T> {
         .context("the driver has ended")
 }
 
-/// A bare client's connections, and what it has made.
+/// A bare client's connections, and the objects that it created.
 struct Bare {
     driver: Vec<Client>,
     hands: Vec<Client>,
     status: Arc<PoolStatus>,
-    /// By the name of the load balancer.
+    /// By the name of the LoadBalancer.
     records: Arc<Mutex<HashMap<String, IPAllocation>>>,
 }
 
-/// Makes so many load balancers, and deletes them. The pool's status is written as often as the operator has written it in
-/// `like`, and for the last time as soon as the last record is written: nobody can know it earlier.
+/// Creates this number of LoadBalancers, and deletes them. The pool's status is written as often as the operator wrote
+/// it in `like`, and the last time as soon as the last IPAllocation is written: it cannot be known earlier.
 pub(crate) async fn replay(
     world: &Arc<World>,
     count: usize,
@@ -62,7 +62,7 @@ pub(crate) async fn replay(
     };
     let watches = Watches::open(&world.client());
     tokio::time::sleep(REST).await;
-    let apiserver = world.bed.process("kube-apiserver")?.pid();
+    let apiserver = world.cluster.process("kube-apiserver")?.pid();
     let mut took = Took::default();
 
     let cpu = cpu_seconds(apiserver)?;
@@ -78,7 +78,7 @@ pub(crate) async fn replay(
     if delete {
         let cpu = cpu_seconds(apiserver)?;
         bare.status.expect(count, like.delete_pool_writes);
-        // Seen in a watch, as the operator's is.
+        // Seen in a watch, as with the operator.
         let free = pool_says(world, 0);
         let started = Instant::now();
         let last = bare.delete(count).await?;
@@ -125,7 +125,7 @@ impl Bare {
         Ok(())
     }
 
-    /// Answers when the last delete was answered.
+    /// Returns when the last delete was answered.
     async fn delete(&self, count: usize) -> anyhow::Result<Instant> {
         let (sender, receiver) = unbounded_channel::<String>();
         let receiver: Done<String> = Arc::new(tokio::sync::Mutex::new(receiver));

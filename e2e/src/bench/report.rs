@@ -1,4 +1,4 @@
-//! What is printed of a run, and written as JSON and Markdown: `target/bench.json`, `target/bench.md`.
+//! The output of a run, printed, and written as JSON and Markdown: `target/bench.json`, `target/bench.md`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use super::facts::Facts;
 use harvester_lb_e2e::world::repository;
 
-/// What a figure is to be.
+/// The target of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Target {
     AtMost(f64),
     AtLeast(f64),
-    /// At most so many times the limit.
+    /// At most this multiple of the baseline.
     Times(f64),
 }
 
-/// A row: one figure or several of the same kind, of which the median counts, and what they are held against.
+/// A row: one figure or several of the same kind, of which the median counts, with their baseline.
 #[must_use]
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
@@ -36,7 +36,7 @@ impl Row {
         Self::of(what, unit, vec![figure])
     }
 
-    /// A row with a figure of each round.
+    /// A row with one figure per round.
     pub(crate) fn of(what: &str, unit: &'static str, figures: Vec<f64>) -> Self {
         Self {
             what: what.to_owned(),
@@ -48,7 +48,7 @@ impl Row {
         }
     }
 
-    /// What the same takes at least here: that of each round.
+    /// The baseline of the same work on this machine: one figure per round.
     pub(crate) fn limits(mut self, limits: Vec<f64>) -> Self {
         self.limits = limits;
         self
@@ -66,13 +66,13 @@ impl Row {
         self
     }
 
-    /// The target: at most so many times the limit.
+    /// The target: at most this multiple of the baseline.
     pub(crate) fn at_most_times(mut self, target: f64) -> Self {
         self.target = Some(Target::Times(target));
         self
     }
 
-    /// What is to be known besides.
+    /// An additional note.
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
@@ -145,7 +145,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// No rows yet, on this machine.
+    /// A report without rows, of this machine.
     pub(crate) fn new(facts: Facts) -> Self {
         say(&facts.sentence());
         Self {
@@ -155,12 +155,12 @@ impl Report {
         }
     }
 
-    /// What is known of the machine.
+    /// The facts of the run.
     pub(crate) fn facts(&mut self) -> &mut Facts {
         &mut self.facts
     }
 
-    /// Says and keeps a row.
+    /// Prints and adds a row.
     pub(crate) fn row(&mut self, row: Row) {
         say(&line(&row));
         self.rows.push(row);
@@ -178,7 +178,7 @@ impl Report {
         self.failures.is_empty()
     }
 
-    /// Prints all rows once more, and writes them as JSON and Markdown.
+    /// Prints all rows again, and writes them as JSON and Markdown.
     pub(crate) fn write(&mut self) -> anyhow::Result<()> {
         self.facts.end();
         say("");
@@ -254,7 +254,7 @@ fn line(row: &Row) -> String {
     line.trim_end().to_owned()
 }
 
-/// The median, and in brackets the least and the greatest if there are several.
+/// The median, with minimum and maximum in brackets if there are several figures.
 fn spread(all: &[f64]) -> String {
     let mid = short(median(all));
     let least = all.iter().copied().fold(f64::INFINITY, f64::min);
@@ -265,7 +265,7 @@ fn spread(all: &[f64]) -> String {
     format!("{mid} [{}, {}]", short(least), short(most))
 }
 
-/// Three digits that say something, no more.
+/// Three significant digits.
 fn short(value: f64) -> String {
     let text = match value.abs() {
         v if v >= 100.0 || value.fract() == 0.0 => format!("{value:.0}"),
@@ -273,7 +273,7 @@ fn short(value: f64) -> String {
         v if v >= 0.1 => format!("{value:.2}"),
         _ => format!("{value:.4}"),
     };
-    // 1234567 is read wrong; 1,234,567 is not.
+    // 1234567 is easily misread; 1,234,567 is not.
     let (sign, digits) = text.strip_prefix('-').map_or(("", &*text), |d| ("-", d));
     let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
     let mut grouped = String::new();
@@ -286,7 +286,7 @@ fn short(value: f64) -> String {
     format!("{sign}{grouped}{rest}")
 }
 
-/// The middle one; of an even number the mean of the middle two. None: not a number.
+/// The median; of an even number of figures the mean of the middle two. NaN without figures.
 pub(crate) fn median(all: &[f64]) -> f64 {
     let mut all = all.to_vec();
     all.sort_by(f64::total_cmp);

@@ -14,14 +14,14 @@ use super::driver::{
     operator, pool, pool_says, seen, spread,
 };
 use super::report::{Report, Row};
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 10_000;
 const NODE: &str = "node1";
 const OTHER: &str = "node2";
-/// The pod that the operator on the first node says it is in.
+/// The pod identity of the operator on the first node.
 pub(crate) const POD: (&str, &str) = ("POD_UID", "bench");
 
 /// The rows.
@@ -45,7 +45,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     let env = [AS_SHIPPED, &[POD]].concat();
     let started = Instant::now();
     let second = world.spawn_operator(NODE, &[], &env)?;
-    // The one before was of another pod: its Lease has to run out.
+    // The previous operator was of another pod: its Lease has to expire.
     looked_at(world, NODE, COUNT).await?;
     report.row(
         Row::one(
@@ -100,8 +100,8 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     kill(&standby).await
 }
 
-/// All are deleted at once: most of what they leave behind is more history than is kept, and its deletion must not delay
-/// the pool's status (POOL-5).
+/// All are deleted at once: most of the released IPAllocations exceed the history that is kept, and their deletion must
+/// not delay the pool's status (POOL-5).
 async fn deleted_at_once(
     world: &Arc<World>,
     count: usize,
@@ -131,7 +131,7 @@ async fn deleted_at_once(
     Ok(())
 }
 
-/// Nobody leads: makes a load balancer that the next leader has to write a record for, and waits for that.
+/// Without a leader, creates a LoadBalancer for which the next leader has to write an IPAllocation, and waits for that.
 async fn next_write(
     world: &World,
     name: &str,
@@ -143,18 +143,18 @@ async fn next_write(
     }))
 }
 
-/// Kills an operator and waits for its end.
+/// Kills an operator and waits for its exit.
 pub(crate) async fn kill(operator: &Process) -> anyhow::Result<()> {
     operator.kill9()?;
     operator.wait(LIMIT).await?;
     Ok(())
 }
 
-/// Waits until every load balancer was looked at once.
+/// Waits until every LoadBalancer was reconciled once.
 pub(crate) async fn looked_at(world: &World, node: &str, count: usize) -> anyhow::Result<()> {
     let count = f64::from(u32::try_from(count)?);
     eventually(&format!("{node} has looked at all"), LIMIT, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let done = figures.sum("harvester_lb_reconcile_duration_seconds_count", |s| {
             s.label("kind") == "LoadBalancer"
         });
@@ -165,7 +165,7 @@ pub(crate) async fn looked_at(world: &World, node: &str, count: usize) -> anyhow
 
 /// Resident memory of a process.
 pub(crate) fn mib(process: &Process) -> anyhow::Result<f64> {
-    // Memory that a burst has left behind is given back soon after.
+    // Memory of a burst is returned soon afterwards.
     std::thread::sleep(Duration::from_secs(1));
     Ok(f64::from(u32::try_from(process.rss_kib()?)?) / 1024.0)
 }

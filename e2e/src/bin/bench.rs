@@ -1,9 +1,9 @@
-//! `make bench`: figures of the operator beside what the API server and the kernel can do.
+//! `make bench`: figures of the operator, compared with what the API server and the kernel can do.
 //!
-//! Each row is measured in the same run, on the same machine, as the limit that it is held against: the same requests,
-//! sent by a bare client over the same number of connections with the same watches open. Nothing is asserted here: a
-//! target that is missed is shown as missed, and only rows that cannot be measured at all make the exit code 1. All is
-//! printed, and written to `target/bench.json` and `target/bench.md`.
+//! Each row is measured in the same run, on the same machine, as its baseline: the same requests, sent by a bare client
+//! over the same number of connections with the same watches open. Nothing is asserted here: a missed target is shown
+//! as missed, and only rows that cannot be measured at all make the exit code 1. Everything is printed, and written to
+//! `target/bench.json` and `target/bench.md`.
 //!
 //! Arguments: names of rows; none: all.
 
@@ -30,7 +30,7 @@ fn main() -> ExitCode {
     };
     match runtime.block_on(bench::run(&wanted)) {
         Ok(true) => ExitCode::SUCCESS,
-        // What could not be measured has been said.
+        // Rows that could not be measured have been reported.
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("bench: {error:#}");

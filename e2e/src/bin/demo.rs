@@ -1,8 +1,8 @@
-//! The demo: the operator on a real control plane, with real requests through a load balancer.
+//! The demo: the operator on a real control plane, with real requests through a LoadBalancer.
 //!
-//! `demo` shows what it does and checks it: exit code 0 if all was as it must be, else 1.
-//! `demo shell` gives a shell in the same surroundings; with standard input from elsewhere it reads its commands there.
-//! `demo call` is what the commands of that shell are made of.
+//! `demo` shows what the operator does and checks it: exit code 0 if everything was as expected, else 1. `demo shell`
+//! starts a shell in the same environment, or reads commands from standard input if that is not a terminal. `demo call`
+//! implements the commands of that shell.
 
 #[path = "../demo/scene.rs"]
 mod scene;
@@ -40,9 +40,9 @@ fn main() -> ExitCode {
         }
     };
     let mut screen = Screen::new();
-    // Set in the processes inside of the bed.
+    // Set in the processes inside the test cluster.
     if std::env::var_os("HLB_BED_STAGE").is_none() {
-        // `make demo` has built all of it and said so (e2e/demo.sh).
+        // `make demo` has built everything and reported it (e2e/demo.sh).
         if let Err(error) = World::build() {
             screen.failure(&error);
             return ExitCode::FAILURE;

@@ -1,4 +1,5 @@
-//! Owns what tour and shell begin with: the bed, the operator, three virtual machines, a pool and a load balancer.
+//! Owns the common setup of tour and shell: the test cluster, the operator, three virtual machines, a pool and a
+//! LoadBalancer.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -9,26 +10,26 @@ use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::repository;
-use harvester_lb_testkit::{BedOptions, Process, Tally, Vm};
+use harvester_lb_testkit::{Process, Tally, TestClusterOptions, Vm};
 
 use crate::screen::{Screen, seconds};
 
-/// Namespace of the load balancer in the example.
+/// Namespace of the example's LoadBalancer.
 pub(crate) const NAMESPACE: &str = "default";
-/// Name of the load balancer in the example, hence of its Service and its EndpointSlice.
+/// Name of the example's LoadBalancer, and so of its Service and its EndpointSlice.
 pub(crate) const NAME: &str = "web";
-/// Name of the pool in the example.
+/// Name of the example's pool.
 pub(crate) const POOL: &str = "demo";
-/// Port of the load balancer in the example.
+/// Port of the example's LoadBalancer.
 pub(crate) const PORT: u16 = 80;
-/// Port of the virtual machines in the example.
+/// Port of the example's virtual machines.
 pub(crate) const BACKEND_PORT: u16 = 8080;
-/// Node that the operator runs on.
+/// Node on which the operator runs.
 pub(crate) const NODE: &str = "node1";
 
-/// A bed in which a load balancer works.
+/// A test cluster with a working LoadBalancer.
 pub(crate) struct Scene {
-    // Dropped in this order: programs before the bed that they are in.
+    // Dropped in this order: programs before the test cluster that they run in.
     pub(crate) operator: Arc<Process>,
     pub(crate) vms: Vec<Vm>,
     pub(crate) world: World,
@@ -36,7 +37,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// Starts everything and shows it on the way.
+    /// Starts everything and shows the progress.
     pub(crate) async fn start(screen: &mut Screen) -> anyhow::Result<Self> {
         screen.step("A control plane, two nodes, the operator");
         let (world, operator) = programs(screen).await?;
@@ -58,15 +59,15 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Names of the machines.
+    /// Names of the virtual machines.
     pub(crate) fn names(&self) -> Vec<&str> {
         self.vms.iter().map(Vm::name).collect()
     }
 
-    /// Requests from the client through the load balancer, several at a time.
+    /// Requests from the client through the LoadBalancer, several at a time.
     pub(crate) async fn burst(&self, count: usize) -> Tally {
-        let bed = &self.world.bed;
-        bed.client_burst(self.vip, PORT, count, 6).await
+        let cluster = &self.world.cluster;
+        cluster.client_burst(self.vip, PORT, count, 6).await
     }
 
     /// Waits until requests are answered by exactly these machines, and none fails.
@@ -81,11 +82,11 @@ async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> 
     screen.say("etcd, kube-apiserver, kube-controller-manager;");
     screen.say("each node with kube-proxy and kube-vip; a client on the network.");
     let began = Instant::now();
-    let world = World::start(BedOptions::default()).await?;
+    let world = World::start(TestClusterOptions::default()).await?;
     screen.say(&format!("Running after {}.", seconds(began.elapsed())));
     let began = Instant::now();
-    screen.log = Some(world.bed.folder().join(format!("operator-{NODE}.log")));
-    // With the times of a cluster, not of a test.
+    screen.log = Some(world.cluster.folder().join(format!("operator-{NODE}.log")));
+    // With the intervals of a real cluster, not those of a test.
     let operator = world
         .start_operator_with(NODE, &[], &[("HLB_TIMINGS", "")])
         .await?;
@@ -134,7 +135,7 @@ async fn load_balancer(screen: &mut Screen, world: &World) -> anyhow::Result<Ipv
         let path = examples().join(file);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         began = Instant::now();
-        world.bed.apply_yaml(&text).await?;
+        world.cluster.apply_yaml(&text).await?;
         screen.command(&format!("kubectl apply -f docs/examples/{file}"), &text);
     }
     let lb = world.lb_reason(NAMESPACE, NAME, "Ready").await?;
@@ -157,10 +158,10 @@ async fn load_balancer(screen: &mut Screen, world: &World) -> anyhow::Result<Ipv
 
 /// Runs kubectl and shows what it prints.
 pub(crate) async fn show(screen: &Screen, world: &World, args: &[&str]) -> anyhow::Result<()> {
-    let output = tokio::time::timeout(Duration::from_secs(20), world.bed.kubectl(args))
+    let output = tokio::time::timeout(Duration::from_secs(20), world.cluster.kubectl(args))
         .await
         .context("kubectl does not come to an end")??;
-    // How a table is laid out is of no interest to the reader.
+    // The output format is of no interest to the reader.
     let shown: Vec<&str> = args
         .iter()
         .map(|a| a.split_once('=').map_or(*a, |(columns, _)| columns))

@@ -1,4 +1,4 @@
-//! Owns what the demo looks like: numbered steps, indented text, what was proven.
+//! Owns the look of the demo: numbered steps, indented text, checked results.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ const GREEN: &str = "32";
 const RED: &str = "31";
 const CYAN: &str = "36";
 
-/// Characters of a bar that stands for all requests.
+/// Length of a bar that stands for all requests, in characters.
 const BAR: usize = 60;
 
 /// Standard output, with or without colours.
@@ -26,7 +26,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Colours only on a terminal that has some, and only if the user does not mind.
+    /// Colours only on a terminal that supports them, and only if the user has not disabled them.
     pub(crate) fn new() -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty())
             || std::env::var_os("TERM").is_some_and(|v| v == "dumb");
@@ -47,7 +47,7 @@ impl Screen {
         }
     }
 
-    /// A reader who goes away (`| head`) is no error of the demo.
+    /// A closed output (`| head`) is not an error of the demo.
     #[allow(
         clippy::unused_self,
         reason = "whoever writes has the screen in the hand, so that steps do not mix"
@@ -70,7 +70,7 @@ impl Screen {
         self.line(&format!("   {text}"));
     }
 
-    /// Text of several lines, such as a file or a table.
+    /// Text of several lines, for instance a file or a table.
     pub(crate) fn block(&self, text: &str) {
         for line in text.trim_end().lines() {
             let line = self.paint(CYAN, line.trim_end());
@@ -78,13 +78,13 @@ impl Screen {
         }
     }
 
-    /// A command that the reader could have typed, and what it printed.
+    /// A command that the reader could type, and its output.
     pub(crate) fn command(&self, command: &str, output: &str) {
         self.say(&self.paint(BOLD, &format!("$ {command}")));
         self.block(output);
     }
 
-    /// Something that was checked, for the summary too.
+    /// A checked result, also for the summary.
     pub(crate) fn proven(&mut self, text: impl Into<String>) {
         let text = text.into();
         self.say(&format!("{}  {text}", self.paint(GREEN, "ok")));
@@ -108,7 +108,7 @@ impl Screen {
         self.block(&text);
     }
 
-    /// The end when all was as it must be.
+    /// The end if everything was as expected.
     pub(crate) fn summary(&self) {
         let took = seconds(self.began.elapsed());
         let head = format!("Proven in {took}, on a real control plane with real traffic:");
@@ -118,7 +118,7 @@ impl Screen {
         }
     }
 
-    /// The end when something was not as it must be.
+    /// The end if something was not as expected.
     pub(crate) fn failure(&self, error: &anyhow::Error) {
         self.line(&format!("\n{}", self.paint(RED, "The demo failed:")));
         self.say(&format!("{error:#}"));
@@ -132,7 +132,7 @@ impl Screen {
     }
 }
 
-/// A duration as people say it.
+/// A duration for display.
 pub(crate) fn seconds(duration: Duration) -> String {
     format!("{:.1} s", duration.as_secs_f64())
 }

@@ -1,7 +1,7 @@
-//! Owns the shell: its surroundings, and the commands in it that reach into the demo's process.
+//! Owns the shell: its environment, and its commands that reach into the demo's process.
 //!
-//! Such a command is a script that calls this program as `demo call WORDS`. That sends the words to a socket, one to a
-//! line, and gets back a line with the exit code and then the text to print.
+//! Such a command is a script that runs this program as `demo call WORDS`. That sends the words to a socket, one per
+//! line, and receives a line with the exit code and then the text to print.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -21,21 +21,21 @@ use tokio::sync::Mutex;
 use crate::scene::{BACKEND_PORT, NAME, NODE, PORT, Scene};
 use crate::screen::Screen;
 
-/// Tells a command where the socket is.
+/// The variable with the path of the socket.
 const SOCKET: &str = "HLB_DEMO_SOCKET";
 /// Most requests of one `client` command.
 const MOST_REQUESTS: usize = 10_000;
 
 struct Stage {
     scene: Scene,
-    /// Machines whose program runs.
+    /// Virtual machines whose program runs.
     answering: Mutex<BTreeSet<String>>,
 }
 
-/// Gives the user a shell; its exit code is the answer.
+/// Starts a shell for the user and returns its exit code.
 pub(crate) async fn run(screen: &mut Screen, scene: Scene) -> anyhow::Result<u8> {
-    let folder = scene.world.bed.folder().to_path_buf();
-    let kubeconfig = scene.world.bed.kubeconfig("admin")?;
+    let folder = scene.world.cluster.folder().to_path_buf();
+    let kubeconfig = scene.world.cluster.kubeconfig("admin")?;
     let socket = folder.join("demo.sock");
     let listener = UnixListener::bind(&socket)?;
     commands(&folder.join("bin"), &folder)?;
@@ -50,7 +50,7 @@ pub(crate) async fn run(screen: &mut Screen, scene: Scene) -> anyhow::Result<u8>
     let status = tokio::process::Command::new(program())
         .current_dir(repository())
         .env("KUBECONFIG", kubeconfig)
-        // kubectl keeps its cache there, and the shell finds its prompt.
+        // kubectl keeps its cache there, and the shell its configuration.
         .env("HOME", &folder)
         .env("ENV", folder.join(".bashrc"))
         .env("PATH", format!("{}:{path}", folder.join("bin").display()))
@@ -66,7 +66,7 @@ pub(crate) async fn run(screen: &mut Screen, scene: Scene) -> anyhow::Result<u8>
         .unwrap_or(1))
 }
 
-/// The user's shell, if it is there.
+/// The user's shell, if it is installed.
 fn program() -> PathBuf {
     std::env::var_os("SHELL")
         .map(PathBuf::from)
@@ -134,7 +134,7 @@ async fn serve(listener: UnixListener, stage: Arc<Stage>) {
     while let Ok((stream, _)) = listener.accept().await {
         let stage = Arc::clone(&stage);
         tokio::spawn(async move {
-            // A command that was interrupted does not wait for the answer.
+            // An interrupted command does not wait for the answer.
             let _ = serve_one(stream, &stage).await;
         });
     }
@@ -172,12 +172,12 @@ impl Stage {
         let ip: Ipv4Addr = ip.parse().context("the address is no IPv4 address")?;
         let port: u16 = port.parse().context("the port is no port number")?;
         let count: usize = count.parse().context("the number of requests")?;
-        let bed = &self.scene.world.bed;
+        let cluster = &self.scene.world.cluster;
         if count == 1 {
-            return Ok(format!("{}\n", bed.client_get(ip, port).await?));
+            return Ok(format!("{}\n", cluster.client_get(ip, port).await?));
         }
         let count = count.min(MOST_REQUESTS);
-        let tally = bed.client_burst(ip, port, count, 6).await;
+        let tally = cluster.client_burst(ip, port, count, 6).await;
         let mut text = String::new();
         for (body, answers) in &tally.by_body {
             writeln!(text, "{body:8}  {answers:>5}")?;
@@ -219,12 +219,12 @@ impl Stage {
     }
 }
 
-/// One command of the shell, in a process of its own.
+/// One command of the shell, in a separate process.
 pub(crate) fn call(words: &[String]) -> ExitCode {
     let answer = ask(words).unwrap_or_else(|error| format!("1\n{error:#}\n"));
     let (code, text) = answer.split_once('\n').unwrap_or(("1", &answer));
     let code: u8 = code.parse().unwrap_or(1);
-    // A reader who goes away is no error.
+    // A closed output is not an error.
     if code == 0 {
         let _ = std::io::stdout().write_all(text.as_bytes());
     } else {

@@ -1,4 +1,4 @@
-//! Owns the tour: requests, a machine that fails and comes back, figures, records, deletion.
+//! Owns the tour: requests, a virtual machine that fails and recovers, metrics, IPAllocations, deletion.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,18 +17,18 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use crate::scene::{BACKEND_PORT, NAME, NAMESPACE, NODE, POOL, PORT, Scene, show};
 use crate::screen::{Screen, seconds};
 
-/// Requests of one look at how they are spread.
+/// Requests of one measurement of the distribution.
 const REQUESTS: usize = 300;
-/// Longest time until a failed machine is seen: two checks in a row with a second between, and time to spare.
+/// Longest time to detect a failed machine: two consecutive checks with a second between, and a margin.
 const DETECTION: Duration = Duration::from_secs(10);
-/// From when on after the EndpointSlice's write no request may fail: kube-proxy writes its rules once a second.
+/// Time after the write of the EndpointSlice from which no request may fail: kube-proxy writes its rules once a second.
 const SETTLED: Duration = Duration::from_secs(2);
-/// How long requests are watched after that.
+/// Time for which requests are observed after that.
 const WATCHED: Duration = Duration::from_secs(3);
 /// Time between two requests of the client.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Shows what a load balancer does, to its end.
+/// Shows what a LoadBalancer does, to its end.
 pub(crate) async fn run(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
     let [_, vm, ..] = &scene.vms[..] else {
         bail!("there is no second machine");
@@ -55,7 +55,7 @@ async fn spread(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
     screen.bars(&scene.names(), &answers);
     for name in scene.names() {
         let count = answers.get(name).copied().unwrap_or(0);
-        // A third each, by chance; half of that is further off than chance goes.
+        // A third each, at random; a deviation of half of that is more than chance.
         ensure!(
             count > REQUESTS / 6,
             "{name} answered {count} of {REQUESTS} requests"
@@ -87,7 +87,7 @@ async fn fail(screen: &mut Screen, scene: &Scene, vm: &Vm) -> anyhow::Result<()>
     screen.say("Health checks: every second, a machine is out after two failures in a row.");
     let address = vm.address().to_string();
     let mut slices = pin!(changes(scene).await?);
-    let traffic = Traffic::start(&scene.world.bed, scene.vip, PORT, INTERVAL);
+    let traffic = Traffic::start(&scene.world.cluster, scene.vip, PORT, INTERVAL);
     sleep(Duration::from_secs(1)).await;
     let closed = Instant::now();
     vm.close(BACKEND_PORT).await;
@@ -168,7 +168,7 @@ async fn come_back(screen: &mut Screen, scene: &Scene, vm: &Vm) -> anyhow::Resul
     Ok(())
 }
 
-/// What happens to the load balancer's EndpointSlice from now on.
+/// Collects the changes of the LoadBalancer's EndpointSlice from now on.
 async fn changes(
     scene: &Scene,
 ) -> anyhow::Result<impl Stream<Item = kube::Result<WatchEvent<EndpointSlice>>>> {
@@ -178,7 +178,7 @@ async fn changes(
     Ok(slices.watch(&only, &now.unwrap_or_default()).await?.boxed())
 }
 
-/// Waits until the EndpointSlice is as wanted; the time at which that was seen.
+/// Waits until `wanted` holds for the EndpointSlice; returns when that was seen.
 async fn until(
     changes: &mut (impl Stream<Item = kube::Result<WatchEvent<EndpointSlice>>> + Unpin),
     what: &str,
@@ -312,7 +312,7 @@ async fn deletion(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
         "the record of {vip} is Released, and the pool has all addresses again"
     ));
     eventually(&format!("{vip} answers nobody"), SOON, || async {
-        let answer = world.bed.client_get(scene.vip, PORT).await;
+        let answer = world.cluster.client_get(scene.vip, PORT).await;
         Ok(answer.is_err().then_some(()))
     })
     .await?;

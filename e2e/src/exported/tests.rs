@@ -1,4 +1,4 @@
-//! Each figure that is not what is stored is named (OPS-1).
+//! Each metric that does not match the stored objects is reported (OPS-1).
 
 use harvester_lb_fixtures::{cluster_spec, load_balancer, pool, record, with};
 use serde::de::DeserializeOwned;
@@ -12,7 +12,7 @@ fn made<T: DeserializeOwned>(object: Value) -> T {
     serde_json::from_value(object).unwrap()
 }
 
-/// Two load balancers with an address each, and an address of the past.
+/// Two LoadBalancers with an address each, and a released address.
 fn stored() -> Snapshot {
     let lb = |name: &str, ip: &str| {
         let status = json!({
@@ -37,8 +37,8 @@ fn stored() -> Snapshot {
     }
 }
 
-fn figures(text: &str) -> Figures {
-    Figures::parse(text).unwrap()
+fn metrics(text: &str) -> MetricsSnapshot {
+    MetricsSnapshot::parse(text).unwrap()
 }
 
 const FIGURES: &str = r#"
@@ -54,7 +54,7 @@ harvester_lb_ippool_addresses{pool="other",state="available"} 9
 
 #[test]
 fn ops_1_each_figure_that_is_not_what_is_stored_is_named() {
-    let all = wrongs(&stored(), &figures(FIGURES), &[POOL]);
+    let all = wrongs(&stored(), &metrics(FIGURES), &[POOL]);
     assert_eq!(all, Vec::<String>::new());
     for (right, wrong) in [
         (r#"reason="Ready"} 2"#, r#"reason="Ready"} 3"#),
@@ -72,7 +72,7 @@ fn ops_1_each_figure_that_is_not_what_is_stored_is_named() {
     ] {
         let text = FIGURES.replacen(right, wrong, 1);
         assert_ne!(text, FIGURES);
-        let all = wrongs(&stored(), &figures(&text), &[POOL]);
+        let all = wrongs(&stored(), &metrics(&text), &[POOL]);
         assert_eq!(all.len(), 1, "{wrong}: {all:#?}");
     }
 }

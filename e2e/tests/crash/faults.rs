@@ -1,6 +1,6 @@
-//! Between the operator and its API server stands a proxy that makes the API server ill in all the ways it can be.
-//! Meanwhile load balancers come and go; health checks go on as if nothing were, and ten seconds after the end of the
-//! faults all is as it should be.
+//! A proxy between the operator and its API server injects all kinds of API server faults. Meanwhile LoadBalancers are
+//! created and deleted; health checks continue undisturbed, and ten seconds after the end of the faults everything is
+//! consistent.
 //!
 //! `HLB_SEED` repeats a run, `HLB_SOAK` makes some of the faults last longer.
 
@@ -8,7 +8,7 @@ use harvester_lb_e2e::{Test, tests};
 
 mod away;
 mod churn;
-mod course;
+mod fault_run;
 mod gauge;
 mod mixed;
 mod refused;
@@ -19,7 +19,7 @@ use mixed::{alc_8_every_fault_at_once, alc_8_writes_are_slow};
 use refused::{alc_8_a_third_is_refused, alc_8_answers_are_lost, alc_8_one_resource_is_refused};
 use watches::alc_8_watches_and_lists_are_cut;
 
-/// All courses.
+/// All fault runs.
 pub fn all() -> Vec<Test> {
     tests![
         alc_8_api_server_is_away,

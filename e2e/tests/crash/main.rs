@@ -1,7 +1,8 @@
-//! The operator is killed in the middle of its work, and the API server is ill in every way or goes away ([`faults`]); no
-//! address is given twice or lost.
+//! The operator is killed in the middle of its work, and the API server has faults or is unavailable ([`faults`]); no
+//! address is allocated twice or lost.
 //!
-//! `HLB_SEED` plays another round than that of the test, `HLB_ROUNDS` more of them, `HLB_SOAK` as many as `make soak` has.
+//! `HLB_SEED` runs another round than that of the test, `HLB_ROUNDS` more of them, `HLB_SOAK` as many as `make soak`
+//! does.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -12,7 +13,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::{run_in_turn, tests};
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod faults;
 mod outage;
@@ -35,10 +36,10 @@ use writes::{
 };
 
 fn main() -> ExitCode {
-    let options = BedOptions {
+    let options = TestClusterOptions {
         nodes: 2,
         kube_vip: false,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     };
     let tests = tests![
         the_seeds_cover_what_they_say,

@@ -1,4 +1,4 @@
-//! The API server stands still, or is gone and comes back.
+//! The API server is stopped, or killed and restarted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{audited, quiet, wipe};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{audited, quiet, reset};
 use harvester_lb_e2e::read::endpoints;
 use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
 use harvester_lb_e2e::supervised::Supervised;
@@ -17,12 +17,12 @@ use harvester_lb_testkit::eventually;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// For how long the API server is away.
+/// Duration of the outage.
 const AWAY: Duration = Duration::from_secs(6);
-/// What died meanwhile gets no traffic so long after its return (RUN-5).
+/// Traffic to a backend that died meanwhile ends this long after the API server's return (RUN-5).
 const BACK: Duration = Duration::from_secs(10);
 
-/// Load balancers that come and go, each until the API server has taken it.
+/// Creates and deletes LoadBalancers, each until the API server has accepted it.
 fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     let (world, ns) = (Arc::clone(&stage.world), stage.ns);
     tokio::spawn(async move {
@@ -36,17 +36,17 @@ fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     })
 }
 
-/// Waits until a new load balancer is served.
+/// Waits until a new LoadBalancer is served.
 async fn serves(stage: &Stage) -> anyhow::Result<()> {
     let (world, ns) = (&stage.world, stage.ns);
     until_taken("create", || cluster(world, ns, "after")).await?;
     world.lb_address(ns, "after").await.map(|_| ())
 }
 
-/// Looks whether all is well, and ends the operator. How often that had ended by itself.
+/// Checks everything, and ends the operator. Returns how often that had ended by itself.
 async fn judge(stage: Stage) -> anyhow::Result<usize> {
     let (load_balancers, restarts) = stage.judge().await?;
-    // The probed one and the one that came after.
+    // The probed one and the one that came later.
     ensure!(load_balancers == OTHERS + 2, "{load_balancers}");
     Ok(restarts)
 }
@@ -56,7 +56,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
         "the API server is ready",
         Duration::from_secs(90),
         || async {
-            let ready = world.bed.kubectl(&["get", "--raw", "/readyz"]).await?;
+            let ready = world.cluster.kubectl(&["get", "--raw", "/readyz"]).await?;
             Ok((ready == "ok").then_some(()))
         },
     )
@@ -65,7 +65,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
 
 pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "still", &PATIENT_LEASE, &[]).await?;
-    let apiserver = world.bed.process("kube-apiserver")?;
+    let apiserver = world.cluster.process("kube-apiserver")?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
@@ -83,12 +83,12 @@ pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<
     Ok(())
 }
 
-/// Waits for as long as the API server is to be away. Probes go on meanwhile.
+/// Waits for the duration of the outage. Probes continue meanwhile.
 async fn away(stage: &Stage) -> anyhow::Result<f64> {
     let before = stage.probes().await?;
     tokio::time::sleep(AWAY).await;
     let probed = stage.probes().await? - before;
-    // One each second.
+    // One per second.
     ensure!(
         probed >= AWAY.as_secs_f64() - 3.0,
         "{probed} probes in {AWAY:?}"
@@ -101,18 +101,18 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
 ) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "lost-lease", &QUICK_LEASE, &[]).await?;
     let (ns, up) = (stage.ns, stage.up.address().to_string());
-    let apiserver = world.bed.process("kube-apiserver")?;
+    let apiserver = world.cluster.process("kube-apiserver")?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
     let began = Instant::now();
     let probed = away(&stage).await?;
-    let figures = Figures::read(&world, NODE).await?;
+    let figures = MetricsSnapshot::read(&world, NODE).await?;
     ensure!(!figures.leads(), "it leads without an API server");
-    // Health checks are still done, and one backend less answers them.
+    // Health checks still run, and one backend less answers them.
     stage.up.close(8080).await;
     eventually("the backend is found dead", SOON, || async {
-        let figures = Figures::read(&world, NODE).await?;
+        let figures = MetricsSnapshot::read(&world, NODE).await?;
         let up = figures.sum("harvester_lb_probe_targets", |s| s.label("verdict") == "up");
         ensure!(up < 0.5, "{up} targets are up");
         Ok(Some(()))
@@ -146,9 +146,9 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     let stage = Stage::set(&world, "killed", &PATIENT_LEASE, &[]).await?;
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let apiserver = world.bed.kill("kube-apiserver")?;
+    let apiserver = world.cluster.kill("kube-apiserver")?;
     let probed = away(&stage).await?;
-    world.bed.start_again(&apiserver)?;
+    world.cluster.start_again(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
     serves(&stage).await?;
@@ -163,7 +163,7 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
 
 pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "restored";
-    wipe(&world).await?;
+    reset(&world).await?;
     world.namespace(ns).await?;
     world.pool_for(ns, ns, &[subnet("10.82.0.0/24")]).await?;
     let operator = Supervised::start(&world, NODE, &QUICK_LEASE, &[])?;
@@ -173,13 +173,13 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     }
     audited(&world, NODE, &[ns]).await?;
 
-    let data = world.bed.folder().join("etcd");
-    let backup = world.bed.folder().join("etcd-backup");
-    let etcd = world.bed.kill("etcd")?;
+    let data = world.cluster.folder().join("etcd");
+    let backup = world.cluster.folder().join("etcd-backup");
+    let etcd = world.cluster.kill("etcd")?;
     copy(&data, &backup).await?;
-    world.bed.start_again(&etcd)?;
+    world.cluster.start_again(&etcd)?;
     healthy(&world).await?;
-    // What the backup knows nothing of.
+    // Objects that the backup does not contain.
     for n in 0..10 {
         let name = format!("later{n}");
         until_taken("create", || cluster(&world, ns, &name)).await?;
@@ -191,17 +191,17 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     audited(&world, NODE, &[ns]).await?;
     let ended = operator.restarts();
 
-    // Who keeps what it has seen has to be started anew; the operator does that by itself.
-    let manager = world.bed.kill("kube-controller-manager")?;
-    let apiserver = world.bed.kill("kube-apiserver")?;
-    let etcd = world.bed.kill("etcd")?;
+    // Programs with a cache have to be restarted; the operator does that by itself.
+    let manager = world.cluster.kill("kube-controller-manager")?;
+    let apiserver = world.cluster.kill("kube-apiserver")?;
+    let etcd = world.cluster.kill("etcd")?;
     std::fs::remove_dir_all(&data)?;
     std::fs::rename(&backup, &data)?;
-    world.bed.start_again(&etcd)?;
-    world.bed.start_again(&apiserver)?;
+    world.cluster.start_again(&etcd)?;
+    world.cluster.start_again(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
-    world.bed.start_again(&manager)?;
+    world.cluster.start_again(&manager)?;
     eventually("the operator has ended", SOON, || async {
         Ok((operator.restarts() > ended).then_some(()))
     })
@@ -209,7 +209,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let took = began.elapsed();
     let log = std::fs::read_to_string(world.operator_log(NODE))?;
     ensure!(log.contains("was restored from a backup"), "{log}");
-    // Those of the backup are there with what they had, and all goes on.
+    // Those in the backup exist with their addresses, and work continues.
     until_taken("create", || cluster(&world, ns, "after")).await?;
     world.lb_address(ns, "after").await?;
     let found = audited(&world, NODE, &[ns]).await?;
@@ -220,7 +220,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     Ok(())
 }
 
-/// Copies a folder with all that is in it.
+/// Copies a folder recursively.
 async fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut copy = tokio::process::Command::new("cp");
     let done = copy.arg("-a").args([from, to]).status().await?;

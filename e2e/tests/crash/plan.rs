@@ -1,4 +1,5 @@
-//! What a round does, made from its seed: load balancers that come, go and come back, and the moments of the kills.
+//! The plan of a round, derived from its seed: LoadBalancers that are created, deleted and recreated, and the times of
+//! the kills.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +13,19 @@ use serde_json::{Value, json};
 /// Names of cluster type, and of VM type.
 const CLUSTER: usize = 960;
 const VM: usize = 40;
-/// Every fourth name wants an address of the pool that is too small.
+/// Every fourth name requests an address of the pool that is too small.
 const TIGHT: usize = 4;
-/// Time over which the names begin.
+/// Time in which the names start.
 const BEGIN: u64 = 2_000;
 
-/// What the load balancers of a test go through.
+/// The lives of the LoadBalancers of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Made and deleted at random.
+    /// Created and deleted at random.
     Random,
     /// Deleted within 50 ms of their creation.
     Brief,
-    /// Deleted, and made again under a new uid.
+    /// Deleted, and recreated with a new uid.
     Again,
 }
 
@@ -38,12 +39,12 @@ impl Mode {
         }
     }
 
-    /// The seed of the one round in the test; the soak plays others. Each kills several times, and between them:
+    /// The seed of the one round in the test; the soak runs others. Each kills several times, and between them:
     ///
-    /// | | standby | each process in the pod of the one before | end |
+    /// | | standby | each process in the pod of its predecessor | end |
     /// |---|---|---|---|
-    /// | random | no | no: it waits for the Lease | in order |
-    /// | brief | no | yes: it leads at once | killed |
+    /// | random | no | no: it waits for the Lease | graceful |
+    /// | brief | no | yes: it is leader at once | killed |
     /// | again | yes | no | killed |
     pub fn seed(self) -> u64 {
         match self {
@@ -53,8 +54,8 @@ impl Mode {
         }
     }
 
-    /// Addresses of the pool that is too small: about as many as names of it are left at the end of a round, so that
-    /// somebody waits at the end of some rounds, and amid all of them.
+    /// Addresses of the pool that is too small: about as many as its names at the end of a round, so that LoadBalancers
+    /// wait at the end of some rounds, and in the middle of all of them.
     pub fn tight(self) -> usize {
         match self {
             Self::Random => 150,
@@ -68,17 +69,17 @@ impl Mode {
 #[derive(Clone, Debug)]
 pub struct Round {
     pub lives: Vec<Life>,
-    /// After the beginning, or after the start before: how long until the leader is killed, and how long it is away.
+    /// For each kill: the time until it, from the beginning or the previous restart, and the downtime.
     pub kills: Vec<(Duration, Duration)>,
     /// Whether a second operator stands by on the other node.
     pub standby: bool,
-    /// Whether each process has the pod's uid of the one before, and so need not wait for its Lease.
+    /// Whether each process has the pod uid of its predecessor, and so need not wait for its Lease.
     pub same_pod: bool,
-    /// Whether the round ends with SIGTERM and the Lease given up, not with another kill.
+    /// Whether the round ends with SIGTERM and a released Lease, instead of another kill.
     pub orderly: bool,
 }
 
-/// Makes a round.
+/// Derives a round from its seed.
 pub fn round(mode: Mode, seed: u64) -> Round {
     let mut rng = fastrand::Rng::with_seed(seed);
     let lives = (0..CLUSTER)
@@ -96,7 +97,7 @@ pub fn round(mode: Mode, seed: u64) -> Round {
     }
 }
 
-/// The seeds of the test play what [`Mode::seed`] says that they play.
+/// The seeds of the test run what the table of [`Mode::seed`] says.
 pub async fn the_seeds_cover_what_they_say(_: Arc<World>) -> anyhow::Result<()> {
     for (mode, standby, same_pod, orderly) in [
         (Mode::Random, false, false, true),
@@ -112,7 +113,7 @@ pub async fn the_seeds_cover_what_they_say(_: Arc<World>) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// At least one kill amid the first creations; then at any moment, also amid the start or the wait for the Lease.
+/// At least one kill during the first creates; then at any time, also during the start or the wait for the Lease.
 fn kill(rng: &mut fastrand::Rng, number: usize) -> (Duration, Duration) {
     let within = match (number, rng.u8(0..3)) {
         (0, _) => 1_500,
@@ -154,8 +155,8 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
     }
 }
 
-/// Of ten names three rest and six are left in the end, so that a round makes about a thousand load balancers whatever
-/// the round before has left.
+/// Of ten names three are idle and six are left in the end, so that a round creates about a thousand LoadBalancers,
+/// regardless of the state that the previous round left.
 fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     match rng.u8(0..10) {
         // Stays, or comes if the round before has ended it.
@@ -164,9 +165,9 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
             steps.extend([Step::Delete, Step::Wait(below(rng, 100))]);
             steps.extend(brief(rng));
         }
-        // Comes, goes and comes back.
+        // Created, deleted and recreated.
         5..=7 => again(rng, steps),
-        // Goes for good, having lived for a while.
+        // Deleted for good after a while.
         _ => steps.extend([
             Step::Delete,
             Step::Wait(below(rng, 500)),
@@ -177,12 +178,12 @@ fn random(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     }
 }
 
-/// Comes and goes before it was looked at, or while it is.
+/// Created and deleted before it is reconciled, or during that.
 fn brief(rng: &mut fastrand::Rng) -> [Step; 3] {
     [Step::Create, Step::Wait(below(rng, 50)), Step::Delete]
 }
 
-/// Comes, goes and comes back under a new uid, more or less at once.
+/// Created, deleted and recreated with a new uid, almost at once.
 fn again(rng: &mut fastrand::Rng, steps: &mut Vec<Step>) {
     steps.push(Step::Create);
     for _ in 0..rng.u8(1..=2) {

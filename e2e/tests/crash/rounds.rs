@@ -1,4 +1,4 @@
-//! Killed with SIGKILL amid creations and deletions, again and again.
+//! Repeatedly killed with SIGKILL during creates and deletes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::live;
-use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
+use harvester_lb_e2e::quiet::{audited_full, reset};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::QUICK_LEASE;
 use harvester_lb_fixtures::{for_everybody, part, subnet};
 use kube::ResourceExt;
@@ -26,7 +26,7 @@ use crate::plan::{self, Mode, Round};
 /// Rounds of each test in the soak.
 const SOAK: u64 = 200;
 const NODES: [&str; 2] = ["node1", "node2"];
-/// Beside those of a quick Lease.
+/// In addition to those of a quick Lease.
 const FLAGS: [&str; 3] = [
     "--threadiness=16",
     "--loglevel=info",
@@ -38,7 +38,7 @@ pub fn pool() -> Value {
     open(&[subnet("10.80.0.0/24"), subnet("10.80.1.0/24")])
 }
 
-/// A pool for everybody.
+/// A pool for all namespaces.
 fn open(ranges: &[Value]) -> Value {
     json!({"ranges": ranges, "selector": for_everybody()})
 }
@@ -59,13 +59,13 @@ pub async fn alc_1_killed_amid_names_that_come_back_under_new_uids(
     play_all(&world, Mode::Again).await
 }
 
-/// What the rounds of a test came to.
+/// Totals of the rounds of a test.
 #[derive(Debug, Default)]
 struct Sum {
     rounds: usize,
     kills: usize,
     made: usize,
-    /// Load balancers that waited for a full pool at the end of a round, and rounds that had such.
+    /// LoadBalancers that waited for a full pool at the end of a round, and number of rounds with such.
     waiting: usize,
     rounds_with_waiting: usize,
     worked: Duration,
@@ -75,9 +75,9 @@ struct Sum {
 struct Stage {
     world: Arc<World>,
     mode: Mode,
-    witness: Witness,
+    history: HistoryChecker,
     sum: Sum,
-    _announcer: Announcer,
+    _fake_kube_vip: FakeKubeVip,
 }
 
 async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
@@ -89,7 +89,7 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         let played = stage.play(&round).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
         if let Err(error) = &outcome {
-            // At once, though the test's verdict says it again: the other tests may take hours.
+            // Printed at once, although the test's result repeats it: the other tests may take hours.
             eprintln!("  WRONG in {error:#}");
             break;
         }
@@ -102,7 +102,7 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         rounds.first,
         sum.kills,
         sum.made,
-        stage.witness.given(),
+        stage.history.given(),
         sum.waiting,
         sum.rounds_with_waiting,
         sum.worked,
@@ -110,12 +110,12 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
         u8::from(outcome.is_err())
     );
     outcome?;
-    wipe(world).await
+    reset(world).await
 }
 
 impl Stage {
     async fn set(world: &Arc<World>, mode: Mode) -> anyhow::Result<Self> {
-        wipe(world).await?;
+        reset(world).await?;
         let ns = mode.name();
         world.namespace(ns).await?;
         let wide = open(&[subnet("10.80.0.0/22")]);
@@ -129,9 +129,9 @@ impl Stage {
         Ok(Self {
             world: Arc::clone(world),
             mode,
-            witness: Witness::start(&world.client()),
+            history: HistoryChecker::start(&world.client()),
             sum: Sum::default(),
-            _announcer: Announcer::start(&world.client()),
+            _fake_kube_vip: FakeKubeVip::start(&world.client()),
         })
     }
 
@@ -150,7 +150,7 @@ impl Stage {
             tokio::spawn(async move { live(&world, ns, lives).await })
         };
         for (lived, away) in &round.kills {
-            // The moment of the kill is what is under test; there is no condition to wait for.
+            // The time of the kill is under test; there is no condition to wait for.
             tokio::time::sleep(*lived).await;
             let target = if leads(&world, NODES[1]).await {
                 operators.last()
@@ -165,7 +165,7 @@ impl Stage {
         let pools = ["wide", "tight"].map(|pool| format!("{ns}-{pool}"));
         let leader = leader(&world, nodes).await?;
         let found = audited_full(&world, leader, &pools.each_ref().map(String::as_str)).await?;
-        let wrongs = self.witness.wrongs(&world).await?;
+        let wrongs = self.history.wrongs(&world).await?;
         ensure!(wrongs.is_empty(), "{wrongs:#?}");
         // The same object has the same address.
         let after = self.addresses().await?;
@@ -215,7 +215,7 @@ impl Stage {
     }
 }
 
-/// Starts one operator on each of the nodes.
+/// Starts one operator on each node.
 fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Result<Vec<Supervised>> {
     let flags = [&QUICK_LEASE[..], &FLAGS].concat();
     let start = |node: &&str| {
@@ -229,7 +229,9 @@ fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Resul
     nodes.iter().map(start).collect()
 }
 
-/// Whether the operator on a node leads, as far as is known without waiting.
+/// Whether the operator on a node is leader, as far as known without waiting.
 async fn leads(world: &World, node: &str) -> bool {
-    Figures::read(world, node).await.is_ok_and(|f| f.leads())
+    MetricsSnapshot::read(world, node)
+        .await
+        .is_ok_and(|f| f.leads())
 }

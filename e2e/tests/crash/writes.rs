@@ -1,4 +1,4 @@
-//! How many requests that write each thing costs. Asserted by count; the times are only printed.
+//! The number of write requests of each operation. Asserted by count; the times are only printed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -21,7 +21,7 @@ use crate::rounds::pool;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Requests on behalf of load balancers: without pools' status, which is paced, and the Lease.
+/// Requests for LoadBalancers: without the status of pools, which is throttled, and the Lease.
 fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
     writes
         .iter()
@@ -30,9 +30,9 @@ fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
         .sum()
 }
 
-/// A clean table, a namespace, and a pool with enough for all.
+/// An empty cluster, a namespace, and a pool with enough addresses.
 async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
-    wipe(world).await?;
+    reset(world).await?;
     world.namespace(ns).await?;
     world.pool("writes", pool()).await
 }
@@ -55,7 +55,7 @@ async fn delete(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until so many load balancers of a namespace have an address.
+/// Waits until this number of LoadBalancers of a namespace has an address.
 async fn served(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
     eventually(&format!("{count} addresses"), LIMIT, || async {
         let all = world.lbs(ns).list(&ListParams::default()).await?;
@@ -68,7 +68,7 @@ async fn served(world: &World, ns: &str, count: usize) -> anyhow::Result<()> {
 
 async fn released(world: &World) -> anyhow::Result<()> {
     eventually("all are released", LIMIT, || async {
-        let figures = Figures::read(world, "node1").await?;
+        let figures = MetricsSnapshot::read(world, "node1").await?;
         let bound = figures.sum("harvester_lb_ipallocations", |s| {
             s.label("phase") == "Bound"
         });
@@ -83,7 +83,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
     set(&world, ns).await?;
     let _operator = world.start_operator("node1").await?;
     audited(&world, "node1", &["writes"]).await?;
-    let before = Figures::read(&world, "node1").await?;
+    let before = MetricsSnapshot::read(&world, "node1").await?;
 
     let began = Instant::now();
     create(&world, ns, count, &cluster_spec()).await?;
@@ -91,7 +91,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
     served(&world, ns, count).await?;
     let took = began.elapsed();
     audited(&world, "node1", &["writes"]).await?;
-    let after = Figures::read(&world, "node1").await?;
+    let after = MetricsSnapshot::read(&world, "node1").await?;
     let writes = after.writes_since(&before);
     eprintln!(
         "{count} cluster load balancers created in {created:.1?}, served in {took:.1?}: {writes:?}"
@@ -104,7 +104,9 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
     let took = began.elapsed();
     let found = audited(&world, "node1", &["writes"]).await?;
     ensure!(found.released == count, "{found:?}");
-    let writes = Figures::read(&world, "node1").await?.writes_since(&after);
+    let writes = MetricsSnapshot::read(&world, "node1")
+        .await?
+        .writes_since(&after);
     eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
     ensure!(for_lbs(&writes) <= count as u64, "{writes:?}");
     Ok(())
@@ -121,8 +123,8 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     }
     let _operator = world.start_operator("node1").await?;
     audited(&world, "node1", &["writes"]).await?;
-    let _announcer = Announcer::start(&world.client());
-    let before = Figures::read(&world, "node1").await?;
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    let before = MetricsSnapshot::read(&world, "node1").await?;
     let spec = vm_spec("web");
 
     let began = Instant::now();
@@ -132,7 +134,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     }
     let took = began.elapsed();
     audited(&world, "node1", &["writes"]).await?;
-    let after = Figures::read(&world, "node1").await?;
+    let after = MetricsSnapshot::read(&world, "node1").await?;
     let writes = after.writes_since(&before);
     eprintln!("{count} VM load balancers Ready in {took:.1?}: {writes:?}");
     ensure!(for_lbs(&writes) <= 5 * count as u64, "{writes:?}");
@@ -142,9 +144,11 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     released(&world).await?;
     let took = began.elapsed();
     audited(&world, "node1", &["writes"]).await?;
-    let writes = Figures::read(&world, "node1").await?.writes_since(&after);
+    let writes = MetricsSnapshot::read(&world, "node1")
+        .await?
+        .writes_since(&after);
     eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
-    // The record, and the Service and the EndpointSlice unless the garbage collector is faster.
+    // The IPAllocation, and the Service and the EndpointSlice unless the garbage collector is faster.
     ensure!(for_lbs(&writes) <= 3 * count as u64, "{writes:?}");
     Ok(())
 }
@@ -159,10 +163,10 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     for (name, app) in [("ready", "web"), ("without-backend", "none")] {
         world.lb(ns, name, vm_spec(app)).await?;
     }
-    // Nobody serves this one: it is looked at again and again, here each half a second, and still nothing is written.
+    // No pool serves this one: it is reconciled repeatedly, here every half second, and still nothing is written.
     let waiting = with(cluster_spec(), json!({"ipPool": "missing"}));
     world.lb(ns, "waiting", waiting).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let timings = [(
         "HLB_TIMINGS",
         "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
@@ -172,7 +176,7 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     world.lb_reason(ns, "ready", "Ready").await?;
     world.lb_reason(ns, "without-backend", "NoBackend").await?;
     world.lb_reason(ns, "waiting", "PoolNotFound").await?;
-    // After a slow write the pool's status is paced (POOL-3), which looks like rest.
+    // After a slow write the pool's status is delayed (POOL-3), which looks like idle.
     eventually("the pool's status tells of all", LIMIT, || async {
         let status = world.pools().get("writes").await?.status;
         let told = status.and_then(|s| s.allocated).map_or(0, |a| a.len());
@@ -180,10 +184,10 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     })
     .await?;
     harvester_lb_e2e::quiet::quiet(&world, "node1").await?;
-    let before = Figures::read(&world, "node1").await?;
+    let before = MetricsSnapshot::read(&world, "node1").await?;
     // Two wait: the one without a pool, and the one without a backend. The Lease is renewed meanwhile.
     let after = eventually("they are looked at again and again", LIMIT, || async {
-        let now = Figures::read(&world, "node1").await?;
+        let now = MetricsSnapshot::read(&world, "node1").await?;
         Ok((now.looks() >= before.looks() + 12.0).then_some(now))
     })
     .await?;

@@ -1,5 +1,5 @@
-//! Pool selection (section 5) with nothing else around: a global pool serves everybody, and a refusal names every pool
-//! there is. So each of these tests has an operator of its own, and leaves nothing behind.
+//! Pool selection (section 5) without other tests: a global pool serves all namespaces, and a refusal names every pool.
+//! So each of these tests has a separate operator, and leaves no objects behind.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use harvester_lb_api::IPPool;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{quiet, wipe};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{quiet, reset};
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::requirement::{asking, pool_of, selecting};
 use crate::support::More;
 
-/// All of them.
+/// All tests.
 pub fn all() -> Vec<Test> {
     tests![
         sel_the_worked_examples,
@@ -31,10 +31,10 @@ pub fn all() -> Vec<Test> {
     ]
 }
 
-/// No recheck comes sooner.
+/// No resync comes sooner.
 const RECHECK: Duration = Duration::from_secs(20);
 
-/// Requirement (network, project, namespace, cluster), type, pools present, the pool that serves.
+/// Requirement (network, project, namespace, cluster), type, existing pools, the pool that serves.
 type Row = (
     [&'static str; 4],
     &'static str,
@@ -44,7 +44,7 @@ type Row = (
 
 /// Nothing but an operator, which the test is to end.
 async fn alone(world: &World) -> anyhow::Result<Arc<Process>> {
-    wipe(world).await?;
+    reset(world).await?;
     world.start_operator("node1").await
 }
 
@@ -69,7 +69,7 @@ async fn make(world: &World, name: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Waits until the operator has counted a pool, so that it is one that can be chosen.
+/// Waits until the operator has counted a pool, so that it can be selected.
 async fn counted(world: &World, names: &[&str]) -> anyhow::Result<()> {
     for name in names {
         let known = |p: &IPPool| p.status.is_some();
@@ -78,7 +78,7 @@ async fn counted(world: &World, names: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes away all load balancers of a namespace and all pools; records of the past go with their pools.
+/// Deletes all LoadBalancers of a namespace and all pools; released IPAllocations are deleted with their pools.
 async fn clear(world: &World, namespaces: &[&str]) -> anyhow::Result<()> {
     let everything = (DeleteParams::default(), ListParams::default());
     for ns in namespaces {
@@ -161,7 +161,7 @@ async fn sel_4_global_is_decided_from_the_spec(world: Arc<World>) -> anyhow::Res
     let ns = "sel4";
     world.namespace(ns).await?;
     let label = "loadbalancer.harvesterhci.io/global-ip-pool";
-    // Says that it is global, and is not; is global, and says that it is not. The network is not looked at.
+    // Labelled as global but not global, and global but labelled as not. The network is ignored.
     selecting(
         &world,
         "liar",
@@ -189,7 +189,7 @@ async fn sel_4_global_is_decided_from_the_spec(world: Arc<World>) -> anyhow::Res
         asking(&world, ns, kind, kind, ["", "", "", ""]).await?;
         assert_eq!(pool_of(&world, ns, kind).await?, "modest");
     }
-    // Two tuples are no global pool, though both are `*`; they match all of the network.
+    // Two tuples do not make a global pool, even if both are `*`; they match everything on the network.
     let any = json!({"project": "*", "namespace": "*", "guestCluster": "*"});
     let twice = json!({"spec": {"selector": {"scope": [any, any]}}});
     world.merge(&world.pools(), "modest", twice).await?;
@@ -231,7 +231,7 @@ async fn sel_5_several_global_pools(world: Arc<World>) -> anyhow::Result<()> {
 }
 
 async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let env = [(
         "HLB_TIMINGS",
         "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
@@ -271,12 +271,12 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
             .event(ns, "LoadBalancer", name, "NoMatchedPool: pool ")
             .await?;
     }
-    // Nothing is written while they wait, also not by the recheck.
+    // Nothing is written while they wait, not even by the resync.
     quiet(&world, "node1").await?;
     let before = world.versions(ns, &all).await?;
-    let looks = Figures::read(&world, "node1").await?.looks();
+    let looks = MetricsSnapshot::read(&world, "node1").await?.looks();
     eventually("both are looked at again and again", SOON, || async {
-        let now = Figures::read(&world, "node1").await?.looks();
+        let now = MetricsSnapshot::read(&world, "node1").await?.looks();
         Ok((now >= looks + 8.0).then_some(()))
     })
     .await?;
@@ -285,14 +285,14 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     // From here on it is events that help, long before a recheck.
     let operator = world.start_operator("node1").await?;
     quiet(&world, "node1").await?;
-    // A pool that comes serves them at once.
+    // A new pool serves them at once.
     let started = Instant::now();
     selecting(&world, "comes", "10.5.0.0/24", "", 0, ["*", ns, "*"]).await?;
     for name in ["one", "two"] {
         assert_eq!(pool_of(&world, ns, name).await?, "comes");
     }
     assert!(started.elapsed() < RECHECK);
-    // And so does an edit of one that is there.
+    // So does an edit of an existing one.
     asking(&world, ns, "three", "vm", ["net/v30", "", "", ""]).await?;
     world.lb_reason(ns, "three", "NoMatchedPool").await?;
     let started = Instant::now();
@@ -300,7 +300,7 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     world.merge(&world.pools(), "network", patch).await?;
     assert_eq!(pool_of(&world, ns, "three").await?, "network");
     assert!(started.elapsed() < RECHECK);
-    // And so does an edit of the load balancer's own requirement.
+    // So does an edit of the LoadBalancer's own requirement.
     asking(&world, ns, "four", "vm", ["net/v40", "", "", ""]).await?;
     world.lb_reason(ns, "four", "NoMatchedPool").await?;
     let patch =
@@ -318,7 +318,7 @@ async fn sel_7_there_is_no_pool(world: Arc<World>) -> anyhow::Result<()> {
     asking(&world, ns, "lb", "cluster", ["", "", "", ""]).await?;
     let lb = world.lb_reason(ns, "lb", "NoMatchedPool").await?;
     assert_eq!(ready(&lb).unwrap().2, "there are no pools");
-    // The message names the first eight pools there are, and that there are others.
+    // The message names the first eight pools, and says that there are others.
     for n in 0..10 {
         let range = json!({"subnet": format!("10.6.{n}.0/24")});
         world.ranges(&format!("pool{n}"), &[range]).await?;
@@ -332,7 +332,7 @@ async fn sel_7_there_is_no_pool(world: Arc<World>) -> anyhow::Result<()> {
     assert_eq!(said[0], "pool pool0: has no scope");
     assert_eq!(said[7], "pool pool7: has no scope");
     assert_eq!(said[8], "and others");
-    // Whoever waited before is told the same, not at its next recheck.
+    // LoadBalancers that waited before get the same message at once, not at their next resync.
     let lbs = world.lbs(ns);
     eventually("the first is told", Duration::from_secs(5), || async {
         let (_, _, told) = ready(&lbs.get("lb").await?).unwrap();

@@ -1,9 +1,9 @@
-//! Hostile input on a real API server: mutated objects of each kind, sent over several connections while the
-//! operator runs. What the schema lets through it has to bear, and what it does not too, once the schema is gone. Nobody
-//! else notices.
+//! Hostile input on a real API server: mutated objects of each kind, sent over several connections while the operator
+//! runs. It must handle what the schema admits, and also what it does not, once the schema is removed. Other objects
+//! are not affected.
 //!
-//! `HLB_SEED` repeats the objects, if not the order in which the API server takes them; `HLB_OBJECTS` sends so many of each
-//! kind, `HLB_SOAK=1` as many as the soak sends in all.
+//! `HLB_SEED` repeats the objects, though not the order in which the API server processes them; `HLB_OBJECTS` sets the
+//! number of objects of each kind, `HLB_SOAK=1` sends as many as the soak in total.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{PATIENT_LEASE, SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::subnet;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 
 use crate::support::{More, vm};
 
-/// Both.
+/// Both tests.
 pub fn all() -> Vec<Test> {
     tests![
         input_mutated_objects_through_the_schema,
@@ -39,16 +39,16 @@ const CALM: &str = "calm";
 const LOUD: &str = "loud";
 /// Objects of each kind in a test run.
 const OBJECTS: usize = 300;
-/// Connections, each with objects of its own.
+/// Connections, each with separate objects.
 const CONNECTIONS: usize = 6;
-/// Objects of a kind that a connection keeps going.
+/// Objects of a kind that a connection maintains.
 const NAMES: usize = 6;
-/// Nested deeper than this, an object is made and not merged into another: to merge it takes the API server time by the
-/// square of its depth.
+/// Objects nested deeper than this are created but not patched: a merge takes the API server time that grows with the
+/// square of the depth.
 const DEEP: usize = 50;
-/// Bytes of a request that the API server may refuse for its length alone.
+/// Length of a request, in bytes, from which the API server may refuse it for its length alone.
 const TOO_LARGE: usize = 1 << 20;
-/// Memory of the operator, a debug build, at the end. What it keeps is small; a leak of what it was sent is not.
+/// Memory limit of the operator, a debug build, at the end. What it caches is small; a leak of its input would not be.
 const MEMORY_KIB: u64 = 400 * 1_024;
 
 async fn input_mutated_objects_through_the_schema(world: Arc<World>) -> anyhow::Result<()> {
@@ -67,8 +67,8 @@ type Change = for<'a> fn(
 )
     -> std::pin::Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
 
-/// Bystanders are made, hostile objects of all these kinds are sent, the operator is started anew in the midst of them,
-/// everything hostile is removed. The bystanders have what they had, and a new load balancer is served.
+/// Creates bystanders, sends hostile objects of all these kinds, restarts the operator in the middle, and deletes
+/// everything hostile. The bystanders are unchanged, and a new LoadBalancer is served.
 async fn attacked(
     world: &Arc<World>,
     plan: &[(Kind, usize)],
@@ -76,15 +76,15 @@ async fn attacked(
 ) -> anyhow::Result<()> {
     let seed = seed();
     eprintln!("  HLB_SEED={seed}");
-    wipe(world).await?;
+    reset(world).await?;
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     for namespace in [CALM, LOUD] {
         let object =
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
     }
     let operator = start(world).await?;
     let targets = bystanders(world).await?;
@@ -125,7 +125,7 @@ async fn attacked(
         );
     }
 
-    // A list of all this is no more than it can bear either.
+    // It must handle a list of all this as well.
     end(&operator).await?;
     let again = start(world).await?;
     unharmed(world, &again, &before).await?;
@@ -134,7 +134,7 @@ async fn attacked(
         remove(world, *kind).await?;
     }
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     let found = audited(world, "node1", &[CALM]).await?;
@@ -148,10 +148,10 @@ async fn attacked(
     let memory = again.rss_kib()?.max(peak);
     ensure!(memory < MEMORY_KIB, "the operator has {memory} KiB");
     end(&again).await?;
-    wipe(world).await
+    reset(world).await
 }
 
-/// An operator that does not lose its Lease when the API server is kept busy; that is another test's.
+/// An operator that does not lose its Lease when the API server is busy; another test covers that.
 async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     world
         .start_operator_with("node1", &PATIENT_LEASE, &[])
@@ -163,7 +163,7 @@ async fn end(operator: &Process) -> anyhow::Result<()> {
     operator.end().await
 }
 
-/// Load balancers of both types with all that belongs to them; what hostile objects may name of it.
+/// LoadBalancers of both types with all their objects; returns the targets for hostile objects.
 async fn bystanders(world: &World) -> anyhow::Result<Targets> {
     world.ranges(CALM, &[subnet("10.200.0.0/24")]).await?;
     for n in 0..2 {
@@ -212,7 +212,7 @@ async fn bystanders(world: &World) -> anyhow::Result<Targets> {
     })
 }
 
-/// The operator is the one it was, and all that belonged to the bystanders is as it was, to the resource version.
+/// The operator has not restarted, and all objects of the bystanders are unchanged, down to the resource version.
 async fn unharmed(
     world: &World,
     operator: &Process,
@@ -234,7 +234,7 @@ async fn unharmed(
     Ok(())
 }
 
-/// Of a list what is looked at; all else is passed over, however deep it is.
+/// The parts of a list that are read; everything else is skipped, regardless of its depth.
 #[derive(Deserialize)]
 struct Listed {
     items: Vec<Object>,
@@ -252,8 +252,8 @@ struct Metadata {
     version: String,
 }
 
-/// The versions of all that is the bystanders', and of all records. Of the records only what the API server itself vouches
-/// for is read: with the schema gone the rest may be anything.
+/// The versions of all objects of the bystanders, and of all IPAllocations. Of the latter only the metadata are read,
+/// which the API server guarantees: without the schema the rest may be anything.
 async fn versions(world: &World) -> anyhow::Result<BTreeMap<String, String>> {
     async fn add<K>(api: Api<K>, all: &mut BTreeMap<String, String>) -> anyhow::Result<()>
     where
@@ -276,12 +276,12 @@ async fn versions(world: &World) -> anyhow::Result<BTreeMap<String, String>> {
     Ok(all)
 }
 
-/// How the API server has answered.
+/// The answers of the API server.
 #[derive(Default)]
 struct Tally {
     accepted: AtomicUsize,
     refused: AtomicUsize,
-    /// Somebody else was faster: the operator, or a removal.
+    /// Another writer was faster: the operator, or a delete.
     missed: AtomicUsize,
 }
 
@@ -297,7 +297,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// Sends mutated objects of a kind, as new ones and over present ones. Each connection is a task of its own.
+/// Sends mutated objects of a kind, as creates and as patches. Each connection is a separate task.
 async fn flood(
     world: &Arc<World>,
     kind: Kind,
@@ -311,7 +311,7 @@ async fn flood(
         let seed = seed.wrapping_add(connection as u64 * 1_000_003);
         let generator = Generator::new(seed, kind, Way::ToServer, targets.clone());
         let (world, tally) = (Arc::clone(world), Arc::clone(&tally));
-        // The first ones take what cannot be shared out evenly.
+        // The first connections take the remainder.
         let count = count / CONNECTIONS + usize::from(connection < count % CONNECTIONS);
         tasks.spawn(
             async move { send_all(&world, generator, kind, connection, count, &tally).await },
@@ -335,12 +335,12 @@ async fn send_all(
     for number in 0..count {
         let at = number % NAMES;
         let mutant = generator.mutant(LOUD, &name(kind, connection, at));
-        // Two of three times over what is there.
+        // Two of three patch an existing object.
         if there[at] && ((number / NAMES).is_multiple_of(3) || depth(&mutant.text) > DEEP) {
             there[at] = !delete(world, kind, &mutant.name, 3).await?;
         }
         let code = send(world, &mutant, there[at]).await?;
-        // The status of a Service is taken at a place of its own; that of our kinds is a part of the object.
+        // The status of a Service is a subresource; that of our kinds is a part of the object.
         if kind == Kind::Service
             && (200..300).contains(&code)
             && mutant.text.contains("\"status\":")
@@ -363,7 +363,7 @@ async fn send_all(
     Ok(())
 }
 
-/// How many brackets are open at once at most, those in texts too.
+/// Largest number of open brackets, including those in strings.
 fn depth(text: &str) -> usize {
     let (mut open, mut most) = (0_usize, 0);
     for byte in text.bytes() {
@@ -377,7 +377,8 @@ fn depth(text: &str) -> usize {
     most
 }
 
-/// Names that tell whose they are; of records some are addresses, free ones of the bystanders' pool among them.
+/// Names of the hostile objects, different for each connection; some IPAllocations are named as addresses, including
+/// free ones of the bystanders' pool.
 fn name(kind: Kind, connection: usize, at: usize) -> String {
     match (kind, at) {
         (Kind::IpAllocation, 0) => format!("10.66.0.{}", connection + 9),
@@ -407,10 +408,10 @@ fn path(kind: Kind) -> String {
     format!("{root}/{api_version}{namespace}/{plural}")
 }
 
-/// Else the answer has a header for each field that nobody knows, and there can be thousands.
+/// Otherwise the answer has a warning header for each unknown field, and there can be thousands.
 const QUIETLY: &str = "fieldValidation=Ignore";
 
-/// Makes the object, or merges it into the present one; the API server's answer.
+/// Creates the object, or merges it into the existing one; returns the status code.
 async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16> {
     let path = path(mutant.kind);
     let text = mutant.text.clone().into_bytes();
@@ -423,7 +424,7 @@ async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16>
     }
 }
 
-/// Writes the status of a Service that is there. Whatever the answer: it is the object's rest that is counted.
+/// Writes the status of an existing Service. Its answer is not counted, only that to the object itself.
 async fn tell(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
     if depth(&mutant.text) > DEEP {
         return Ok(());
@@ -434,8 +435,8 @@ async fn tell(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes an object away, finalizers or not. Answers whether it is gone: of Services and EndpointSlices the operator makes
-/// new ones as long as there is a load balancer of their name.
+/// Deletes an object, with or without finalizers. Returns whether it is gone: the operator recreates Services and
+/// EndpointSlices as long as there is a LoadBalancer of their name.
 async fn delete(world: &World, kind: Kind, name: &str, attempts: usize) -> anyhow::Result<bool> {
     let path = format!("{}/{name}", path(kind));
     let body =
@@ -456,8 +457,8 @@ async fn delete(world: &World, kind: Kind, name: &str, attempts: usize) -> anyho
     Ok(false)
 }
 
-/// A request with whatever body. An answer that says "later" is followed by another try, and so is a connection that
-/// ends: the API server closes it on a body that is too large, in the middle of it.
+/// A request with any body. It is retried if the answer is 429 or the like, or if the connection ends: the API server
+/// closes it in the middle of a body that is too large.
 async fn request(
     world: &World,
     verb: &str,
@@ -484,7 +485,7 @@ async fn request(
     bail!("{verb} {path}, {} bytes: {last:?}", body.len())
 }
 
-/// Takes all hostile objects of a kind away.
+/// Deletes all hostile objects of a kind.
 async fn remove(world: &World, kind: Kind) -> anyhow::Result<()> {
     stream::iter((0..CONNECTIONS).flat_map(|c| (0..NAMES).map(move |at| name(kind, c, at))))
         .map(|name| async move {
@@ -498,7 +499,7 @@ async fn remove(world: &World, kind: Kind) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the checks out of our definitions, and waits until that is in effect.
+/// Removes the validation from our CRDs, and waits until that is in effect.
 async fn anything_goes(world: &World) -> anyhow::Result<()> {
     world.relax_definitions().await?;
     let probe: Value = json!({
@@ -506,7 +507,7 @@ async fn anything_goes(world: &World) -> anyhow::Result<()> {
         "metadata": {"namespace": LOUD, "name": "a0-0"}, "spec": {"listeners": 7},
     });
     eventually("anything can be stored", SOON, || async {
-        world.bed.apply(&probe).await?;
+        world.cluster.apply(&probe).await?;
         Ok(Some(()))
     })
     .await?;

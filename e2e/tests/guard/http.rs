@@ -1,4 +1,4 @@
-//! HTTP as raw bytes, right and wrong.
+//! HTTP as raw bytes, valid and invalid.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -7,21 +7,21 @@ use anyhow::{Context, ensure};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// Longest exchange. Twice what the port gives a connection, for busy machines.
+/// Timeout of an exchange. Twice the limit of the port for a connection, for busy machines.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
-/// What came back until the end of the connection.
+/// Everything received until the end of the connection.
 #[derive(Clone, Debug)]
 pub struct Answer(pub String);
 
 impl Answer {
-    /// Status of the first answer; none if there was no answer at all.
+    /// Status of the first answer; `None` if there was no answer at all.
     pub fn code(&self) -> Option<u16> {
         let status = self.0.strip_prefix("HTTP/1.")?;
         status.split(' ').nth(1)?.parse().ok()
     }
 
-    /// How many answers there were.
+    /// Number of answers.
     pub fn count(&self) -> usize {
         self.0.matches("HTTP/1.1 ").count() + self.0.matches("HTTP/1.0 ").count()
     }
@@ -38,7 +38,7 @@ pub async fn exchange(at: SocketAddr, bytes: &[u8]) -> anyhow::Result<Answer> {
         let stream = TcpStream::connect(at).await?;
         let (mut read, mut write) = stream.into_split();
         let sending = async {
-            // It may have had enough before all is sent.
+            // The server may close before everything is sent.
             let _ = write.write_all(bytes).await;
             write
         };

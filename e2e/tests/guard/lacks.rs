@@ -1,11 +1,12 @@
-//! Each right in turn is not there: the operator names it, writes nothing, and goes on by itself once it is granted.
+//! Each permission is missing in turn: the operator names it, writes nothing, and continues by itself once it is
+//! granted.
 
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::SOON;
@@ -16,15 +17,15 @@ use tokio::time::Instant;
 use crate::stage::{Operator, furnish};
 
 const NS: &str = "lacks";
-/// Operators at a time.
+/// Concurrent operators.
 const AT_A_TIME: usize = 8;
 
 pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     furnish(&world, NS, "10.92.0.0/24").await?;
-    // Somebody would have to do this.
+    // Pending work.
     world.lb(NS, "work", cluster_spec()).await?;
     let all = rights::all()?;
     let began = Instant::now();
@@ -45,7 +46,7 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
         all.len(),
         began.elapsed()
     );
-    // Some of them have led by now.
+    // By now some of them have been leader.
     world.lb_reason(NS, "work", "Ready").await?;
     Ok(())
 }

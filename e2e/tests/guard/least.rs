@@ -1,4 +1,4 @@
-//! The operator does its whole work with exactly the rights that it says it needs, and needs each of them.
+//! The operator does all its work with exactly the permissions that it requires, and needs each of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
@@ -33,9 +33,9 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     Api::<Secret>::namespaced(world.client(), NS)
         .create(&PostParams::default(), &secret)
         .await?;
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let kubeconfig = proxy.through(user.kubeconfig.as_ref())?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
     let operator = Operator::spawn(&world, kubeconfig, 9001, &[], LOUD)?;
@@ -60,7 +60,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         .await
         .context("conflicts")?;
     operator.stop().await?;
-    drop(announcer);
+    drop(fake_kube_vip);
     export(&world, &user).await.context("export")?;
 
     let seen = requests::of(&world, &user.name)?;
@@ -86,7 +86,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     Ok(())
 }
 
-/// Whether a right was used, in the one namespace that it is for.
+/// Whether a permission was used, in its one namespace.
 fn is_used(seen: &[Request], right: &rights::Right) -> bool {
     seen.iter().any(|r| uses(r, right))
 }
@@ -98,14 +98,14 @@ fn uses(request: &Request, right: &rights::Right) -> bool {
         && (right.namespace.is_empty() || right.namespace == request.namespace)
 }
 
-/// Finalizers of old on everything that may have them.
+/// Finalizers of the Go operator on all kinds that may have them.
 async fn left_by_the_go_operator(world: &World) -> anyhow::Result<()> {
     for (kind, finalizer) in [
         ("VirtualMachineInstance", keys::LEGACY_VM_FINALIZERS[0]),
         ("VirtualMachine", keys::LEGACY_VM_FINALIZERS[1]),
     ] {
         world
-            .bed
+            .cluster
             .apply(&json!({
                 "apiVersion": "kubevirt.io/v1", "kind": kind,
                 "metadata": {"name": "old", "namespace": NS, "finalizers": [finalizer]},
@@ -124,7 +124,7 @@ async fn finalizers_are_gone(world: &World) -> anyhow::Result<()> {
     for kind in ["VirtualMachineInstance", "VirtualMachine"] {
         eventually(&format!("{kind} without finalizers"), SOON, || async {
             let object = world
-                .bed
+                .cluster
                 .get("kubevirt.io/v1", kind, Some(NS), "old")
                 .await?;
             let kept = object.context("it is gone")?.metadata.finalizers;
@@ -141,7 +141,7 @@ async fn finalizers_are_gone(world: &World) -> anyhow::Result<()> {
     world.gone(&world.lbs(NS), "old").await
 }
 
-/// Both types from their creation over every change to their end.
+/// Both types from their creation through every change to their deletion.
 async fn whole_life(world: &World) -> anyhow::Result<()> {
     world.lb(NS, "guest", cluster_spec()).await?;
     world.lb_reason(NS, "guest", "Ready").await?;
@@ -163,7 +163,7 @@ async fn whole_life(world: &World) -> anyhow::Result<()> {
         Ok(new.then_some(()))
     })
     .await?;
-    // A pool that does not serve: both children go, which is nobody's work but the operator's.
+    // A pool that does not serve: the operator itself deletes both owned objects.
     let patch = json!({"spec": {"ipPool": "missing"}});
     world.merge(&world.lbs(NS), "web", patch).await?;
     world.gone(&world.services(NS), "web").await?;
@@ -188,7 +188,7 @@ async fn released(world: &World, ip: &str) -> anyhow::Result<()> {
 }
 
 async fn guest_removal(world: &World) -> anyhow::Result<()> {
-    world.bed.apply(&removed_node(NS, "n1")).await?;
+    world.cluster.apply(&removed_node(NS, "n1")).await?;
     world.lb_with(of_guest(NS, "gone"), cluster_spec()).await?;
     world
         .lb_until(NS, "gone", "marked", |lb| {
@@ -197,7 +197,7 @@ async fn guest_removal(world: &World) -> anyhow::Result<()> {
         })
         .await?;
     world
-        .bed
+        .cluster
         .delete("kubevirt.io/v1", "VirtualMachine", Some(NS), "n1")
         .await?;
     world.gone(&world.lbs(NS), "gone").await
@@ -209,7 +209,7 @@ async fn release_by_hand(world: &World) -> anyhow::Result<()> {
     world.manual_release_done(NS).await
 }
 
-/// History outside of a pool's ranges is deleted (POOL-1).
+/// Released IPAllocations outside of a pool's ranges are deleted (POOL-1).
 async fn history(world: &World) -> anyhow::Result<()> {
     world.lb(NS, "brief", cluster_spec()).await?;
     let ip = world.lb_address(NS, "brief").await?;
@@ -226,7 +226,7 @@ async fn history(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A write that meets somebody else's copy is followed by a read of that.
+/// A conflict is followed by a live read.
 async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<()> {
     world.lb(NS, "busy", vm_spec("web")).await?;
     let ip = world.lb_address(NS, "busy").await?;
@@ -245,7 +245,7 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
         "ippools",
         "ipallocations",
     ];
-    // What was read before does not count.
+    // Reads before this do not count.
     let mut before = Vec::new();
     for resource in resources {
         before.push(reads(world, user, resource)?);
@@ -254,7 +254,7 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
     let listeners = json!([{"name": "http", "port": 82, "protocol": "TCP", "backendPort": 8082}]);
     let patch = json!({"spec": {"listeners": listeners}});
     world.merge(&world.lbs(NS), "busy", patch).await?;
-    // Nobody is selected any more, which its status tells of.
+    // No VirtualMachineInstance is selected any more, which the status shows.
     let patch = json!({"spec": {"backendServerSelector": {"app": ["nobody"]}}});
     world.merge(&world.lbs(NS), "busy", patch).await?;
     world.lb_reason(NS, "busy", "NoBackend").await?;
@@ -273,17 +273,17 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
     Ok(())
 }
 
-/// How often the user has got an object of a resource.
+/// Number of GETs of a resource by the user.
 fn reads(world: &World, user: &User, resource: &str) -> anyhow::Result<usize> {
     let right = rights::one("get", resource)?;
     let seen = requests::of(world, &user.name)?;
     Ok(seen.iter().filter(|r| uses(r, &right)).count())
 }
 
-/// The subcommand, with the same rights.
+/// The `export` subcommand, with the same permissions.
 async fn export(world: &World, user: &User) -> anyhow::Result<()> {
     let env = [("KUBECONFIG", &*user.kubeconfig), ("LOGLEVEL", LOUD)];
-    let process = world.bed.spawn(
+    let process = world.cluster.spawn(
         "node1",
         world.binary(),
         &["export"],

@@ -1,6 +1,6 @@
-//! What the operator may do and what others can do to it: no right too many and none too few, no secret in what it
-//! writes, an admin port that changes nothing, and objects and definitions that are not as they should be. Beside that what
-//! needs an API server in which there is nothing else ([`global`]).
+//! What the operator may do and how it resists others: exactly the required permissions, no secret in its output, an
+//! admin port that changes nothing, and invalid objects and CRDs. Also the tests that need an API server without other
+//! objects ([`global`]).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
         ops_1_the_admin_port_takes_no_nonsense,
         ops_1_the_admin_port_is_bounded,
         no_secret_in_what_is_said_of_a_kubeconfig,
-        // The last of these, because it reads the logs of all the others too.
+        // Must be last, because it reads the logs of all the others.
         no_secret_in_anything_that_is_written,
     ];
     let others = [global::all(), undecodable::all(), hostile::all()];

@@ -1,5 +1,5 @@
-//! The admin port (OPS-1): whoever can reach it can read three pages and do nothing else, neither by what he asks nor by
-//! how much.
+//! The admin port (OPS-1): its clients can read three pages and nothing else, and no request or load has another
+//! effect.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
@@ -21,12 +21,12 @@ use tokio::time::Instant;
 use crate::http::{self, LIMIT, exchange, request};
 use crate::stage::{Operator, furnish};
 
-/// Connections that the port has at a time, and some descriptors for what else goes on.
+/// Most connections of the port, and some descriptors for everything else.
 const DESCRIPTORS: usize = 64 + 32;
-/// What it may cost in memory, in KiB.
+/// Memory that the requests may cost, in KiB.
 const MEMORY: u64 = 64 * 1024;
 
-/// An operator at rest, and what is known of it from before.
+/// An idle operator, and its state before the test.
 struct Target {
     world: Arc<World>,
     operator: Operator,
@@ -38,7 +38,7 @@ struct Target {
 
 impl Target {
     async fn start(world: Arc<World>, name: &str, subnet: &str) -> anyhow::Result<Self> {
-        wipe(&world).await?;
+        reset(&world).await?;
         furnish(&world, name, subnet).await?;
         let user = User::create(&world, name, &rights::all()?).await?;
         let operator = Operator::start(&world, &user, 8081, &[], "debug").await?;
@@ -62,7 +62,7 @@ impl Target {
         self.operator.at
     }
 
-    /// What it has written, its Lease apart.
+    /// Number of its writes, without its Lease.
     fn writes(&self) -> anyhow::Result<usize> {
         let all = requests::of(&self.world, &self.user.name)?;
         Ok(all
@@ -76,7 +76,7 @@ impl Target {
         Ok(std::fs::read_dir(folder)?.count())
     }
 
-    /// It works as before, and nothing was written because of anything that was asked.
+    /// It works as before, and no request caused a write.
     async fn unharmed(self) -> anyhow::Result<()> {
         ensure!(self.operator.process.is_running(), "it ended");
         for (path, wanted) in [
@@ -146,7 +146,7 @@ pub async fn ops_1_the_admin_port_changes_nothing(world: Arc<World>) -> anyhow::
             let answer = request(at, method, path).await?;
             ensure!(answer.code() == Some(200), "{method} {path}: {answer:?}");
         }
-        // A question is part of a page's address and means nothing here.
+        // A query string has no meaning here.
         let answer = request(at, "GET", &format!("{path}?a=b&shutdown=1")).await?;
         ensure!(answer.code() == Some(200), "{path}: {answer:?}");
     }
@@ -243,7 +243,7 @@ pub async fn ops_1_the_admin_port_takes_no_nonsense(world: Arc<World>) -> anyhow
         ensure!(fine && answer.count() <= 1, "{what}: {answer:?}");
         eprintln!("{what}: {:?}", answer.code());
     }
-    // One request within another: whatever a proxy in between may believe, there is one answer and the end.
+    // One request within another: whatever a proxy in between may parse, there is one answer and the connection ends.
     let inner = "DELETE /metrics HTTP/1.1\r\nHost: h\r\n\r\n";
     let chunk = format!("{:x}\r\n{inner}\r\n0\r\n\r\n{inner}", inner.len());
     let length = format!("Content-Length: {}\r\n", inner.len());
@@ -303,7 +303,7 @@ pub async fn ops_1_the_admin_port_takes_no_nonsense(world: Arc<World>) -> anyhow
         ensure!(answer.count() <= 1, "{what}: {answer:?}");
         eprintln!("{what}: {:?}", answer.code());
     }
-    // Bodies that nobody has asked for.
+    // Unexpected bodies.
     let body = vec![b'x'; 10 << 20];
     let chunks = format!("{:x}\r\n", body.len()).into_bytes();
     for path in ["/healthz", "/metrics", "/"] {
@@ -327,7 +327,7 @@ pub async fn ops_1_the_admin_port_takes_no_nonsense(world: Arc<World>) -> anyhow
                     ("GET", _) => 200,
                     _ => 405,
                 };
-                // Cut off amid what it sends, the other side may never see the answer.
+                // A client that is cut off while it sends may never see the answer.
                 let fine = answer.code().is_none_or(|code| code == wanted);
                 ensure!(fine && answer.count() <= 1, "{method} {path}: {answer:?}");
             }
@@ -374,7 +374,7 @@ pub async fn ops_1_the_admin_port_is_bounded(world: Arc<World>) -> anyhow::Resul
     }
     eprintln!("all of them were ended within {:.1?}", began.elapsed());
 
-    // Many at a time that want what is dear.
+    // Many concurrent requests for the expensive page.
     let all = join_all((0..300).map(|_| http::get(at, "/metrics"))).await;
     let answered = all
         .iter()
@@ -395,7 +395,7 @@ pub async fn ops_1_the_admin_port_is_bounded(world: Arc<World>) -> anyhow::Resul
     target.unharmed().await
 }
 
-/// Sends a byte now and then and waits for the other side to end it.
+/// Sends a byte now and then and waits for the other side to close.
 async fn byte_by_byte(stream: TcpStream) -> anyhow::Result<()> {
     let (mut read, mut write) = stream.into_split();
     let sending = async {

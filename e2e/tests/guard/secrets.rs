@@ -1,5 +1,5 @@
-//! Nothing that the operator writes holds a secret: neither log nor figures, Events nor conditions, whatever the level
-//! and whatever goes wrong.
+//! The operator's output holds no secret: neither logs nor metrics, Events or conditions, at any level and with any
+//! error.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
 use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
@@ -21,15 +21,15 @@ use serde_json::json;
 
 use crate::stage::{LOUD, Operator, furnish};
 
-/// Shorter pieces could be anywhere by chance.
+/// Shorter parts could occur anywhere by chance.
 const LEAST: usize = 16;
 
-/// Texts that must not be found.
+/// Forbidden texts.
 #[derive(Default)]
 struct Forbidden(BTreeSet<String>);
 
 impl Forbidden {
-    /// A secret, as it is and in the forms that programs print bytes in.
+    /// A secret, as it is and in the forms in which programs print bytes.
     fn add(&mut self, secret: &str) {
         let hex: Vec<String> = secret.bytes().map(|b| format!("{b:02x}")).collect();
         let bytes: Vec<String> = secret.bytes().take(LEAST).map(|b| b.to_string()).collect();
@@ -64,10 +64,10 @@ fn base64(text: &str) -> String {
     value.unwrap().as_str().unwrap().to_owned()
 }
 
-/// Every token in a kubeconfig of the bed.
+/// Every token in a kubeconfig of the test cluster.
 fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
     let mut count = 0;
-    for entry in std::fs::read_dir(world.bed.folder())? {
+    for entry in std::fs::read_dir(world.cluster.folder())? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "kubeconfig") {
             let text = std::fs::read_to_string(&path)?;
@@ -76,7 +76,7 @@ fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
                 .nth(1)
                 .and_then(|t| t.split('"').next());
             let token = token.with_context(|| path.display().to_string())?;
-            // Those of the bed's own users are short and no secrets: `admin-token`.
+            // Tokens of the test cluster's own users are short and not secret: `admin-token`.
             if token.len() >= 2 * LEAST {
                 forbidden.add(token);
                 count += 1;
@@ -86,10 +86,10 @@ fn tokens(world: &World, forbidden: &mut Forbidden) -> anyhow::Result<usize> {
     Ok(count)
 }
 
-/// What all operators of this bed have written so far; how much that was.
+/// Checks the logs of all operators of this test cluster; returns their length.
 fn look_at_logs(world: &World, forbidden: &Forbidden) -> anyhow::Result<usize> {
     let mut size = 0;
-    for entry in std::fs::read_dir(world.bed.folder())? {
+    for entry in std::fs::read_dir(world.cluster.folder())? {
         let path = entry?.path();
         let name = path
             .file_name()
@@ -110,7 +110,7 @@ fn look_at_logs(world: &World, forbidden: &Forbidden) -> anyhow::Result<usize> {
 }
 
 pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let token = "eyJhbGciOiJSUzI1NiJ9-a-token-that-nobody-may-see-4711";
     let password = "a password that nobody may see 4712";
     let key = "-----BEGIN PRIVATE KEY-----\nMIGHAgEAMBMGByqGSM49nobodymaysee4713\n-----END PRIVATE KEY-----\n";
@@ -118,7 +118,10 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
     for secret in [token, password, key] {
         forbidden.add(secret);
     }
-    let (server, ca) = (world.bed.server().to_owned(), base64(&world.bed.ca_pem()));
+    let (server, ca) = (
+        world.cluster.server().to_owned(),
+        base64(&world.cluster.ca_pem()),
+    );
     let cluster =
         |server: &str| format!("{{server: \"{server}\", certificate-authority-data: \"{ca}\"}}");
     let right = cluster(&server);
@@ -200,7 +203,7 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
         ),
     ];
     for (number, (what, cluster, user)) in cases.iter().enumerate() {
-        let path = world.bed.folder().join(format!("broken-{number}.yaml"));
+        let path = world.cluster.folder().join(format!("broken-{number}.yaml"));
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {cluster}}}]\n\
              contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\nusers: [{{name: u, user: {user}}}]\n"
@@ -209,7 +212,7 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
         let kubeconfig = path.to_str().context("no text")?;
         let port = 9200 + u16::try_from(number)?;
         let operator = Operator::spawn(&world, kubeconfig, port, &[], LOUD)?;
-        let said = ["cannot be checked yet", "\"ended\""];
+        let said = ["permissions not checked", "\"exiting\""];
         harvester_lb_testkit::eventually(what, harvester_lb_e2e::world::SOON, || async {
             let log = operator.process.log();
             ensure!(
@@ -234,20 +237,20 @@ pub async fn no_secret_in_what_is_said_of_a_kubeconfig(world: Arc<World>) -> any
     Ok(())
 }
 
-/// A certificate of the bed that is no authority of the API server's, in base64.
+/// A certificate that is not the API server's authority, in base64.
 fn foreign_certificate(world: &World) -> anyhow::Result<String> {
-    Ok(base64(&world.bed.issue(&["somebody.else"], &[])?.0))
+    Ok(base64(&world.cluster.issue(&["somebody.else"], &[])?.0))
 }
 
 pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let ns = "secrets";
     furnish(&world, ns, "10.98.0.0/24").await?;
     let mut user = User::create(&world, "secrets", &rights::all()?).await?;
     let mut forbidden = Forbidden::default();
 
-    // A client certificate besides the token; the token decides.
-    let (certificate, key) = world.bed.issue(&["somebody"], &[])?;
+    // A client certificate in addition to the token; the token decides.
+    let (certificate, key) = world.cluster.issue(&["somebody"], &[])?;
     forbidden.add(&key);
     forbidden.add(&certificate);
     let text = std::fs::read_to_string(&user.kubeconfig)?;
@@ -256,7 +259,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
         base64(&certificate),
         base64(&key)
     );
-    let path = world.bed.folder().join("secrets-both.kubeconfig");
+    let path = world.cluster.folder().join("secrets-both.kubeconfig");
     std::fs::write(&path, text.replace("token: \"", &both))?;
     user.kubeconfig = path.to_str().context("no text")?.to_owned();
     let count = tokens(&world, &mut forbidden)?;
@@ -270,7 +273,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
         .create(&PostParams::default(), &secret)
         .await?;
 
-    let announcer = Announcer::start(&world.client());
+    let fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = Operator::start(&world, &user, 8081, &[], LOUD).await?;
     world.lb(ns, "guest", cluster_spec()).await?;
     world.lb(ns, "web", vm_spec("web")).await?;
@@ -297,7 +300,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
     let (_, figures) = operator.get("/metrics").await?;
     forbidden.look("/metrics", &figures)?;
     operator.stop().await?;
-    drop(announcer);
+    drop(fake_kube_vip);
 
     let everything = ListParams::default();
     let lbs = Api::<LoadBalancer>::all(world.client())

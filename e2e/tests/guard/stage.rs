@@ -1,4 +1,4 @@
-//! Words that the tests share: operators with users of their own, and the load balancers that they work on.
+//! Shared by the tests: operators with separate users, and the LoadBalancers that they work on.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use serde_json::json;
 
 use crate::http;
 
-/// Everything that any part of the program would say.
+/// The most verbose log level of every part of the program.
 pub const LOUD: &str = "trace,kube_client=trace,kube_runtime=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace,h2=trace,log=trace";
 
-/// An operator with a port of its own.
+/// An operator with a separate port.
 pub struct Operator {
     pub process: Arc<Process>,
-    /// Where its admin port is.
+    /// Address of its admin port.
     pub at: SocketAddr,
 }
 
 impl Operator {
-    /// Starts one on the first node; does not wait for anything.
+    /// Starts one on the first node, without waiting for it.
     pub fn spawn(
         world: &World,
         kubeconfig: &str,
@@ -39,7 +39,7 @@ impl Operator {
             ("ADMIN_ADDRESS", &*admin),
             ("HLB_TIMINGS", BRISK),
         ];
-        let process = world.bed.spawn(
+        let process = world.cluster.spawn(
             "node1",
             world.binary(),
             flags,
@@ -50,7 +50,7 @@ impl Operator {
         Ok(Self { process, at })
     }
 
-    /// Starts one and waits until it leads.
+    /// Starts one and waits until it is leader.
     pub async fn start(
         world: &World,
         user: &User,
@@ -72,7 +72,7 @@ impl Operator {
             .await
     }
 
-    /// Waits until it leads.
+    /// Waits until it is leader.
     pub async fn leads(&self) -> anyhow::Result<()> {
         self.process
             .ready(SOON, || async {
@@ -89,7 +89,7 @@ impl Operator {
         http::get(self.at, path).await
     }
 
-    /// Waits until the log speaks of something.
+    /// Waits until the log contains the text.
     pub async fn says(&self, text: &str) -> anyhow::Result<()> {
         eventually(&format!("the log says {text:?}"), SOON, || async {
             ensure!(
@@ -103,13 +103,13 @@ impl Operator {
         .await
     }
 
-    /// Asks it to end and waits for that.
+    /// Sends SIGTERM and waits for the exit.
     pub async fn stop(&self) -> anyhow::Result<()> {
         self.process.end().await
     }
 }
 
-/// A namespace with a pool and a machine.
+/// A namespace with a pool and a VirtualMachineInstance.
 pub async fn furnish(world: &World, ns: &str, subnet: &str) -> anyhow::Result<()> {
     world.namespace(ns).await?;
     world.pool_for(ns, ns, &[fixtures::subnet(subnet)]).await?;

@@ -1,5 +1,5 @@
-//! Rights that are taken away while the operator works: it says what is refused, goes on with all else, and does what it
-//! owes once the right is back.
+//! Permissions that are revoked while the operator works: it reports the refusal, continues with everything else, and
+//! does the pending work once the permission is granted again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::quiet::{audited, wipe};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
@@ -20,18 +20,18 @@ use tokio::time::Instant;
 use crate::stage::{Operator, furnish};
 
 const NS: &str = "taken";
-/// The port that the words about figures expect.
+/// The port that the metrics helpers expect.
 const PORT: u16 = 8081;
 
-/// What is refused, and where that can be read.
+/// Where the refusal is reported.
 #[derive(Clone, Copy)]
 enum Told {
-    /// In the condition of the load balancer `t`.
+    /// In the condition of the LoadBalancer `t`.
     Condition,
     /// In the log.
     Log,
-    /// Nowhere but in the figures: it is not worth a line each time.
-    Figures,
+    /// Only in the metrics: it is not worth a log line each time.
+    MetricsSnapshot,
 }
 
 const CASES: &[(&str, &str, Told)] = &[
@@ -48,15 +48,15 @@ const CASES: &[(&str, &str, Told)] = &[
     ("patch", "ippools", Told::Log),
     ("patch", "virtualmachines", Told::Log),
     ("patch", "virtualmachineinstances", Told::Log),
-    ("create", "events", Told::Figures),
+    ("create", "events", Told::MetricsSnapshot),
 ];
 
 pub async fn section_1_a_right_that_is_taken_away(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     furnish(&world, NS, "10.93.0.0/24").await?;
     let all = rights::all()?;
     let user = User::create(&world, "taken", &all).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = Operator::start(&world, &user, PORT, &[], "debug").await?;
     for (verb, resource, told) in CASES {
         let began = Instant::now();
@@ -103,7 +103,7 @@ async fn one(
                 let new = log.get(said..).unwrap_or_default().replace("\\\"", "\"");
                 ensure!(new.contains(&refused), "{new}");
             }
-            Told::Figures => {
+            Told::MetricsSnapshot => {
                 let now = self::dropped(operator).await?;
                 ensure!(now > dropped, "{now} Events were dropped");
             }
@@ -127,7 +127,7 @@ async fn dropped(operator: &Operator) -> anyhow::Result<u64> {
     Ok(line.context("no such figure")?.trim().parse()?)
 }
 
-/// What has to be there while the right still is.
+/// The objects that must exist before the permission is revoked.
 async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("patch" | "delete", "services" | "endpointslices") => {
@@ -139,7 +139,8 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
             world.lb_reason(NS, "t", "Ready").await?;
         }
         ("patch", "ippools") => {
-            // The one before has left its address, and the one to come gets the same: the status must have told of it.
+            // The previous one has released its address, and the next one gets the same: the status must show that
+            // first.
             world
                 .pool_until(NS, "nothing in its map", |pool| {
                     let status = pool.status.as_ref();
@@ -148,7 +149,7 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
                 .await?;
         }
         ("delete", "loadbalancers") => {
-            world.bed.apply(&removed_node(NS, "n1")).await?;
+            world.cluster.apply(&removed_node(NS, "n1")).await?;
             world.lb_with(of_guest(NS, "t"), cluster_spec()).await?;
             world
                 .lb_until(NS, "t", "marked", |lb| {
@@ -162,7 +163,7 @@ async fn before(world: &World, verb: &str, resource: &str) -> anyhow::Result<()>
     Ok(())
 }
 
-/// What the operator then owes and may not do.
+/// Creates the work that the operator then may not do.
 async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("create", "ipallocations") | ("patch", "loadbalancers" | "ippools") => {
@@ -186,7 +187,7 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
         ("delete", "loadbalancers") => {
             let machine = ("kubevirt.io/v1", "VirtualMachine");
             world
-                .bed
+                .cluster
                 .delete(machine.0, machine.1, Some(NS), "n1")
                 .await?;
         }
@@ -200,10 +201,10 @@ async fn owe(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A machine with a finalizer of old.
+/// A VirtualMachine or VirtualMachineInstance with a finalizer of the Go operator.
 async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {
@@ -215,7 +216,7 @@ async fn old(world: &World, kind: &str, which: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until what was owed is done.
+/// Waits until the pending work is done.
 async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     match (verb, resource) {
         ("patch", "ipallocations") => {
@@ -242,7 +243,10 @@ async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
                 "VirtualMachineInstance"
             };
             eventually(&format!("{kind} without finalizers"), SOON, || async {
-                let object = world.bed.get("kubevirt.io/v1", kind, Some(NS), "t").await?;
+                let object = world
+                    .cluster
+                    .get("kubevirt.io/v1", kind, Some(NS), "t")
+                    .await?;
                 let kept = object.context("it is gone")?.metadata.finalizers;
                 Ok(kept.unwrap_or_default().is_empty().then_some(()))
             })
@@ -276,7 +280,7 @@ async fn done(world: &World, verb: &str, resource: &str) -> anyhow::Result<()> {
     }
 }
 
-/// A clean table for the next.
+/// Deletes all objects, for the next permission.
 async fn clear(world: &World) -> anyhow::Result<()> {
     if world.lbs(NS).get_opt("t").await?.is_some() {
         world.delete_lb(NS, "t").await?;
@@ -286,7 +290,7 @@ async fn clear(world: &World) -> anyhow::Result<()> {
     world.gone(&world.slices(NS), "t").await?;
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
         world
-            .bed
+            .cluster
             .delete("kubevirt.io/v1", kind, Some(NS), "t")
             .await?;
     }
@@ -296,7 +300,7 @@ async fn clear(world: &World) -> anyhow::Result<()> {
 pub async fn section_1_the_right_to_the_lease_is_taken_away(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     let ns = "taken-lease";
     furnish(&world, ns, "10.94.0.0/24").await?;
     let all = rights::all()?;
@@ -306,7 +310,7 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
     user.may(&world, &rest).await?;
     // It must not work without its Lease.
-    operator.says("leadership is lost").await?;
+    operator.says("leadership lost").await?;
     operator.says("cannot update resource").await?;
     let (code, _) = operator.get("/readyz").await?;
     ensure!(code == 200, "/readyz of one that stands by: {code}");

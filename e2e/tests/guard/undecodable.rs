@@ -1,12 +1,12 @@
-//! Definitions that are not as they should be: missing, or so lax that objects come in which cannot be read.
+//! CRDs that are missing, or so lax that undecodable objects are stored.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 
 use crate::support::{More, cluster, vm};
 
-/// Both.
+/// Both tests.
 pub fn all() -> Vec<Test> {
     tests![start_without_definitions, invalid_object_others_are_served]
 }
 
-/// How many requests the operator has made.
+/// Number of requests of the operator.
 async fn looks(world: &World) -> anyhow::Result<f64> {
-    let figures = Figures::read(world, "node1").await?;
+    let figures = MetricsSnapshot::read(world, "node1").await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
 
@@ -32,7 +32,7 @@ const KINDS: [&str; 3] = ["loadbalancers", "ippools", "ipallocations"];
 
 async fn remove_definitions(world: &World) -> anyhow::Result<()> {
     let api = world
-        .bed
+        .cluster
         .api("apiextensions.k8s.io/v1", "CustomResourceDefinition", None)
         .await?;
     for kind in KINDS {
@@ -46,7 +46,7 @@ async fn remove_definitions(world: &World) -> anyhow::Result<()> {
 }
 
 async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     remove_definitions(&world).await?;
     let operator = world.spawn_operator("node1", &[], &[])?;
     let readyz = eventually("not ready, and it says why", SOON, || async {
@@ -68,7 +68,7 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
             "{kind}: {log}"
         );
     }
-    // It waits, looks again and again, and goes on when they come.
+    // It waits, retries, and continues when they are created.
     let before = looks(&world).await?;
     eventually("more looks", SOON, || async {
         Ok((looks(&world).await? > 3.0 * before).then_some(()))
@@ -76,7 +76,7 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     .await?;
     ensure!(operator.is_running());
     world
-        .bed
+        .cluster
         .apply_crds(repository().join("crds/crds.yaml"))
         .await?;
     eventually("ready", SOON, || async {
@@ -89,9 +89,9 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
     world.namespace(ns).await?;
     world.ranges("started", &[subnet("10.1.0.0/24")]).await?;
     world.served(ns, "lb", "started").await?;
-    // Told once for each kind, not at each look.
+    // Reported once for each kind, not at each attempt.
     let log = operator.log();
-    let told = log.matches("the cluster lacks something").count();
+    let told = log.matches("required kind or permission missing").count();
     ensure!(told == KINDS.len(), "told {told} times");
     operator.end().await
 }
@@ -104,22 +104,22 @@ fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Valu
 }
 
 async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<()> {
-    wipe(&world).await?;
+    reset(&world).await?;
     world.relax_definitions().await?;
     let ns = "lax";
     world.namespace(ns).await?;
     let lb = |name: &str, spec: &Value| object("LoadBalancer", Some(ns), name, spec);
     eventually("anything can be stored", SOON, || async {
         world
-            .bed
+            .cluster
             .apply(&lb("early", &json!({"listeners": 7})))
             .await?;
         Ok(Some(()))
     })
     .await?;
-    // Some are there before the operator, some come later.
+    // Some exist before the operator starts, some are created later.
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPPool",
             None,
@@ -128,7 +128,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPPool",
             None,
@@ -137,7 +137,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPAllocation",
             None,
@@ -146,7 +146,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&object(
             "IPAllocation",
             None,
@@ -156,7 +156,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         .await?;
     let operator = world.start_operator("node1").await?;
     let api = world
-        .bed
+        .cluster
         .api(
             "loadbalancer.harvesterhci.io/v1beta1",
             "LoadBalancer",
@@ -195,10 +195,10 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         ),
         ("no-spec", json!(null), "lax/no-spec"),
     ] {
-        world.bed.apply(&lb(name, &spec)).await?;
+        world.cluster.apply(&lb(name, &spec)).await?;
         refused(name, text).await?;
     }
-    // Others are served, past the record that cannot be read.
+    // Others are served, without the unreadable IPAllocation's address.
     assert_eq!(world.served(ns, "good", "lax").await?, "10.3.0.3");
     world.lb(ns, "of-bad", cluster("lax-bad")).await?;
     let waits = world.lb_reason(ns, "of-bad", "PoolInvalid").await?;
@@ -207,7 +207,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         message.contains("pool lax-bad: cannot be decoded"),
         "{message}"
     );
-    // Whom it is for is not known: it is named to whoever finds no pool.
+    // Its selector is unknown: LoadBalancers that find no pool are told its name.
     world
         .lb(ns, "of-any", json!({"workloadType": "cluster"}))
         .await?;
@@ -219,7 +219,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     );
     world.delete_lb(ns, "of-any").await?;
     let pools = world
-        .bed
+        .cluster
         .api("loadbalancer.harvesterhci.io/v1beta1", "IPPool", None)
         .await?;
     eventually("the pool says that it cannot be read", SOON, || async {
@@ -233,7 +233,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
         .event("default", "IPPool", "lax-bad", "InvalidObject")
         .await?;
 
-    // One that works and is then broken keeps what it has.
+    // A LoadBalancer that works and then becomes undecodable keeps everything.
     let address = world.announced(ns, "web", vm("lax", "app")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
     let broken = json!({"spec": {"listeners": "none"}});
@@ -250,7 +250,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let held = world.records().get(&address).await?;
     assert_eq!(held.spec.phase, Phase::Bound);
 
-    // Corrected: as any other.
+    // Corrected, it is like any other.
     world
         .merge(&api, "web", json!({"spec": vm("lax", "app")}))
         .await?;
@@ -266,7 +266,7 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let ranges = json!({"spec": {"ranges": [{"subnet": "10.2.0.0/24"}]}});
     world.merge(&pools, "lax-bad", ranges).await?;
     assert_eq!(world.lb_address(ns, "of-bad").await?, "10.2.0.2");
-    // Deleted while it is broken: nothing stays behind.
+    // Deleted while it is undecodable: no objects are left.
     let broken = json!({"spec": {"listeners": "none"}});
     world.merge(&api, "web", broken).await?;
     refused("web", "none").await?;
@@ -277,9 +277,9 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     })
     .await?;
     world.gone(&world.services(ns), "web").await?;
-    // A record that was unreadable and is deleted: the address is given again.
+    // An unreadable IPAllocation is deleted: the address is allocated again.
     let records = world
-        .bed
+        .cluster
         .api("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation", None)
         .await?;
     records.delete("10.3.0.2", &DeleteParams::default()).await?;
@@ -292,5 +292,5 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     refused("port", "http").await?;
     assert_eq!(world.lb_address(ns, "good").await?, "10.3.0.3");
     operator.end().await?;
-    wipe(&world).await
+    reset(&world).await
 }

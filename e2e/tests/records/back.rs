@@ -1,4 +1,4 @@
-//! There and back again: the maps on the way out, the `export` command, and a swap back and forth (POOL-3, OPS-2).
+//! Rollback: the address maps at shutdown, the `export` command, and a swap back and forth (POOL-3, OPS-2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::go;
 use crate::stage::{cluster, forge, holds, set, start};
 
-/// What the Lease says of its holder.
+/// The holder of the Lease.
 pub async fn holder(world: &World) -> anyhow::Result<String> {
     let api: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
     let lease = api.get(keys::LEASE_NAME).await?;
@@ -41,14 +41,14 @@ pub async fn pool_3_the_maps_are_written_before_the_lease_is_given_up(
     for n in 0..60 {
         world.lb_address(ns, &format!("l{n}")).await?;
     }
-    // Amid releases, whose maps are not written yet.
+    // During releases that the maps do not show yet.
     for n in 0..20 {
         world.delete_lb(ns, &format!("l{n}")).await?;
     }
     operator.end().await?;
     let released = holder(&world).await?;
     ensure!(released.is_empty(), "the Lease is {released}'s");
-    // Some of the deleted may still be held, which the maps then say too.
+    // Some of the deleted may still be held, which the maps then show too.
     let mut report = audit(&world).await?;
     report.findings.retain(|finding| finding.rule != "REL-2");
     ensure!(report.findings.is_empty(), "{:#?}", lines(&report));
@@ -63,14 +63,14 @@ async fn export(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs `harvester-load-balancer export` with flags. Answers whether it ends well.
+/// Runs `harvester-load-balancer export` with flags. Returns whether it succeeds.
 async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
-    let kubeconfig = world.bed.kubeconfig("admin")?;
+    let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let env = [("KUBECONFIG", kubeconfig)];
     let args = [&["export"][..], flags].concat();
     let export = world
-        .bed
+        .cluster
         .spawn("node1", world.binary(), &args, &env, "export")?;
     Ok(export.wait(Duration::from_secs(30)).await?.success())
 }
@@ -114,8 +114,8 @@ async fn addresses(world: &World, ns: &str) -> anyhow::Result<BTreeMap<String, S
     addresses.collect()
 }
 
-/// Works as the Go operator would, on maps and statuses alone: deletes one load balancer, gives its address and a
-/// fresh one to two others, and a third one gets its own back from the history.
+/// Acts as the Go operator would, on maps and statuses alone: deletes one LoadBalancer, gives its address and a fresh
+/// one to two others, and returns a third one's own address to it from the history.
 async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Result<()> {
     let pool = world.pools().get(ns).await?;
     let status = pool.status.context("no status")?;
@@ -133,7 +133,7 @@ async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Re
     allocated.insert(freed.clone(), format!("{ns}/{heir}"));
     go::cluster(world, ns, &heir, Some(&freed)).await?;
 
-    // Deleted, remembered, and back under a new uid.
+    // Deleted, in the history, and recreated with a new uid.
     let back = format!("back{round}");
     let kept = of(&allocated, &back).context("not allocated")?;
     world.delete_lb(ns, &back).await?;
@@ -156,7 +156,7 @@ async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Re
     });
     let mut patch = vec![json!({"op": "add", "path": "/status", "value": status})];
     if round > 0 {
-        // An update of a client that knows the annotation leaves it, another may not.
+        // An update by a client that knows the annotation keeps it, another may not.
         patch.push(json!({"op": "remove", "path": "/metadata/annotations"}));
     }
     let patch = serde_json::from_value(json!(patch))?;
@@ -182,7 +182,7 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
             world.lb_address(ns, &name).await?;
         }
         let found = audited(&world, "node1", &[ns]).await?;
-        // Killed, so that it cannot write the maps by itself: they are made to lag, and written by the command.
+        // Killed, so that it cannot write the maps by itself: they are stale, and the command writes them.
         operator.kill9()?;
         let behind = json!({"status": {"allocated": null, "allocatedHistory": null}});
         world.merge(&world.pools(), ns, behind).await?;

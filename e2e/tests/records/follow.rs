@@ -1,10 +1,10 @@
-//! What is served of load balancers that cannot be served anew follows the world, also after a restart (BE-6).
+//! Serving LoadBalancers that could not be set up again still follow changes, also after a restart (BE-6).
 
 use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::read::endpoints;
 use harvester_lb_fixtures::{subnet, vm_spec, with};
 use kube::api::DeleteParams;
@@ -18,7 +18,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     let ns = "follow";
     set(&world, ns).await?;
     pool(&world, ns, &[subnet("10.76.0.0/24")]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let [a, b] = ["10.176.0.1", "10.176.0.2"];
     for (name, address) in [("a", a), ("b", b)] {
         let labels = json!({"app": "web"});
@@ -34,7 +34,7 @@ pub async fn be_6_endpoints_follow_after_a_restart(world: Arc<World>) -> anyhow:
     let record = world.lb_address(ns, "unread").await?;
     operator.end().await?;
 
-    // Nobody answers this check, and nothing else of the spec tells which machines it is for.
+    // No backend answers this check, and nothing else in the spec identifies its machines.
     let check =
         json!({"port": 8080, "failureThreshold": 2, "periodSeconds": 1, "timeoutSeconds": 1});
     let broken = json!({"spec": {"healthCheck": check, "backendServerSelector": {"app": []}}});

@@ -1,10 +1,10 @@
-//! Objects as the Go operator leaves them.
+//! Objects as the Go operator writes them.
 
 use std::collections::BTreeMap;
 
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::announce;
+use harvester_lb_e2e::fake_kube_vip::announce;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
@@ -30,7 +30,7 @@ pub fn pool_status(allocated: &[(&str, &str)], history: &[(&str, &str)], last: &
     })
 }
 
-/// A pool of a /24 for every namespace.
+/// A pool with a /24 for all namespaces.
 pub async fn pool(
     world: &World,
     name: &str,
@@ -51,7 +51,7 @@ pub async fn pool(
     Ok(world.pools().create(&PostParams::default(), &pool).await?)
 }
 
-/// The status of a load balancer with an address of a /24.
+/// The status of a LoadBalancer with an address of a /24.
 pub fn lb_status(pool: &str, ip: &str) -> Value {
     let gateway = ip.rsplit_once('.').map_or("", |(net, _)| net);
     json!({
@@ -80,7 +80,7 @@ async fn create(
     Ok(world.lbs(ns).create(&PostParams::default(), &lb).await?)
 }
 
-/// A load balancer of cluster type; without an address if the Go operator has not got so far.
+/// A LoadBalancer of cluster type; without an address if the Go operator has not allocated one yet.
 pub async fn cluster(
     world: &World,
     ns: &str,
@@ -98,10 +98,10 @@ pub async fn cluster(
     .await
 }
 
-/// A virtual machine that runs: its name, its address, whether it is ready.
+/// A VirtualMachineInstance: its name, its address, whether it is ready.
 pub type Backend<'a> = (&'a str, &'a str, bool);
 
-/// A load balancer of VM type with what belongs to it: Service, EndpointSlice, and the machines' objects.
+/// A LoadBalancer of VM type with its Service, its EndpointSlice, and the VirtualMachineInstances.
 pub async fn vm(
     world: &World,
     ns: &str,

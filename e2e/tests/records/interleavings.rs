@@ -1,9 +1,9 @@
-//! A process is held up between its decision and its write; the world moves on; then the write arrives (IPA-5, IPA-6).
+//! A process is delayed between its decision and its write; objects change; then the write arrives (IPA-5, IPA-6).
 //!
-//! Each kind of write that the operator makes is met with each event that matters to it. docs/interleavings.md lists them
-//! all, with what comes of each; the tables in this folder are the tests. A round sets the stage for all rows of a table at
-//! once: one operator makes the decisions, all its writes are caught in a proxy, it is killed, the next one leads and
-//! deals with what has happened, and the writes of the dead one are let go.
+//! Each kind of write of the operator is combined with each event that matters to it. docs/interleavings.md lists all
+//! combinations with their outcome; the tables in this folder are the tests. A round runs all rows of a table together:
+//! one operator makes the decisions, a proxy holds all its writes, it is killed, the next one becomes leader and
+//! handles the events, and the writes of the dead one are released.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ mod step;
 use lease::{ipa_5_resumed_amid_its_work, section_1_a_late_renewal_of_the_lease};
 use round::{Row, round};
 
-/// The rounds, and what is none.
+/// The rounds, and the tests outside of a round.
 pub fn all() -> Vec<Test> {
     let rounds = tests![
         the_list_is_complete,
@@ -38,7 +38,7 @@ pub fn all() -> Vec<Test> {
     [rounds, of_the_lease()].concat()
 }
 
-/// What is not a row of a round: two processes that both live.
+/// Tests outside of a round: two live processes.
 fn of_the_lease() -> Vec<Test> {
     tests![
         ipa_5_resumed_amid_its_work,
@@ -85,7 +85,7 @@ async fn ipa_5_late_manual_releases(world: Arc<World>) -> anyhow::Result<()> {
     round(&world, 6, ROUNDS[6]).await
 }
 
-/// Each row of the document is played, and what is played has its row, with the same answer. The table of the Lease has no
+/// Each row of the document is tested, and each test has its row, with the same answer. The table of the Lease has no
 /// column for that.
 async fn the_list_is_complete(_: Arc<World>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(repository().join("docs/interleavings.md"))?;

@@ -1,4 +1,5 @@
-//! One leader at a time: how it goes, how the next one comes, and what a paused one can still do (section 1, IPA-5).
+//! One leader at a time: how it ends, how the next one takes over, and what a paused one can still do (section 1,
+//! IPA-5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
 use harvester_lb_e2e::quiet::audited;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{subnet, vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
@@ -28,14 +29,14 @@ fn range() -> Value {
     subnet("10.74.0.0/24")
 }
 
-/// Which of the two nodes leads, and which does not.
+/// The node of the leader, and the other one.
 async fn roles(world: &World) -> anyhow::Result<(&'static str, &'static str)> {
     let standby = |leader| if leader == "node1" { "node2" } else { "node1" };
     let leader = leader(world, &["node1", "node2"]).await?;
     Ok((leader, standby(leader)))
 }
 
-/// The operators on the two nodes, which have one host name, both ready.
+/// The operators on the two nodes, which have the same host name, both ready.
 async fn two(world: &World) -> anyhow::Result<[Arc<Process>; 2]> {
     let first = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
@@ -60,17 +61,17 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     let ns = "lead";
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operators = two(&world).await?;
     let (leader, standby) = roles(&world).await?;
     let before = holder(&world).await?;
     serves(&world, ns, "a", 40).await?;
     audited(&world, leader, &[ns]).await?;
-    let mut writes = Figures::read(&world, standby).await?.writes();
+    let mut writes = MetricsSnapshot::read(&world, standby).await?.writes();
     writes.remove("create selfsubjectrulesreviews");
     ensure!(writes.is_empty(), "the standby has written: {writes:?}");
 
-    // Asked to end: the Lease is free at once.
+    // Terminated gracefully: the Lease is free at once.
     let [leading, waiting] = if leader == "node1" {
         operators
     } else {
@@ -89,7 +90,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     serves(&world, ns, "b", 20).await?;
     audited(&world, standby, &[ns]).await?;
 
-    // Killed: the Lease has to run out.
+    // Killed: the Lease has to expire.
     let again = world.start_operator_with(leader, &QUICK_LEASE, &[]).await?;
     waiting.kill9()?;
     let began = Instant::now();
@@ -101,12 +102,12 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, leader, &[ns]).await?;
     ensure!(found.bound == 80, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     again.end().await
 }
 
-/// A user of its own for an operator, so that the audit log tells who wrote.
+/// A separate user for an operator, so that the audit log shows its writes.
 async fn user(world: &World, name: &str) -> anyhow::Result<String> {
     let accounts: Api<ServiceAccount> = Api::namespaced(world.client(), "kube-system");
     let account = serde_json::from_value(json!({"metadata": {"name": name}}))?;
@@ -119,18 +120,18 @@ async fn user(world: &World, name: &str) -> anyhow::Result<String> {
     }))?;
     bindings.create(&PostParams::default(), &binding).await?;
     let path = world
-        .bed
+        .cluster
         .service_account_kubeconfig("kube-system", name)
         .await?;
     Ok(path.to_str().context("no text")?.to_owned())
 }
 
-/// What a user has written with success, in order: verb and object.
+/// Successful writes of a user, in order: verb and object.
 fn written_by(world: &World, user: &str) -> anyhow::Result<Vec<String>> {
-    let log = std::fs::read_to_string(world.bed.audit())?;
+    let log = std::fs::read_to_string(world.cluster.audit())?;
     let mut written = Vec::new();
     for line in log.lines() {
-        // The last line may be on its way.
+        // The last line may be incomplete.
         let Ok(event) = serde_json::from_str::<Value>(line) else {
             continue;
         };
@@ -163,7 +164,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     pool(&world, ns, &[range()]).await?;
     let old_user = user(&world, "paused-old").await?;
     let new_user = user(&world, "paused-new").await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let old = world
         .start_operator_with("node1", &QUICK_LEASE, &[("KUBECONFIG", &old_user)])
         .await?;
@@ -171,7 +172,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     let new = world
         .start_operator_with("node2", &QUICK_LEASE, &[("KUBECONFIG", &new_user)])
         .await?;
-    // Paused amid the creation of sixty, half of which go again before it wakes up.
+    // Paused during the creation of sixty, half of which are deleted before it resumes.
     let creating = {
         let world = Arc::clone(&world);
         tokio::spawn(async move {
@@ -198,7 +199,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     stands_by(&world, "node1").await?;
     let found = audited(&world, "node2", &[ns]).await?;
     ensure!(found.bound == 90, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     let after = written_by(&world, "paused-old")?;
     let late = after.get(before.len()..).unwrap_or_default();
@@ -216,15 +217,15 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == 110, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     old.end().await
 }
 
-/// Waits until the operator on a node does not lead and has nothing of its leadership left.
+/// Waits until the operator on a node is not leader and has stopped all work of its term.
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
         ensure!(
             !figures.leads() && figures.idle() && targets < 0.5,
@@ -271,7 +272,7 @@ pub async fn run_5_who_has_lost_the_lease_to_another_probes_no_more(
 /// Waits until the operator on a node probes the one backend.
 async fn probes(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} probes"), SOON, || async {
-        let figures = Figures::read(world, node).await?;
+        let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
         Ok((figures.leads() && targets > 0.5).then_some(()))
     })
@@ -284,7 +285,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     let ns = "fence";
     set(&world, ns).await?;
     pool(&world, ns, &[range()]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
         .await?;
@@ -301,7 +302,8 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
             })
         };
         world.lb_address(ns, &format!("r{round}n3")).await?;
-        // Past its own deadline of 2 s and short of the Lease's 3 s: it wakes up with a closed fence, and renews or leads anew.
+        // Past its own deadline of 2 s and short of the Lease's 3 s: it resumes with a closed fence, and renews or
+        // starts a new term.
         operator.stop()?;
         tokio::time::sleep(Duration::from_millis(2_200)).await;
         operator.cont()?;
@@ -313,7 +315,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
         audited(&world, "node1", &[ns]).await?;
     }
     eprintln!("paused past its deadline {paused} times and led on");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     operator.end().await
 }
@@ -340,13 +342,13 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
     );
     serves(&world, ns, "b", 5).await?;
     audited(&world, "node1", &[ns]).await?;
-    // Another pod waits.
+    // A third pod waits.
     let third = world
         .start_operator_with("node2", &PATIENT_LEASE, &[("POD_UID", "another")])
         .await?;
     second.kill9()?;
     ensure!(
-        !Figures::read(&world, "node2").await?.leads(),
+        !MetricsSnapshot::read(&world, "node2").await?.leads(),
         "another pod leads"
     );
     third.kill9()?;
@@ -383,13 +385,13 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
     let operator = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
         .await?;
-    // It lives: renewed each second for longer than our own Lease would stand.
+    // It is alive: renewed each second for longer than the duration of our own Lease.
     let mut renewed = Instant::now();
     for _ in 0..4 {
         go_lease(&world, standing).await?;
         renewed = Instant::now();
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let figures = Figures::read(&world, "node1").await?;
+        let figures = MetricsSnapshot::read(&world, "node1").await?;
         ensure!(!figures.leads(), "two lead");
     }
     // It has died.

@@ -1,5 +1,5 @@
-//! No address is given twice or lost: over a swap from the Go operator and back, with owners that come and go while
-//! nobody looks, with records that somebody meddles with, with two operators, and with writes that come late
+//! No address is allocated twice or lost: over a swap from the Go operator and back, with owners created and deleted
+//! while no operator runs, with IPAllocations changed by hand, with two operators, and with late writes
 //! ([`interleavings`]).
 #![allow(
     clippy::unwrap_used,

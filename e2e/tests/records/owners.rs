@@ -1,12 +1,12 @@
-//! Whose record it is, when owners go, come back under another uid, or never were (IPA-3).
+//! Ownership of IPAllocations when owners are deleted, recreated with another uid, or never existed (IPA-3).
 
 use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_fixtures::{allocated_address, vm_spec};
@@ -41,7 +41,7 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
     for name in ["goes", "again", "twice"] {
         world.delete_lb(ns, name).await?;
     }
-    // Made again without a status, as a guest does.
+    // Recreated without a status, as a guest cluster does.
     cluster(&world, ns, "again").await?;
     cluster(&world, ns, "twice").await?;
     world.delete_lb(ns, "twice").await?;
@@ -53,14 +53,14 @@ pub async fn ipa_3_owners_that_go_while_nobody_looks(world: Arc<World>) -> anyho
     }
     record_is(&world, &had["goes"], Phase::Released, "away/goes").await?;
     // Absence from a list was not enough.
-    let figures = Figures::read(&world, "node1").await?;
+    let figures = MetricsSnapshot::read(&world, "node1").await?;
     let asked = figures.sum("harvester_lb_api_requests_total", |s| {
         (s.label("verb"), s.label("resource")) == ("get", "loadbalancers")
     });
     ensure!(asked >= 1.0, "released without a look");
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!((found.bound, found.released) == (3, 1), "{found:?}");
-    // What was released is remembered.
+    // The history has the released address.
     cluster(&world, ns, "goes").await?;
     holds(&world, ns, "goes", &had["goes"]).await?;
     operator.end().await
@@ -81,7 +81,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     operator.end().await?;
     let backup = world.lbs(ns).list(&ListParams::default()).await?.items;
 
-    // Everything comes back in another order and under new uids, with the statuses that name the addresses.
+    // Everything is restored in another order and with new uids, with the statuses that name the addresses.
     for lb in &backup {
         world.delete_lb(ns, &lb.name_any()).await?;
     }
@@ -107,7 +107,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     ensure!((found.bound, found.released) == (20, 0), "{found:?}");
     operator.end().await?;
 
-    // The records are lost with everything else but the load balancers: the statuses tell.
+    // The IPAllocations are lost, only the LoadBalancers remain: their statuses are enough.
     for record in world.records().list(&ListParams::default()).await? {
         world
             .records()
@@ -116,7 +116,7 @@ pub async fn ipa_3_a_restored_backup(world: Arc<World>) -> anyhow::Result<()> {
     }
     let bare = json!({"status": null, "metadata": {"annotations": null}});
     world.merge(&world.pools(), ns, bare).await?;
-    // Waits for an address that is somebody's.
+    // Waits for an address that is in use.
     cluster(&world, ns, "late").await?;
     let operator = start(&world).await?;
     for lb in &backup {
@@ -133,16 +133,16 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
 ) -> anyhow::Result<()> {
     let ns = "shown";
     set(&world, ns).await?;
-    // Two addresses, so that who waits could only get one that is shown.
+    // Two addresses, so that the waiting one could only get one that is still shown.
     pool(&world, ns, &[range(10, 11)]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = start(&world).await?;
     let mut had = Vec::new();
     for name in ["watched", "unwatched"] {
         world.lb(ns, name, vm_spec("web")).await?;
         world.lb_reason(ns, name, "NoBackend").await?;
         had.push(world.lb_address(ns, name).await?);
-        // A Service that does not go when it is deleted.
+        // A Service that remains when it is deleted.
         let held = json!({"metadata": {"finalizers": ["example.com/held"]}});
         world.merge(&world.services(ns), name, held).await?;
     }
@@ -162,7 +162,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
     for (name, ip) in ["watched", "unwatched"].iter().zip(&had) {
         world.merge(&world.services(ns), name, free.clone()).await?;
         world.gone(&world.services(ns), name).await?;
-        // Released, and with that given to the one that has waited longest.
+        // Released, and allocated to the one that has waited longest.
         harvester_lb_testkit::eventually("given on", harvester_lb_e2e::world::SOON, || async {
             let owner = record(&world, ip).await?.map(|r| r.spec.owner.name);
             Ok(owner.is_some_and(|o| o.starts_with("waits")).then_some(()))
@@ -173,7 +173,7 @@ pub async fn ipa_3_a_service_that_shows_the_address_blocks(
     operator.end().await
 }
 
-/// Once there is nothing to do any more: the Service is going, the record is held.
+/// Once the operator is idle: the Service is terminating, the address is held.
 async fn still_bound(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Result<()> {
     harvester_lb_testkit::eventually(
         "the Service is going",
@@ -201,7 +201,7 @@ pub async fn ipa_3_a_service_without_an_owner_reference_goes_first(
     let ns = "orphan";
     set(&world, ns).await?;
     pool(&world, ns, &[range(10, 20)]).await?;
-    let _announcer = Announcer::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = start(&world).await?;
     world.lb(ns, "web", vm_spec("web")).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
@@ -230,7 +230,7 @@ pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
     let a = cluster(&world, ns, "a").await?;
     let ip = world.lb_address(ns, "a").await?;
     let nobody = "00000000-0000-4000-8000-000000000000";
-    // While it runs: an owner that never was; one with a living uid under another name; one of another uid.
+    // While it runs: an owner that never existed; one with an existing uid under another name; one with another uid.
     forge(&world, "10.71.0.50", ns, "Bound", (ns, "ghost", nobody)).await?;
     forge(&world, "10.71.0.51", ns, "Bound", (ns, "ghost", &uid(&a))).await?;
     forge(&world, "10.71.0.52", ns, "Bound", (ns, "a", nobody)).await?;
@@ -239,14 +239,14 @@ pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
     }
     record_is(&world, "10.71.0.52", Phase::Released, "forged/a").await?;
     holds(&world, ns, "a", &ip).await?;
-    // The uid of its own record is changed: same name, so it is put right.
+    // The uid in its own IPAllocation is changed: same name, so it is corrected.
     let other = json!({"spec": {"owner": {"uid": nobody}}});
     world.merge(&world.records(), &ip, other.clone()).await?;
     holds(&world, ns, "a", &ip).await?;
     audited(&world, "node1", &[ns]).await?;
     operator.end().await?;
 
-    // The same while nobody looks.
+    // The same while no operator runs.
     world.merge(&world.records(), &ip, other).await?;
     forge(&world, "10.71.0.60", ns, "Bound", (ns, "ghost", nobody)).await?;
     forge(&world, "10.71.0.61", ns, "Bound", (ns, "ghost", &uid(&a))).await?;
@@ -259,7 +259,7 @@ pub async fn ipa_3_forged_owners(world: Arc<World>) -> anyhow::Result<()> {
     holds(&world, ns, "a", &ip).await?;
     audited(&world, "node1", &[ns]).await?;
 
-    // A status that names somebody else's address, written by a tenant, gets nothing.
+    // A status that names another LoadBalancer's address, written by a tenant, has no effect.
     cluster(&world, ns, "b").await?;
     let mine = world.lb_address(ns, "b").await?;
     let forged = allocated_address(&ip, ns);

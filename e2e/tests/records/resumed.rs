@@ -1,5 +1,5 @@
-//! A leader is stopped amid a burst of work, the next one works on the same objects, and the first one is resumed while
-//! the next is still at it; again and again with the roles swapped (section 1, IPA-5).
+//! A leader is stopped during a burst of work, the next one works on the same objects, and the first one is resumed
+//! while the next still works; repeated with the roles swapped (section 1, IPA-5).
 //!
 //! `HLB_SEED`, `HLB_ROUNDS` and `HLB_SOAK` as in the crash tests.
 
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::{Figures, leader};
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::{Life, Step, below, live};
-use harvester_lb_e2e::quiet::{audited_full, wipe};
+use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
+use harvester_lb_e2e::quiet::{audited_full, reset};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::QUICK_LEASE;
 use harvester_lb_fixtures::{cluster_spec, part, vm_spec, with};
 use serde_json::json;
@@ -25,25 +25,25 @@ use crate::stage::{pool, set};
 
 const NS: &str = "resumed";
 const NODES: [&str; 2] = ["node1", "node2"];
-/// The seed of the one round in the test: the next leader is still at work when the first one comes back. Rounds in the
+/// The seed of the one round in the test: the next leader is still at work when the first one is resumed. Rounds in the
 /// soak.
 const TEST: u64 = 1;
 const SOAK: u64 = 100;
 /// Names of cluster type, and of VM type.
 const CLUSTER: usize = 400;
 const VM: usize = 24;
-/// Addresses: about as many as names are left at the end of a round, so that some wait amid it, and take what is freed.
+/// Addresses: about as many as names at the end of a round, so that some wait in the middle and take freed ones.
 const ADDRESSES: usize = 250;
 
-/// What a round does, made from its seed.
+/// The plan of a round, derived from its seed.
 struct Round {
     /// Before the leader is stopped, and while it is.
     first: Vec<Life>,
-    /// Once the next one leads.
+    /// Once the next one is leader.
     second: Vec<Life>,
     /// From the beginning until the leader is stopped.
     stop: Duration,
-    /// From the next one's leadership until the first one is resumed.
+    /// From the start of the next term until the first one is resumed.
     resume: Duration,
 }
 
@@ -86,12 +86,12 @@ fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
     }
 }
 
-/// What the rounds came to.
+/// Totals of the rounds.
 #[derive(Default)]
 struct Sum {
     rounds: usize,
     made: usize,
-    /// What waited in the queue of the one that was stopped, the least and the most.
+    /// Length of the stopped operator's queue, minimum and maximum.
     queued: Vec<usize>,
     /// Writes of the next leader after the first one was resumed.
     late: u64,
@@ -106,9 +106,9 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     pool(&world, NS, &[range]).await?;
     let labels = json!({"app": "web"});
     world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;
-    let _announcer = Announcer::start(&world.client());
-    let witness = Witness::start(&world.client());
-    // Both have the one host name of this machine.
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
+    // Both have the host name of this machine.
     let operators =
         NODES.map(|node| Ok((node, Supervised::start(&world, node, &QUICK_LEASE, &[])?)));
     let operators = operators.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
@@ -117,10 +117,10 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     let mut outcome = Ok(());
     for seed in rounds.seeds() {
         let round = Round::new(seed);
-        let played = play(&world, &operators, &witness, round, &mut sum).await;
+        let played = play(&world, &operators, &history, round, &mut sum).await;
         outcome = played.with_context(|| format!("round {seed}; again: {}", rounds.again(seed)));
         if let Err(error) = &outcome {
-            // At once, though the test's verdict says it again: the other tests may take hours.
+            // Printed at once, although the test's result repeats it: the other tests may take hours.
             eprintln!("  WRONG in {error:#}");
             break;
         }
@@ -130,7 +130,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
         sum.rounds,
         rounds.first,
         sum.made,
-        witness.given(),
+        history.given(),
         sum.queued,
         sum.late,
         u8::from(outcome.is_err())
@@ -143,13 +143,13 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     for (_, operator) in operators {
         operator.finish().await?;
     }
-    wipe(&world).await
+    reset(&world).await
 }
 
 async fn play(
     world: &Arc<World>,
     operators: &[(&'static str, Supervised)],
-    witness: &Witness,
+    history: &HistoryChecker,
     round: Round,
     sum: &mut Sum,
 ) -> anyhow::Result<()> {
@@ -163,28 +163,28 @@ async fn play(
     let old = supervised.process().await;
 
     let first = begin(world, round.first);
-    // The moments are what is under test.
+    // The times are under test.
     tokio::time::sleep(round.stop).await;
-    let queued = depth(&Figures::read(world, old_node).await?);
+    let queued = depth(&MetricsSnapshot::read(world, old_node).await?);
     old.stop()?;
     let stopped = Instant::now();
     leader(world, &[new_node]).await?;
     let led = stopped.elapsed();
     let second = begin(world, round.second);
     tokio::time::sleep(round.resume).await;
-    let before = Figures::read(world, new_node).await?;
+    let before = MetricsSnapshot::read(world, new_node).await?;
     old.cont()?;
     sum.made += first.await?? + second.await??;
 
-    // It is the one that stands by from now on.
+    // It is the standby from now on.
     let found = audited_full(world, new_node, &[NS]).await?;
-    let wrongs = witness.wrongs(world).await?;
+    let wrongs = history.wrongs(world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     ensure!(
         supervised.restarts() == 0 && old.is_running(),
         "the one that was stopped ended"
     );
-    let after = Figures::read(world, new_node).await?;
+    let after = MetricsSnapshot::read(world, new_node).await?;
     let writes: u64 = after.writes_since(&before).values().sum();
     eprintln!(
         "  {old_node} stopped after {:.1?} with {queued} in its queue; {new_node} led {led:.1?} later, had {} in its queue when the other was resumed, and wrote {writes} times after that; {} held, {} waiting",
@@ -204,13 +204,13 @@ fn begin(world: &Arc<World>, lives: Vec<Life>) -> JoinHandle<anyhow::Result<usiz
     tokio::spawn(async move { live(&world, NS, lives).await })
 }
 
-/// How many load balancers are due.
+/// Number of LoadBalancers that are due.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a count"
 )]
-fn depth(figures: &Figures) -> usize {
+fn depth(figures: &MetricsSnapshot) -> usize {
     figures.sum("harvester_lb_queue_depth", |s| {
         s.label("kind") == "LoadBalancer"
     }) as usize

@@ -1,4 +1,4 @@
-//! Overlapping pools, stale copies, surplus, lost and unreadable records (IPA-4 to IPA-7, IPA-1).
+//! Overlapping pools, stale copies, extra, lost and unreadable IPAllocations (IPA-4 to IPA-7, IPA-1).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::{IPPool, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Announcer;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::allocated;
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{allocated_address, cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -34,13 +34,13 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
     world
         .pool("z-old", json!({"ranges": [range(10, 29)]}))
         .await?;
-    // The API server's times have whole seconds; the older one is told by them.
+    // The API server's times have a resolution of a second; they decide which one is older.
     tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
     world
         .pool("a-young", json!({"ranges": [range(20, 39)]}))
         .await?;
     let operator = start(&world).await?;
-    // Twelve for the one, which has ten to itself, and eight for the other.
+    // Twelve for one pool, which has ten addresses to itself, and eight for the other.
     let pool_of = |n: usize| if n % 5 < 3 { "z-old" } else { "a-young" };
     for n in 0..20 {
         let spec = with(cluster_spec(), json!({"ipPool": pool_of(n)}));
@@ -69,7 +69,7 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
             .count();
         let taken = i64::try_from(taken)?;
         let what = format!("{taken} are not available");
-        // Written at its pace (POOL-3).
+        // Written after its pause (POOL-3).
         let status = |pool: &IPPool| pool.status.clone().unwrap_or_default();
         world
             .pool_until(name, &what, |pool| {
@@ -86,8 +86,8 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
     let ns = "stale";
     set(&world, ns).await?;
     pool(&world, ns, &[range(10, 250)]).await?;
-    let _announcer = Announcer::start(&world.client());
-    let witness = Witness::start(&world.client());
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     let busy = Arc::new(AtomicBool::new(true));
     let edits = Arc::new(AtomicUsize::new(0));
@@ -101,7 +101,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
                 let name = format!("l{}", n % 120);
                 let mark =
                     json!({"metadata": {"annotations": {"example.com/edited": n.to_string()}}});
-                // Not there yet, or not a VM's: the next one.
+                // Does not exist yet, or not of VM type: the next one.
                 let done = match kind {
                     "lb" => world.merge(&world.lbs(ns), &name, mark).await.is_ok(),
                     "service" => world.merge(&world.services(ns), &name, mark).await.is_ok(),
@@ -115,7 +115,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
             }
         }));
     }
-    // Each is edited right after it was made, when it is being written to.
+    // Each is edited right after its creation, while the operator writes to it.
     let make = async |n: usize| {
         let name = format!("l{n}");
         let spec = if n.is_multiple_of(4) {
@@ -146,9 +146,9 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
         editor.await?;
     }
     let found = audited(&world, "node1", &[ns]).await?;
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    let figures = Figures::read(&world, "node1").await?;
+    let figures = MetricsSnapshot::read(&world, "node1").await?;
     let conflicts = figures
         .sum("harvester_lb_write_conflicts_total", |_| true)
         .abs();
@@ -173,11 +173,11 @@ pub async fn ipa_6_several_records_of_one_load_balancer(world: Arc<World>) -> an
     let operator = start(&world).await?;
     let a = cluster(&world, ns, "a").await?;
     let ip = world.lb_address(ns, "a").await?;
-    // It has a status: that decides, although the other is lower or higher.
+    // Its status decides, although the other address is lower or higher.
     forge(&world, "10.72.0.99", ns, "Bound", (ns, "a", &uid(&a))).await?;
     record_is(&world, "10.72.0.99", Phase::Released, "several/a").await?;
     holds(&world, ns, "a", &ip).await?;
-    // Late, for one that is gone.
+    // A late one, for a deleted LoadBalancer.
     world.delete_lb(ns, "a").await?;
     record_is(&world, &ip, Phase::Released, "several/a").await?;
     forge(&world, "10.72.0.98", ns, "Bound", (ns, "a", &uid(&a))).await?;
@@ -215,9 +215,9 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
 ) -> anyhow::Result<()> {
     let ns = "byhand";
     set(&world, ns).await?;
-    // As many addresses as load balancers, and one that waits for any that comes free.
+    // As many addresses as LoadBalancers, and one that waits for any free one.
     pool(&world, ns, &[range(10, 12)]).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     let mut had = Vec::new();
     for name in ["a", "b", "c"] {
@@ -232,7 +232,8 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
     for (name, ip) in ["a", "b", "c"].iter().zip(&had) {
         holds(&world, ns, name, ip).await?;
     }
-    // Unreadable: nobody gets it, and it is its owner's again when that is put right, or deleted.
+    // Unreadable: the address is not allocated, and it is its owner's again when the IPAllocation is corrected or
+    // deleted.
     let broken = json!({"spec": {"address": "broken"}});
     for (name, ip) in ["a", "b"].iter().zip(&had) {
         world.merge(&world.records(), ip, broken.clone()).await?;
@@ -250,16 +251,16 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
         holds(&world, ns, name, ip).await?;
     }
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    // Nobody waits: what is released by hand is taken again by the one that uses it.
+    // No LoadBalancer waits: an address released by hand is taken again by the one that uses it.
     world.delete_lb(ns, "waits").await?;
     let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
     for (name, ip) in ["a", "b", "c"].iter().zip(&had) {
         world.merge(&world.records(), ip, released.clone()).await?;
         holds(&world, ns, name, ip).await?;
     }
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     audited(&world, "node1", &[ns]).await?;
     operator.end().await
@@ -274,7 +275,7 @@ pub async fn ipa_7_released_by_hand_while_another_waits(world: Arc<World>) -> an
     let ip = world.lb_address(ns, "a").await?;
     cluster(&world, ns, "waits").await?;
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
-    // The contract leaves open who gets it; one of them has it, and the other has none.
+    // The contract leaves open which one gets it; one of them has it, and the other has none.
     let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
     world.merge(&world.records(), &ip, released).await?;
     quiet(&world, "node1").await?;
@@ -294,7 +295,7 @@ pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> an
     let ns = "blocked";
     set(&world, ns).await?;
     pool(&world, ns, &[range(10, 12)]).await?;
-    // One speaks of another address, one of none; both were there before the start, one comes later.
+    // One names another address, one none; both exist before the start, one is created later.
     forge(&world, "10.72.0.10", ns, "Bound", (ns, "x", "x")).await?;
     let other = json!({"spec": {"address": "10.72.0.11"}});
     world.merge(&world.records(), "10.72.0.10", other).await?;
@@ -309,7 +310,7 @@ pub async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> an
     for name in ["b", "c"] {
         world.lb_reason(ns, name, "NoAvailableIP").await?;
     }
-    // What is blocked is not available (ALC-11).
+    // A blocked address is not available (ALC-11).
     eventually("nothing is available", SOON, || async {
         let status = world.pools().get(ns).await?.status;
         let counted = status.map(|s| (s.total, s.available, s.allocated.unwrap_or_default().len()));

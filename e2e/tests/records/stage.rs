@@ -1,12 +1,12 @@
-//! Words that the tests share: operators that come and go, records, what is stored.
+//! Shared by the tests: starting and ending operators, IPAllocations, stored objects.
 
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::wipe;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{self as fixtures, cluster_spec};
@@ -14,14 +14,14 @@ use harvester_lb_testkit::{Process, eventually};
 use kube::api::PostParams;
 use serde_json::Value;
 
-/// A clean table and a namespace.
+/// An empty cluster and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
-    wipe(world).await?;
+    reset(world).await?;
     world.namespace(ns).await
 }
 
-/// Starts an operator on the first node and waits until it leads. The pod's uid spares it the wait for the Lease of
-/// one that was killed.
+/// Starts an operator on the first node and waits until it is leader. With the same pod uid it need not wait for the
+/// Lease of one that was killed.
 pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     let operator = world
         .start_operator_with("node1", &[], &[("POD_UID", "records")])
@@ -30,10 +30,13 @@ pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     Ok(operator)
 }
 
-/// Waits until the operator on a node leads.
+/// Waits until the operator on a node is leader.
 pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} leads"), SOON, || async {
-        Ok(Figures::read(world, node).await?.leads().then_some(()))
+        Ok(MetricsSnapshot::read(world, node)
+            .await?
+            .leads()
+            .then_some(()))
     })
     .await
 }
@@ -43,7 +46,7 @@ pub async fn record(world: &World, ip: &str) -> anyhow::Result<Option<IPAllocati
     Ok(world.records().get_opt(ip).await?)
 }
 
-/// Waits until the record of an address is of this phase and owner.
+/// Waits until the IPAllocation of an address has this phase and owner.
 pub async fn record_is(
     world: &World,
     ip: &str,
@@ -64,7 +67,7 @@ pub async fn record_is(
     .await
 }
 
-/// Waits until a load balancer has this address and the record for it, with its uid.
+/// Waits until a LoadBalancer has this address and its IPAllocation, with its uid.
 pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Result<()> {
     let what = format!("{ns}/{name} holds {ip}");
     eventually(&what, SOON, || async {
@@ -83,12 +86,12 @@ pub async fn holds(world: &World, ns: &str, name: &str, ip: &str) -> anyhow::Res
     .await
 }
 
-/// Makes a load balancer of cluster type.
+/// Creates a LoadBalancer of cluster type.
 pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
     world.lb(ns, name, cluster_spec()).await
 }
 
-/// Makes a record by hand.
+/// Creates an IPAllocation by hand.
 pub async fn forge(
     world: &World,
     ip: &str,
@@ -104,7 +107,7 @@ pub async fn forge(
     Ok(())
 }
 
-/// A pool for one namespace, named as that is.
+/// A pool for one namespace, with the same name.
 pub async fn pool(world: &World, ns: &str, ranges: &[Value]) -> anyhow::Result<()> {
     world.pool_for(ns, ns, ranges).await
 }

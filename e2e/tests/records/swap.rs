@@ -1,4 +1,4 @@
-//! The swap from the Go operator, with everything in place (IPA-1, IPA-2, OPS-2).
+//! The swap from the Go operator, with all objects in place (IPA-1, IPA-2, OPS-2).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::{allocated, condition};
-use harvester_lb_e2e::witness::Witness;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_fixtures::part;
@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use crate::go::{self, pool_status};
 use crate::stage::{cluster, forge, holds, record, record_is, set, start, uid};
 
-/// All objects of a kind in a namespace by name, without what every write changes.
+/// All objects of a kind in a namespace by name, without the fields that every write changes.
 async fn stored<K>(api: &Api<K>) -> anyhow::Result<BTreeMap<String, Value>>
 where
     K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
@@ -41,7 +41,7 @@ where
     Ok(stored)
 }
 
-/// What ours adds to a slice: who manages it, and the kind of what an endpoint stands for.
+/// What our operator adds to an EndpointSlice: the managed-by label, and the kind of an endpoint's target.
 fn slice_with_additions(slice: &mut Value) {
     slice["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] =
         json!("harvester-load-balancer");
@@ -52,7 +52,7 @@ fn slice_with_additions(slice: &mut Value) {
     }
 }
 
-/// A load balancer without what ours takes away (finalizers) or adds (reasons and times of conditions).
+/// A LoadBalancer without what our operator removes (finalizers) or adds (reasons and times of conditions).
 fn lb_without_additions(lb: &mut Value) {
     lb["metadata"]["finalizers"].take();
     for condition in lb["status"]["conditions"]
@@ -141,13 +141,13 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
     }
     now.values_mut().for_each(lb_without_additions);
     lbs.values_mut().for_each(lb_without_additions);
-    // This one has been given what it lacked.
+    // This one got its missing address.
     let (_, c2) = (lbs.remove("c2"), now.remove("c2"));
     let c2 = c2.context("c2 is gone")?;
     ensure!(c2["status"]["address"] == json!("10.70.0.12"), "{c2}");
     for (name, lb) in &lbs {
         let now = &now[name];
-        // All its backends were unhealthy already, which the Go operator said in a way of its own.
+        // All its backends were unhealthy already, which the Go operator reported differently.
         if name == "idle" {
             ensure!(lb["spec"] == now["spec"], "{lb:#} {now:#}");
             continue;
@@ -160,7 +160,7 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
     let pool = world.pools().get(ns).await?;
     ensure!(pool.finalizers().is_empty(), "{:?}", pool.finalizers());
 
-    // Round robin goes on after the last address, past what is held; who was there before gets its own again.
+    // Round robin continues after the last address, past held ones; a previous owner gets its own again.
     cluster(&world, ns, "back").await?;
     holds(&world, ns, "back", "10.70.0.20").await?;
     cluster(&world, ns, "new").await?;
@@ -172,7 +172,7 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
 pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "doubled";
     set(&world, ns).await?;
-    // The names are such that the order of names never is the right order.
+    // The order of the names is never the right order.
     let status = pool_status(
         &[
             ("10.70.0.10", "doubled/b-in-map"),
@@ -257,7 +257,7 @@ pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::
 pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "maps";
     set(&world, ns).await?;
-    // The same maps, once with the hash that says they are ours, once with another.
+    // The same maps, once with the hash that marks them as ours, once with another.
     let entries = [("10.70.0.10", "maps/a")];
     let digest = projection::digest(Some(&go::map(&entries)), None);
     let status = pool_status(&entries, &[], "10.70.0.10");
@@ -266,13 +266,13 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
     world.merge(&world.pools(), ns, ours).await?;
     go::cluster(&world, ns, "a", None).await?;
     let operator = start(&world).await?;
-    // Nothing was imported; the search goes on after the last address.
+    // Nothing was imported; the search continues after the last address.
     holds(&world, ns, "a", "10.70.0.11").await?;
     ensure!(record(&world, "10.70.0.10").await?.is_none(), "it was read");
     audited(&world, "node1", &[ns]).await?;
     operator.end().await?;
 
-    // Somebody else writes them, and leaves the hash as it was.
+    // Another client writes them, and keeps the hash.
     go::cluster(&world, ns, "b", None).await?;
     let theirs = json!({"status": {
         "allocated": {"10.70.0.11": "maps/a", "10.70.0.77": "maps/b"},
@@ -286,7 +286,7 @@ pub async fn ipa_1_maps_of_our_own_are_not_read(world: Arc<World>) -> anyhow::Re
     audited(&world, "node1", &[ns]).await?;
     operator.end().await?;
 
-    // Our own, untouched: nothing changes.
+    // Our own, unchanged: no import.
     let before = world.pools().get(ns).await?;
     let operator = start(&world).await?;
     quiet(&world, "node1").await?;
@@ -310,14 +310,14 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     world.pool_for(ns, ns, &[range]).await?;
     let status = json!({ "status": status });
     world.merge(&world.pools(), ns, status).await?;
-    // The waiting are older and first by name.
+    // The waiting ones are older and first by name.
     let oldest = cluster(&world, ns, "m-oldest").await?;
     later_than(&world, ns, &oldest).await?;
     cluster(&world, ns, "a-waits").await?;
     cluster(&world, ns, "b-waits").await?;
     go::cluster(&world, ns, "z-in-status", Some("10.70.9.10")).await?;
     go::cluster(&world, ns, "z-in-map", None).await?;
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
     let operator = start(&world).await?;
     holds(&world, ns, "z-in-status", "10.70.9.10").await?;
     holds(&world, ns, "z-in-map", "10.70.9.11").await?;
@@ -325,15 +325,15 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     for name in ["a-waits", "b-waits"] {
         world.lb_reason(ns, name, "NoAvailableIP").await?;
     }
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
-    // The next that comes free is the older one's; of one age, the first by name's.
+    // The next free address goes to the older one; with equal times, to the first by name.
     world.delete_lb(ns, "z-in-map").await?;
     holds(&world, ns, "a-waits", "10.70.9.11").await?;
     operator.end().await
 }
 
-/// Waits until an object that is made now is older by a whole second, which is what the API server's times tell.
+/// Waits until an object that is created now is younger by a whole second, the resolution of the API server's times.
 async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Result<()> {
     eventually("a second later", Duration::from_secs(5), || async {
         let name = format!("m{}", fastrand::u64(..));
@@ -345,11 +345,11 @@ async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Re
     .await
 }
 
-/// Keeps the API server from making the record of an address, for as long as the policy is there.
+/// Makes the API server reject the IPAllocation of an address, as long as the policy exists.
 async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
     let group = "admissionregistration.k8s.io/v1";
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
             "spec": {
@@ -365,7 +365,7 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
         }))
         .await?;
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
             "spec": {"policyName": name, "validationActions": ["Deny"]},
@@ -389,7 +389,7 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
 async fn allow(world: &World, name: &str) -> anyhow::Result<()> {
     let group = "admissionregistration.k8s.io/v1";
     let kind = "ValidatingAdmissionPolicyBinding";
-    let api = world.bed.api(group, kind, None).await?;
+    let api = world.cluster.api(group, kind, None).await?;
     api.delete(name, &kube::api::DeleteParams::default())
         .await?;
     Ok(())
@@ -410,7 +410,7 @@ pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
         "10.79.0.10",
     );
     let before = go::pool(&world, ns, "10.79.0.0/24", status).await?;
-    // Only the map knows of the second and the third.
+    // Only the map has the second and the third.
     go::cluster(&world, ns, "a", Some("10.79.0.10")).await?;
     go::cluster(&world, ns, "b", None).await?;
     go::cluster(&world, ns, "c", None).await?;
@@ -418,7 +418,7 @@ pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
     let operator = start(&world).await?;
     holds(&world, ns, "a", "10.79.0.10").await?;
     holds(&world, ns, "c", "10.79.0.12").await?;
-    // The address is taken, although nothing says so but the map; what comes new is served.
+    // The address is in use, although only the map says so; new LoadBalancers are served.
     cluster(&world, ns, "new").await?;
     holds(&world, ns, "new", "10.79.0.13").await?;
     let figure = r#"harvester_lb_refused_objects{kind="IPAllocation"}"#;
@@ -439,7 +439,7 @@ pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
         pool.status
     );
     allow(&world, ns).await?;
-    // The pauses between the tries have grown to half a minute at most by now.
+    // By now the back-off has grown to half a minute at most.
     eventually("the second is taken over", 3 * SOON, || async {
         let found = record(&world, "10.79.0.11").await?;
         let owner = found.context("no record")?.spec.owner.name;

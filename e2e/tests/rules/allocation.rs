@@ -1,4 +1,4 @@
-//! Which address a load balancer gets (section 6.1).
+//! Which address a LoadBalancer gets (section 6.1).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,7 +72,7 @@ async fn alc_the_worked_example(world: Arc<World>) -> anyhow::Result<()> {
     let g = world.lb_reason(ns, "g", "NoAvailableIP").await?;
     assert_eq!(allocated(&g), None);
     accounts(0, 2, &held, &[]).await?;
-    // In the example g has given up; else it would be served before a.
+    // In the example g is gone; otherwise it would be served before a.
     world.delete_lb(ns, "g").await?;
     world.gone(&world.lbs(ns), "g").await?;
     world.remove(ns, "d", &ip(5)).await?;
@@ -92,7 +92,7 @@ async fn alc_the_worked_example(world: Arc<World>) -> anyhow::Result<()> {
     let a = world.merge(&world.lbs(ns), "a", label).await?;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let mut after = world.versions(ns, &[pool]).await?;
-    // The label is the one write.
+    // The label is the only write.
     let kind = std::any::type_name_of_val(&a);
     let (key, own) = (format!("{kind} a"), a.metadata.resource_version.unwrap());
     assert_eq!(after.insert(key.clone(), before[&key].clone()), Some(own));
@@ -127,7 +127,7 @@ async fn alc_1_a_load_balancer_made_again_keeps_its_address(
     world.served(ns, "first", pool).await?;
     let address = world.served(ns, "lb", pool).await?;
     for _ in 0..5 {
-        // At once: the record may still be Bound to the earlier uid, or released already.
+        // At once: the IPAllocation may still be Bound to the previous uid, or released already.
         world.delete_lb(ns, "lb").await?;
         let lb = world.lb(ns, "lb", cluster(pool)).await?;
         assert_eq!(world.lb_address(ns, "lb").await?, address);
@@ -157,7 +157,7 @@ async fn alc_5_a_full_pool_serves_the_oldest_first(world: Arc<World>) -> anyhow:
         .await?;
     assert_eq!(world.served(ns, "one", pool).await?, "10.2.0.10");
     assert_eq!(world.served(ns, "two", pool).await?, "10.2.0.11");
-    // Names against the order of their making; creation times have a resolution of a second.
+    // Names in the opposite order of their creation; creation times have a resolution of a second.
     for name in ["z", "m", "a"] {
         world.lb(ns, name, cluster(pool)).await?;
         let lb = world.lb_reason(ns, name, "NoAvailableIP").await?;
@@ -176,7 +176,7 @@ async fn alc_5_a_full_pool_serves_the_oldest_first(world: Arc<World>) -> anyhow:
     assert_eq!(world.lb_address(ns, "z").await?, "10.2.0.10");
     assert_eq!(allocated(&world.read(ns, "m").await?), None);
     assert_eq!(allocated(&world.read(ns, "a").await?), None);
-    // One address more, by an edit of the pool.
+    // One more address, by an edit of the pool.
     let range = part("10.2.0.0/24", "10.2.0.10", "10.2.0.12");
     world
         .merge(&world.pools(), pool, json!({"spec": {"ranges": [range]}}))
@@ -206,7 +206,7 @@ async fn alc_5_a_pool_that_is_missing(world: Arc<World>) -> anyhow::Result<()> {
         .ranges("comes-later", &[subnet("10.3.0.0/24")])
         .await?;
     assert_eq!(world.lb_address(ns, "lb").await?, "10.3.0.2");
-    // By the event, not by a recheck.
+    // By the event, not by a resync.
     assert!(started.elapsed() < Duration::from_secs(10));
     world.lb_reason(ns, "lb", "Ready").await?;
     Ok(())
@@ -333,13 +333,13 @@ async fn alc_7_a_forged_status_of_a_new_one(world: Arc<World>) -> anyhow::Result
         .await?;
     let victims = world.served(ns, "victim", "forged-new").await?;
     let victim_before = world.versions(ns, &[]).await?;
-    // What is asked for; whether it is given; whether it counts as lost.
+    // The requested address; whether it is allocated; whether it counts as lost.
     let cases = [
         ("taken", &*victims, false, true),
         ("outside", "192.0.2.1", false, true),
         ("others", "10.6.1.9", false, true),
         ("gateway", "10.6.0.1", false, true),
-        // Free and in range: as if its record had been deleted by hand.
+        // Free and in range: as if its IPAllocation had been deleted by hand.
         ("free", "10.6.0.99", true, false),
     ];
     for (name, ip, given, lost) in cases {
@@ -350,7 +350,7 @@ async fn alc_7_a_forged_status_of_a_new_one(world: Arc<World>) -> anyhow::Result
             "spec": cluster("forged-new"),
             "status": {"allocatedAddress": {"ip": ip, "ipPool": "forged-new"}, "address": ip},
         });
-        world.bed.apply(&lb).await?;
+        world.cluster.apply(&lb).await?;
         let lb = world.lb_reason(tenant, name, "Ready").await?;
         let got = allocated(&lb).unwrap();
         assert_eq!(got == ip, given, "{name}: {got}");
@@ -420,7 +420,7 @@ async fn alc_9_a_new_gateway_is_one_write(world: Arc<World>) -> anyhow::Result<(
             .and_then(|s| s.allocated_address.clone())
             .unwrap_or_default()
     };
-    // Each write but one of metadata alone counts the generation up: the kind has no status subresource.
+    // Each write except one of metadata alone increases the generation: the kind has no status subresource.
     let writes = |lb: &harvester_lb_api::LoadBalancer| lb.metadata.generation.unwrap_or_default();
     let edit = json!({"spec": {"ranges": [range("10.115.0.2")]}});
     world.merge(&world.pools(), pool, edit).await?;
@@ -433,7 +433,7 @@ async fn alc_9_a_new_gateway_is_one_write(world: Arc<World>) -> anyhow::Result<(
         |lb: &harvester_lb_api::LoadBalancer| lb.status.as_ref().unwrap().conditions.clone();
     assert_eq!(conditions(&after), conditions(&before));
     assert_eq!(writes(&after), writes(&before) + 1);
-    // As the Go operator writes what has no gateway.
+    // As the Go operator writes an address without a gateway.
     let nil = json!({"status": {"allocatedAddress": {"gateway": "<nil>"}}});
     let nil = world.merge(&world.lbs(ns), "web", nil).await?;
     let after = world
@@ -470,11 +470,11 @@ async fn alc_10_one_that_is_refused_gets_no_new_address(world: Arc<World>) -> an
         lbs.create(&kube::api::PostParams::default(), &lb).await?;
         world.lb_reason(ns, name, "InvalidListener").await
     };
-    // The address is another's; nothing else is given instead.
+    // The address belongs to another; no other address is allocated instead.
     refused("a", "alc10-p", &taken).await?;
     // The pool of the address does not serve it.
     refused("b", "alc10-q", "10.116.0.50").await?;
-    // Recorded again, as it would be for one that is served.
+    // Recorded again, as for one that is served.
     refused("c", "alc10-p", "10.116.0.60").await?;
     assert_eq!(
         world
@@ -493,7 +493,7 @@ async fn alc_10_one_that_is_refused_gets_no_new_address(world: Arc<World>) -> an
         .collect();
     owners.sort_unstable();
     assert_eq!(owners, ["c", "other"]);
-    // Corrected, they are as any other.
+    // Corrected, they are like any other.
     let listeners = vm("alc10-q", "web")["listeners"].clone();
     let good = json!({"spec": {"listeners": listeners}});
     world.merge(&lbs, "b", good).await?;

@@ -1,4 +1,4 @@
-//! Which virtual machines stand behind a load balancer (section 8.4).
+//! The backends of a LoadBalancer (section 8.4).
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ async fn be_1_and_be_3_backends_come_and_go(world: Arc<World>) -> anyhow::Result
         slice.endpoints[0].target_ref.as_ref().unwrap().uid,
         again.metadata.uid
     );
-    // On its way out, and held by somebody's finalizer.
+    // Terminating, held by a foreign finalizer.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     world.merge(&vmis, "c", held).await?;
     vmis.delete("c", &DeleteParams::default()).await?;
@@ -107,7 +107,7 @@ async fn be_1_and_be_3_backends_come_and_go(world: Arc<World>) -> anyhow::Result
     world
         .merge(&vmis, "c", json!({"metadata": {"finalizers": null}}))
         .await?;
-    // The load balancer's own edits.
+    // Edits of the LoadBalancer itself.
     let selector = json!({"spec": {"backendServerSelector": {"app": ["web3"], "tier": ["front"]}}});
     let selector =
         json!({"spec": {"backendServerSelector": selector["spec"]["backendServerSelector"]}});
@@ -153,7 +153,7 @@ async fn be_2_which_address(world: Arc<World>) -> anyhow::Result<()> {
         ),
         ("f-wrong-type", json!("none at all")),
     ] {
-        world.bed.apply(&vmi(name, interfaces)).await?;
+        world.cluster.apply(&vmi(name, interfaces)).await?;
     }
     world.announced(ns, "web", vm(pool, "web")).await?;
     let served = ["10.131.0.1", "10.131.0.2", "10.131.0.3"];
@@ -185,11 +185,11 @@ async fn be_1_an_invalid_selector_harms_nobody_else(world: Arc<World>) -> anyhow
         .await?;
     world.lb_reason(ns, "good", "Ready").await?;
     world.ready_endpoints(ns, "good", &["10.132.0.1"]).await?;
-    // Repaired.
+    // Corrected.
     let good = json!({"spec": {"backendServerSelector": {"app": ["web"]}}});
     world.merge(&world.lbs(ns), "bad", good).await?;
     world.ready_endpoints(ns, "bad", &["10.132.0.1"]).await?;
-    // What works keeps working when an edit breaks it.
+    // A working LoadBalancer keeps working when an edit breaks it.
     let address = world.lb_address(ns, "good").await?;
     let bad = json!({"spec": {"backendServerSelector": {"app": []}}});
     world.merge(&world.lbs(ns), "good", bad).await?;
@@ -255,7 +255,7 @@ async fn be_many_more_than_one_slice_takes(world: Arc<World>) -> anyhow::Result<
     Ok(())
 }
 
-/// A Service of somebody else, with the addresses that a Service can have.
+/// A foreign Service, with the addresses that a Service can have.
 async fn foreign_service(
     world: &World,
     ns: &str,
@@ -270,7 +270,7 @@ async fn foreign_service(
             "ports": [{"port": 80, "protocol": "TCP"}],
         },
     });
-    world.bed.apply(&service).await?;
+    world.cluster.apply(&service).await?;
     let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": ingress}]}}});
     world
         .services(ns)
@@ -279,7 +279,7 @@ async fn foreign_service(
     Ok(())
 }
 
-/// The guest agent of a machine reports addresses, the first one first.
+/// The guest agent of a VirtualMachineInstance reports addresses, the first one first.
 async fn reports(world: &World, ns: &str, name: &str, addresses: &[&str]) -> anyhow::Result<()> {
     let interfaces = json!([
         {"name": "default", "ipAddress": addresses[0], "ipAddresses": addresses},
@@ -306,7 +306,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
     let own = world.announced(ns, "web", vm(pool, "web")).await?;
     let both = ["10.180.0.2", "10.180.0.1"];
     world.ready_endpoints(ns, "web", &both).await?;
-    // Another tenant's, which nobody announces.
+    // Another tenant's address, not announced.
     let others = world.served("be8-other", "guest", pool).await?;
     for (address, why) in [
         (&*node, "an address of a Node"),
@@ -317,7 +317,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
         (&*others, "an address with an IPAllocation"),
         (DENIED, "denied to backends"),
     ] {
-        // Whatever else it reports.
+        // Regardless of its other addresses.
         reports(&world, ns, "evil", &[address, "10.180.0.2"]).await?;
         world.ready_endpoints(ns, "web", &["10.180.0.1"]).await?;
         let what = format!("{address} is refused");
@@ -334,7 +334,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
         );
         world.event(ns, "LoadBalancer", "web", &told).await?;
     }
-    // Nobody is left.
+    // No backend is left.
     world
         .vmis(ns)
         .delete("good", &DeleteParams::default())
@@ -343,7 +343,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
     let lb = world.lb_reason(ns, "web", "BackendsWithoutIP").await?;
     let (_, _, message) = ready(&lb).unwrap();
     assert!(message.contains("BackendAddressRefused"), "{message}");
-    // An honest address is as good as any.
+    // A permitted address is used.
     reports(&world, ns, "evil", &["10.180.0.2", &node]).await?;
     world.ready_endpoints(ns, "web", &["10.180.0.2"]).await?;
     world
@@ -370,7 +370,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     let without_b = async || world.ready_endpoints(ns, "web", &["10.181.0.1"]).await;
     let with_b = async || world.ready_endpoints(ns, "web", &all).await;
     with_b().await?;
-    // A Service, and that it goes again.
+    // A Service, and its deletion.
     foreign_service(&world, "be8-later-other", "10.181.0.2", "10.181.0.99").await?;
     without_b().await?;
     let services = world.services("be8-later-other");
@@ -379,7 +379,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     // A Node.
     let nodes: Api<Node> = Api::all(world.client());
     world
-        .bed
+        .cluster
         .apply(&json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "be8-later"},
             "status": {"addresses": [{"type": "InternalIP", "address": "10.181.0.2"}]},
@@ -393,7 +393,7 @@ async fn be_8_endpoints_follow_what_comes_later(world: Arc<World>) -> anyhow::Re
     without_b().await?;
     nodes.delete("be8-later", &DeleteParams::default()).await?;
     with_b().await?;
-    // An address that a pool gives to somebody, whose end leaves the record of it.
+    // An address that a pool allocates, and whose IPAllocation remains as history.
     world.ranges("be8-one", &[subnet("10.181.0.2/32")]).await?;
     let address = world.served("be8-later-other", "guest", "be8-one").await?;
     assert_eq!(address, "10.181.0.2");
@@ -430,7 +430,7 @@ async fn be_8_one_address_in_two_namespaces(world: Arc<World>) -> anyhow::Result
         let what = "the address is its own";
         let own = |lb: &_| condition(lb, "BackendAddressShared").is_none();
         world.lb_until(ns, "web", what, own).await?;
-        // Said once.
+        // Reported once.
         let events = world.events(ns, "LoadBalancer", "web").await?;
         let told = events
             .iter()

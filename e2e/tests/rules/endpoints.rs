@@ -1,5 +1,5 @@
-//! What becomes of an endpoint's ready value without and with a health check, and the addresses of DHCP (EPS-1, section
-//! 8.5, OPS-3). That probes reach anybody is not needed here.
+//! An endpoint's ready value without and with a health check, and the addresses of DHCP (EPS-1, section 8.5, OPS-3). No
+//! probe needs to succeed here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ async fn eps_1_ready_values_are_kept(world: Arc<World>) -> anyhow::Result<()> {
         .await?;
     world.announced(ns, "web", vm(pool, "web")).await?;
     world.ready_endpoints(ns, "web", &["10.135.0.1"]).await?;
-    // A check that nobody answers, and that takes its time: what is ready stays so, what is new is not.
+    // A slow check without an answer: ready endpoints stay ready, new ones are not.
     let check = json!({"port": 8080, "periodSeconds": 600, "timeoutSeconds": 1});
     world
         .merge(
@@ -75,7 +75,7 @@ async fn eps_1_ready_values_are_kept(world: Arc<World>) -> anyhow::Result<()> {
     })
     .await?;
     world.lb_reason(ns, "web", "Ready").await?;
-    // A new address is a new endpoint: nothing is ready, the stand-in comes.
+    // A new address is a new endpoint: none is ready, the dummy endpoint is added.
     let moved = json!({"status": {"interfaces": [{"name": "default", "ipAddress": "10.135.0.9"}]}});
     world.merge(&world.vmis(ns), "a", moved).await?;
     let slice = world.ready_endpoints(ns, "web", &[DUMMY]).await?;
@@ -100,12 +100,12 @@ async fn hc_4_the_check_goes_on_when_an_edit_breaks_the_spec(
         .await?;
     world.announced(ns, "web", vm(pool, "web")).await?;
     world.ready_endpoints(ns, "web", &["10.149.0.1"]).await?;
-    // Nobody answers, which shows after some six seconds; by then the load balancer cannot be served as it is.
+    // Probes fail, which shows after about six seconds; by then the LoadBalancer cannot be served as it is.
     let check =
         json!({"port": 8080, "failureThreshold": 3, "periodSeconds": 2, "timeoutSeconds": 1});
     let probed = json!({"spec": {"healthCheck": check}});
     world.merge(&world.lbs(ns), "web", probed).await?;
-    // One that comes now is not ready: the check is at work.
+    // A new one is not ready: the check is active.
     world
         .fake_vmi(ns, "b", json!({"app": "web"}), Some("10.149.0.2"))
         .await?;
@@ -132,7 +132,7 @@ async fn hc_7_a_check_port_of_no_listener_is_served_and_named(
         .fake_vmi(ns, "a", json!({"app": "web"}), Some("10.216.0.1"))
         .await?;
     let mut spec = vm(pool, "web");
-    // The front port, a usual mistake; a check that has not come to a verdict yet.
+    // The front port, a common mistake; the check has no verdict yet.
     spec["healthCheck"] = json!({"port": 80, "periodSeconds": 600});
     world.announced(ns, "web", spec).await?;
     let type_ = "HealthCheckPortMismatch";
@@ -145,7 +145,7 @@ async fn hc_7_a_check_port_of_no_listener_is_served_and_named(
         "{message}"
     );
     world.event(ns, "LoadBalancer", "web", type_).await?;
-    // It is at work: what is new waits for it.
+    // The check is active: new endpoints wait for it.
     let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
     assert!(ready(&lb).unwrap().2.contains("port 80 "));
     let marker = "FirstHealthChecks";
@@ -201,7 +201,7 @@ async fn hc_off_means_ready(world: Arc<World>) -> anyhow::Result<()> {
         let slice = world.ready_endpoints(ns, "web", &["10.136.0.1"]).await?;
         assert!(endpoints(&slice, false).is_empty());
         world.lb_reason(ns, "web", "Ready").await?;
-        // On again: what is ready stays so until it has failed; a new one is not.
+        // Enabled again: ready endpoints stay ready until they fail; a new one is not.
         world
             .merge(
                 &lbs,
@@ -264,7 +264,7 @@ async fn dhcp_is_left_to_kube_vip(world: Arc<World>) -> anyhow::Result<()> {
     let annotations = service.metadata.annotations.unwrap();
     assert_eq!(annotations["kube-vip.io/hwaddr"], "00:00:6c:11:22:33");
     assert_eq!(annotations["kube-vip.io/requestedIP"], "10.37.0.50");
-    // Cluster type: the guest leases; nothing is written but the marker.
+    // Cluster type: the guest cluster has the DHCP lease; only the marker is written.
     world
         .lb(
             ns,
@@ -282,7 +282,7 @@ async fn dhcp_is_left_to_kube_vip(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits until an EndpointSlice has these ready and these other endpoints, the stand-in included.
+/// Waits until an EndpointSlice has these ready and these other endpoints, including the dummy endpoint.
 async fn served(world: &World, ns: &str, up: &[&str], down: &[&str]) -> anyhow::Result<()> {
     eventually(&format!("{ns}: {up:?} up, {down:?} down"), SOON, || async {
         let slice = world.slices(ns).get("web").await?;
@@ -293,7 +293,7 @@ async fn served(world: &World, ns: &str, up: &[&str], down: &[&str]) -> anyhow::
     .await
 }
 
-/// KubeVirt reports what a machine is at.
+/// KubeVirt reports the phase of a VirtualMachineInstance.
 async fn is_at(
     world: &World,
     ns: &str,
@@ -322,10 +322,10 @@ async fn be_5_machines_that_are_over_or_paused(world: Arc<World>) -> anyhow::Res
     served(&world, ns, &[a, b], &[]).await?;
     is_at(&world, ns, "a", "Running", Some("PausedByUser")).await?;
     served(&world, ns, &[b], &[a]).await?;
-    // A migration's own pause is none.
+    // The pause of a migration does not count.
     is_at(&world, ns, "a", "Running", Some("PausedByMigrationMonitor")).await?;
     served(&world, ns, &[a, b], &[]).await?;
-    // Where nobody else is ready, one that is paused is better than none.
+    // If no other backend is ready, a paused one is better than none.
     is_at(&world, ns, "a", "Running", Some("PausedIOError")).await?;
     served(&world, ns, &[b], &[a]).await?;
     is_at(&world, ns, "b", "Succeeded", None).await?;
@@ -337,12 +337,12 @@ async fn be_5_machines_that_are_over_or_paused(world: Arc<World>) -> anyhow::Res
     let lb = world.lb_reason(ns, "web", "BackendsUnhealthy").await?;
     let (_, _, message) = ready(&lb).unwrap();
     assert!(message.contains("1 Succeeded, 1 Failed"), "{message}");
-    // Another machine has the address by now.
+    // Another VirtualMachineInstance has the address by now.
     world.fake_vmi(ns, "c", app(), Some(a)).await?;
     served(&world, ns, &[a], &[b]).await?;
     let lb = world.lb_reason(ns, "web", "Ready").await?;
     assert_eq!(lb.status.unwrap().backend_servers.unwrap(), [b, a]);
-    // With a health check that would take its time.
+    // With a slow health check.
     let check = json!({"spec": {"healthCheck": {"port": 8080, "periodSeconds": 600}}});
     world.merge(&world.lbs(ns), "web", check).await?;
     is_at(&world, ns, "c", "Succeeded", None).await?;
@@ -353,7 +353,7 @@ async fn be_5_machines_that_are_over_or_paused(world: Arc<World>) -> anyhow::Res
     Ok(())
 }
 
-/// Machines that are served, at these addresses.
+/// VirtualMachineInstances of the LoadBalancer, at these addresses.
 async fn machines(world: &World, ns: &str, addresses: &[(&str, &str)]) -> anyhow::Result<()> {
     for (name, address) in addresses {
         world
@@ -371,11 +371,11 @@ async fn be_6_endpoints_follow_while_the_spec_is_refused(world: Arc<World>) -> a
     machines(&world, ns, &[("a", a), ("b", b), ("c", c), ("d", d)]).await?;
     world.announced(ns, "web", vm(pool, "web")).await?;
     served(&world, ns, &[a, b, c, d], &[]).await?;
-    // The selector itself is what is broken.
+    // The selector itself is invalid.
     let broken = json!({"spec": {"backendServerSelector": {"app": []}}});
     world.merge(&world.lbs(ns), "web", broken).await?;
     world.lb_reason(ns, "web", "InvalidSelector").await?;
-    // Nobody new comes.
+    // No new backend is added.
     machines(&world, ns, &[("e", "10.184.0.5")]).await?;
     world.vmis(ns).delete("a", &DeleteParams::default()).await?;
     served(&world, ns, &[b, c, d], &[]).await?;
@@ -388,7 +388,7 @@ async fn be_6_endpoints_follow_while_the_spec_is_refused(world: Arc<World>) -> a
     world.ranges("be6-one", &[subnet("10.184.0.4/32")]).await?;
     assert_eq!(world.served(ns, "guest", "be6-one").await?, d);
     served(&world, ns, &[c], &[]).await?;
-    // Restarted under its name: another machine.
+    // Restarted with the same name: a different VirtualMachineInstance.
     world.vmis(ns).delete("c", &DeleteParams::default()).await?;
     machines(&world, ns, &[("c", c)]).await?;
     served(&world, ns, &[DUMMY], &[]).await?;
@@ -419,7 +419,7 @@ async fn be_6_endpoints_follow_while_a_deletion_waits(world: Arc<World>) -> anyh
     served(&world, ns, &[b], &[]).await?;
     is_at(&world, ns, "b", "Failed", None).await?;
     served(&world, ns, &[DUMMY], &[b]).await?;
-    // Its Service is not made again, and the rest goes with it.
+    // Its Service is not recreated, and the rest is deleted with it.
     let free = json!({"metadata": {"finalizers": null}});
     world.merge(&world.lbs(ns), "web", free).await?;
     world.gone(&world.slices(ns), "web").await?;

@@ -1,4 +1,4 @@
-//! Guest clusters: their removal, the way they use this API, and what the Go operator has left on objects (GC-1, section
+//! Guest clusters: their removal, their use of this API, and what the Go operator has left on objects (GC-1, section
 //! 12, FIN-1, FIN-2, WV-8, WV-9).
 
 use std::sync::Arc;
@@ -74,10 +74,10 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
         node(ns, "by-hand", Some("a"), "harvester"),
         node(ns, "nameless", None, CREATOR),
     ] {
-        world.bed.apply(&vm).await?;
+        world.cluster.apply(&vm).await?;
     }
     let vms = world
-        .bed
+        .cluster
         .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
         .await?;
     let marked = async |name: &str, wanted: bool| {
@@ -92,7 +92,8 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
             })
             .await
     };
-    // A node that goes without the annotation is scaling down, and one without a cluster's name is nobody's.
+    // A node deleted without the annotation is a scale-down, and one without a cluster's name belongs to no guest
+    // cluster.
     vms.delete("a-2", &DeleteParams::default()).await?;
     let removed = json!({"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}});
     world.merge(&vms, "nameless", removed.clone()).await?;
@@ -107,7 +108,7 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     for name in ["a1", "a2", "a3"] {
         marked(name, true).await?;
     }
-    // One of them is held by a finalizer; that does not keep the others.
+    // One of them is held by a finalizer; that does not affect the others.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     world.merge(&world.lbs(ns), "a1", held).await?;
     vms.delete("a-1", &DeleteParams::default()).await?;
@@ -145,11 +146,11 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
     world.lb_with(of("old"), cluster(pool)).await?;
     world.lb_reason(ns, "old", "Ready").await?;
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
         .await?;
     let vms = world
-        .bed
+        .cluster
         .api("kubevirt.io/v1", "VirtualMachine", Some(ns))
         .await?;
     let removed = json!({"metadata": {"annotations": {"harvesterhci.io/removeAllPersistentVolumeClaims": "true"}}});
@@ -165,21 +166,21 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
         .await?;
     vms.delete("gc-1", &DeleteParams::default()).await?;
     world.gone(&world.lbs(ns), "old").await?;
-    // A copy of it, from a backup: the mark is not its own. And one that is made later; the API server's times have whole
-    // seconds.
+    // A copy of it, from a backup: the mark is not its own. And one created later; the API server's times have a
+    // resolution of a second.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let mut copy = of("old");
     copy["annotations"] = json!(old.metadata.annotations);
     world.lb_with(copy, cluster(pool)).await?;
     world.lb_with(of("new"), cluster(pool)).await?;
-    // What was marked by a version that wrote no uid goes as ever, as no node is left.
+    // A mark of a version that wrote no uid still counts, as no node is left.
     let mut earlier = of("earlier");
     earlier["annotations"] = json!({"loadbalancer.harvesterhci.io/guest-removed": "true"});
     world.lb_with(earlier, cluster(pool)).await?;
     world.gone(&world.lbs(ns), "earlier").await?;
-    // The cluster is made anew and loses a node, as by scaling down.
+    // The cluster is recreated and loses a node, as in a scale-down.
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-1", Some("gc"), CREATOR))
         .await?;
     vms.delete("gc-1", &DeleteParams::default()).await?;
@@ -187,9 +188,9 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
         let lb = world.lb_reason(ns, name, "Ready").await?;
         assert_eq!(lb.metadata.deletion_timestamp, None, "{name}");
     }
-    // It is removed in its turn.
+    // It is removed as well.
     world
-        .bed
+        .cluster
         .apply(&node(ns, "gc-2", Some("gc"), CREATOR))
         .await?;
     world.merge(&vms, "gc-2", removed).await?;
@@ -215,7 +216,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
         "wrangler.cattle.io/harvester-lb-vm-controller",
     ];
     for kind in ["VirtualMachine", "VirtualMachineInstance"] {
-        let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+        let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {
@@ -224,7 +225,7 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             },
             "spec": {"any": {"content": [1, 2]}},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         let others = ["kubevirt.io/first".to_owned(), "kubevirt.io/mid".to_owned()];
         eventually(&format!("{kind}: the others' finalizers"), SOON, || async {
             let object = api.get("a").await?;
@@ -234,20 +235,20 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             Ok(Some(()))
         })
         .await?;
-        // One that is being deleted, held by nothing but ours of old.
+        // One that is terminating, held only by our legacy finalizers.
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {"namespace": ns, "name": "b", "finalizers": [legacy[0]]}, "spec": {},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         api.delete("b", &DeleteParams::default()).await?;
         world.gone(&api, "b").await?;
-        // None of ours: not touched.
+        // None of ours: unchanged.
         let object = json!({
             "apiVersion": "kubevirt.io/v1", "kind": kind,
             "metadata": {"namespace": ns, "name": "c", "finalizers": ["kubevirt.io/x"]}, "spec": {},
         });
-        let made = world.bed.apply(&object).await?;
+        let made = world.cluster.apply(&object).await?;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(
             api.get("c").await?.metadata.resource_version,
@@ -278,7 +279,7 @@ async fn fin_2_finalizers_of_load_balancers_and_pools(world: Arc<World>) -> anyh
             p.metadata.finalizers == others
         })
         .await?;
-    // A living load balancer, one without a pool, one that is being deleted.
+    // An existing LoadBalancer, one without a pool, one that is terminating.
     for (name, spec) in [
         ("lives", cluster(pool)),
         ("waits", cluster("fin2-none")),
@@ -309,7 +310,7 @@ async fn fin_2_finalizers_of_load_balancers_and_pools(world: Arc<World>) -> anyh
         .await?;
     world.gone(&world.lbs(ns), "goes").await?;
     world.phase(&address, Phase::Released).await?;
-    // Deleted with nothing but ours of old: gone at once.
+    // Deleted with only our legacy finalizers: gone at once.
     let metadata = json!({"namespace": ns, "name": "quick", "finalizers": [legacy[0]]});
     world.lb_with(metadata, cluster(pool)).await?;
     world.delete_lb(ns, "quick").await?;
@@ -363,7 +364,7 @@ async fn section_12_a_guest_of_v1beta1(world: Arc<World>) -> anyhow::Result<()> 
     make().await?;
     let address = world.lb_address(ns, name).await?;
     assert!(started.elapsed() < Duration::from_secs(10));
-    // A plain PUT of the whole object, as the guest does it; on a conflict it reads again.
+    // A plain PUT of the whole object, as the guest cluster does it; on a conflict it reads again.
     eventually("the guest's write", SOON, || async {
         let mut lb = world.read(ns, name).await?;
         lb.status.get_or_insert_default().address = Some("192.0.2.67".to_owned());
@@ -376,7 +377,7 @@ async fn section_12_a_guest_of_v1beta1(world: Arc<World>) -> anyhow::Result<()> 
     let lb = world.read(ns, name).await?;
     assert_eq!(allocated(&lb).as_ref(), Some(&address));
     assert_eq!(lb.status.unwrap().address.as_deref(), Some("192.0.2.67"));
-    // It gives up and starts again; others come meanwhile.
+    // It times out and retries; others are created meanwhile.
     for round in 0..3 {
         world.delete_lb(ns, name).await?;
         world
@@ -449,13 +450,13 @@ async fn wv_8_and_wv_9_fixed_fields(world: Arc<World>) -> anyhow::Result<()> {
             }
         }
     }
-    // An explicit "" is refused by the schema.
+    // The schema rejects an explicit "".
     for field in ["ipam", "workloadType"] {
         let object = json!({
             "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
             "metadata": {"namespace": ns, "name": "empty"}, "spec": { field: "" },
         });
-        assert!(world.bed.apply(&object).await.is_err());
+        assert!(world.cluster.apply(&object).await.is_err());
     }
     Ok(())
 }

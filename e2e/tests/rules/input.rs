@@ -1,4 +1,4 @@
-//! Bad and extreme input: it is named on the object, with the value and what to do, and harms nobody else.
+//! Invalid and extreme input: it is reported on the object, with the value and the remedy, and affects no other object.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -83,12 +83,12 @@ async fn input_listeners_that_cannot_be(world: Arc<World>) -> anyhow::Result<()>
         world.event(ns, "LoadBalancer", &name, &message).await?;
         assert!(world.services(ns).get_opt(&name).await?.is_none());
     }
-    // The same port for two protocols is fine, and nobody else was harmed.
+    // The same port for two protocols is valid, and no other object was affected.
     let mut spec = vm(pool, "web");
     spec["listeners"] =
         two(json!({"name": "b", "port": 80, "protocol": "UDP", "backendPort": 8080}));
     assert_eq!(world.announced(ns, "good", spec).await?, "10.70.0.2");
-    // What worked keeps its address, and is restored as soon as it is corrected.
+    // A working LoadBalancer keeps its address, and is restored as soon as it is corrected.
     let bad = json!({"spec": {"listeners": port(0, 80)}});
     world.merge(&world.lbs(ns), "good", bad).await?;
     let lb = world.lb_reason(ns, "good", "InvalidListener").await?;
@@ -123,7 +123,7 @@ async fn input_health_checks_that_cannot_be(world: Arc<World>) -> anyhow::Result
         "{message}"
     );
     world.event(ns, "LoadBalancer", "bad", &message).await?;
-    // Enormous numbers are lowered, not refused.
+    // Enormous numbers are lowered, not rejected.
     let huge = i64::MAX;
     let mut spec = vm(pool, "web");
     spec["healthCheck"] = json!({
@@ -168,7 +168,7 @@ async fn input_the_schema_refuses(world: Arc<World>) -> anyhow::Result<()> {
             "spec.backendServerSelector.app",
         ),
     ] {
-        let error = world.bed.apply(&lb(spec.clone())).await.unwrap_err();
+        let error = world.cluster.apply(&lb(spec.clone())).await.unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains(text), "{spec}: {error}");
     }
@@ -186,7 +186,7 @@ async fn input_the_schema_refuses(world: Arc<World>) -> anyhow::Result<()> {
             "spec.selector.priority",
         ),
     ] {
-        let error = world.bed.apply(&pool(spec.clone())).await.unwrap_err();
+        let error = world.cluster.apply(&pool(spec.clone())).await.unwrap_err();
         let error = format!("{error:#}");
         assert!(error.contains(text), "{spec}: {error}");
     }
@@ -276,7 +276,7 @@ async fn input_garbage_in_a_pools_maps(world: Arc<World>) -> anyhow::Result<()> 
             "allocatedHistory": {"10.73.0.999": "a/b", "192.0.2.1": "a/b", "10.73.0.1": "garbage/gw"},
         },
     });
-    world.bed.apply(&object).await?;
+    world.cluster.apply(&object).await?;
     assert_eq!(world.served(ns, "a", pool).await?, "10.73.0.2");
     let wanted = Accounts {
         total: 253,
@@ -295,7 +295,7 @@ async fn input_garbage_in_a_pools_maps(world: Arc<World>) -> anyhow::Result<()> 
             said(p, "Ready").is_some_and(|(s, ..)| s == "True")
         })
         .await?;
-    // Annotations that are not for it, and that mean nothing.
+    // Foreign annotations, and invalid ones.
     let odd = json!({"metadata": {"annotations": {
         "loadbalancer.harvesterhci.io/projection": "nonsense",
         "loadbalancer.harvesterhci.io/manuallyReleaseIP": "\u{0}\u{1f4a9}: /",
@@ -322,11 +322,11 @@ async fn input_long_names(world: Arc<World>) -> anyhow::Result<()> {
         history: &[],
     };
     world.accounts(&pool, &wanted).await?;
-    // Full: the message names the pool, and fits; so does the Event.
+    // Full: the message names the pool, and is not too long; so does the Event.
     world.lb(&ns, "second", cluster(&pool)).await?;
     world.lb_reason(&ns, "second", "NoAvailableIP").await?;
     world.event(&ns, "LoadBalancer", "second", &pool).await?;
-    // A pool's name that cannot be one.
+    // An invalid pool name.
     let odd = format!("{}\n\u{1f4a9}", "q".repeat(5_000));
     world.lb(&ns, "third", cluster(&odd)).await?;
     let lb = world.lb_reason(&ns, "third", "PoolNotFound").await?;
@@ -336,8 +336,8 @@ async fn input_long_names(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whoever may write an object may write this field too, and the API server takes it far deeper than JSON decoders do. The
-/// objects are read and written as text here: the tests' own client has such a decoder.
+/// Any client that may write an object may write this field, and the API server accepts it far deeper than JSON
+/// decoders do. The objects are read and written as text here: the tests' own client has such a decoder.
 async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<()> {
     const LEVELS: usize = 400;
     let (ns, pool) = ("fathoms", "fathoms");
@@ -383,7 +383,7 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     let made = change(&services, "web", service).await?;
     ensure!(is_deep(&made), "{made}");
 
-    // Writes go on, to both, with such an answer to each.
+    // Writes to both continue, with such an answer to each.
     let mut spec = vm(pool, "web");
     spec["listeners"][0]["port"] = json!(4_711);
     change(&lbs, "web", json!({"spec": spec})).await?;

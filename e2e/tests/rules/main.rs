@@ -1,11 +1,11 @@
-//! The rules of the contract, one by one, held against a real API server. No traffic flows: what kube-vip and the
-//! guest agent report is written by the tests.
+//! The rules of the contract, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
+//! the guest agent would report.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::ExitCode;
 
 use harvester_lb_e2e::run;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod allocation;
 mod backends;
@@ -26,7 +26,7 @@ mod watches;
 
 fn main() -> ExitCode {
     let tests = [
-        // First: it mostly waits, beside all others.
+        // First: it mostly waits, while all others run.
         watches::tests(),
         allocation::tests(),
         vm::tests(),
@@ -42,12 +42,12 @@ fn main() -> ExitCode {
         guests::tests(),
         metrics::tests(),
     ];
-    let bed = BedOptions {
+    let cluster = TestClusterOptions {
         nodes: 2,
         ..support::small_bed()
     };
     run(
-        bed,
+        cluster,
         &["promtool"],
         5,
         support::one_operator,

@@ -1,4 +1,4 @@
-//! The figures (OPS-1).
+//! The metrics (OPS-1).
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -84,10 +84,10 @@ fn documented_alerts() -> anyhow::Result<Vec<(String, String, u32)>> {
     Ok(alerts)
 }
 
-/// What is scraped, in one test after another.
+/// The scraped samples, test by test.
 type Scrapes = Vec<Vec<Value>>;
 
-/// One series of a test: a sample each minute for twelve minutes, from `from` on, each `step` more.
+/// One series of a test: a sample each minute for twelve minutes, starting with `from`, increasing by `step`.
 fn series(name: &str, from: f64, step: f64) -> Value {
     json!({"series": name, "values": format!("{from}+{step}x12")})
 }
@@ -109,7 +109,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             bucket("+Inf", 60.0 + slow),
         ]
     };
-    // What calls for each alert, and what does not.
+    // Samples that fire each alert, and samples that do not.
     let cases: Vec<(&str, Scrapes, Scrapes)> = vec![
         (
             "nobody leads",
@@ -214,7 +214,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             }
         }
     }
-    let folder = world.bed.folder();
+    let folder = world.cluster.folder();
     let rules = json!({"groups": [{"name": "documented", "rules": rules}]});
     std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
     let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
@@ -267,7 +267,7 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
     is(&of("backends", "state", "not_ready"), Some(0.0)).await?;
     is(&of("backend_up", "backend", "a"), Some(1.0)).await?;
     is("harvester_lb_leader", Some(1.0)).await?;
-    // All down: the stand-in is no backend.
+    // All down: the dummy endpoint is not a backend.
     let check =
         json!({"port": 8080, "failureThreshold": 1, "periodSeconds": 1, "timeoutSeconds": 1});
     world

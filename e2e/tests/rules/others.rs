@@ -1,4 +1,4 @@
-//! Service and EndpointSlice against others who alter, delete or own them (REC-4, REC-5, SVC-1, section 8.2).
+//! Service and EndpointSlice when other clients change, delete or own them (REC-4, REC-5, SVC-1, section 8.2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,7 +84,7 @@ async fn rec_4_what_others_alter_is_restored(world: Arc<World>) -> anyhow::Resul
         world.merge(&world.slices(ns), "web", patch.clone()).await?;
         restored(&patch.to_string(), &service, &slice).await?;
     }
-    // Deleted: made again with the same address, which nobody else gets meanwhile.
+    // Deleted: recreated with the same address, which is not allocated to another meanwhile.
     world
         .slices(ns)
         .delete("web", &DeleteParams::default())
@@ -98,7 +98,7 @@ async fn rec_4_what_others_alter_is_restored(world: Arc<World>) -> anyhow::Resul
     world.lb_reason(ns, "web", "WaitingForExternalIP").await?;
     world.ingress(ns, "web", json!([{"ip": address}])).await?;
     world.lb_reason(ns, "web", "Ready").await?;
-    // An address type cannot be changed, so the slice is replaced.
+    // An address type is immutable, so the EndpointSlice is replaced.
     world
         .slices(ns)
         .delete("web", &DeleteParams::default())
@@ -111,7 +111,7 @@ async fn rec_4_what_others_alter_is_restored(world: Arc<World>) -> anyhow::Resul
         .slices(ns)
         .create(&PostParams::default(), &serde_json::from_value(v6)?)
         .await;
-    // Where the operator was faster there is nothing to restore.
+    // If the operator was faster there is nothing to restore.
     if made.is_ok() {
         restored("an IPv6 slice", &service, &slice).await?;
     }
@@ -218,7 +218,7 @@ async fn svc_1_children_of_an_earlier_load_balancer(world: Arc<World>) -> anyhow
     let (ns, pool) = ("svc1-old", "svc1-old");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.27.0.0/24")]).await?;
-    // The load balancer itself is deleted without the garbage collector, as in a restored backup.
+    // The LoadBalancer itself is deleted without the garbage collector, as in a restored backup.
     let address = world.announced(ns, "web", vm(pool, "web")).await?;
     let orphan = DeleteParams {
         propagation_policy: Some(kube::api::PropagationPolicy::Orphan),
@@ -264,7 +264,7 @@ async fn section_8_2_what_others_add_stays(world: Arc<World>) -> anyhow::Result<
         .await;
     let node_port = match assigned {
         Ok(service) => service.spec.unwrap().ports.unwrap()[0].node_port,
-        // The API server gives one only when it is asked for.
+        // The API server allocates one only on request.
         Err(_) => None,
     };
     let listeners = json!([

@@ -1,4 +1,4 @@
-//! What pools say of themselves (section 6.2).
+//! The status of pools (section 6.2).
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
         history: &[(&b, "pool1/b")],
     };
     world.accounts(pool, &wanted).await?;
-    // Other ranges: counted anew, what is outside of them is no history any more.
+    // Other ranges: counted again; addresses outside of them are removed from the history.
     let ranges = [
         part("10.50.0.0/28", "10.50.0.2", "10.50.0.2"),
         subnet("10.50.2.0/24"),
@@ -79,7 +79,7 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
         history: &[],
     };
     world.accounts(pool, &wanted).await?;
-    // Wrong numbers, written by somebody, are put right.
+    // Wrong numbers, written by another client, are corrected.
     let wrong = json!({"status": {
         "total": 1, "available": 7, "lastAllocated": "", "conditions": null,
         "allocated": {"10.50.2.9": "nobody/nothing"},
@@ -148,7 +148,7 @@ async fn pool_2_invalid_ranges(world: Arc<World>) -> anyhow::Result<()> {
     world
         .event("default", "IPPool", pool, "InvalidRanges")
         .await?;
-    // Who holds an address is not touched, and can go.
+    // The holder of an address is unchanged, and can be deleted.
     let lb = world.read(ns, "held").await?;
     assert_eq!(ready(&lb).unwrap().1, "Ready");
     assert_eq!(allocated(&lb).as_ref(), Some(&held));
@@ -193,7 +193,7 @@ async fn pool_3_the_projection_is_marked(world: Arc<World>) -> anyhow::Result<()
     );
     let key = "loadbalancer.harvesterhci.io/projection";
     assert_eq!(marked.metadata.annotations.unwrap()[key], digest);
-    // Taken off by somebody: put back.
+    // Removed by another client: restored.
     let off = json!({"metadata": {"annotations": {key: null}}});
     world.merge(&world.pools(), pool, off).await?;
     world
@@ -201,7 +201,7 @@ async fn pool_3_the_projection_is_marked(world: Arc<World>) -> anyhow::Result<()
             p.metadata.annotations.as_ref().and_then(|a| a.get(key)) == Some(&digest)
         })
         .await?;
-    // Writes are coalesced: far fewer than there are changes.
+    // Writes are coalesced: far fewer than the changes.
     let mut seen = std::collections::BTreeSet::new();
     for n in 0..40 {
         world.lb(ns, &format!("many{n}"), cluster(pool)).await?;

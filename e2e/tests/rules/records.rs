@@ -1,4 +1,4 @@
-//! What becomes of addresses and records when pools overlap, change or go, and when somebody meddles with records
+//! Addresses and IPAllocations when pools overlap, change or are deleted, and when IPAllocations are changed by hand
 //! (IPA-1, IPA-4, IPA-7).
 
 use std::sync::Arc;
@@ -59,7 +59,7 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
     world
         .event("default", "IPPool", "ipa4-younger", "Overlaps")
         .await?;
-    // Six addresses in all; each goes to one.
+    // Six addresses in total; each has one owner.
     let mut given = std::collections::BTreeSet::new();
     for pool in ["ipa4-older", "ipa4-younger"] {
         for n in 0..3 {
@@ -80,7 +80,7 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
     }
     let older = world.pools().get("ipa4-older").await?;
     assert_eq!(said(&older, "Overlaps"), None);
-    // No overlap any more: the condition goes.
+    // No overlap any more: the condition is removed.
     let apart = json!({"spec": {"ranges": [part("10.53.0.0/24", "10.53.0.14", "10.53.0.20")]}});
     world.merge(&world.pools(), "ipa4-younger", apart).await?;
     world
@@ -128,7 +128,7 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
         .event("default", "IPPool", pool, "AddressOutOfPool")
         .await?;
     assert_eq!(world.phase(&ip, Phase::Bound).await?, "ipa7/lb");
-    // Back again: the conditions go.
+    // Back again: the conditions are removed.
     world
         .merge(&world.pools(), pool, edit(subnet("10.54.0.0/16")))
         .await?;
@@ -145,7 +145,7 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
             said(p, "AddressOutOfPool").is_none()
         })
         .await?;
-    // Outside once more; then its owner goes, and nobody gets it.
+    // Outside again; then its owner is deleted, and the address is not allocated.
     world
         .merge(&world.pools(), pool, edit(subnet("10.54.1.0/24")))
         .await?;
@@ -219,7 +219,7 @@ async fn ipa_7_a_record_deleted_by_hand(world: Arc<World>) -> anyhow::Result<()>
 async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("ipa1", "ipa1");
     world.namespace(ns).await?;
-    // Under the name of one address, and speaks of another.
+    // Its name is one address, its content another.
     let other = record("10.57.0.3", pool, "Bound", (ns, "ghost", "x"));
     let record = with(other, json!({"metadata": {"name": "10.57.0.2"}}));
     let post = kube::api::PostParams::default();
@@ -264,13 +264,13 @@ async fn ipa_8_a_record_of_a_later_kind_holds_no_address(world: Arc<World>) -> a
         .lb_reason(ns, "leased", "WaitingForExternalIP")
         .await?;
     let uid = lb.metadata.uid.unwrap_or_default();
-    // As the DHCP process of a later version makes it, with an address of the pool.
+    // As the DHCP process of a later version creates it, with an address of the pool.
     let name = format!("dhcp-{uid}");
     let leased = record("10.110.0.10", pool, "Bound", (ns, "leased", &uid));
     let record = serde_json::from_value(with(leased, json!({"metadata": {"name": name}})))?;
     let post = kube::api::PostParams::default();
     let made = world.records().create(&post, &record).await?;
-    // IPA-9: its load balancer is left alone.
+    // IPA-9: its LoadBalancer is ignored.
     let lb = world
         .lb_reason(ns, "leased", "UnsupportedAnnotation")
         .await?;
@@ -280,7 +280,7 @@ async fn ipa_8_a_record_of_a_later_kind_holds_no_address(world: Arc<World>) -> a
         .services(ns)
         .delete("leased", &kube::api::DeleteParams::default())
         .await?;
-    // To the pool it is nothing.
+    // The pool ignores it.
     assert_eq!(world.served(ns, "a", pool).await?, "10.110.0.10");
     assert_eq!(world.served(ns, "b", pool).await?, "10.110.0.11");
     let status = world
@@ -297,7 +297,7 @@ async fn ipa_8_a_record_of_a_later_kind_holds_no_address(world: Arc<World>) -> a
         now.metadata.resource_version,
         made.metadata.resource_version
     );
-    // Without it all is as before.
+    // Without it everything is as before.
     world
         .records()
         .delete(&name, &kube::api::DeleteParams::default())
@@ -334,7 +334,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         assert_eq!(allocated(&lb), None);
         world.event(ns, "LoadBalancer", name, &key).await?;
     }
-    // KVA-1: those of kube-vip are served.
+    // KVA-1: LoadBalancers with kube-vip's annotations are served.
     let kube_vip = meta("kube-vip", "kube-vip.io/serviceInterface", "eth0");
     world.lb_with(kube_vip, vm(pool, "web")).await?;
     world
@@ -343,7 +343,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     let address = world.announced(ns, "served", vm(pool, "web")).await?;
     world.lb_reason(ns, "served", "Ready").await?;
     let before = world.read(ns, "served").await?.status.unwrap();
-    // Nobody has an address without a record; the next one is the next.
+    // No LoadBalancer has an address without an IPAllocation; the next one is the next.
     assert_eq!(
         (
             &*address,
@@ -352,7 +352,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         ("10.111.0.3", true)
     );
 
-    // One that is served goes on as it is.
+    // A LoadBalancer that is already served stays as it is.
     let ask = |value| annotate("requested-address", value);
     world
         .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
@@ -364,7 +364,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     assert_eq!(now.allocated_address, before.allocated_address);
     assert_eq!(now.address, before.address);
     assert_eq!(now.backend_servers, before.backend_servers);
-    // Nothing of it is made again, moved or released.
+    // None of its objects is recreated, moved or released.
     world
         .merge(
             &world.lbs(ns),
@@ -376,7 +376,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     world.services(ns).delete("served", &delete).await?;
     world.slices(ns).delete("served", &delete).await?;
     world.records().delete(&address, &delete).await?;
-    // What comes later is served, so what came before has been looked at; and the address is nobody else's.
+    // A later one is served, so earlier ones have been reconciled; and the address is not allocated to another.
     for name in ["one", "two"] {
         assert_ne!(world.served(ns, name, pool).await?, address);
     }
@@ -387,7 +387,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         allocated(&world.read(ns, "served").await?).as_ref(),
         Some(&address)
     );
-    // Asked for no more: as any other, with the address that it had.
+    // No longer requested: like any other, with the address that it had.
     world
         .merge(&world.lbs(ns), "served", json!({"spec": {"ipPool": pool}}))
         .await?;
@@ -397,7 +397,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         .await?;
     world.lb_reason(ns, "served", "Ready").await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
-    // What one leaves that is gone is nobody's, whatever it has asked for.
+    // Once it is deleted, its Service is collected and its address released, regardless of the annotation.
     world
         .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
         .await?;
@@ -410,7 +410,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     Ok(())
 }
 
-/// Ownership of a load balancer.
+/// An owner reference to a LoadBalancer.
 fn owner(lb: &harvester_lb_api::LoadBalancer) -> Value {
     json!({
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
@@ -440,7 +440,7 @@ async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Resu
         now.metadata.resource_version,
         service.metadata.resource_version
     );
-    // The one that it is named after goes; the other has a part in all that it leaves.
+    // The one in the name is deleted; the other co-owns everything that it leaves.
     world.delete_lb(ns, "a").await?;
     world.gone(&world.lbs(ns), "a").await?;
     let by_hand = manual_release(&address, &format!("{ns}/a"));
@@ -455,7 +455,7 @@ async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Resu
     world.lb_reason(ns, "a", "UnsupportedAnnotation").await?;
     world.delete_lb(ns, "a").await?;
     world.gone(&world.lbs(ns), "a").await?;
-    // The last one goes: nobody is left to share anything.
+    // The last one is deleted: no owner is left.
     world.delete_lb(ns, "b").await?;
     world.collected(&world.services(ns), "a").await?;
     world.phase(&address, Phase::Released).await?;
@@ -468,7 +468,7 @@ async fn ipa_9_a_shared_address_outlives_its_owner(world: Arc<World>) -> anyhow:
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.113.0.0/24")]).await?;
     let address = world.served(ns, "first", pool).await?;
-    // Cluster type: the other's status names the same address, and no Service tells of it (SHR-8).
+    // Cluster type: the other's status has the same address, and no Service shows that (SHR-8).
     world
         .lb_with(
             json!({
@@ -533,7 +533,7 @@ async fn ipa_9_nothing_new_from_a_pool_with_exclusions(world: Arc<World>) -> any
     );
     let status = said_so.status.unwrap();
     assert_eq!((status.total, status.available), (253, 252));
-    // New, and one that is remembered.
+    // A new one, and one in the history.
     for name in ["new", "gone"] {
         world.lb(ns, name, cluster(pool)).await?;
         let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;

@@ -1,4 +1,4 @@
-//! How addresses come back (sections 6.3 and 6.4).
+//! Release of addresses (sections 6.3 and 6.4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ async fn rel_2_deleted_in_each_phase(world: Arc<World>) -> anyhow::Result<()> {
         world.lb(ns, "now", vm(pool, "web")).await?;
         world.delete_lb(ns, "now").await?;
     }
-    // With a record, without an external address.
+    // With an IPAllocation, without an external address.
     world.lb(ns, "young", vm(pool, "web")).await?;
     let address = world.lb_address(ns, "young").await?;
     world.remove(ns, "young", &address).await?;
@@ -54,7 +54,7 @@ async fn rel_2_deleted_in_each_phase(world: Arc<World>) -> anyhow::Result<()> {
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
     world.delete_lb(ns, "waits").await?;
     world.gone(&world.lbs(ns), "waits").await?;
-    // Without ipam, or with the status wiped by somebody.
+    // Without ipam, or with the status cleared by another client.
     world
         .merge(&world.lbs(ns), "one", json!({"status": null}))
         .await?;
@@ -66,7 +66,7 @@ async fn rel_2_deleted_in_each_phase(world: Arc<World>) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await?;
-    // The pool is gone before its load balancer.
+    // The pool is deleted before its LoadBalancer.
     world.ranges("rel2-gone", &[subnet("10.40.1.0/24")]).await?;
     let address = world.served(ns, "orphan", "rel2-gone").await?;
     world.delete_pool("rel2-gone").await?;
@@ -92,7 +92,7 @@ async fn rel_3_not_while_it_is_announced(world: Arc<World>) -> anyhow::Result<()
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.41.0.7/32")]).await?;
     let address = world.announced(ns, "web", vm(pool, "web")).await?;
-    // Somebody's finalizer keeps the Service, as kube-vip or a cloud controller may.
+    // A foreign finalizer keeps the Service, as kube-vip or a cloud controller may do.
     let held = json!({"metadata": {"finalizers": ["example.org/held"]}});
     world.merge(&world.services(ns), "web", held).await?;
     world.lb(ns, "next", cluster(pool)).await?;
@@ -200,11 +200,11 @@ async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::R
     world.lb(ns, "web", vm("rel4-lp", "web")).await?;
     let old = world.lb_address(ns, "web").await?;
     let before = world.service_until(ns, "web", "is there", |_| true).await?;
-    // Nothing is announced yet, so the old address is free with the switch of the Service.
+    // Nothing is announced yet, so the old address is free as soon as the Service is switched.
     let to = json!({"spec": {"ipPool": "rel4-lq"}});
     world.merge(&world.lbs(ns), "web", to).await?;
     world.phase(&old, Phase::Released).await?;
-    // kube-vip comes with the copy from before, and stays with it.
+    // kube-vip writes its stale copy, and does not update it.
     world.ingress(ns, "web", json!([{"ip": old}])).await?;
     world
         .service_until(ns, "web", "made anew", |s| {
@@ -212,12 +212,12 @@ async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::R
                 && s.spec.as_ref().unwrap().load_balancer_ip.as_deref() == Some("10.90.1.2")
         })
         .await?;
-    // Whoever has asked for an address that is recorded for another gets it all the same.
+    // An address that the Service requests by annotation is accepted, even if it is recorded for another.
     let asked = json!({"metadata": {"annotations": {"kube-vip.io/loadbalancerIPs": old}}});
     let service = world.merge(&world.services(ns), "web", asked).await?;
     world.ingress(ns, "web", json!([{"ip": old}])).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
-    // For longer than a move may take.
+    // Longer than the limit of a move.
     tokio::time::sleep(Duration::from_millis(3_500)).await;
     let now = world.services(ns).get("web").await?;
     assert_eq!(now.metadata.uid, service.metadata.uid);
@@ -245,7 +245,7 @@ async fn rel_4_another_pool_that_is_full(world: Arc<World>) -> anyhow::Result<()
     world.gone(&world.services(ns), "web").await?;
     world.phase(&old, Phase::Released).await?;
     world.phase("10.44.0.3", Phase::Released).await?;
-    // The Service comes back with an address.
+    // The Service is recreated with an address.
     world.delete_lb(ns, "holder").await?;
     assert_eq!(world.lb_address(ns, "web").await?, "10.44.1.9");
     world
@@ -284,7 +284,7 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
         "10.45.0.2: ",
         "10.45.0.2: no-slash",
         "10.45.0.999: by-hand/lives",
-        // Absent, another id, of another pool, alive.
+        // No IPAllocation, another id, another pool, an existing owner.
         "10.45.0.9: by-hand/lives",
         "10.45.0.2: by-hand/other",
         "10.45.1.2: by-hand/elsewhere",
@@ -301,7 +301,7 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
     let annotations = world.pools().get(pool).await?.metadata.annotations.unwrap();
     assert_eq!(annotations[key], " ");
 
-    // A record without a load balancer.
+    // An IPAllocation without a LoadBalancer.
     for (name, address, value) in [
         ("10.45.0.77", "10.45.0.77", "  10.45.0.77:by-hand/ghost "),
         (
@@ -331,7 +331,7 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
         .await?;
     let status = pool_now.status.unwrap();
     assert_eq!(status.allocated.unwrap().len(), 1);
-    // The history serves a load balancer of that name: the lowest address.
+    // A LoadBalancer of that name gets its lowest address in the history.
     assert_eq!(world.served(ns, "ghost", pool).await?, "10.45.0.77");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pools that select, and load balancers that require (section 5).
+//! Pool selectors, and requirements of LoadBalancers (section 5).
 
 use harvester_lb_e2e::World;
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(crate) async fn selecting(
     world.pool(name, spec).await
 }
 
-/// A load balancer that names no pool.
+/// A LoadBalancer that names no pool.
 pub(crate) async fn asking(
     world: &World,
     ns: &str,
@@ -44,7 +44,7 @@ pub(crate) async fn asking(
     Ok(())
 }
 
-/// The pool that a load balancer got its address from.
+/// The pool from which a LoadBalancer got its address.
 pub(crate) async fn pool_of(world: &World, ns: &str, name: &str) -> anyhow::Result<String> {
     world.lb_address(ns, name).await?;
     let lb = world.read(ns, name).await?;

@@ -1,4 +1,4 @@
-//! Which pool serves a load balancer that names none (section 5).
+//! Which pool serves a LoadBalancer that names none (section 5).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn sel_1_an_explicit_pool_is_taken_as_is(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "sel1";
     world.namespace(ns).await?;
-    // Matches, and has the priority; the named one is for somebody else on another network.
+    // Matches, and has the priority; the named one is for another namespace on another network.
     selecting(&world, "sel1-match", "10.58.0.0/24", "", 9, ["*", ns, "*"]).await?;
     selecting(
         &world,
@@ -34,7 +34,7 @@ async fn sel_1_an_explicit_pool_is_taken_as_is(world: Arc<World>) -> anyhow::Res
     .await?;
     world.lb(ns, "named", cluster("sel1-named")).await?;
     assert_eq!(pool_of(&world, ns, "named").await?, "sel1-named");
-    // An empty annotation of the namespace stands for the load balancer's own.
+    // An empty annotation of the namespace replaces the LoadBalancer's own.
     asking(&world, ns, "free", "vm", ["", "", "", ""]).await?;
     assert_eq!(pool_of(&world, ns, "free").await?, "sel1-match");
     world
@@ -62,7 +62,7 @@ async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_millis(500)).await;
     asking(&world, ns, "two", "cluster", ["", "", ns, ""]).await?;
     assert_eq!(pool_of(&world, ns, "two").await?, "sel5-a");
-    // SEL-8: the first stays where it is.
+    // SEL-8: the first does not move.
     assert_eq!(pool_of(&world, ns, "one").await?, "sel5-m");
     Ok(())
 }
@@ -87,7 +87,7 @@ async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow
     world.lb_reason(ns, "vm", "NoMatchedPool").await?;
     asking(&world, ns, "guest", "cluster", requirement).await?;
     assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");
-    // A strict match comes up, serves the one that waits, and does not move the other.
+    // A strict match is created, serves the waiting one, and does not move the other.
     selecting(
         &world,
         "sel6-strict",
@@ -107,7 +107,7 @@ async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow
         .at_rest(ns, &["sel6-loose", "sel6-strict"], Duration::from_secs(1))
         .await?;
     assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");
-    // Naming the pool that it has anyway moves nothing either.
+    // Naming the pool that it already uses moves nothing either.
     let same = json!({"spec": {"ipPool": "sel6-loose"}});
     world.merge(&world.lbs(ns), "guest", same).await?;
     assert_eq!(pool_of(&world, ns, "guest").await?, "sel6-loose");

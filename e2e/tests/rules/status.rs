@@ -44,10 +44,10 @@ async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Resu
     world.lb(ns, "web", spec).await?;
     says("PoolNotFound", &["pool reasons", "does not exist"]).await?;
     world.ranges(pool, &[subnet("10.61.0.2/32")]).await?;
-    // No external address comes before no backend.
+    // NoBackend has priority over a missing external address.
     says(
         "WaitingForExternalIP",
-        &["Service reasons/web", "10.61.0.2"],
+        &["waiting for kube-vip to announce 10.61.0.2"],
     )
     .await?;
     world
@@ -86,7 +86,7 @@ async fn section_9_api_errors(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("api-errors", "api-errors");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.62.0.0/24")]).await?;
-    // Names that a load balancer may have and a Service may not.
+    // Names that are valid for a LoadBalancer and not for a Service.
     let long = "l".repeat(253);
     let upper = json!([{"name": "HTTP_1", "port": 80, "protocol": "TCP", "backendPort": 8080}]);
     let endless =
@@ -117,13 +117,13 @@ async fn section_9_api_errors(world: Arc<World>) -> anyhow::Result<()> {
         assert!(message.len() <= 1024, "{}", message.len());
         world.event(ns, "LoadBalancer", name, "ApiError").await?;
     }
-    // Repaired.
+    // Corrected.
     let good = json!({"spec": {"listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 80}]}});
     world.merge(&world.lbs(ns), "listener-name", good).await?;
     world
         .lb_reason(ns, "listener-name", "WaitingForExternalIP")
         .await?;
-    // Deleted: nothing stays behind.
+    // Deleted: no objects are left.
     for name in [&*long, "with.dots", "listener-long", "listener-none"] {
         world.delete_lb(ns, name).await?;
     }
@@ -132,7 +132,7 @@ async fn section_9_api_errors(world: Arc<World>) -> anyhow::Result<()> {
             p.status.as_ref().is_some_and(|s| s.available == 252)
         })
         .await?;
-    // Nobody else is affected, and a name of 253 characters is fine where no Service is needed.
+    // No other object is affected, and a name of 253 characters is valid where no Service is needed.
     let mut spec = vm(pool, "web");
     spec["workloadType"] = json!("cluster");
     world.lb(ns, &"c".repeat(253), spec).await?;
@@ -147,7 +147,7 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
     world
         .fake_vmi(ns, "v", json!({"app": "web"}), Some("10.163.0.1"))
         .await?;
-    // The first Ready is no news.
+    // The first Ready causes no Event.
     world.announced(ns, "web", vm(pool, "web")).await?;
     world.lb_reason(ns, "web", "Ready").await?;
     assert_eq!(world.events(ns, "LoadBalancer", "web").await?, [""; 0]);
@@ -170,7 +170,7 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
         world.merge(&vmis, "v", gone).await?;
         world.lb_reason(ns, "web", "NoBackend").await?;
         count([round, round - 1]).await?;
-        // More changes of the same state are none.
+        // Further changes within the same state cause none.
         for n in 0..3 {
             let listeners =
                 json!([{"name": "http", "port": 80 + n, "protocol": "TCP", "backendPort": 8080}]);
@@ -190,7 +190,7 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
         world.lb_reason(ns, "web", "Ready").await?;
         count([round, round]).await?;
     }
-    // What the Events are like.
+    // The fields of the Events.
     let api: kube::Api<k8s_openapi::api::events::v1::Event> =
         kube::Api::namespaced(world.client(), ns);
     let all = api.list(&kube::api::ListParams::default()).await?;
@@ -231,7 +231,7 @@ async fn section_9_times_change_with_the_condition(world: Arc<World>) -> anyhow:
     };
     let first = times("NoBackend").await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
-    // Another message of the same verdict: updated, no transition.
+    // Another message with the same status: updated, no transition.
     world.fake_vmi(ns, "v", json!({"app": "web"}), None).await?;
     let second = times("BackendsWithoutIP").await?;
     assert!(second.0 > first.0, "{second:?} after {first:?}");
@@ -247,7 +247,7 @@ async fn section_9_times_change_with_the_condition(world: Arc<World>) -> anyhow:
     Ok(())
 }
 
-/// The rows that `kubectl get` shows of one object, by column; with `wide`, all columns.
+/// The table of `kubectl get` for one object, by column; with `wide`, all columns.
 async fn row(world: &World, path: &str, wide: bool) -> anyhow::Result<BTreeMap<String, Value>> {
     let request = http::Request::get(path)
         .header(

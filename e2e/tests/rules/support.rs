@@ -1,4 +1,4 @@
-//! Words that the rules are told in.
+//! Helpers for the tests of the rules.
 #![allow(dead_code, reason = "each test binary uses some of them")]
 
 use std::collections::BTreeMap;
@@ -12,25 +12,25 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
-use harvester_lb_testkit::{BedOptions, eventually};
+use harvester_lb_testkit::{TestClusterOptions, eventually};
 use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-/// One node and nobody who announces anything.
-pub(crate) fn small_bed() -> BedOptions {
-    BedOptions {
+/// One node without kube-vip.
+pub(crate) fn small_bed() -> TestClusterOptions {
+    TestClusterOptions {
         nodes: 1,
         kube_vip: false,
-        ..BedOptions::default()
+        ..TestClusterOptions::default()
     }
 }
 
-/// An address that the operator of these tests denies to backends.
+/// An address that the operator of these tests refuses for backends.
 pub(crate) const DENIED: &str = "192.0.2.7";
 
-/// Starts the operator, for as long as the bed lives.
+/// Starts the operator, for the life of the test cluster.
 pub(crate) fn one_operator(
     world: Arc<World>,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
@@ -42,27 +42,27 @@ pub(crate) fn one_operator(
     })
 }
 
-/// Spec of a load balancer for a guest cluster.
+/// Spec of a LoadBalancer of cluster type.
 pub(crate) fn cluster(pool: &str) -> Value {
     with(cluster_spec(), json!({ "ipPool": pool }))
 }
 
-/// Spec of a load balancer for virtual machines labelled `app`.
+/// Spec of a LoadBalancer for virtual machines labelled `app`.
 pub(crate) fn vm(pool: &str, app: &str) -> Value {
     with(vm_spec(app), json!({ "ipPool": pool }))
 }
 
-/// Actions and looks that only these tests need.
+/// Actions and checks that only these tests need.
 pub(crate) trait More {
-    /// Makes a pool that serves only those who name it.
+    /// Creates a pool that serves only LoadBalancers that name it.
     async fn ranges(&self, name: &str, ranges: &[Value]) -> anyhow::Result<()>;
-    /// Makes a load balancer for a guest cluster and waits for its address.
+    /// Creates a LoadBalancer of cluster type and waits for its address.
     async fn served(&self, namespace: &str, name: &str, pool: &str) -> anyhow::Result<String>;
-    /// Reads a load balancer.
+    /// Reads a LoadBalancer.
     async fn read(&self, namespace: &str, name: &str) -> anyhow::Result<LoadBalancer>;
     /// Reports an external address of a Service, as kube-vip does.
     async fn ingress(&self, namespace: &str, name: &str, ingress: Value) -> anyhow::Result<()>;
-    /// Waits until a Service is as wanted.
+    /// Waits until `wanted` holds for a Service.
     async fn service_until(
         &self,
         namespace: &str,
@@ -70,29 +70,29 @@ pub(crate) trait More {
         what: &str,
         wanted: impl Fn(&Service) -> bool,
     ) -> anyhow::Result<Service>;
-    /// Makes a load balancer for virtual machines and reports its external address once it has one.
+    /// Creates a LoadBalancer of VM type and reports its external address once it has one.
     async fn announced(&self, namespace: &str, name: &str, spec: Value) -> anyhow::Result<String>;
-    /// Deletes a load balancer and waits until it is gone and its address is given back.
+    /// Deletes a LoadBalancer and waits until it is gone and its address is released.
     async fn remove(&self, namespace: &str, name: &str, address: &str) -> anyhow::Result<()>;
-    /// The record of an address.
+    /// The IPAllocation of an address.
     async fn record(&self, address: &str) -> anyhow::Result<Option<IPAllocation>>;
-    /// Waits for the phase of an address, and answers whose it is.
+    /// Waits for the phase of an address, and returns its owner.
     async fn phase(&self, address: &str, phase: Phase) -> anyhow::Result<String>;
-    /// Waits until a pool's status says all this.
+    /// Waits until a pool's status has all these values.
     async fn accounts(&self, pool: &str, wanted: &Accounts<'_>) -> anyhow::Result<()>;
-    /// Resource versions of all that belongs to a namespace, and of pools.
+    /// Resource versions of all objects of a namespace, and of pools.
     async fn versions(
         &self,
         namespace: &str,
         pools: &[&str],
     ) -> anyhow::Result<BTreeMap<String, String>>;
-    /// Nothing of a namespace, nor a pool, is written for a while.
+    /// Asserts that nothing in a namespace, nor a pool, is written for a while.
     async fn at_rest(&self, namespace: &str, pools: &[&str], time: Duration) -> anyhow::Result<()>;
-    /// Deletes an object of ours.
+    /// Deletes a pool.
     async fn delete_pool(&self, name: &str) -> anyhow::Result<()>;
 }
 
-/// What a pool's status says of its addresses. Address to owner, both lists in order.
+/// The addresses in a pool's status. Address to owner, both lists in order.
 pub(crate) struct Accounts<'a> {
     /// `status.total`
     pub(crate) total: i64,
@@ -145,7 +145,7 @@ impl More for World {
     }
 
     async fn ingress(&self, namespace: &str, name: &str, ingress: Value) -> anyhow::Result<()> {
-        // The condition that says that it is waited for is written before the Service.
+        // The condition that reports the missing address is written before the Service.
         self.service_until(namespace, name, "exists", |_| true)
             .await?;
         let patch = json!({ "status": { "loadBalancer": { "ingress": ingress } } });

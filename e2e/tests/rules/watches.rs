@@ -1,4 +1,4 @@
-//! Watches that end and begin again, and one whose line has died (RUN-2).
+//! Watches that end and restart, and one whose connection has died (RUN-2).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +18,12 @@ pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing]
 }
 
-/// A dead line is noticed within 45 s; then the watch begins anew.
+/// A dead connection is detected within 45 s; then the watch restarts.
 const NOTICED: Duration = Duration::from_secs(50);
-/// Each watch lasts 40 s at most, so that in this time each of them has begun three times.
+/// Each watch lasts 40 s at most, so that in this time each of them has started three times.
 const THRICE: Duration = Duration::from_secs(100);
 
-/// On a standby: it watches as the leader does, and what it knows shows in its figures.
+/// On a standby: it watches as the leader does, and its metrics show its cache.
 async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -35,12 +35,12 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     let slices = world.slices(ns);
     slices.create(&PostParams::default(), &foreign).await?;
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let pools = Match::of(Verb::Watch, "ippools");
     let dead = proxy.rule(pools, Share::times(1), Fault::Swallow);
     let kubeconfig = proxy.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-    // A debug build takes its watches anew after 12 s at most; all others show the same later.
+    // A debug build renews its watches after 12 s at most. A release build ignores this; the test then takes longer.
     let env = [("KUBECONFIG", kubeconfig), ("HLB_TIMINGS", "watch=12s")];
     let standby = world.start_operator_with("node2", &[], &env).await?;
     eventually("the watch of pools has begun", NOTICED, || async {
@@ -54,7 +54,7 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     })
     .await?;
 
-    // The version moves on, and the watch of slices with our label has no event of it.
+    // The version advances, and the watch of EndpointSlices with our label has no event for it.
     let mut looks = 0;
     eventually("each watch has begun three times", THRICE, || {
         looks += 1;

@@ -1,5 +1,5 @@
-//! The files in docs/examples, as a reader would apply them: each is good for what it says, and the rights in
-//! rbac.yaml are exactly what the operator needs.
+//! The files in docs/examples, applied as a reader would: each works as it says, and the permissions in rbac.yaml are
+//! exactly those that the operator needs.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::ipallocation::Phase;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
@@ -17,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::operator::without;
 
-/// The operator with all rights of rbac.yaml.
+/// Node of the operator with all permissions of rbac.yaml.
 const NODE: &str = "node1";
-/// The operator that lacks one.
+/// Node of the operator that lacks one.
 const OTHER_NODE: &str = "node2";
 
-/// All of them.
+/// All tests.
 pub fn all() -> Vec<Test> {
     tests![
         every_example_becomes_ready_with_the_rights_of_rbac,
@@ -31,7 +31,7 @@ pub fn all() -> Vec<Test> {
     ]
 }
 
-/// Applies rbac.yaml, and starts the operator with these rights.
+/// Applies rbac.yaml, and starts the operator with these permissions.
 async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
     let rights = rbac("rbac.yaml")?;
     for object in &rights {
@@ -75,15 +75,15 @@ fn rbac(name: &str) -> anyhow::Result<Vec<Value>> {
     Ok(rights)
 }
 
-/// Applies a document, in a namespace that is made if need be.
+/// Applies a document, and creates its namespace if necessary.
 async fn apply(world: &World, object: &Value) -> anyhow::Result<()> {
     if let Some(namespace) = object["metadata"]["namespace"].as_str() {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}
         });
-        world.bed.apply(&namespace).await?;
+        world.cluster.apply(&namespace).await?;
     }
-    world.bed.apply(object).await?;
+    world.cluster.apply(object).await?;
     Ok(())
 }
 
@@ -95,7 +95,7 @@ async fn kubeconfig(world: &World, rights: &[Value]) -> anyhow::Result<String> {
         metadata["namespace"].as_str().context("no namespace")?,
         metadata["name"].as_str().context("no name")?,
     );
-    let path = world.bed.service_account_kubeconfig(namespace, name);
+    let path = world.cluster.service_account_kubeconfig(namespace, name);
     Ok(path.await?.to_str().context("the path")?.to_owned())
 }
 
@@ -120,7 +120,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         });
         wanted.await?;
     }
-    let _dhcp = Dhcp::dnsmasq(&world.bed, lan(240), lan(249)).await?;
+    let _dhcp = Dhcp::dnsmasq(&world.cluster, lan(240), lan(249)).await?;
     let mut seen = 0;
     for (file, document) in of_kind("LoadBalancer") {
         let done = life(&world, document, seen);
@@ -136,7 +136,7 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         .filter(|l| l.starts_with("harvester_lb_api_requests_total") && l.contains("code=\"403\""))
         .collect();
     ensure!(refused.is_empty(), "requests were refused: {refused:#?}");
-    // Others have pools of the same network.
+    // Other examples have pools of the same network.
     for (_, pool) in of_kind("IPPool") {
         let name = pool["metadata"]["name"].as_str().unwrap();
         world.pools().delete(name, &DeleteParams::default()).await?;
@@ -144,10 +144,10 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
     operator.end().await
 }
 
-/// A machine that a load balancer selects, listening where it is checked and where requests go.
+/// A virtual machine that a LoadBalancer selects, listening on the ports of the health check and of the requests.
 async fn machine(world: &World, lb: &Value, name: &str) -> anyhow::Result<Vm> {
     let spec = &lb["spec"];
-    let vm = world.bed.add_vm(name)?;
+    let vm = world.cluster.add_vm(name)?;
     let mut labels = Vec::new();
     for (key, values) in spec["backendServerSelector"].as_object().unwrap() {
         labels.push((&**key, values[0].as_str().context("no value")?));
@@ -157,7 +157,7 @@ async fn machine(world: &World, lb: &Value, name: &str) -> anyhow::Result<Vm> {
     }
     let namespace = lb["metadata"]["namespace"].as_str().unwrap_or("default");
     world
-        .bed
+        .cluster
         .apply(&vm.vmi_manifest(namespace, &labels))
         .await?;
     Ok(vm)
@@ -175,7 +175,7 @@ fn ports(spec: &Value) -> Vec<u16> {
     ports
 }
 
-/// A load balancer from its creation over Ready, a failing machine and back, to its deletion.
+/// A LoadBalancer from its creation through Ready, a failing machine and its recovery, to its deletion.
 async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<()> {
     let namespace = document["metadata"]["namespace"]
         .as_str()
@@ -238,7 +238,7 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
     }
     for vm in &vms {
         world
-            .bed
+            .cluster
             .delete(
                 "kubevirt.io/v1",
                 "VirtualMachineInstance",
@@ -250,7 +250,7 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
     Ok(())
 }
 
-/// Requests through the address, where it is of the network that the bed has.
+/// Requests to the address, if it is in the network of the test cluster.
 async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Result<()> {
     let vip: Ipv4Addr = vip.parse()?;
     let listener = &lb["spec"]["listeners"][0];
@@ -259,7 +259,7 @@ async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Re
     }
     let port = u16::try_from(listener["port"].as_u64().context("no port")?)?;
     eventually(&format!("answers from {vip}:{port}"), SOON, || async {
-        let tally = world.bed.client_burst(vip, port, 30, 4).await;
+        let tally = world.cluster.client_burst(vip, port, 30, 4).await;
         ensure!(tally.failures.is_empty(), "{:?}", tally.failures[0]);
         let all = vms.iter().all(|vm| tally.by_body.contains_key(vm.name()));
         Ok(all.then_some(()))
@@ -267,7 +267,7 @@ async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Re
     .await
 }
 
-/// What the Go operator left on machines is taken off, which needs rights on KubeVirt's kinds.
+/// Legacy finalizers on VirtualMachines are removed, which needs permissions on KubeVirt's kinds.
 async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
     for (kind, finalizer) in [
         (
@@ -284,10 +284,10 @@ async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
             "metadata": {"name": "old", "namespace": "default", "finalizers": [finalizer]},
             "spec": {},
         });
-        world.bed.apply(&object).await?;
+        world.cluster.apply(&object).await?;
         eventually(&format!("{kind} without {finalizer}"), SOON, || async {
             let now = world
-                .bed
+                .cluster
                 .get("kubevirt.io/v1", kind, Some("default"), "old")
                 .await?
                 .context("it is gone")?;
@@ -303,7 +303,7 @@ async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The same rights under other names, for an operator of their own.
+/// The same permissions under other names, for a separate operator.
 fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
     let rename = |name: &mut Value| {
         if let Some(text) = name.as_str() {
@@ -311,7 +311,7 @@ fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
         }
     };
     for object in &mut rights {
-        // A namespace is shared.
+        // The namespace is shared.
         if object["kind"] == "Namespace" {
             continue;
         }
@@ -331,7 +331,7 @@ fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
     rights
 }
 
-/// Takes a verb on a kind away; the document that it was in, as it was before.
+/// Removes a verb on a resource; returns the unchanged document.
 fn take_away(rights: &mut [Value], resource: &str, verb: &str) -> anyhow::Result<Value> {
     for object in rights {
         let whole = object.clone();
@@ -378,7 +378,7 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
         "the log does not name it:\n{}",
         operator.tail()
     );
-    // It looks again and again.
+    // It retries.
     let before = requests(&world).await?;
     eventually("more looks", SOON, || async {
         Ok((requests(&world).await? > 3.0 * before).then_some(()))
@@ -403,13 +403,14 @@ async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::R
     operator.end().await
 }
 
-/// How many requests the operator that lacks a right has made.
+/// Number of requests of the operator that lacks a permission.
 async fn requests(world: &World) -> anyhow::Result<f64> {
-    let figures = Figures::read(world, OTHER_NODE).await?;
+    let figures = MetricsSnapshot::read(world, OTHER_NODE).await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
 
-/// What Harvester's release has made, as its chart does: the account of the Go operator with a role of the same name.
+/// The objects of Harvester's release, as its chart creates them: the ServiceAccount of the Go operator with a role of
+/// the same name.
 fn release() -> [Value; 3] {
     let name = "harvester-load-balancer";
     let subject = json!({"kind": "ServiceAccount", "name": name, "namespace": "harvester-system"});
@@ -454,7 +455,7 @@ async fn the_account_of_harvesters_release_gains_rights_and_loses_none(
         let (kind, version) = (text(object, "kind")?, text(object, "apiVersion")?);
         let namespace = object["metadata"]["namespace"].as_str();
         let name = text(&object["metadata"], "name")?;
-        let now = world.bed.get(version, kind, namespace, name).await?;
+        let now = world.cluster.get(version, kind, namespace, name).await?;
         let now = serde_json::to_value(now.with_context(|| format!("{kind} is gone"))?)?;
         for field in ["rules", "roleRef", "subjects"] {
             ensure!(

@@ -1,11 +1,11 @@
-//! Real traffic: clients in a network of their own reach virtual machines through kube-vip and kube-proxy, and the examples
-//! of the documentation do what they say.
+//! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the examples
+//! of the documentation work as they say.
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
 
 use harvester_lb_e2e::run;
-use harvester_lb_testkit::BedOptions;
+use harvester_lb_testkit::TestClusterOptions;
 
 mod examples;
 mod operator;
@@ -13,7 +13,7 @@ mod vips;
 
 fn main() -> ExitCode {
     run(
-        BedOptions::default(),
+        TestClusterOptions::default(),
         &["dnsmasq"],
         3,
         |_| Box::pin(async { Ok(()) }),

@@ -1,4 +1,4 @@
-//! The one operator of this program: most tests share it, some have it to themselves, or have none beside their own.
+//! The one operator of this program: most tests share it, some have it to themselves, or run only their own.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::Process;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// The operator, once a test has needed it. Whoever shares it reads.
+/// The operator, once a test has needed it. Tests that share it hold a read lock.
 static OPERATOR: RwLock<Option<Arc<Process>>> = RwLock::const_new(None);
 
-/// Starts it. The pod's uid spares it the wait for the Lease of one that was killed.
+/// Starts it. With the same pod uid it need not wait for the Lease of one that was killed.
 async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     let env = [("POD_UID", "traffic")];
     world.start_operator_with("node1", &[], &env).await
@@ -21,10 +21,10 @@ pub struct Shared(
     #[allow(dead_code, reason = "it is held")] RwLockReadGuard<'static, Option<Arc<Process>>>,
 );
 
-/// The operator, or the lack of one, and no other test beside.
+/// The operator, or none, without concurrent tests.
 pub struct Alone(RwLockWriteGuard<'static, Option<Arc<Process>>>);
 
-/// Waits for those that want to be alone; starts the operator if there is none.
+/// Waits for exclusive tests; starts the operator if there is none.
 pub async fn shared(world: &World) -> anyhow::Result<Shared> {
     loop {
         let operator = OPERATOR.read().await;
@@ -39,14 +39,14 @@ pub async fn shared(world: &World) -> anyhow::Result<Shared> {
     }
 }
 
-/// Waits for all others, and starts the operator anew.
+/// Waits for all other tests, and restarts the operator.
 pub async fn restarted(world: &World) -> anyhow::Result<Alone> {
     let mut alone = Alone(OPERATOR.write().await);
     alone.restart(world).await?;
     Ok(alone)
 }
 
-/// Waits for all others, and asks the operator to end, so that the Lease is free.
+/// Waits for all other tests, and ends the operator gracefully, so that the Lease is free.
 pub async fn without() -> anyhow::Result<Alone> {
     let mut operator = OPERATOR.write().await;
     if let Some(before) = operator.take() {

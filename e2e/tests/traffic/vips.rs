@@ -1,4 +1,4 @@
-//! Addresses that are reached, and those that must not be.
+//! Addresses that must be reachable, and addresses that must not.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 use crate::operator::{restarted, shared};
 
-/// All of them.
+/// All tests.
 pub fn all() -> Vec<Test> {
     tests![
         a_listener_dies_and_comes_back,
@@ -46,8 +46,8 @@ fn lan(from: u8, to: u8) -> serde_json::Value {
     })
 }
 
-/// A namespace with a pool, in which a load balancer of the same name serves machines with the label `app: NS`. The
-/// names differ from test to test because kube-vip's elections know a Service by its name alone.
+/// A namespace with a pool, in which a LoadBalancer of the same name serves machines with the label `app: NS`. The
+/// names differ from test to test because kube-vip's elections identify a Service by its name alone.
 async fn serve(
     world: &World,
     ns: &str,
@@ -71,10 +71,15 @@ async fn answered_by(world: &World, vip: Ipv4Addr, names: &[&str]) -> anyhow::Re
     world.answered_by(vip, 80, names).await
 }
 
-/// Waits until nobody answers at an address any more.
+/// Waits until an address no longer answers.
 async fn silent(world: &World, vip: Ipv4Addr, port: u16) -> anyhow::Result<()> {
     eventually(&format!("{vip}:{port} is silent"), SOON, || async {
-        Ok(world.bed.client_get(vip, port).await.is_err().then_some(()))
+        Ok(world
+            .cluster
+            .client_get(vip, port)
+            .await
+            .is_err()
+            .then_some(()))
     })
     .await
 }
@@ -94,17 +99,18 @@ fn endpoint(slice: &EndpointSlice, name: &str) -> Option<Endpoint> {
 }
 
 async fn a_listener_dies_and_comes_back(world: Arc<World>) -> anyhow::Result<()> {
-    // The time that kube-proxy takes is looked at.
+    // kube-proxy's delay is measured.
     let _alone = restarted(&world).await?;
     let ns = "listener";
     let (vms, vip) = serve(&world, ns, 200, &["l1", "l2"]).await?;
-    let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
+    let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
     vms[0].close(8080).await;
     world
         .ready_endpoints(ns, ns, &[&vms[1].address().to_string()])
         .await?;
     let written = Instant::now();
-    // kube-proxy writes its rules once a second, so failures may end up to two seconds after the slice was written.
+    // kube-proxy writes its rules once a second, so failures may end up to two seconds after the write of the
+    // EndpointSlice.
     let settled = written + Duration::from_secs(2);
     eventually("enough requests after the switch", SOON, || async {
         let after = traffic.records().iter().filter(|r| r.at > settled).count();
@@ -131,9 +137,9 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
 ) -> anyhow::Result<()> {
     let _shared = shared(&world).await?;
     let ns = "standin";
-    // What must never be reached through the address.
-    let node1 = world.bed.serve("node1", 80, "node1")?;
-    let node2 = world.bed.serve("node2", 80, "node2")?;
+    // Must never be reached through the address.
+    let node1 = world.cluster.serve("node1", 80, "node1")?;
+    let node2 = world.cluster.serve("node2", 80, "node2")?;
     let (vms, vip) = serve(&world, ns, 205, &["d1"]).await?;
 
     vms[0].close(8080).await;
@@ -146,7 +152,7 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
         "HC-4: {servers:?}"
     );
     silent(&world, vip, 80).await?;
-    let tally = world.bed.client_burst(vip, 80, 10, 5).await;
+    let tally = world.cluster.client_burst(vip, 80, 10, 5).await;
     ensure!(tally.by_body.is_empty(), "answered by {:?}", tally.by_body);
 
     vms[0].listen(8080)?;
@@ -182,7 +188,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
     world.merge(&world.vmis(ns), "m1", relabel(ns)).await?;
     answered_by(&world, vip, &["m1", "m2", "m3"]).await?;
 
-    // Migrated: uid and address stay, so its endpoint does. A later change that is seen proves that this one was.
+    // Migrated: uid and address stay, so its endpoint does. A later change that is observed proves that this one was.
     let before = world.slices(ns).get(ns).await?;
     let migrated = json!({"status": {"nodeName": "node2", "migrationState": {"completed": true}}});
     world.merge(&world.vmis(ns), "m2", migrated).await?;
@@ -208,7 +214,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
         .await?;
     answered_by(&world, vip, &["m1", "m2"]).await?;
     world
-        .bed
+        .cluster
         .apply(&third.vmi_manifest(ns, &[("app", ns)]))
         .await?;
     answered_by(&world, vip, &["m1", "m2", "m3"]).await?;
@@ -255,13 +261,13 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
     let ns = "killed";
     let (_vms, vip) = serve(&world, ns, 220, &["k1", "k2"]).await?;
     let before = world.slices(ns).get(ns).await?;
-    let traffic = Traffic::start(&world.bed, vip, 80, Duration::from_millis(50));
+    let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
     operator.restart(&world).await?;
     eventually("the new operator leads", SOON, || async {
         Ok((world.metric("node1", "harvester_lb_leader").await? == Some(1.0)).then_some(()))
     })
     .await?;
-    // It has looked at everything once it has probed.
+    // It has reconciled everything once it probes.
     eventually("the new operator probes", SOON, || async {
         let series = "harvester_lb_probes_total{result=\"success\"}";
         let probes = world.metric("node1", series).await?;
@@ -292,7 +298,7 @@ async fn rel_3_a_deleted_load_balancer_stops_serving(world: Arc<World>) -> anyho
     world.gone(&world.slices(ns), ns).await?;
     silent(&world, vip, 80).await?;
     released(&world, vip).await?;
-    // It comes back to whoever has the name.
+    // The LoadBalancer of that name gets it again.
     world.lb(ns, ns, vm_spec(ns, ns)).await?;
     ensure!(world.lb_address(ns, ns).await? == vip.to_string(), "ALC-2");
     answered_by(&world, vip, &["x1"]).await
@@ -344,20 +350,20 @@ async fn ports_of_both_protocols(world: Arc<World>) -> anyhow::Result<()> {
     let vip: Ipv4Addr = allocated(&lb).context("no address")?.parse()?;
     answered_by(&world, vip, &["p1"]).await?;
     eventually("the second port", SOON, || async {
-        Ok((world.bed.client_get(vip, 9000).await? == "p1").then_some(()))
+        Ok((world.cluster.client_get(vip, 9000).await? == "p1").then_some(()))
     })
     .await?;
     eventually("the UDP port", SOON, || async {
-        Ok((world.bed.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
+        Ok((world.cluster.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
     })
     .await
 }
 
-/// The same error twice: from a route of this host, and from nobody answering ARP.
+/// The same error twice: from a route of this host, and from a missing ARP answer.
 async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    // Alone: it looks at the sums over all targets.
+    // Exclusive: it checks the sums over all targets.
     let _operator = restarted(&world).await?;
     let ns = "own-fault";
     let (vms, _vip) = serve(&world, ns, 245, &["o1"]).await?;
@@ -375,7 +381,7 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     is(unreachable, "0", |n| n < 0.5).await?;
 
     world
-        .bed
+        .cluster
         .ip("node1", &format!("route add unreachable {address}/32"))?;
     is(unknown, "1", |n| (0.5..1.5).contains(&n)).await?;
     is(
@@ -389,16 +395,16 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     is(unreachable, "0", |n| n < 0.5).await?;
 
     world
-        .bed
+        .cluster
         .ip("node1", &format!("route del unreachable {address}/32"))?;
     is(unknown, "0", |n| n < 0.5).await?;
-    // ARP is given up after three seconds: within the timeout, so that its error is what ends the check.
+    // ARP gives up after three seconds: within the timeout, so that its error ends the check.
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
     vms[0].set_link(false)?;
     // Otherwise the kernel trusts for up to 45 s more what it knows of the neighbour, and does not ask.
     let forget = format!("neigh flush to {address}");
-    world.bed.ip("node1", &forget)?;
+    world.cluster.ip("node1", &forget)?;
     world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
     is(unknown, "0", |n| n < 0.5).await

@@ -1,4 +1,4 @@
-//! The candidate: the loop around the machine, which owns the Lease object.
+//! The candidate: the loop around [`decide`], which owns the Lease object.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,12 +15,12 @@ use super::{Leadership, Observed, Settings, Step, decide};
 use crate::stamp::{Restored, Stamp};
 use crate::writer::{WriteError, bounded};
 
-/// Why the candidate's loop ended.
+/// Why the loop of a candidate ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum End {
-    /// It was asked to stop.
+    /// It was stopped.
     Stopped,
-    /// It led and could not renew in time, or somebody else took over.
+    /// It was leader and could not renew in time, or another process took over.
     Lost,
 }
 
@@ -33,19 +33,19 @@ struct Seen {
 pub struct Candidate {
     api: Api<Lease>,
     settings: Settings,
-    /// Of the present term.
+    /// Of the current term.
     leadership: Arc<Leadership>,
     seen: Option<Seen>,
-    /// Since that was last asked, the record has named somebody else.
+    /// Another holder was observed since this flag was last read.
     another: bool,
-    /// Which copy of the Lease was known last.
+    /// The newest copy of the Lease that was observed.
     known: Stamp,
-    /// It was read in an older copy than that.
+    /// Set when the Lease was read in an older copy than `known`.
     restored: Option<Restored>,
 }
 
 impl Candidate {
-    /// A candidate that does not lead yet.
+    /// A candidate that is not leader yet.
     pub fn new(client: Client, settings: Settings) -> Self {
         Self {
             api: Api::namespaced(client, &settings.namespace),
@@ -58,11 +58,12 @@ impl Candidate {
         }
     }
 
-    /// Waits until this process leads in a new term, or is asked to stop. Nothing of the term before may be under way.
-    /// `another` is called whenever somebody else was seen to hold the Lease, before this process leads.
+    /// Waits until this process is leader in a new term, or `stop` is called. No work of the previous term may be
+    /// running. Calls `another` each time another holder was observed before this process became leader.
     ///
-    /// An error, here as in [`Candidate::hold`]: the Lease has an older version than it had, which a restored backup gives it
-    /// (RUN-3). A watch does not show that by itself: one that goes on from a version that is yet to come is silent.
+    /// Errors, here as in [`Candidate::hold`]: the Lease has an older resource version than before, which a restored
+    /// backup causes (RUN-3). A watch does not show that by itself: one that resumes from a version in the future is
+    /// silent.
     pub async fn acquire(
         &mut self,
         term: Arc<Leadership>,
@@ -77,7 +78,7 @@ impl Candidate {
                 another();
             }
             if won {
-                info!(identity = self.settings.identity, "leading");
+                info!(identity = self.settings.identity, "became leader");
                 return Ok(Some(()));
             }
             tokio::select! {
@@ -88,8 +89,8 @@ impl Candidate {
         Ok(None)
     }
 
-    /// Renews the Lease until that fails, which is the end of the term, or `stop` is called. The fence closes by itself at
-    /// the renew deadline, also if this task is not run, and does not open again.
+    /// Renews the Lease until a renewal fails, which ends the term, or until `stop` is called. The fence closes by
+    /// itself at the renew deadline, even if this task does not run, and does not open again.
     pub async fn hold(&mut self, stop: &CancellationToken) -> Result<End, Restored> {
         loop {
             tokio::select! {
@@ -102,13 +103,13 @@ impl Candidate {
             self.look_back()?;
             if !self.leadership.is_leader() {
                 self.leadership.end();
-                warn!(identity = self.settings.identity, "leadership is lost");
+                warn!(identity = self.settings.identity, "leadership lost");
                 return Ok(End::Lost);
             }
         }
     }
 
-    /// Ends the term if the record has run backwards.
+    /// Ends the term if the resource version of the Lease has gone backwards.
     fn look_back(&mut self) -> Result<(), Restored> {
         match self.restored.take() {
             None => Ok(()),
@@ -119,7 +120,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the Lease up, so that a successor need not wait.
+    /// Releases the Lease, so that a successor need not wait.
     pub async fn release(&mut self) {
         let was_leader = self.leadership.is_leader();
         self.leadership.end();
@@ -138,14 +139,14 @@ impl Candidate {
         ))
         .await
         {
-            Ok(_) => info!("the Lease is given up"),
-            Err(error) => warn!(%error, "the Lease could not be given up; it runs out by itself"),
+            Ok(_) => info!("Lease released"),
+            Err(error) => warn!(%error, "Lease not released; it expires by itself"),
         }
     }
 
-    /// One try; answers whether this process leads by it.
+    /// One attempt. Returns whether this process is leader after it.
     async fn try_once(&mut self, leading: bool) -> bool {
-        // The deadline counts from before the request: the record may be written at any time after.
+        // The deadline counts from before the request, because the record may be written at any time after.
         let started = Instant::now();
         // A request must not outlive the claim that it renews.
         let limit = self.settings.renew_deadline / 2;
@@ -163,25 +164,25 @@ impl Candidate {
             }
             Ok(Err(error)) => {
                 // The copy may be stale; read it again before the next decision.
-                warn!(%error, "the Lease could not be written");
+                warn!(%error, "Lease not read or written, will retry");
                 false
             }
             Err(_) => {
-                warn!(?limit, "the API server did not answer about the Lease");
+                warn!(?limit, "Lease request timed out, will retry");
                 false
             }
         }
     }
 
-    /// Answers whether it wrote our record; if not, this process does not lead.
+    /// Returns whether it wrote our record; if not, this process is not leader.
     async fn step(&mut self, leading: bool) -> Result<bool, WriteError> {
-        // A holder that still has its own copy renews without a read: one write for each renewal.
+        // A holder that still has its own copy renews without a read: one write per renewal.
         if !leading || self.seen.is_none() {
             self.read().await?;
         }
         let observed = self.seen.as_ref().map(observe);
         let step = decide(observed.as_ref(), &self.settings.identity, leading);
-        debug!(?step, "Lease");
+        debug!(?step, "Lease step");
         let params = kube::api::PostParams::default();
         let written = match step {
             Step::Wait | Step::Lose => return Ok(false),
@@ -215,7 +216,7 @@ impl Candidate {
                 Ok(true)
             }
             Err(error) if error.is_stale() => {
-                // Somebody was faster, or edited the record: look again.
+                // Another process was faster, or the record was edited: read it again.
                 self.read().await?;
                 let observed = self.seen.as_ref().map(observe);
                 match decide(observed.as_ref(), &self.settings.identity, leading) {
@@ -294,7 +295,7 @@ fn same_record(a: &Lease, b: &Lease) -> bool {
     a.metadata.uid == b.metadata.uid && a.spec == b.spec
 }
 
-/// Candidates that were started together must not try together.
+/// Candidates that started together must not try together.
 fn jittered(period: Duration) -> Duration {
     period.mul_f64(1.0 + 0.2 * fastrand::f64())
 }

@@ -108,13 +108,13 @@ fn times_must_fit() {
     }
 }
 
-/// An API server with one Lease, or none.
+/// An API server with at most one Lease.
 #[derive(Default)]
 struct Server {
     away: bool,
     /// The Lease; null if there is none.
     lease: Value,
-    /// The next renewal fails, and this is the Lease afterwards.
+    /// If set, the next renewal fails and this is the Lease afterwards.
     meanwhile: Option<Value>,
 }
 
@@ -203,7 +203,7 @@ async fn run_5_a_process_leads_for_one_term_after_another() {
             .await
             .unwrap();
         assert!(term.is_leader());
-        // Only who has seen another holder is told so.
+        // The callback runs only if another holder was observed.
         assert_eq!(others.get().min(1), expected);
         assert_eq!(server.lock().lease["spec"]["holderIdentity"], "me");
         server.lock().away = true;
@@ -213,13 +213,13 @@ async fn run_5_a_process_leads_for_one_term_after_another() {
     }
 }
 
-/// A renewal fails, the process is frozen for it does not know how long, and what it finds then is not its own record:
-/// another may have led meanwhile, whether it has given the Lease up again or not.
+/// A renewal fails, the process is frozen for an unknown time and then finds a record that is not its own: another may
+/// have been leader meanwhile, whether it has released the Lease or not.
 #[tokio::test]
 async fn run_5_who_may_have_lost_the_lease_to_another_does_not_go_on() {
     for meanwhile in [lease("other"), lease(""), Value::Null] {
         let server = Server::with(lease(""));
-        // By its own clock all of this takes no time.
+        // By its own clock no time passes.
         let mut candidate = candidate(&server, Duration::from_hours(1));
         let stop = CancellationToken::new();
         let term = Arc::new(Leadership::default());
@@ -231,7 +231,7 @@ async fn run_5_who_may_have_lost_the_lease_to_another_does_not_go_on() {
         assert_eq!(end, Ok(Ok(End::Lost)), "{meanwhile}");
         assert!(!term.is_leader());
         assert_eq!(server.lock().lease, meanwhile, "it was not written again");
-        // In a term of its own it may lead again.
+        // In a new term it may lead again.
         if meanwhile != lease("other") {
             let term = Arc::new(Leadership::default());
             let won = candidate.acquire(Arc::clone(&term), &stop, || {}).await;
@@ -252,7 +252,7 @@ async fn run_3_a_lease_that_was_restored_ends_whoever_knew_it() {
     let server = Server::with(at("50"));
     let mut candidate = candidate(&server, Duration::from_millis(300));
     let stop = CancellationToken::new();
-    // Called once somebody else was seen: at version 50.
+    // Called once another holder was observed: at version 50.
     let restored = || server.lock().lease = at("40");
     let ended = candidate.acquire(Arc::default(), &stop, restored).await;
     let error = ended.unwrap_err().to_string();
@@ -268,7 +268,7 @@ fn run_5_a_term_goes_forward_only() {
     let at = |seconds| start + Duration::from_secs(seconds);
     let held = Term::Until(at(10));
     let cases = [
-        // When, and until when it is renewed, and what comes of it.
+        // Time of the renewal, its expiry, and the result.
         (Term::Ahead, 1, 10, held, "won"),
         (Term::Ahead, 10, 10, Term::Ahead, "won too late to begin"),
         (held, 9, 19, Term::Until(at(19)), "renewed in time"),
@@ -283,7 +283,7 @@ fn run_5_a_term_goes_forward_only() {
     assert!(held.holds(at(9)) && !held.holds(at(10)));
 }
 
-/// Renewals that come at any time, with any delay, and losses: once it has held and holds no more, it never holds again.
+/// Renewals at any time, with any delay, and losses: a term that was held and lost is never held again.
 #[test]
 fn run_5_a_term_once_lost_never_goes_on() {
     let (mut held, mut lost) = (0, 0);

@@ -1,16 +1,16 @@
-//! Who has which address, both ways: an index that is kept up to date in steps (BE-8). Pure.
+//! Two-way index between holders and addresses, updated incrementally (BE-8). Pure.
 //!
-//! Each step replaces all that one holder has, so it may be taken again, and the order in which copies of one holder come
-//! does not matter as long as the newest comes last. A step and a look cost the logarithm of the number of entries.
+//! An update replaces all addresses of one holder, so updates are idempotent and only the last one of a holder counts.
+//! Updates and lookups cost O(log n) in the number of entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
-/// Who has which address. An address may have several holders, and a holder several addresses.
+/// Holders and their addresses, many to many.
 #[derive(Debug)]
 pub(super) struct AddressIndex<H> {
     by_holder: BTreeMap<H, Box<[Ipv4Addr]>>,
-    /// `None`, which sorts before every holder, is never stored: it marks where an address begins.
+    /// `None` is never stored. It sorts before every holder and serves as the lower bound of an address's entries.
     by_address: BTreeSet<(Ipv4Addr, Option<H>)>,
 }
 
@@ -24,7 +24,7 @@ impl<H> Default for AddressIndex<H> {
 }
 
 impl<H: Clone + Ord> AddressIndex<H> {
-    /// A holder has these addresses and no others. Answers those that it has gained or lost by that.
+    /// Replaces the addresses of a holder. Returns those that it gained or lost.
     pub(super) fn set(&mut self, holder: &H, mut addresses: Vec<Ipv4Addr>) -> Vec<Ipv4Addr> {
         addresses.sort_unstable();
         addresses.dedup();
@@ -48,18 +48,18 @@ impl<H: Clone + Ord> AddressIndex<H> {
         changed
     }
 
-    /// A holder has these addresses beside those that it has. Answers those that it has gained by that.
+    /// Adds addresses to a holder. Returns those that it gained.
     pub(super) fn add(&mut self, holder: &H, addresses: &[Ipv4Addr]) -> Vec<Ipv4Addr> {
         let all = [self.of(holder), addresses].concat();
         self.set(holder, all)
     }
 
-    /// What a holder has, in order.
+    /// The addresses of a holder, sorted.
     pub(super) fn of(&self, holder: &H) -> &[Ipv4Addr] {
         self.by_holder.get(holder).map_or(&[], |all| &**all)
     }
 
-    /// All that have an address, in their order.
+    /// The holders of an address, sorted.
     pub(super) fn holders(&self, address: Ipv4Addr) -> impl Iterator<Item = &H> {
         self.by_address
             .range((address, None)..)
@@ -67,7 +67,7 @@ impl<H: Clone + Ord> AddressIndex<H> {
             .filter_map(|(_, holder)| holder.as_ref())
     }
 
-    /// The first and the last in order of those that have an address.
+    /// The first and the last of the sorted holders of an address; `None` if it has none.
     pub(super) fn ends(&self, address: Ipv4Addr) -> Option<(&H, &H)> {
         let first = self.holders(address).next()?;
         let last = match address.to_bits().checked_add(1).map(Ipv4Addr::from_bits) {

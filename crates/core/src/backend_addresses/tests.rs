@@ -73,7 +73,7 @@ fn be_8_what_may_not_stand_behind_a_load_balancer() {
             "inside 192.0.2.0/24, which is denied to backends",
         ),
         ("192.0.3.0", false, None, ""),
-        // Of several reasons the first is told.
+        // Of several reasons the first is reported.
         (
             "10.0.0.1",
             true,
@@ -105,7 +105,7 @@ fn be_8_whoever_reports_an_address_hears_of_its_change() {
     let (a, b) = (key("shop", "a"), key("shop", "b"));
     addresses.set_machine(&a, Some(ip("10.1.0.7")));
     addresses.set_machine(&b, Some(ip("10.1.0.8")));
-    // A Service that nobody's address concerns.
+    // A Service without a reported address.
     let cluster_ip = |address: &str| ServiceAddresses {
         cluster: ips(&[address]),
         ..ServiceAddresses::default()

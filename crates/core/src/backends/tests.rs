@@ -231,7 +231,7 @@ fn be_8_a_refused_address_leaves_its_machine_out_whatever_else_it_reports() {
             .then_some(Refusal::Allocated),
         shared: [first, second].map(Ipv4Addr::from).contains(&address),
     });
-    // The two that are refused take nobody's seat.
+    // The two refused ones do not count towards the limit.
     assert_eq!(
         (found.matched, found.backends.len(), found.left_out),
         (1003, MAX_BACKENDS, 2)
@@ -343,7 +343,7 @@ fn be_6_an_endpoint_stays_as_long_as_its_machine_is_there() {
         found.backends.first().map(|b| b.state)
     };
     let machine = || {
-        // Whatever its labels: the selector may be what is wrong.
+        // With any labels: the selector itself may be refused.
         let (_, machine) = vmi("a", &[], Some("10.0.0.1"));
         Arc::into_inner(machine).unwrap()
     };

@@ -1,4 +1,4 @@
-//! The copies of built-in kinds: Service, EndpointSlice, Node. What of them is this operator's, and the addresses they show.
+//! The cached form of the built-in kinds Service, EndpointSlice and Node: ownership and addresses.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
@@ -13,12 +13,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 
 use crate::cached::trim::pruned;
 
-/// A Service, less what is never looked at. Of one that cannot be decoded its metadata are there, and of its addresses what
-/// can be read: they must not look as if nobody had them (BE-8, IPA-3).
+/// A cached Service without the fields that the operator never reads. One that cannot be decoded has its metadata and the
+/// addresses that can be read, because those must not count as free (BE-8, IPA-3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct CachedService {
     service: Service,
-    /// Why it could not be decoded; then it has further fields that are not known, and is not to be altered.
+    /// The decoding error, if the Service could not be decoded. It then has unknown fields and must not be written.
     pub undecodable: Option<String>,
 }
 
@@ -30,7 +30,8 @@ impl Deref for CachedService {
     }
 }
 
-/// From the watch, or from the answer to a write. Always something, as all that watches convert with may answer nothing.
+/// Converts a Service from the watch or from the response to a write. Never `None`; the `Option` is the signature of
+/// every converter.
 pub fn service(decoded: Decoded<Service>) -> Option<CachedService> {
     let (mut service, undecodable) = match decoded {
         Ok(service) => (service, None),
@@ -43,7 +44,7 @@ pub fn service(decoded: Decoded<Service>) -> Option<CachedService> {
     })
 }
 
-/// What can be read of a Service that cannot be decoded.
+/// The readable metadata and addresses of a Service that cannot be decoded.
 fn readable(invalid: &Undecodable) -> Service {
     let texts = |path: &[&str]| {
         let found = invalid.texts(path).into_iter().map(ToOwned::to_owned);
@@ -73,14 +74,16 @@ fn readable(invalid: &Undecodable) -> Service {
     }
 }
 
-/// An EndpointSlice, less what is never looked at.
+/// Converts an EndpointSlice from the watch or from the response to a write: without the fields that the operator never
+/// reads. `None` if it cannot be decoded.
 pub fn slice(decoded: Decoded<EndpointSlice>) -> Option<EndpointSlice> {
     let mut object = decoded.ok()?;
     object.metadata = pruned(object.metadata);
     Some(object)
 }
 
-/// The addresses that a Service of this operator shows; none for a Service of somebody else (IPA-3).
+/// The addresses in `spec.loadBalancerIP` and `status.loadBalancer.ingress` of a Service of this operator, sorted, each
+/// once, without the unspecified address. Empty for a Service of another owner (IPA-3).
 pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
     if !is_labelled(&service.metadata) && !owned_by_any_lb(&service.metadata) {
         return Vec::new();
@@ -100,7 +103,7 @@ pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
     shown
 }
 
-/// The addresses at which a Service is announced, as text.
+/// The `ip` of each entry of `status.loadBalancer.ingress`, as text. Entries without one are skipped (REC-2).
 pub fn ingress(service: &Service) -> impl Iterator<Item = &str> {
     let status = service.status.iter();
     status
@@ -109,16 +112,17 @@ pub fn ingress(service: &Service) -> impl Iterator<Item = &str> {
         .filter_map(|i| i.ip.as_deref())
 }
 
-/// What is kept of a Node.
+/// A cached Node: its addresses alone (BE-8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeAddresses {
-    /// Its addresses of IPv4. Host names are none.
+    /// The IPv4 addresses in `status.addresses`. Host names are skipped.
     pub addresses: Vec<Ipv4Addr>,
-    /// It could not be decoded: it may have more of them (BE-8).
+    /// Whether the Node could not be decoded. It may then have further addresses (BE-8).
     pub undecodable: bool,
 }
 
-/// From the watch. Of a Node that cannot be decoded the addresses that can be read.
+/// Converts a Node from the watch. If it cannot be decoded, the readable addresses are returned. Never `None`; the `Option`
+/// is the signature of every converter.
 pub fn node(decoded: Decoded<Node>) -> Option<NodeAddresses> {
     let v4 = |text: &str| text.parse().ok();
     Some(match decoded {
@@ -140,7 +144,7 @@ pub fn node(decoded: Decoded<Node>) -> Option<NodeAddresses> {
     })
 }
 
-/// Whether a Service or EndpointSlice carries our label.
+/// Whether a Service or EndpointSlice has the label `loadbalancer.harvesterhci.io/servicelb: "true"` (SVC-1).
 pub fn is_labelled(meta: &ObjectMeta) -> bool {
     meta.labels
         .as_ref()
@@ -151,7 +155,7 @@ fn owned_by_any_lb(meta: &ObjectMeta) -> bool {
     meta.owner_references.iter().flatten().any(is_lb)
 }
 
-/// Whether an ownerReference is to a load balancer, in whatever version.
+/// Whether an ownerReference is to a LoadBalancer of our API group, in any version (SVC-1).
 pub fn is_lb(owner: &OwnerReference) -> bool {
     let group = owner.api_version.split_once('/').map(|(group, _)| group);
     owner.kind == "LoadBalancer" && group == Some(harvester_lb_api::GROUP)

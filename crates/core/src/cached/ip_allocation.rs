@@ -1,4 +1,4 @@
-//! The copy of an IPAllocation, and the record of the ledger that it is.
+//! The cached form of an IPAllocation, and its conversion from and to a record of the ledger.
 
 use harvester_lb_api::meta::{self, Decoded};
 use harvester_lb_api::{IPAllocation, Owner as ApiOwner, Phase as ApiPhase};
@@ -8,29 +8,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::time;
 
-/// A record as it is stored.
+/// A cached IPAllocation.
 #[derive(Debug)]
 pub enum Allocation {
-    /// It could be read.
+    /// A readable object.
     Valid {
-        /// What it says.
+        /// Its content.
         record: Record,
-        /// The uid of the object that says so.
+        /// The uid of the IPAllocation itself, a precondition of its deletion (IPA-5).
         uid: Uid,
     },
-    /// It could not; it still blocks its name (IPA-1).
+    /// Its name is an address, and its content is unreadable. The address stays blocked, the object is left alone (IPA-1,
+    /// IPA-8).
     Unreadable {
         /// Its resource version.
         version: Version,
         /// What is wrong with it.
         why: String,
     },
-    /// Its name is no address: a kind of record that a later version makes (IPA-8). It says nothing of addresses here.
+    /// Its name is no address: reserved for later kinds of record. Allocation, projection and export ignore it (IPA-8).
     Reserved,
 }
 
 impl Allocation {
-    /// From the watch, or from the answer to a write.
+    /// Converts an object from the watch or from the response to a write.
     pub fn from_watch(decoded: Decoded<IPAllocation>) -> Self {
         match decoded {
             Ok(object) => Self::decoded(&object),
@@ -42,7 +43,7 @@ impl Allocation {
         }
     }
 
-    /// A decoded object.
+    /// Converts a decoded object. Its content may still be unreadable, see [`record`].
     pub fn decoded(object: &IPAllocation) -> Self {
         match record(object) {
             _ if is_reserved(&object.metadata) => Self::Reserved,
@@ -58,22 +59,26 @@ impl Allocation {
     }
 }
 
-/// Whether the name of an IPAllocation is none that an address has (IPA-8).
+/// Whether the name of an IPAllocation is not that of an address (IPA-8).
 fn is_reserved(meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref().unwrap_or_default();
     addr::parse_record_name(name).is_none()
 }
 
-/// Reads a record. Its name must be that of its address, else it would not lock what it speaks of.
+/// Reads the record of an IPAllocation. An absent time becomes the creation time of the object, an absent `boundAt` of a
+/// Released one [`Micros::MIN`].
+///
+/// # Errors
+/// `spec.address` is no address, or the object is not named after it: then it would not lock that address (ALC-8).
 pub fn record(object: &IPAllocation) -> Result<Record, String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let spec = &object.spec;
     let addr = addr::parse(&spec.address)
-        .ok_or_else(|| format!("spec.address {:?} is no address", spec.address))?;
+        .ok_or_else(|| format!("spec.address {:?} is not an IP address", spec.address))?;
     let expected = addr::record_name(addr);
     if name != expected {
         return Err(format!(
-            "spec.address {addr} belongs into an object of the name {expected}"
+            "spec.address {addr} requires the object name {expected}"
         ));
     }
     let created = time::created(&object.metadata);
@@ -87,8 +92,8 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
                 ApiPhase::Bound => Phase::Bound,
                 ApiPhase::Released => Phase::Released,
             },
-            // Of the past it may not be known when the address was taken; to remember it now is to take nothing, and
-            // must not move the place where the search goes on (ALC-3).
+            // An imported Released record may lack boundAt. It is no allocation and must not move the round robin's
+            // position (ALC-3).
             bound_at: bound_at.unwrap_or(match spec.phase {
                 ApiPhase::Bound => created,
                 ApiPhase::Released => Micros::MIN,
@@ -108,7 +113,8 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
     })
 }
 
-/// Writes a record.
+/// The spec of the IPAllocation of a record, the inverse of [`record`]. Times are RFC 3339 with microseconds; an unknown
+/// `boundAt` is left out.
 pub fn allocation_spec(spec: &RecordSpec) -> harvester_lb_api::IPAllocationSpec {
     harvester_lb_api::IPAllocationSpec {
         address: spec.addr.to_string(),
@@ -127,12 +133,12 @@ pub fn allocation_spec(spec: &RecordSpec) -> harvester_lb_api::IPAllocationSpec 
     }
 }
 
-/// The id of an object in the ledger.
+/// The ledger's id of the load balancer of this key.
 pub fn id(key: &Key) -> OwnerId {
     OwnerId::new(&key.namespace, &key.name)
 }
 
-/// The key of an id.
+/// The key of the load balancer of this ledger id, the inverse of [`id`].
 pub fn key(id: &OwnerId) -> Key {
     Key::new(id.namespace(), id.name())
 }

@@ -1,4 +1,4 @@
-//! The copy of a pool.
+//! The cached form of an IPPool.
 
 use std::collections::BTreeMap;
 
@@ -8,34 +8,35 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::trim::pruned;
 
-/// A pool as it is stored. Its address maps, which can be large, are kept only if somebody else wrote them.
+/// A cached IPPool. Its address maps can be large and are kept only if another writer wrote them (IPA-1).
 #[derive(Debug)]
 pub struct Pool {
-    /// Its metadata.
+    /// Its metadata, trimmed.
     pub meta: ObjectMeta,
-    /// Its spec, or why it could not be decoded.
+    /// Its spec, or the decoding error.
     pub spec: Result<IPPoolSpec, String>,
-    /// `status.total`, `status.available`, `status.lastAllocated`, if there is a status.
+    /// `status.total`, `status.available` and `status.lastAllocated`; `None` without a status.
     pub counters: Option<(i64, i64, String)>,
     /// `status.conditions`.
     pub conditions: Vec<Condition>,
-    /// Digest of the maps that are stored now.
+    /// Digest of the stored maps, see [`projection::digest`].
     pub digest: String,
-    /// The maps, if the annotation does not say that this operator wrote them (IPA-1).
+    /// The maps, if they are not empty and the annotation `projection` does not match [`Pool::digest`]: another writer
+    /// wrote them (IPA-1).
     pub foreign_maps: Option<Maps>,
 }
 
-/// The address maps of a pool.
+/// The address maps in the status of a pool. Addresses and ids (`namespace/name`) are text as stored.
 #[derive(Debug, Default, Clone)]
 pub struct Maps {
-    /// Address to id of the holder.
+    /// `status.allocated`: address to the id of the owner.
     pub allocated: BTreeMap<String, String>,
-    /// Address to id of the last holder.
+    /// `status.allocatedHistory`: address to the id of the last owner.
     pub history: BTreeMap<String, String>,
 }
 
 impl Pool {
-    /// From the watch.
+    /// Converts an object from the watch.
     pub fn from_watch(decoded: Decoded<IPPool>) -> Self {
         match decoded {
             Ok(object) => Self::valid(object),
@@ -50,7 +51,7 @@ impl Pool {
         }
     }
 
-    /// A decoded object.
+    /// Converts a decoded object.
     pub fn valid(object: IPPool) -> Self {
         let meta = pruned(object.metadata);
         let status = object.status;
@@ -77,7 +78,7 @@ impl Pool {
         }
     }
 
-    /// Whether this operator wrote the status as it is.
+    /// Whether this operator wrote the stored maps: the annotation `projection` equals their digest (IPA-1).
     pub fn is_our_projection(&self) -> bool {
         annotation(&self.meta, keys::ANNOTATION_PROJECTION) == Some(&*self.digest)
     }

@@ -1,4 +1,4 @@
-//! The copy of a load balancer.
+//! The cached form of a LoadBalancer.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta::Decoded;
@@ -6,17 +6,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::trim::pruned;
 
-/// A load balancer as it is stored.
+/// A cached LoadBalancer.
 #[derive(Debug)]
 pub enum Lb {
-    /// It could be decoded.
+    /// A decoded object, without `spec.description` and with trimmed metadata.
     Valid(Box<LoadBalancer>),
-    /// It could not; its metadata and why.
+    /// The trimmed metadata of an object that cannot be decoded, and the decoding error.
     Invalid(Box<ObjectMeta>, String),
 }
 
 impl Lb {
-    /// From the watch.
+    /// Converts an object from the watch or from the response to a write.
     pub fn from_watch(decoded: Decoded<LoadBalancer>) -> Self {
         match decoded {
             Ok(object) => Self::valid(object),
@@ -24,15 +24,15 @@ impl Lb {
         }
     }
 
-    /// A decoded object.
+    /// Converts a decoded object.
     pub fn valid(mut object: LoadBalancer) -> Self {
         object.metadata = pruned(object.metadata);
-        // Free text of any length that nothing here reads; a patch of differences leaves it as it is.
+        // Free text of any length that the operator never reads. A merge patch leaves it as it is.
         object.spec.description = None;
         Self::Valid(Box::new(object))
     }
 
-    /// Its metadata.
+    /// Its metadata, trimmed.
     pub fn meta(&self) -> &ObjectMeta {
         match self {
             Self::Valid(object) => &object.metadata,
@@ -40,7 +40,7 @@ impl Lb {
         }
     }
 
-    /// Its uid.
+    /// Its uid; empty if the metadata has none.
     pub fn uid(&self) -> &str {
         self.meta().uid.as_deref().unwrap_or_default()
     }

@@ -26,7 +26,7 @@ fn undecodable<K>(metadata: Value) -> Decoded<K> {
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Metadata with what a store need not keep.
+/// Metadata with fields that the stores drop.
 fn verbose() -> Value {
     json!({
         "namespace": "shop", "name": "web", "uid": "u-1", "resourceVersion": "9",
@@ -229,7 +229,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
             &json!({"address": address, "pool": "p", "owner": {"namespace": "a", "name": "b"}, "phase": "Bound"}),
         );
         let read = Allocation::decoded(&written);
-        // IPA-8: what has no address' name says nothing of addresses.
+        // IPA-8: an object whose name is no address blocks none.
         let expected = match harvester_lb_ipam::addr::parse_record_name(name) {
             Some(_) => matches!(read, Allocation::Unreadable { .. }),
             None => matches!(read, Allocation::Reserved),
@@ -242,7 +242,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
     );
     assert_eq!(
         record(&misnamed),
-        Err("spec.address 172.20.1.4 belongs into an object of the name 172.20.1.4".into())
+        Err("spec.address 172.20.1.4 requires the object name 172.20.1.4".into())
     );
     let undecodable = Allocation::from_watch(undecodable(json!({"name": "172.20.1.4"})));
     assert!(matches!(undecodable, Allocation::Unreadable { why, .. } if why == "invalid type"));
@@ -251,7 +251,7 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
 #[test]
 fn section_6_5_times_that_cannot_be_read() {
     let second = Micros(CREATED.0 + 1_000_000);
-    // Phase, boundAt, releasedAt; and what is read.
+    // Phase, boundAt, releasedAt, and the times of the record.
     let cases = [
         ("Bound", json!(null), json!(null), CREATED, None),
         ("Bound", json!("yesterday"), json!(null), CREATED, None),
@@ -319,7 +319,7 @@ fn fin_1_finalizers_that_must_remain() {
             json!(["x/y", vm_controller, "a/b", vmi_controller]),
             Some(&["x/y", "a/b"]),
         ),
-        // Those of load balancers and pools are other finalizers.
+        // Load balancers and pools have other legacy finalizers.
         (json!([keys::LEGACY_FINALIZERS[0]]), None),
     ];
     for (finalizers, expected) in cases {
@@ -545,7 +545,7 @@ fn ipa_8_records_whose_name_is_no_address_are_for_later_kinds() {
             );
         }
     }
-    // Of an address: blocked, whatever it says.
+    // Named after an address: blocked with any content.
     for spec in [spec("10.0.0.5", "Leased"), spec("", "Bound")] {
         assert!(matches!(
             decoded("10.0.0.5", spec),

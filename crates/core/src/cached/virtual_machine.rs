@@ -1,4 +1,4 @@
-//! The copies of virtual machines, running or not.
+//! The cached forms of VirtualMachineInstance and VirtualMachine.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -12,25 +12,25 @@ use harvester_lb_ipam::Micros;
 
 use crate::time;
 
-/// A running virtual machine.
+/// A cached VirtualMachineInstance.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Vmi {
-    /// Its uid.
+    /// Its uid; empty if the metadata has none.
     pub uid: String,
-    /// Its labels, which selectors look at.
+    /// Its labels, which selectors match (BE-1).
     pub labels: BTreeMap<String, String>,
-    /// Whether it is on its way out.
+    /// Whether it has a deletionTimestamp.
     pub deleting: bool,
-    /// Its address as a backend (BE-2).
+    /// Its address as a backend; `None` if it reports no usable one (BE-2).
     pub address: Option<Ipv4Addr>,
-    /// What it is at, as far as that matters to its traffic (BE-5).
+    /// Its state as far as that concerns traffic (BE-5).
     pub state: State,
-    /// Finalizers that must remain when ours of old are taken off; `None` if it carries none of those (FIN-1).
+    /// The finalizers that stay when the legacy ones are removed; `None` if it has no legacy finalizer (FIN-1).
     pub finalizers_to_keep: Option<Vec<String>>,
 }
 
 impl Vmi {
-    /// From the watch. An object that cannot be decoded is a backend without an address.
+    /// Converts an object from the watch. One that cannot be decoded has no address.
     pub fn from_watch(decoded: Decoded<VirtualMachineInstance>) -> Self {
         let (meta, status) = match decoded {
             Ok(object) => (object.metadata, object.status),
@@ -49,23 +49,23 @@ impl Vmi {
     }
 }
 
-/// A virtual machine.
+/// A cached VirtualMachine: what cleanup of guest clusters reads of it (GC-1).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Vm {
-    /// The guest cluster that it is a node of, if the node driver made it.
+    /// The guest cluster in its label, if that is not empty.
     pub guest_cluster: Option<String>,
-    /// Whether the node driver made it.
+    /// Whether the label says that Rancher's node driver created it.
     pub from_node_driver: bool,
-    /// Whether its guest cluster is being removed.
+    /// Whether Rancher's annotation says that its guest cluster is being removed.
     pub cluster_removed: bool,
-    /// Since when it is on its way out.
+    /// Its deletionTimestamp.
     pub deleted_at: Option<Micros>,
-    /// As for a [`Vmi`].
+    /// The finalizers that stay when the legacy ones are removed; `None` if it has no legacy finalizer (FIN-1).
     pub finalizers_to_keep: Option<Vec<String>>,
 }
 
 impl Vm {
-    /// From the watch.
+    /// Converts an object from the watch. Its metadata is enough, so one that cannot be decoded is like any other.
     pub fn from_watch(decoded: Decoded<VirtualMachine>) -> Self {
         let meta = match decoded {
             Ok(object) => object.metadata,
@@ -85,22 +85,23 @@ impl Vm {
     }
 }
 
-/// What a virtual machine is at, as far as that matters to its traffic (BE-5).
+/// The state of a VirtualMachineInstance as far as that concerns traffic (BE-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
-    /// Nothing that is known keeps it from answering.
+    /// Any other phase, and none: it may answer.
     #[default]
     Running,
-    /// Its processors stand still until somebody lets it go on.
+    /// It has the condition `Paused`: its CPUs are stopped until a user resumes it.
     Paused,
-    /// It was shut down and does not start again.
+    /// Phase `Succeeded`: it was shut down and does not start again.
     Succeeded,
-    /// It has died and does not start again.
+    /// Phase `Failed`: it crashed and does not start again.
     Failed,
 }
 
 impl State {
-    /// From what KubeVirt reports. A pause that is part of a migration is over before anybody could tell, and is none.
+    /// The state from the phase and conditions that KubeVirt reports. A pause by the migration monitor is too short to
+    /// matter and counts as [`State::Running`].
     pub fn of(status: &VirtualMachineInstanceStatus) -> Self {
         let conditions = status.conditions.as_deref().unwrap_or_default();
         let is_paused = conditions.iter().any(|c| {
@@ -116,14 +117,14 @@ impl State {
         }
     }
 
-    /// Whether it answers nobody any more.
+    /// Whether it has terminated: `Succeeded` or `Failed`. It gets no traffic.
     pub const fn is_over(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }
 
-/// The address of a virtual machine as a backend (BE-2): the first usable IPv4 address, looked for at the interfaces
-/// with a name (those of the spec) before the others, and at each in `ipAddress` before `ipAddresses`.
+/// The address of a VirtualMachineInstance as a backend (BE-2): the first usable IPv4 address. Interfaces with a name (those
+/// of the spec) come before the others, and `ipAddress` before `ipAddresses`.
 pub fn backend_address(interfaces: Option<&[Interface]>) -> Option<Ipv4Addr> {
     let interfaces = interfaces.unwrap_or_default();
     let named = |i: &&Interface| i.name.as_deref().is_some_and(|n| !n.is_empty());
@@ -136,7 +137,7 @@ pub fn backend_address(interfaces: Option<&[Interface]>) -> Option<Ipv4Addr> {
         .find(|ip| is_usable(*ip))
 }
 
-/// Whether an EndpointSlice may name the address; the API server refuses a slice with any other as a whole.
+/// Whether an EndpointSlice may contain the address. The API server rejects a whole slice because of one other.
 fn is_usable(ip: Ipv4Addr) -> bool {
     !(ip.is_unspecified() || ip.is_loopback() || ip.is_link_local() || ip.is_multicast())
 }

@@ -97,7 +97,7 @@ fn vm_endpoint(name: &str, address: &str, ready: bool) -> String {
     )
 }
 
-/// A Service as the API server and kube-vip leave it.
+/// A Service with the fields that the API server and kube-vip set.
 const STORED_SERVICE: &str = r#"
     apiVersion: v1
     kind: Service

@@ -1,6 +1,6 @@
 use super::*;
 use crate::pool_spec::pool_spec;
-use crate::status::notices;
+use crate::status::event_drafts;
 use harvester_lb_fixtures::{self as fixtures, subnet as range};
 use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Settings};
 
@@ -32,7 +32,7 @@ fn ledger(pools: &[(&str, &Pool)]) -> Ledger {
     ledger
 }
 
-/// A record of the pool `p`, released if it says when.
+/// A record of the pool `p`; Released if a release time is given.
 fn record(addr: &str, owner: &str, bound_at: i64, released_at: Option<i64>) -> Record {
     Record {
         spec: RecordSpec {
@@ -110,7 +110,7 @@ fn pool_5_the_status_does_not_wait_until_the_history_that_is_too_much_is_deleted
     let status = project(&ledger, "p", usize::MAX).unwrap();
     let newest = map(&[("172.20.1.3", "shop/a"), ("172.20.1.4", "shop/a")]);
     assert_eq!(status.history, newest);
-    // What is deleted then changes nothing.
+    // Its deletion changes nothing.
     for excess in ledger.history_excess(99) {
         ledger.forget(excess.spec.addr, excess.version);
         assert_eq!(project(&ledger, "p", usize::MAX).unwrap(), status);
@@ -134,7 +134,7 @@ fn pool_3_held_goes_before_remembered_and_the_newest_of_the_past_first() {
         record("172.20.1.6", "e", 5, None),
     ]);
     let one = size("172.20.1.2", "shop/a");
-    // Room; then the last octets of what is held and remembered, and how much of what is held is missing.
+    // The limit; the last octets of bound and of remembered addresses; the number of missing bound ones.
     let cases: [(usize, &[u8], &[u8], usize); 8] = [
         (5 * one, &[5, 6], &[2, 3, 4], 0),
         (5 * one - 1, &[5, 6], &[3, 4], 0),
@@ -274,8 +274,7 @@ fn ipa_4_the_younger_of_two_that_overlap_says_so() {
     let mut young = fresh("young", "172.20.1.0/29", "2026-01-01T00:00:01Z");
     let both = ledger(&[("old", &old), ("young", &young)]);
     assert_eq!(conditions_of(&both, "old", &old, T1), [ready()]);
-    let message =
-        "shares addresses with the older IPPool old; what one gives out is taken for the other";
+    let message = "shares addresses with the older IPPool old; an address allocated from one is taken in both";
     young.conditions = vec![
         ready(),
         condition(OVERLAPS, "True", OVERLAPS, Some(message)),
@@ -299,7 +298,7 @@ fn ipa_7_addresses_out_of_the_pool() {
         record("172.20.9.8", "c", 3, None),
         record("172.20.9.7", "d", 4, Some(5)),
     ]);
-    let message = "2 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they are kept until their owners go";
+    let message = "2 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they stay allocated until their owners are deleted";
     let expected = [
         ready(),
         condition(
@@ -360,6 +359,36 @@ fn pool_3_a_map_that_is_not_complete_says_so() {
 }
 
 #[test]
+fn sel_7_conditions_in_the_words_of_an_earlier_version_are_no_reason_to_write() {
+    let old = fresh("old", "172.20.1.0/28", "2026-01-01T00:00:00Z");
+    let mut young = fresh("p", "172.20.1.0/29", "2026-01-01T00:00:01Z");
+    let mut ledger = ledger(&[("old", &old), ("p", &young)]);
+    assert!(ledger.observe(record("172.20.9.8", "c", 3, None)));
+    let stored = |older: &str| {
+        let overlaps = format!(
+            "shares addresses with the older IPPool {older}; what one gives out is taken for the other"
+        );
+        let outside = "1 held addresses are no longer in spec.ranges, the first is 172.20.9.8 of LoadBalancer shop/c; they are kept until their owners go";
+        vec![
+            ready(),
+            condition(OVERLAPS, "True", OVERLAPS, Some(&overlaps)),
+            condition(
+                ADDRESS_OUT_OF_POOL,
+                "True",
+                ADDRESS_OUT_OF_POOL,
+                Some(outside),
+            ),
+        ]
+    };
+    young.conditions = stored("old");
+    let after = conditions_of(&ledger, "p", &young, T2);
+    assert_eq!(after, young.conditions);
+    assert_eq!(event_drafts(Some(&young.conditions), &after), []);
+    young.conditions = stored("older");
+    assert_ne!(conditions_of(&ledger, "p", &young, T2), young.conditions);
+}
+
+#[test]
 fn conditions_of_others_stay() {
     let other = condition("Blessed", "False", "Why", Some("by somebody"));
     let pool = Pool {
@@ -373,7 +402,7 @@ fn conditions_of_others_stay() {
 #[test]
 fn section_9_the_events_of_a_pool_speak_of_no_load_balancer() {
     let refused = [condition(READY, "False", INVALID_RANGES, Some("why"))];
-    let again = notices(Some(&refused), &[ready()]);
+    let again = event_drafts(Some(&refused), &[ready()]);
     assert_eq!(again.len(), 1);
     assert_eq!(
         (again[0].warning, again[0].text.as_str()),
@@ -381,7 +410,7 @@ fn section_9_the_events_of_a_pool_speak_of_no_load_balancer() {
     );
 }
 
-/// What the pool of [`written`] is to say.
+/// The projection of the pool of [`written`].
 fn projection() -> Projection {
     Projection {
         total: 5,
@@ -397,7 +426,7 @@ fn digest_of(projection: &Projection) -> String {
     projection::digest(Some(&projection.allocated), Some(&projection.history))
 }
 
-/// A pool as it is when [`projection`] has been written.
+/// A pool after the write of [`projection`].
 fn written() -> Value {
     json!({
         "metadata": {
@@ -464,7 +493,7 @@ fn pool_3_any_difference_of_the_status_writes_all_of_it() {
             "{field}"
         );
     }
-    // Maps that somebody else altered no longer fit the annotation, which stays as it is.
+    // Maps of another writer no longer match the annotation, which stays as it is.
     for (map, value) in [
         ("allocated", json!({})),
         ("allocatedHistory", json!({"172.20.1.3": "shop/c"})),
@@ -510,7 +539,7 @@ fn ipa_1_the_digest_is_written_with_the_maps() {
         assert_eq!(patch, expected, "{annotations}");
     }
 
-    // The copy lacks kubectl's annotation; the object has it, and it must survive.
+    // The cached pool lacks kubectl's annotation; the stored object has it and must keep it.
     foreign["metadata"]["annotations"] =
         json!({"kubectl.kubernetes.io/last-applied-configuration": "{}"});
     assert_eq!(

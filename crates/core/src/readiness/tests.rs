@@ -37,9 +37,9 @@ fn check() -> Option<HealthCheck> {
     HealthCheck::new(Some(8080), None, None, None, None).unwrap()
 }
 
-/// Of a load balancer that is announced and knows no verdict yet.
-fn facts<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> Facts<'a> {
-    Facts {
+/// The input of a load balancer with an external address and without health check results.
+fn input<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> ReadinessInput<'a> {
+    ReadinessInput {
         key,
         vm,
         found,
@@ -56,7 +56,7 @@ fn section_9_reasons_in_their_order() {
     let (probing, plain) = (vm(check()), vm(None));
     let key = Key::new("shop", "web");
     let ip = Some("10.9.0.2");
-    // The Service's address, what was found, whether probing is on, healthy, probed.
+    // The Service's address, discovered backends, whether the health check is on, healthy, probed.
     let cases = [
         (
             None,
@@ -107,11 +107,11 @@ fn section_9_reasons_in_their_order() {
         (ip, found(2, 2), &plain, 2, 0, "Ready", ""),
     ];
     for (external, found, vm, healthy, probed, reason, message) in cases {
-        let readiness = readiness(&Facts {
+        let readiness = readiness(&ReadinessInput {
             external,
             healthy,
             probed,
-            ..facts(&key, vm, &found)
+            ..input(&key, vm, &found)
         });
         assert_eq!(readiness.reason, reason);
         assert!(
@@ -128,10 +128,10 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
     let vm = vm(check());
     let found = found(2, 2);
     let says = |before: &[Condition], probed: usize| {
-        readiness(&Facts {
+        readiness(&ReadinessInput {
             probed,
             before,
-            ..facts(&key, &vm, &found)
+            ..input(&key, &vm, &found)
         })
     };
     let stored = |reason: &str, message: &str, marked: bool| {
@@ -154,7 +154,7 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
     assert!(first.first_checks && !failing.first_checks);
     let unhealthy =
         |readiness: &Readiness, marked| stored("BackendsUnhealthy", &readiness.message, marked);
-    // A new process knows no result yet.
+    // A new process has no result yet.
     assert_eq!(says(&unhealthy(&first, true), 0), first, "still the first");
     assert_eq!(
         says(&unhealthy(&failing, false), 0),
@@ -165,11 +165,11 @@ fn hc_4_what_was_told_before_a_restart_is_not_told_anew() {
         says(&stored("BackendsUnhealthy", "other words", false), 0),
         failing
     );
-    // A status of a version that knew no marker stays as it is, word for word and without one.
+    // A status of a version without FirstHealthChecks stays as it is, without that condition.
     let kept = says(&unhealthy(&first, false), 0);
     assert_eq!((&kept.message, kept.first_checks), (&first.message, false));
     assert_eq!(says(&unhealthy(&first, false), 1), failing);
-    // Whatever else was, these are the first.
+    // After any other condition these are the first health checks.
     for reason in ["WaitingForExternalIP", "NoBackend", "Ready"] {
         assert_eq!(says(&stored(reason, "", false), 0), first, "{reason}");
     }
@@ -192,11 +192,11 @@ fn rec_2_an_ingress_entry_without_an_address_is_none() {
 
 #[test]
 fn ipa_2_who_lost_an_address_is_told_to_whom() {
-    let lost = Lost {
+    let lost = AddressConflict {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "web")),
     };
-    let message = |lost: &Lost, instead| {
+    let message = |lost: &AddressConflict, instead| {
         let all = extras(Some(lost), instead, false, &Found::default());
         all.into_iter()
             .find(|e| e.type_ == status::ADDRESS_LOST)
@@ -206,9 +206,9 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
     };
     assert_eq!(
         message(&lost, Some("10.0.0.9")),
-        "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was given instead"
+        "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was allocated instead"
     );
-    let lost = Lost {
+    let lost = AddressConflict {
         holder: None,
         ..lost
     };
@@ -267,7 +267,7 @@ fn be_8_the_conditions_name_machine_and_address() {
         shared.ends_with(": VirtualMachineInstance vm9 reports 10.0.0.9"),
         "{shared}"
     );
-    let readiness = readiness(&facts(&Key::new("shop", "web"), &vm(None), &found));
+    let readiness = readiness(&input(&Key::new("shop", "web"), &vm(None), &found));
     assert_eq!(readiness.reason, "BackendsWithoutIP");
     assert!(
         readiness.message.contains("BackendAddressRefused"),
@@ -279,7 +279,7 @@ fn be_8_the_conditions_name_machine_and_address() {
 #[test]
 fn be_5_the_message_names_the_states() {
     use State::{Failed, Paused, Running, Succeeded};
-    // The states, whether there is a check, how many were probed, how the message goes on.
+    // The states, whether the health check is on, number of probed backends, end of the message.
     let cases: [(&[State], bool, usize, &str); 6] = [
         (
             &[Succeeded, Failed, Succeeded],
@@ -324,9 +324,9 @@ fn be_5_the_message_names_the_states() {
             backend.state = *state;
         }
         let vm = vm(check().filter(|_| checked));
-        let readiness = readiness(&Facts {
+        let readiness = readiness(&ReadinessInput {
             probed,
-            ..facts(&Key::new("shop", "web"), &vm, &found)
+            ..input(&Key::new("shop", "web"), &vm, &found)
         });
         let told = (readiness.reason, &*readiness.message);
         assert_eq!(told, ("BackendsUnhealthy", message), "{states:?}");

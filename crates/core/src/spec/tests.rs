@@ -3,7 +3,7 @@ use harvester_lb_fixtures::listener;
 use harvester_lb_ipam::Micros;
 use serde_json::{Value, json};
 
-/// The load balancer `shop/web` with this spec, and what the case adds.
+/// The load balancer `shop/web` with this spec and the case's additions.
 fn lb(spec: &Value) -> LoadBalancer {
     object(&json!({
         "metadata": {"namespace": "shop", "name": "web", "uid": "u-1"},
@@ -146,7 +146,7 @@ fn val_1_the_first_violation_leads_and_a_few_more_are_named() {
     let text = said(&Value::Array(many));
     assert!(text.ends_with("; and 12 more"), "{text}");
     assert!(text.starts_with("spec.listeners[1].name"), "{text}");
-    // What is only admission's to refuse is not named beside what keeps it from being served.
+    // A violation that only admission refuses is not listed.
     assert!(!text.contains("backendPort"), "{text}");
 }
 
@@ -255,7 +255,7 @@ fn hc_7_a_check_port_that_no_tcp_listener_has_is_served_and_named() {
         ))
     };
     let tcp = || listener("http", "TCP", 80, 8080);
-    // The listeners, the port of the check, and what the condition says.
+    // The listeners, the port of the health check, the message of the condition.
     let cases = [
         ("WV-6", json!([tcp()]), 8080, None),
         ("off", json!([tcp()]), 0, None),

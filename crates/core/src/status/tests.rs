@@ -23,13 +23,13 @@ fn allocated() -> AllocatedAddress {
     }
 }
 
-/// The report of the contract's example (section 8.3).
-fn example() -> Report {
-    Report {
+/// The status update of the contract's example (section 8.3).
+fn example() -> StatusUpdate {
+    StatusUpdate {
         readiness: Readiness::ready(),
-        allocated: Field::Set(Some(allocated())),
-        address: Field::Set(Some("172.20.1.4".into())),
-        backend_servers: Field::Set(Some(vec!["10.10.1.7".into(), "10.10.1.8".into()])),
+        allocated: FieldUpdate::Set(Some(allocated())),
+        address: FieldUpdate::Set(Some("172.20.1.4".into())),
+        backend_servers: FieldUpdate::Set(Some(vec!["10.10.1.7".into(), "10.10.1.8".into()])),
         extras: Vec::new(),
     }
 }
@@ -64,19 +64,19 @@ fn section_8_3_example_status() {
 fn rec_5_the_same_report_later_is_no_difference() {
     let reports = [
         example(),
-        Report::only(Readiness::not(NO_BACKEND, "nothing matches")),
-        Report {
+        StatusUpdate::only(Readiness::not(NO_BACKEND, "nothing matches")),
+        StatusUpdate {
             extras: vec![
-                Extra {
+                ExtraCondition {
                     type_: ADDRESS_LOST,
                     message: Some("x".repeat(5000)),
                 },
-                Extra {
+                ExtraCondition {
                     type_: BACKENDS_LEFT_OUT,
                     message: None,
                 },
             ],
-            ..Report::only(Readiness::not(API_ERROR, "y".repeat(5000)))
+            ..StatusUpdate::only(Readiness::not(API_ERROR, "y".repeat(5000)))
         },
     ];
     for report in reports {
@@ -103,7 +103,7 @@ fn rec_5_a_status_of_the_go_operator_gains_only_the_reason() {
     );
     let before = present.status.unwrap().conditions;
     let after = wanted.status.unwrap().conditions.unwrap();
-    assert_eq!(notices(before.as_deref(), &after), []);
+    assert_eq!(event_drafts(before.as_deref(), &after), []);
 }
 
 #[test]
@@ -113,14 +113,14 @@ fn section_2_1_fields_are_kept_set_or_taken_out() {
         "allocatedAddress": {"ip": "10.0.0.2"},
         "backendServers": ["10.0.0.3"],
     });
-    let taken_out = Report {
-        allocated: Field::Set(None),
-        address: Field::Set(None),
-        backend_servers: Field::Set(None),
+    let taken_out = StatusUpdate {
+        allocated: FieldUpdate::Set(None),
+        address: FieldUpdate::Set(None),
+        backend_servers: FieldUpdate::Set(None),
         ..example()
     };
     let cases = [
-        ("kept", Report::only(Readiness::ready()), full.clone()),
+        ("kept", StatusUpdate::only(Readiness::ready()), full.clone()),
         (
             "set",
             example(),
@@ -129,25 +129,25 @@ fn section_2_1_fields_are_kept_set_or_taken_out() {
         ("taken out", taken_out, json!({})),
         (
             "each for itself: the address alone",
-            Report {
-                address: Field::Set(Some("10.0.0.9".into())),
-                ..Report::only(Readiness::ready())
+            StatusUpdate {
+                address: FieldUpdate::Set(Some("10.0.0.9".into())),
+                ..StatusUpdate::only(Readiness::ready())
             },
             json!({"address": "10.0.0.9", "allocatedAddress": {"ip": "10.0.0.2"}, "backendServers": ["10.0.0.3"]}),
         ),
         (
             "each for itself: what is allocated alone",
-            Report {
-                allocated: Field::Set(None),
-                ..Report::only(Readiness::ready())
+            StatusUpdate {
+                allocated: FieldUpdate::Set(None),
+                ..StatusUpdate::only(Readiness::ready())
             },
             json!({"address": "10.0.0.1", "backendServers": ["10.0.0.3"]}),
         ),
         (
             "each for itself: the backends alone",
-            Report {
-                backend_servers: Field::Set(None),
-                ..Report::only(Readiness::ready())
+            StatusUpdate {
+                backend_servers: FieldUpdate::Set(None),
+                ..StatusUpdate::only(Readiness::ready())
             },
             json!({"address": "10.0.0.1", "allocatedAddress": {"ip": "10.0.0.2"}}),
         ),
@@ -174,7 +174,7 @@ fn section_9_ready_follows_the_reason() {
         "NoMatchedPool",
     ];
     for reason in all {
-        let report = Report::only(Readiness::not(reason, "why"));
+        let report = StatusUpdate::only(Readiness::not(reason, "why"));
         let ready = ready(&apply(&lb(&json!(null)), &report, T1));
         assert_eq!(
             (
@@ -187,7 +187,7 @@ fn section_9_ready_follows_the_reason() {
     }
     let ready = ready(&apply(
         &lb(&json!(null)),
-        &Report::only(Readiness::ready()),
+        &StatusUpdate::only(Readiness::ready()),
         T1,
     ));
     assert_eq!(
@@ -205,18 +205,18 @@ fn section_9_further_conditions_come_and_go_and_those_of_others_stay() {
     let foreign = json!({"type": "Blessed", "status": "True", "message": "by somebody"});
     let held = json!({"type": ADDRESS_OUT_OF_POOL, "status": "True", "reason": ADDRESS_OUT_OF_POOL, "message": "old"});
     let present = lb(&json!({"conditions": [foreign, held]}));
-    let report = Report {
+    let report = StatusUpdate {
         extras: vec![
-            Extra {
+            ExtraCondition {
                 type_: ADDRESS_OUT_OF_POOL,
                 message: None,
             },
-            Extra {
+            ExtraCondition {
                 type_: BACKENDS_LEFT_OUT,
                 message: Some("5 more".into()),
             },
         ],
-        ..Report::only(Readiness::ready())
+        ..StatusUpdate::only(Readiness::ready())
     };
     let wanted = apply(&present, &report, T1);
     assert_eq!(
@@ -228,7 +228,7 @@ fn section_9_further_conditions_come_and_go_and_those_of_others_stay() {
                 "lastUpdateTime": T1, "lastTransitionTime": T1},
         ])
     );
-    let kept = apply(&present, &Report::only(Readiness::ready()), T1);
+    let kept = apply(&present, &StatusUpdate::only(Readiness::ready()), T1);
     assert_eq!(
         status_of(&kept)["conditions"][1],
         held,
@@ -240,12 +240,12 @@ fn section_9_further_conditions_come_and_go_and_those_of_others_stay() {
 fn section_9_messages_are_cut_between_characters() {
     // 1,023 bytes and then a character of two.
     let long = format!("{}äöü", "a".repeat(1023));
-    let report = Report {
-        extras: vec![Extra {
+    let report = StatusUpdate {
+        extras: vec![ExtraCondition {
             type_: ADDRESS_LOST,
             message: Some(long.clone()),
         }],
-        ..Report::only(Readiness::not(API_ERROR, long))
+        ..StatusUpdate::only(Readiness::not(API_ERROR, long))
     };
     let wanted = apply(&lb(&json!(null)), &report, T1);
     for condition in wanted.status.unwrap().conditions.unwrap() {
@@ -257,7 +257,7 @@ fn section_9_messages_are_cut_between_characters() {
         );
     }
     let exact = "b".repeat(1024);
-    let report = Report::only(Readiness::not(API_ERROR, exact.clone()));
+    let report = StatusUpdate::only(Readiness::not(API_ERROR, exact.clone()));
     assert_eq!(
         ready(&apply(&lb(&json!(null)), &report, T1)).message,
         Some(exact)
@@ -280,7 +280,7 @@ fn fin_2_finalizers_of_old_are_taken_off_and_those_of_others_kept() {
     for (before, after) in cases {
         let mut lb = lb(&json!(null));
         lb.metadata.finalizers = list(before);
-        let wanted = apply(&lb, &Report::only(Readiness::ready()), T1);
+        let wanted = apply(&lb, &StatusUpdate::only(Readiness::ready()), T1);
         assert_eq!(wanted.metadata.finalizers, list(after), "{before:?}");
     }
 }
@@ -312,14 +312,14 @@ fn section_9_events_of_refusals_and_recoveries() {
     let no = |reason: &str| condition(READY, "False", reason, "why");
     let waiting = || no(WAITING_FOR_EXTERNAL_IP);
     let warning = |reason: &str, text: &str| {
-        vec![Notice {
+        vec![EventDraft {
             warning: true,
             reason: reason.into(),
             text: text.into(),
         }]
     };
     let recovery = |reason: &str, from: &str| {
-        vec![Notice {
+        vec![EventDraft {
             warning: false,
             reason: reason.into(),
             text: format!("no longer {from}"),
@@ -389,7 +389,7 @@ fn section_9_events_of_refusals_and_recoveries() {
             "a refusal that the Go operator left without a reason",
             Some(condition(READY, "False", "", "old words")),
             ok(),
-            vec![Notice {
+            vec![EventDraft {
                 warning: false,
                 reason: "Ready".into(),
                 text: "ready again".into(),
@@ -398,7 +398,11 @@ fn section_9_events_of_refusals_and_recoveries() {
     ];
     for (what, before, after, expected) in cases {
         let before = before.map(|b| vec![b]);
-        assert_eq!(notices(before.as_deref(), &[after]), expected, "{what}");
+        assert_eq!(
+            event_drafts(before.as_deref(), &[after]),
+            expected,
+            "{what}"
+        );
     }
 }
 
@@ -406,14 +410,17 @@ fn section_9_events_of_refusals_and_recoveries() {
 fn section_9_the_first_health_checks_are_a_step_on_the_way() {
     let ok = || vec![condition(READY, "True", "Ready", "")];
     let waiting = || vec![condition(READY, "False", WAITING_FOR_EXTERNAL_IP, "why")];
-    // Whatever the text says.
+    // With any message.
     let failing = || vec![condition(READY, "False", BACKENDS_UNHEALTHY, "why")];
     let first = || {
         let marker = condition(FIRST_HEALTH_CHECKS, "True", FIRST_HEALTH_CHECKS, "");
         [failing(), vec![marker]].concat()
     };
     let warns = |before: Option<&[Condition]>, after: &[Condition]| -> Vec<bool> {
-        notices(before, after).iter().map(|n| n.warning).collect()
+        event_drafts(before, after)
+            .iter()
+            .map(|n| n.warning)
+            .collect()
     };
     assert!(warns(None, &first()).is_empty());
     assert!(warns(Some(&waiting()), &first()).is_empty());
@@ -429,14 +436,14 @@ fn section_9_the_first_health_checks_are_a_step_on_the_way() {
 fn hc_4_the_marker_of_the_first_checks_comes_and_goes_with_the_readiness() {
     let lb = LoadBalancer::default();
     let told = |lb: &LoadBalancer, readiness: Readiness| {
-        apply(lb, &Report::only(readiness), "2026-06-01T00:00:00Z")
+        apply(lb, &StatusUpdate::only(readiness), "2026-06-01T00:00:00Z")
     };
     let marked = |lb: &LoadBalancer| condition::find(conditions(lb), FIRST_HEALTH_CHECKS).is_some();
     let first = told(&lb, Readiness::first_checks("they are under way"));
     assert!(marked(&first));
     let again = apply(
         &first,
-        &Report::only(Readiness::first_checks("they are under way")),
+        &StatusUpdate::only(Readiness::first_checks("they are under way")),
         "2026-06-02T00:00:00Z",
     );
     assert_eq!(first, again);
@@ -458,17 +465,21 @@ fn section_9_further_conditions_are_events_when_they_begin() {
         ADDRESS_LOST,
         "10.0.0.1 belongs to another",
     );
-    let expected = [Notice {
+    let expected = [EventDraft {
         warning: true,
         reason: ADDRESS_LOST.into(),
         text: "10.0.0.1 belongs to another".into(),
     }];
     let before = [ok.clone()];
     let after = [ok.clone(), lost];
-    assert_eq!(notices(Some(&before), &after), expected);
-    assert_eq!(notices(None, &after), expected);
-    assert_eq!(notices(Some(&after), &after), []);
-    assert_eq!(notices(Some(&after), &before), [], "nothing when they end");
+    assert_eq!(event_drafts(Some(&before), &after), expected);
+    assert_eq!(event_drafts(None, &after), expected);
+    assert_eq!(event_drafts(Some(&after), &after), []);
+    assert_eq!(
+        event_drafts(Some(&after), &before),
+        [],
+        "nothing when they end"
+    );
 }
 
 #[test]
@@ -483,27 +494,162 @@ fn be_8_each_new_message_is_an_event_and_the_same_is_none() {
         )
     };
     let [one, two] = ["a", "a; b"].map(|who| [ok.clone(), refused(who)]);
-    assert_eq!(notices(Some(&one), &one), []);
-    let expected = Notice {
+    assert_eq!(event_drafts(Some(&one), &one), []);
+    let expected = EventDraft {
         warning: true,
         reason: BACKEND_ADDRESS_REFUSED.into(),
         text: "a; b".into(),
     };
-    assert_eq!(notices(Some(&one), &two), [expected]);
-    // Others are told when they begin.
+    assert_eq!(event_drafts(Some(&one), &two), [expected]);
+    // Other conditions cause an Event only when they appear.
     let left_out = |many| condition(BACKENDS_LEFT_OUT, "True", BACKENDS_LEFT_OUT, many);
-    assert_eq!(notices(Some(&[left_out("1")]), &[left_out("2")]), []);
+    assert_eq!(event_drafts(Some(&[left_out("1")]), &[left_out("2")]), []);
+}
+
+/// The condition as the version before stored it, and what this version says in the same situation.
+fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
+    use harvester_lb_ipam::{AddressConflict, Explanation, OwnerId, PoolVerdict, Verdict};
+
+    use crate::backends::Found;
+    use crate::readiness::{extras, waiting_for_external_ip};
+    use crate::unsupported::Unsupported;
+
+    let waits = |verdicts: Vec<Verdict>| {
+        let pools = verdicts.into_iter().zip(["a", "b"]);
+        let pools = pools.map(|(verdict, pool)| PoolVerdict {
+            pool: pool.into(),
+            verdict,
+        });
+        let message = Explanation::new(pools.collect(), 8).to_string();
+        StatusUpdate::only(Readiness::not("NoMatchedPool", message))
+    };
+    let not = |reason, message: &str| StatusUpdate::only(Readiness::not(reason, message));
+    let lost = AddressConflict {
+        addr: [10, 0, 0, 7].into(),
+        holder: Some(OwnerId::new("shop", "api")),
+    };
+    let extra = |out_of_pool: bool| StatusUpdate {
+        extras: extras(
+            (!out_of_pool).then_some(&lost),
+            Some("10.0.0.9"),
+            out_of_pool,
+            &Found::default(),
+        ),
+        ..StatusUpdate::only(Readiness::ready())
+    };
+    vec![
+        (
+            READY,
+            "pool a: none of its 2 scopes matches; and 3 more",
+            not(
+                "NoMatchedPool",
+                "pool a: none of its scopes matches; and others",
+            ),
+        ),
+        (
+            READY,
+            "pool a: all addresses are taken; pool b: 3 older load balancers wait for its free addresses",
+            waits(vec![Verdict::Full, Verdict::OthersFirst]),
+        ),
+        (
+            READY,
+            "pool a: all IPv4 addresses are taken, and a load balancer of workload type vm gets no other",
+            waits(vec![Verdict::FullOfFamily]),
+        ),
+        (
+            READY,
+            "pool a: has IPv6 addresses alone, and a load balancer of workload type vm gets none of those: name a pool with IPv4 addresses",
+            waits(vec![Verdict::OtherFamily]),
+        ),
+        (
+            READY,
+            "pool a: matches only loosely, and g is chosen before that; pool b: has no scope",
+            waits(vec![
+                Verdict::LooseUnused { chosen: "g".into() },
+                Verdict::NoScope,
+            ]),
+        ),
+        (
+            READY,
+            "pool a: IPAllocation 10.0.0.9 cannot be read; repair or delete it",
+            waits(vec![Verdict::RecordUnreadable {
+                record: "10.0.0.9".to_owned(),
+            }]),
+        ),
+        (
+            READY,
+            "Service shop/web has no external address yet; kube-vip is to announce 10.0.0.9",
+            StatusUpdate::only(waiting_for_external_ip("10.0.0.9")),
+        ),
+        (
+            READY,
+            "LoadBalancer shop/web: this version does not support the lease of IPAllocation dhcp-u; nothing of the load balancer is made, changed or released",
+            not(
+                UNSUPPORTED_ANNOTATION,
+                &format!(
+                    "LoadBalancer shop/web: {}",
+                    Unsupported::Lease("dhcp-u".to_owned())
+                ),
+            ),
+        ),
+        (
+            READY,
+            "the IPAllocation of shop/web cannot be written: its address is still recorded for LoadBalancer shop/api, which is gone; that record could not be released yet",
+            not(
+                API_ERROR,
+                "the IPAllocation of shop/web cannot be written: its address still belongs to LoadBalancer shop/api, which is deleted; that IPAllocation could not be released yet",
+            ),
+        ),
+        (
+            ADDRESS_OUT_OF_POOL,
+            "10.0.0.9 is no longer an address of its pool; it is kept until the load balancer goes",
+            extra(true),
+        ),
+        (
+            ADDRESS_LOST,
+            "10.0.0.7 belongs to LoadBalancer shop/api; 10.0.0.9 was given instead",
+            extra(false),
+        ),
+        (
+            FIRST_HEALTH_CHECKS,
+            "no backend was judged yet",
+            StatusUpdate::only(Readiness::first_checks("they are under way")),
+        ),
+    ]
 }
 
 #[test]
-fn sel_7_the_text_of_an_earlier_version_is_no_reason_to_write() {
-    let waits = |message: &str| Report::only(Readiness::not("NoMatchedPool", message));
-    let before = "pool a: none of its 2 scopes matches; and 3 more";
-    let stored = apply(&lb(&json!(null)), &waits(before), T1);
-    let told = |message| apply(&stored, &waits(message), T2);
-    assert_eq!(
-        told("pool a: none of its scopes matches; and others"),
-        stored
-    );
-    assert_ne!(told("pool a: has no scope; and others"), stored);
+fn sel_7_a_status_in_the_words_of_an_earlier_version_is_no_reason_to_write() {
+    for (type_, before, report) in reworded() {
+        let now = apply(&lb(&json!(null)), &report, T1);
+        let said = condition::find(conditions(&now), type_)
+            .unwrap()
+            .message
+            .clone();
+        assert_ne!(said.as_deref(), Some(before), "it was reworded");
+        let mut stored = now.clone();
+        let all = stored.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        let condition = all.iter_mut().find(|it| it.type_ == type_).unwrap();
+        condition.message = Some(before.to_owned());
+        let after = apply(&stored, &report, T2);
+        assert_eq!(difference(&stored, &after), None, "{before}");
+        assert_eq!(
+            event_drafts(Some(conditions(&stored)), conditions(&after)),
+            []
+        );
+        // With another value it is another message.
+        let condition = |it: &LoadBalancer| condition::find(conditions(it), type_).cloned();
+        let other = before
+            .replace("10.0.0.9", "10.0.0.8")
+            .replace("pool a", "pool z");
+        if other != before {
+            let all = stored.status.as_mut().unwrap().conditions.as_mut().unwrap();
+            let of_type = all.iter_mut().find(|it| it.type_ == type_).unwrap();
+            of_type.message = Some(other);
+            assert_eq!(
+                condition(&apply(&stored, &report, T2)).unwrap().message,
+                said
+            );
+        }
+    }
 }

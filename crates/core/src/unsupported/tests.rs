@@ -75,7 +75,7 @@ fn ipa_9_an_annotation_counts_whatever_its_value() {
             assert!(text.contains(&format!("{value:?}")), "{text}");
         }
     }
-    // KVA-1: those of kube-vip are served as ever, as is what is not ours at all.
+    // KVA-1: kube-vip's and foreign annotations change nothing.
     for name in [
         "kube-vip.io/serviceInterface",
         "kube-vip.io/requestedIP",
@@ -134,7 +134,7 @@ fn ipa_9_all_that_have_a_part_in_a_shared_service() {
     let told = index.set_service(&key("a"), Some(&shared));
     assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b")]));
     assert!(of(&index, "a") && of(&index, "b") && !of(&index, "c"));
-    // The first is gone, the others remain, and so does whoever takes up its name.
+    // The first is deleted; the others stay unsupported, and so does a new one of its name.
     let left = service("a", &["c"], "10.0.0.5");
     let told = index.set_service(&key("a"), Some(&left));
     assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b"), key("c")]));
@@ -151,17 +151,17 @@ fn ipa_9_a_record_that_others_share_is_not_released() {
     let mut index = Index::default();
     let of = |addr, name| record(addr, "ns", name, "gone");
     assert!(!index.shares_record(&of("10.0.0.5", "a")));
-    // By its owner's name, whatever the address.
+    // By its owner's name, with any address.
     let told = index.set_lb(&key("b"), Some(&lb("b", &primary)));
     assert_eq!(told.lbs, BTreeSet::from([key("a")]));
     assert!(index.shares_record(&of("10.0.0.5", "a")));
-    // By the address, whatever the name: the holder is a member and not the one that the group is named after.
+    // By the address, with any name: the holder is a member, but not the one that the group is named after.
     assert!(index.shares_record(&of("10.0.0.9", "c")));
     assert!(!index.shares_record(&of("10.0.0.5", "c")));
-    // Nobody has a part in another namespace's addresses.
+    // Addresses are not shared between namespaces.
     assert!(!index.shares_record(&record("10.0.0.9", "other", "c", "gone")));
     let told = index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
-    // Whoever holds the address may release it now.
+    // The owner of the address may release it now.
     assert_eq!(told.addrs, BTreeSet::from(["10.0.0.9".parse().unwrap()]));
     assert!(!index.shares_record(&of("10.0.0.9", "c")));
     // By the Service.
@@ -188,7 +188,7 @@ fn ipa_9_the_name_of_a_group_takes_nothing_over() {
         record("10.0.0.5", "ns", "a", "a-0"),
         record("10.0.0.6", "ns", "a", "a-1"),
     );
-    // One that is named, and is what it was: served.
+    // Named as a primary, with an unchanged uid: served.
     assert_eq!(of(&index, &[]), None);
     assert_eq!(of(&index, std::slice::from_ref(&own)), None);
     assert_eq!(of(&index, &[earlier.clone(), own]), None);

@@ -1,5 +1,5 @@
-//! What a pool may say: PV-1 to PV-3 and PV-5 to PV-8. Pure. What the operator does with a pool that breaks them is the
-//! ledger's business: it refuses PV-1, tells of PV-3 (IPA-4), and serves the rest.
+//! Validation of an IPPool spec: PV-1 to PV-3 and PV-5 to PV-8. Pure. The ledger handles pools that violate the rules: it
+//! refuses PV-1, reports PV-3 (IPA-4) and serves the rest.
 
 use harvester_lb_api::IPPoolSpec;
 use harvester_lb_ipam::{PoolRanges, Range, RangeError, Selector, Tuple};
@@ -7,68 +7,68 @@ use harvester_lb_ipam::{PoolRanges, Range, RangeError, Selector, Tuple};
 use super::{Consumer, Severity};
 use crate::pool_spec::{ranges_of, selector_of};
 
-/// What is wrong with a pool. The text says what is there and what to do.
+/// A violation in an IPPool (VAL-1). The text names field and value and says how to correct it. Indexes count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolViolation {
-    /// PV-1: no range, or one that cannot be read.
+    /// PV-1: no range, or an invalid one.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// PV-2.
+    /// PV-2: two ranges of the pool overlap.
     #[error(
         "spec.ranges[{later}] shares addresses with spec.ranges[{earlier}]: make them disjoint"
     )]
     OwnOverlap {
-        /// Position of the one.
+        /// Index of the first range.
         earlier: usize,
-        /// Position of the other.
+        /// Index of the second range.
         later: usize,
     },
-    /// PV-3.
+    /// PV-3: a range overlaps with a range of another pool.
     #[error(
         "spec.ranges[{index}] shares addresses with a range of IPPool {pool}: make them disjoint"
     )]
     Overlap {
-        /// Position of the range.
+        /// Index of the range.
         index: usize,
-        /// The other pool.
+        /// Name of the other pool.
         pool: String,
     },
-    /// PV-5.
+    /// PV-5: another global pool exists.
     #[error(
-        "spec.selector.scope makes the pool global, as IPPool {pool} is: there can be one global pool"
+        "spec.selector.scope makes the pool global, as IPPool {pool} is: only one pool can be global"
     )]
     SecondGlobal {
-        /// The other pool.
+        /// Name of the other pool.
         pool: String,
     },
-    /// PV-6.
+    /// PV-6: two scope tuples of the pool overlap.
     #[error(
         "spec.selector.scope[{later}] matches what spec.selector.scope[{earlier}] matches: make them disjoint"
     )]
     OwnScopes {
-        /// Position of the one.
+        /// Index of the first tuple.
         earlier: usize,
-        /// Position of the other.
+        /// Index of the second tuple.
         later: usize,
     },
-    /// PV-7.
+    /// PV-7: another pool has the same priority, which is not 0.
     #[error(
         "spec.selector.priority is {priority}, as that of IPPool {pool}: priorities other than 0 must differ"
     )]
     PriorityTwice {
         /// The priority.
         priority: u32,
-        /// The other pool.
+        /// Name of the other pool.
         pool: String,
     },
-    /// PV-8.
+    /// PV-8: a scope tuple overlaps with one of another pool of the same network, and both pools have priority 0.
     #[error(
         "spec.selector.scope[{index}] matches what IPPool {pool} matches on the same network, and both have priority 0: give one of them another priority"
     )]
     Scopes {
-        /// Position of the tuple.
+        /// Index of the tuple.
         index: usize,
-        /// The other pool.
+        /// Name of the other pool.
         pool: String,
     },
 }
@@ -87,7 +87,7 @@ impl PoolViolation {
         }
     }
 
-    /// Path of the field in the object.
+    /// The path of the offending field, as in `spec.ranges[0].subnet`.
     pub fn field(&self) -> String {
         match self {
             Self::Range(RangeError::Empty) => "spec.ranges".to_owned(),
@@ -105,7 +105,7 @@ impl PoolViolation {
         }
     }
 
-    /// What it means to whoever asks: admission refuses each, the operator serves what can be served.
+    /// The severity for a consumer (VAL-1): admission denies every violation, the operator serves what can be served.
     pub const fn severity(&self, consumer: Consumer) -> Severity {
         match (self, consumer) {
             (_, Consumer::Admission) | (Self::Range(_), Consumer::Operator) => Severity::Refuse,
@@ -115,8 +115,8 @@ impl PoolViolation {
     }
 }
 
-/// Every violation of a pool, in the order of the rules; `others` are the pools beside it by name. Of another pool whose
-/// ranges cannot be read the ranges are left out.
+/// Every violation of a pool, in the order of the rules (VAL-1). `others`: name and spec of all other pools; ranges of
+/// another pool are ignored if they are invalid.
 pub fn validate<'a>(
     spec: &IPPoolSpec,
     others: impl Iterator<Item = (&'a str, &'a IPPoolSpec)> + Clone,

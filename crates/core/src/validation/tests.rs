@@ -12,7 +12,7 @@ fn lb(spec: &Value) -> LoadBalancer {
     .unwrap()
 }
 
-/// Rule, field, value, and what it means to admission and to the operator.
+/// Rule, field, value, and the severity for admission and for the operator.
 fn rows(found: &[Violation]) -> Vec<(&'static str, String, String, Severity, Severity)> {
     let row = |v: &Violation| {
         (
@@ -195,7 +195,7 @@ fn wv_8_and_wv_9_what_stays_and_what_may_change() {
     );
 }
 
-/// Whether the first version of the operator served it: its checks in its order.
+/// Whether the first version of the operator served it: that version's checks in its order.
 fn was_served(lb: &LoadBalancer) -> bool {
     if lb.spec.workload() == WorkloadType::Cluster {
         return true;
@@ -239,7 +239,7 @@ fn one_of<T: Clone>(rng: &mut Rng, all: &[T]) -> T {
     all[rng.usize(..all.len())].clone()
 }
 
-/// A spec of which the like is served about as often as not.
+/// A random spec; about half of them are served.
 fn any_spec(rng: &mut Rng) -> Value {
     let port = |rng: &mut Rng| match rng.u8(..20) {
         0 => one_of(rng, &[0, -1, 65535, 65536]),
@@ -289,7 +289,7 @@ fn val_1_what_was_served_is_served_and_nothing_else() {
         };
         let (refused, warned) = (meant(Severity::Refuse), meant(Severity::Warn));
         assert_eq!(refused, !was_served(&lb), "seed {seed}: {found:?}, {spec}");
-        // What validation lets through can be read.
+        // A spec that passes validation can be parsed.
         let checked = spec::check(&lb);
         assert_eq!(checked.is_err(), refused, "seed {seed}: {spec}");
         if let Ok(checked) = checked {

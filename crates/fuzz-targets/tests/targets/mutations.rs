@@ -1,15 +1,15 @@
-//! Owns how an input is made of others: all of it follows from a seed.
+//! Owns the mutation of inputs: everything is derived from a seed.
 
 use std::ops::Range;
 
 use fastrand::Rng;
 
-/// Inputs that are kept to be mutated further, besides the seeds.
+/// Inputs kept for further mutation, besides the seeds.
 const KEPT: usize = 200;
-/// Longest input; libFuzzer's are no longer.
+/// Longest input; the same limit as libFuzzer's.
 const LONGEST: usize = 4_096;
 
-/// Texts at which something may change.
+/// Texts at boundaries.
 const ODD: [&str; 16] = [
     "0",
     "-1",
@@ -29,7 +29,7 @@ const ODD: [&str; 16] = [
     "::ffff:10.0.0.1",
 ];
 
-/// Makes inputs.
+/// Generates inputs.
 pub(crate) struct Mutations {
     rng: Rng,
     seeds: Vec<Vec<u8>>,
@@ -49,7 +49,7 @@ impl Mutations {
         }
     }
 
-    /// The next input: one of the seeds or of those kept, with one to eight changes.
+    /// The next input: a seed or a kept input, with one to eight changes.
     pub(crate) fn input(&mut self) -> Vec<u8> {
         let mut input = self.any();
         let mut changes = 1;
@@ -63,7 +63,7 @@ impl Mutations {
         input
     }
 
-    /// An input that led somewhere.
+    /// Keeps an input that got past the decoder.
     pub(crate) fn keep(&mut self, input: Vec<u8>) {
         if self.kept.len() < KEPT {
             self.kept.push(input);
@@ -108,7 +108,7 @@ impl Mutations {
                     input[at] = rng.u8(b'0'..=b'9');
                 }
             }
-            // What stands between quotes or dots stays between them: most of these get past a decoder.
+            // Replaces a word between quotes or dots: most results get past a decoder.
             9..=11 => {
                 let word = rng.choice(&self.words).cloned().unwrap_or_default();
                 input.splice(word_at(input, at), word);
@@ -123,13 +123,13 @@ impl Mutations {
     }
 }
 
-/// A piece of at most 64 bytes of an input of that length.
+/// A range of at most 64 bytes of an input of that length.
 fn piece(rng: &mut Rng, length: usize) -> Range<usize> {
     let start = rng.usize(..length);
     start..(start + rng.usize(1..=64)).min(length)
 }
 
-/// The word around a place.
+/// The word around a position.
 fn word_at(input: &[u8], at: usize) -> Range<usize> {
     let of_word = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_/".contains(byte);
     let before = input[..at].iter().rev().take_while(|b| of_word(b)).count();
@@ -137,7 +137,7 @@ fn word_at(input: &[u8], at: usize) -> Range<usize> {
     at - before..at + after
 }
 
-/// Words of a libFuzzer dictionary: a quoted word on each line, with `\"`, `\\` and `\xNN` in it.
+/// Words of a libFuzzer dictionary: a quoted word per line, with `\"`, `\\` and `\xNN` in it.
 pub(crate) fn words(text: &str) -> Vec<Vec<u8>> {
     text.lines()
         .filter(|line| !line.starts_with('#'))

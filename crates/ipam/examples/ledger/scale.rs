@@ -1,4 +1,4 @@
-//! Worlds of a size, and work in them that concerns little of them.
+//! Ledgers of a given size, and work in them that concerns only a small part.
 
 use std::error::Error;
 use std::hint::black_box;
@@ -10,10 +10,10 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::Version;
 
-/// Edits of pools that are made.
+/// Number of pool edits.
 const EDITS: usize = 200;
 
-/// Makes a world of a size, and does the work in it or not. Answers how many operations the work has.
+/// Creates a ledger of a size, and does the work in it or not. Returns the number of operations of the work.
 pub(crate) fn run(kind: &str, size: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     match kind {
         "edit" => Ok(edit(size, work)),
@@ -57,7 +57,7 @@ fn request(n: usize) -> Request {
     }
 }
 
-/// What a leader looks at after each change.
+/// The calls that the leader makes after each change.
 fn settled(ledger: &mut Ledger) {
     black_box(ledger.take_wakes());
     black_box(ledger.take_crossed());
@@ -65,7 +65,7 @@ fn settled(ledger: &mut Ledger) {
     black_box(ledger.has_suspects());
 }
 
-/// Asks, and writes what the answer says.
+/// Decides, and observes the record of the decision.
 fn ask(ledger: &mut Ledger, n: usize) -> Result<(), Box<dyn Error>> {
     let at = i64::try_from(n)? + 1;
     if let Decision::Take { spec, .. } = ledger.decide(&request(n), Micros(at)) {
@@ -77,7 +77,7 @@ fn ask(ledger: &mut Ledger, n: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One of so many pools is edited, and has neighbours.
+/// Edits single pools of `pools` neighbouring ones.
 fn edit(pools: usize, work: bool) -> usize {
     let mut ledger = Ledger::new(Settings::default());
     let one = |n: usize, start: usize| {
@@ -90,14 +90,14 @@ fn edit(pools: usize, work: bool) -> usize {
         settled(&mut ledger);
     }
     for edit in 0..if work { EDITS } else { 0 } {
-        // An odd factor, so that all of them have their turn.
+        // An odd factor, so that the edits cover all pools.
         ledger.set_pool(one(edit * 37 % pools, 11 + edit / pools));
         settled(&mut ledger);
     }
     EDITS
 }
 
-/// So many wait for a pool that appears and has room for all.
+/// Adds a pool with room for all of `waiting` load balancers that wait for it.
 fn wake(waiting: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     let mut ledger = Ledger::new(Settings::default());
     for n in 0..waiting {
@@ -116,7 +116,7 @@ fn wake(waiting: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     Ok(waiting)
 }
 
-/// What is taken under the leader's lock for the status of a pool with so many records.
+/// The data that is copied, under the leader's lock, for the status of a pool with `records` records.
 fn project(records: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     let mut ledger = Ledger::new(Settings::default());
     ledger.set_pool(pool("large", "10.20.0.0/15", None));

@@ -1,4 +1,4 @@
-//! The steps of an allocation, each test with what the API server holds and answers. The machine beside a model is driven in
+//! The steps of an allocation against a simulated API server. Random allocations, compared with a model, are in
 //! `ledger/tests/machine`.
 
 pub(crate) mod server;
@@ -10,8 +10,8 @@ use crate::ledger::tests::{ip, lb, lb_uid, pool, range};
 use crate::ledger::{Settings, StatusAddress};
 use crate::types::{Owner, Phase};
 
-/// The pool `p` of 172.20.1.2 to .6, what the API server holds, and a ledger.
-struct Bed {
+/// A simulated API server, and a ledger with the pool `p` of 172.20.1.2 to .6.
+struct Fixture {
     server: Server,
     ledger: Ledger,
 }
@@ -31,7 +31,7 @@ fn spec(last: u8, name: &str, uid: &str, phase: Phase) -> RecordSpec {
     }
 }
 
-/// The load balancer with an address in its status.
+/// The request of a load balancer with an address in its status.
 fn named(name: &str, last: u8) -> Request {
     Request {
         status: Some(StatusAddress {
@@ -98,7 +98,7 @@ fn carried_out(_: &mut Server, _: &Step) -> Answer {
     Answer::CarriedOut
 }
 
-/// Others write their records just before the ones that are to be written.
+/// Other load balancers' records are stored just before each write.
 fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
     let mut names = names.iter().copied();
     move |server, step| {
@@ -115,7 +115,7 @@ fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
     }
 }
 
-impl Bed {
+impl Fixture {
     fn new(records: &[RecordSpec]) -> Self {
         let mut ledger = Ledger::new(Settings::default());
         ledger.set_pool(pool("p", &[range("172.20.1.0/29", "", "")]));
@@ -153,20 +153,22 @@ impl Bed {
 
 #[test]
 fn alc_8_a_record_is_created_and_then_held() {
-    let mut bed = Bed::new(&[]);
-    bed.acquires(&lb("a"), &["create .2 Fresh", "done .2 written"]);
-    bed.acquires(&lb("a"), &["done .2 held"]);
-    bed.keeps(&lb("a"), &["done .2 held"]);
+    let mut fixture = Fixture::new(&[]);
+    fixture.acquires(&lb("a"), &["create .2 Fresh", "done .2 written"]);
+    fixture.acquires(&lb("a"), &["done .2 held"]);
+    fixture.keeps(&lb("a"), &["done .2 held"]);
 }
 
 #[test]
 fn alc_8_of_whoever_was_faster_the_ledger_learns() {
-    let mut bed = Bed::new(&[spec(3, "a", "a-0", Phase::Released)]);
-    bed.ledger.set_shown(&lb("y").owner.id, &[at(5)]);
+    let mut fixture = Fixture::new(&[spec(3, "a", "a-0", Phase::Released)]);
+    fixture.ledger.set_shown(&lb("y").owner.id, &[at(5)]);
     let a = lb("a");
     let mut allocation = Allocation::acquire(&a);
     let answer = faster(&["b", "c"]);
-    let steps = bed.server.play(&mut bed.ledger, &mut allocation, answer);
+    let steps = fixture
+        .server
+        .play(&mut fixture.ledger, &mut allocation, answer);
     let wanted = [
         "replace .3 Sticky",
         "create .4 Fresh",
@@ -180,43 +182,46 @@ fn alc_8_of_whoever_was_faster_the_ledger_learns() {
 
 #[test]
 fn alc_8_after_so_many_rounds_it_gives_up() {
-    let mut bed = Bed::new(&[]);
-    bed.ledger
+    let mut fixture = Fixture::new(&[]);
+    fixture
+        .ledger
         .set_pool(pool("p", &[range("172.20.1.0/24", "", "")]));
     let answer = faster(&["faster"; 99]);
     let a = lb("a");
     let mut allocation = Allocation::acquire(&a);
-    let mut steps = bed.server.play(&mut bed.ledger, &mut allocation, answer);
+    let mut steps = fixture
+        .server
+        .play(&mut fixture.ledger, &mut allocation, answer);
     assert_eq!(steps.pop(), Some(Step::GiveUp(GiveUp::TooManyRounds)));
     assert_eq!(steps.len(), ROUNDS as usize);
     assert_eq!(allocation.take_conflicts(), u64::from(ROUNDS));
 }
 
-/// What is found may be of an earlier attempt, and somebody may have decided to release that one.
+/// The record that is found may come from an earlier attempt, and its release may have been decided since.
 #[test]
 fn ipa_6_a_record_whose_answer_was_lost_is_not_said_to_be_written() {
-    let mut bed = Bed::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     let lost = |_: &mut Server, _: &Step| Answer::Lost;
     let a = lb("a");
-    bed.plays(Allocation::acquire(&a), lost, &["create .2 Fresh"]);
-    bed.acquires(&a, &["create .2 Fresh", "done .2 held"]);
+    fixture.plays(Allocation::acquire(&a), lost, &["create .2 Fresh"]);
+    fixture.acquires(&a, &["create .2 Fresh", "done .2 held"]);
 }
 
 #[test]
 fn alc_8_what_was_refused_is_proposed_again() {
-    let mut bed = Bed::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     let refused = |_: &mut Server, _: &Step| Answer::Refused;
     let a = lb("a");
-    bed.plays(Allocation::acquire(&a), refused, &["create .2 Fresh"]);
-    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
-    bed.acquires(&a, &["create .2 Fresh", "done .2 written"]);
+    fixture.plays(Allocation::acquire(&a), refused, &["create .2 Fresh"]);
+    fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    fixture.acquires(&a, &["create .2 Fresh", "done .2 written"]);
 }
 
 #[test]
 fn alc_5_a_full_pool_is_waited_for_without_a_request() {
     let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
-    let mut bed = Bed::new(&all.collect::<Vec<_>>());
-    bed.acquires(&lb("a"), &["wait NoAvailableIP"]);
+    let mut fixture = Fixture::new(&all.collect::<Vec<_>>());
+    fixture.acquires(&lb("a"), &["wait NoAvailableIP"]);
 }
 
 #[test]
@@ -227,20 +232,23 @@ fn alc_1_an_adoption_verifies_its_owner_first() {
     ];
     let a = lb("a");
     let steps = ["verify", "replace .4 Adopted", "done .4 written extra .5"];
-    let mut bed = Bed::new(&old);
-    bed.acquires(&a, &steps);
-    assert_eq!(bed.server.records[&at(4)].spec.owner, a.owner);
-    // The other record is still the earlier one's; it is to be released as such.
-    bed.acquires(&a, &["done .4 held extra .5"]);
+    let mut fixture = Fixture::new(&old);
+    fixture.acquires(&a, &steps);
+    assert_eq!(fixture.server.records[&at(4)].spec.owner, a.owner);
+    // The other record still belongs to the earlier load balancer; it is released as such.
+    fixture.acquires(&a, &["done .4 held extra .5"]);
 
-    // Another load balancer of the name lives by now: nothing is written.
-    let mut bed = Bed::new(&old);
+    // Another load balancer of the name exists by now: nothing is written.
+    let mut fixture = Fixture::new(&old);
     let made_anew = |_: &mut Server, _: &Step| Answer::Refused;
-    bed.plays(Allocation::acquire(&a), made_anew, &["verify"]);
-    assert_eq!(bed.server.records[&at(4)].spec.owner.uid.to_string(), "a-0");
+    fixture.plays(Allocation::acquire(&a), made_anew, &["verify"]);
+    assert_eq!(
+        fixture.server.records[&at(4)].spec.owner.uid.to_string(),
+        "a-0"
+    );
 
-    // A later one of the name was faster. What it has is not taken from it.
-    let mut bed = Bed::new(&old[..1]);
+    // A later load balancer of the name was faster. It keeps its record.
+    let mut fixture = Fixture::new(&old[..1]);
     let mut verified = false;
     let faster = |server: &mut Server, step: &Step| match step {
         Step::VerifyOwner if verified => Answer::Refused,
@@ -252,7 +260,7 @@ fn alc_1_an_adoption_verifies_its_owner_first() {
         _ => Answer::CarriedOut,
     };
     let steps = ["verify", "replace .4 Adopted", "verify"];
-    bed.plays(Allocation::acquire(&a), faster, &steps);
+    fixture.plays(Allocation::acquire(&a), faster, &steps);
 }
 
 #[test]
@@ -266,64 +274,65 @@ fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle(
         "replace .5 Sticky",
         "done .5 written",
     ];
-    let mut bed = Bed::new(&past);
-    bed.acquires(&a, &steps);
-    assert_eq!(bed.server.records.len(), 1);
+    let mut fixture = Fixture::new(&past);
+    fixture.acquires(&a, &steps);
+    assert_eq!(fixture.server.records.len(), 1);
 
-    let mut bed = Bed::new(&past);
+    let mut fixture = Fixture::new(&past);
     let refused = |_: &mut Server, step: &Step| match step {
         Step::Delete(_) => Answer::Refused,
         _ => Answer::CarriedOut,
     };
-    bed.plays(Allocation::acquire(&a), refused, &steps);
-    assert_eq!(bed.server.records.len(), 3);
+    fixture.plays(Allocation::acquire(&a), refused, &steps);
+    assert_eq!(fixture.server.records.len(), 3);
 
-    // An answer that is none ends the allocation before anything is created; the next one begins with what is left.
-    let mut bed = Bed::new(&past);
+    // A lost response ends the allocation before anything is created; the next one continues with the remaining
+    // records.
+    let mut fixture = Fixture::new(&past);
     let lost = |server: &mut Server, _: &Step| {
         server.records.remove(&at(1));
         Answer::Lost
     };
-    bed.plays(Allocation::acquire(&a), lost, &steps[..1]);
-    bed.server.read(&mut bed.ledger, at(1));
-    assert!(bed.server.records[&at(5)].spec.phase == Phase::Released);
+    fixture.plays(Allocation::acquire(&a), lost, &steps[..1]);
+    fixture.server.read(&mut fixture.ledger, at(1));
+    assert!(fixture.server.records[&at(5)].spec.phase == Phase::Released);
 }
 
 #[test]
 fn ipa_7_before_the_address_of_the_status_is_lost_its_record_is_read() {
-    // The ledger has not heard that it was given back.
+    // The ledger's record is stale: the address was released since.
     let a = named("a", 2);
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
-    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
-    bed.acquires(&a, &["read .2", "done .2 held"]);
-    assert_eq!(bed.ledger.counts().reserved, 0);
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
+    fixture.acquires(&a, &["read .2", "done .2 held"]);
+    assert_eq!(fixture.ledger.counts().reserved, 0);
 
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
-    bed.server.store(spec(2, "x", "x-1", Phase::Released));
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    fixture.server.store(spec(2, "x", "x-1", Phase::Released));
     let steps = [
         "read .2",
         "verify .2",
         "replace .2 Recorded",
         "done .2 written",
     ];
-    bed.acquires(&a, &steps);
+    fixture.acquires(&a, &steps);
 
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
-    bed.acquires(&a, &steps);
+    fixture.acquires(&a, &steps);
 
-    // A record of its own of another address is none that says so: it may be a late one.
+    // Its own record of another address does not spare the read: that may come from a late write.
     let held = [
         spec(2, "x", "x-1", Phase::Bound),
         spec(4, "a", "a-1", Phase::Bound),
     ];
-    let mut bed = Bed::new(&held);
-    bed.acquires(&a, &["read .2", "done .4 held lost .2"]);
+    let mut fixture = Fixture::new(&held);
+    fixture.acquires(&a, &["read .2", "done .4 held lost .2"]);
 
-    // Nor is an address given up for none at all.
+    // The read is also required before it ends without any address.
     let all = (2..7).map(|last| spec(last, "x", "x-1", Phase::Bound));
-    let mut bed = Bed::new(&all.collect::<Vec<_>>());
-    bed.acquires(&a, &["read .2", "wait NoAvailableIP"]);
+    let mut fixture = Fixture::new(&all.collect::<Vec<_>>());
+    fixture.acquires(&a, &["read .2", "wait NoAvailableIP"]);
 }
 
 #[test]
@@ -334,190 +343,193 @@ fn ipa_7_an_old_copy_of_a_record_is_read_before_a_further_one_is_kept() {
         spec(3, "a", "a-1", Phase::Bound),
     ];
     let a = named("a", 2);
-    let mut bed = Bed::new(&known);
-    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
-    bed.acquires(&a, &["read .2", "done .2 held extra .3"]);
+    let mut fixture = Fixture::new(&known);
+    fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
+    fixture.acquires(&a, &["read .2", "done .2 held extra .3"]);
 
-    let mut bed = Bed::new(&known);
-    bed.acquires(&a, &["read .2", "done .3 held extra .2"]);
+    let mut fixture = Fixture::new(&known);
+    fixture.acquires(&a, &["read .2", "done .3 held extra .2"]);
 }
 
 #[test]
 fn ipa_6_nothing_is_recorded_for_a_status_that_names_it_no_more() {
     let a = named("a", 2);
-    let mut bed = Bed::new(&[spec(2, "a", "a-1", Phase::Released)]);
+    let mut fixture = Fixture::new(&[spec(2, "a", "a-1", Phase::Released)]);
     let changed = |_: &mut Server, _: &Step| Answer::Refused;
-    bed.plays(Allocation::acquire(&a), changed, &["verify .2"]);
-    assert_eq!(bed.server.records[&at(2)].spec.phase, Phase::Released);
+    fixture.plays(Allocation::acquire(&a), changed, &["verify .2"]);
+    assert_eq!(fixture.server.records[&at(2)].spec.phase, Phase::Released);
 }
 
 #[test]
 fn ipa_7_a_record_is_confirmed_once() {
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
     let steps = [
         "read .2",
         "create .3 Fresh",
         "create .4 Fresh",
         "done .4 written lost .2",
     ];
-    let conflicts = bed.plays(Allocation::acquire(&named("a", 2)), faster(&["y"]), &steps);
+    let conflicts = fixture.plays(Allocation::acquire(&named("a", 2)), faster(&["y"]), &steps);
     assert_eq!(conflicts, 1, "a live read is no conflict");
 }
 
 #[test]
 fn ipa_7_what_its_own_records_say_needs_no_confirmation() {
     let own = [2, 3].map(|last| spec(last, "a", "a-1", Phase::Bound));
-    let mut bed = Bed::new(&own);
-    bed.acquires(&named("a", 3), &["done .3 held extra .2"]);
+    let mut fixture = Fixture::new(&own);
+    fixture.acquires(&named("a", 3), &["done .3 held extra .2"]);
 }
 
 #[test]
 fn ipa_8_a_record_that_cannot_be_read_is_not_read_again() {
     let a = named("a", 2);
-    let mut bed = Bed::new(&[]);
-    bed.ledger.block_name("172.20.1.2", Version(9));
-    bed.acquires(&a, &["wait RecordUnreadable"]);
-    // Nor if the address is another's besides.
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
-    bed.ledger.block_name("172.20.1.2", Version(9));
-    bed.acquires(&a, &["create .3 Fresh", "done .3 written lost .2"]);
+    let mut fixture = Fixture::new(&[]);
+    fixture.ledger.block_name("172.20.1.2", Version(9));
+    fixture.acquires(&a, &["wait RecordUnreadable"]);
+    // Nor if the address belongs to another load balancer as well.
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+    fixture.ledger.block_name("172.20.1.2", Version(9));
+    fixture.acquires(&a, &["create .3 Fresh", "done .3 written lost .2"]);
 }
 
 #[test]
 fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
-    let mut bed = Bed::new(&[]);
-    bed.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
-    // Its holder is on its way out, or wants an address of another pool: it has no claim. The address is not free for that.
+    let mut fixture = Fixture::new(&[]);
+    fixture.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
+    // Its holder is being deleted, or requests an address of another pool, so it has no claim. The address is not free
+    // nevertheless.
     let a = lb("a");
     let steps = ["create .3 Fresh", "done .3 written"];
-    let conflicts = bed.plays(Allocation::acquire(&a), carried_out, &steps);
+    let conflicts = fixture.plays(Allocation::acquire(&a), carried_out, &steps);
     assert_eq!(conflicts, 1);
-    assert_eq!(bed.ledger.counts().claimed, 1);
-    // It is the holder's own, and another's as soon as its record says so.
-    bed.ledger.withdraw(&lb_uid("x", "x-1").owner.id);
+    assert_eq!(fixture.ledger.counts().claimed, 1);
+    // Its holder can have it, and another load balancer as soon as a record names that one.
+    fixture.ledger.withdraw(&lb_uid("x", "x-1").owner.id);
     let steps = ["verify .2", "create .2 Recorded", "done .2 written"];
-    bed.acquires(&named("x", 2), &steps);
+    fixture.acquires(&named("x", 2), &steps);
 
-    let mut bed = Bed::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     let of_map = [
         spec(2, "x", "x-1", Phase::Bound),
         spec(3, "x", "", Phase::Released),
     ];
-    bed.ledger.import(of_map);
-    assert_eq!(bed.ledger.imported(at(2)), Some("p".into()));
-    assert_eq!(bed.ledger.imported(at(2)), None);
-    bed.acquires(&a, &["create .2 Fresh", "done .2 written"]);
-    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    fixture.ledger.import(of_map);
+    assert_eq!(fixture.ledger.imported(at(2)), Some("p".into()));
+    assert_eq!(fixture.ledger.imported(at(2)), None);
+    fixture.acquires(&a, &["create .2 Fresh", "done .2 written"]);
+    fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
 }
 
-/// The pool has one address, and it is only a map that says whose it is.
+/// The pool has one address, whose holder only a map names.
 #[test]
 fn run_1_the_last_address_that_is_not_imported_is_waited_for() {
-    let mut bed = Bed::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     let one = range("172.20.1.0/29", "172.20.1.2", "172.20.1.2");
-    bed.ledger.set_pool(pool("p", &[one]));
-    bed.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
-    bed.acquires(&lb("a"), &["wait NoAvailableIP"]);
+    fixture.ledger.set_pool(pool("p", &[one]));
+    fixture.ledger.import([spec(2, "x", "x-1", Phase::Bound)]);
+    fixture.acquires(&lb("a"), &["wait NoAvailableIP"]);
 }
 
-/// The record of a dead owner, of an address that a living load balancer names.
+/// The record of a deleted owner, of an address that an existing load balancer names.
 #[test]
 fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     let (a, x) = (named("a", 2), lb("x").owner.id);
     let waiting = || {
-        let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Bound)]);
-        bed.ledger.await_release(at(2));
-        bed.ledger.take_wakes();
-        bed.acquires(&a, &["give up, ns/x is gone"]);
-        bed.keeps(&a, &["give up, ns/x is gone"]);
-        assert_eq!(bed.ledger.take_wakes(), []);
-        bed
+        let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Bound)]);
+        fixture.ledger.await_release(at(2));
+        fixture.ledger.take_wakes();
+        fixture.acquires(&a, &["give up, ns/x is gone"]);
+        fixture.keeps(&a, &["give up, ns/x is gone"]);
+        assert_eq!(fixture.ledger.take_wakes(), []);
+        fixture
     };
-    let woken = |bed: &mut Bed, steps: &[&str]| {
-        let wakes = bed.ledger.take_wakes();
+    let woken = |fixture: &mut Fixture, steps: &[&str]| {
+        let wakes = fixture.ledger.take_wakes();
         assert!(wakes.contains(&a.owner.id), "{wakes:?}");
-        bed.acquires(&a, steps);
+        fixture.acquires(&a, steps);
     };
 
-    let mut bed = waiting();
-    bed.server.store(spec(2, "x", "x-1", Phase::Released));
-    bed.server.tell(&mut bed.ledger);
+    let mut fixture = waiting();
+    fixture.server.store(spec(2, "x", "x-1", Phase::Released));
+    fixture.server.tell(&mut fixture.ledger);
     woken(
-        &mut bed,
+        &mut fixture,
         &["verify .2", "replace .2 Recorded", "done .2 written"],
     );
 
-    let mut bed = waiting();
-    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
-    bed.server.tell(&mut bed.ledger);
-    woken(&mut bed, &["done .2 held"]);
+    let mut fixture = waiting();
+    fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
+    fixture.server.tell(&mut fixture.ledger);
+    woken(&mut fixture, &["done .2 held"]);
 
-    // Deleted by hand; what is left is the claim of somebody who is withdrawn when that is seen.
-    let mut bed = waiting();
-    bed.server.records.clear();
-    bed.server.read(&mut bed.ledger, at(2));
-    bed.ledger.withdraw(&x);
+    // Deleted by hand; the remaining claim is withdrawn when the deletion is observed.
+    let mut fixture = waiting();
+    fixture.server.records.clear();
+    fixture.server.read(&mut fixture.ledger, at(2));
+    fixture.ledger.withdraw(&x);
     woken(
-        &mut bed,
+        &mut fixture,
         &["verify .2", "create .2 Recorded", "done .2 written"],
     );
 
-    // Its owner is there after all.
-    let mut bed = waiting();
-    bed.ledger.stop_awaiting(&x);
+    // Its owner exists after all.
+    let mut fixture = waiting();
+    fixture.ledger.stop_awaiting(&x);
     let steps = ["read .2", "create .3 Fresh", "done .3 written lost .2"];
-    woken(&mut bed, &steps);
+    woken(&mut fixture, &steps);
 
-    // It is as it was, and still in nobody else's way, nor in that of its owner.
-    let mut bed = waiting();
-    bed.ledger.stop_awaiting(&lb("y").owner.id);
-    bed.server.store(spec(2, "x", "x-1", Phase::Bound));
-    bed.server.tell(&mut bed.ledger);
-    assert_eq!(bed.ledger.take_wakes(), []);
-    bed.acquires(&a, &["give up, ns/x is gone"]);
-    bed.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
-    bed.acquires(&named("x", 2), &["done .2 held"]);
+    // Unchanged, it blocks neither another load balancer nor its owner.
+    let mut fixture = waiting();
+    fixture.ledger.stop_awaiting(&lb("y").owner.id);
+    fixture.server.store(spec(2, "x", "x-1", Phase::Bound));
+    fixture.server.tell(&mut fixture.ledger);
+    assert_eq!(fixture.ledger.take_wakes(), []);
+    fixture.acquires(&a, &["give up, ns/x is gone"]);
+    fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);
+    fixture.acquires(&named("x", 2), &["done .2 held"]);
 
-    // A record that was released meanwhile is nothing to wait for.
-    let mut bed = Bed::new(&[spec(2, "x", "x-1", Phase::Released)]);
-    bed.ledger.await_release(at(2));
-    bed.acquires(&a, &["verify .2", "replace .2 Recorded", "done .2 written"]);
+    // A record that was released meanwhile is not waited for.
+    let mut fixture = Fixture::new(&[spec(2, "x", "x-1", Phase::Released)]);
+    fixture.ledger.await_release(at(2));
+    fixture.acquires(&a, &["verify .2", "replace .2 Recorded", "done .2 written"]);
 }
 
 #[test]
 fn alc_10_what_cannot_be_served_keeps_what_it_has_and_gets_nothing_new() {
-    let mut bed = Bed::new(&[]);
-    bed.keeps(&lb("a"), &["nothing"]);
-    // What its Service shows is recorded.
-    bed.ledger.set_shown(&lb("a").owner.id, &[ip("172.20.1.3")]);
-    bed.keeps(&lb("a"), &["create .3 Recorded", "done .3 written"]);
-    bed.keeps(&lb("a"), &["done .3 held"]);
+    let mut fixture = Fixture::new(&[]);
+    fixture.keeps(&lb("a"), &["nothing"]);
+    // The address that its Service shows is recorded.
+    fixture
+        .ledger
+        .set_shown(&lb("a").owner.id, &[ip("172.20.1.3")]);
+    fixture.keeps(&lb("a"), &["create .3 Recorded", "done .3 written"]);
+    fixture.keeps(&lb("a"), &["done .3 held"]);
 }
 
 #[test]
 fn alc_10_what_an_earlier_one_has_left_is_verified_before_it_is_released() {
     let old = [spec(4, "a", "a-0", Phase::Bound)];
     let a = lb("a");
-    Bed::new(&old).keeps(&a, &["verify", "nothing extra .4"]);
+    Fixture::new(&old).keeps(&a, &["verify", "nothing extra .4"]);
     let made_anew = |_: &mut Server, _: &Step| Answer::Refused;
-    Bed::new(&old).plays(Allocation::keep(&a), made_anew, &["verify"]);
+    Fixture::new(&old).plays(Allocation::keep(&a), made_anew, &["verify"]);
     let steps = ["verify", "replace .4 Adopted", "done .4 written"];
-    Bed::new(&old).keeps(&named("a", 4), &steps);
+    Fixture::new(&old).keeps(&named("a", 4), &steps);
 }
 
 #[test]
 fn alc_10_before_the_address_of_the_status_is_lost_its_record_is_read() {
     let a = named("a", 2);
     let taken = [spec(2, "x", "x-1", Phase::Bound)];
-    let mut bed = Bed::new(&taken);
-    bed.server.store(spec(2, "a", "a-1", Phase::Bound));
-    bed.keeps(&a, &["read .2", "done .2 held"]);
-    Bed::new(&taken).keeps(&a, &["read .2", "nothing"]);
-    let mut bed = Bed::new(&taken);
-    bed.ledger.set_shown(&a.owner.id, &[at(3)]);
+    let mut fixture = Fixture::new(&taken);
+    fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
+    fixture.keeps(&a, &["read .2", "done .2 held"]);
+    Fixture::new(&taken).keeps(&a, &["read .2", "nothing"]);
+    let mut fixture = Fixture::new(&taken);
+    fixture.ledger.set_shown(&a.owner.id, &[at(3)]);
     let steps = ["read .2", "create .3 Recorded", "done .3 written lost .2"];
-    bed.keeps(&a, &steps);
-    let mut bed = Bed::new(&taken);
-    bed.ledger.block_name("172.20.1.2", Version(9));
-    bed.keeps(&a, &["nothing"]);
+    fixture.keeps(&a, &steps);
+    let mut fixture = Fixture::new(&taken);
+    fixture.ledger.block_name("172.20.1.2", Version(9));
+    fixture.keeps(&a, &["nothing"]);
 }

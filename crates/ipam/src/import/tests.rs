@@ -1,6 +1,6 @@
 use super::*;
 use crate::ledger::Settings;
-use crate::ledger::{Decision, PoolSpec, Request, Why};
+use crate::ledger::{AllocationReason, Decision, PoolSpec, Request};
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Requirement, Selector, Tuple, Workload};
 use crate::types::Record;
@@ -183,13 +183,13 @@ fn ipa_1_claims_turn_into_records() {
     {
         ledger.claim(addr, owner, evidence);
     }
-    // What the map says stays where it is, although section 5 would choose p now (SEL-8). What
-    // only a status says must be in the pool that section 5 chooses (ALC-7).
+    // An address that a map names stays in its pool, although section 5 would choose p now (SEL-8). One
+    // that only a status names must be in the pool that section 5 chooses (ALC-7).
     for (lb, addr, why) in [
-        (0, "10.0.2.4", Why::Recorded),
-        (1, "10.0.9.9", Why::Recorded),
-        (2, "10.0.1.9", Why::Recorded),
-        (3, "10.0.1.2", Why::Fresh),
+        (0, "10.0.2.4", AllocationReason::Recorded),
+        (1, "10.0.9.9", AllocationReason::Recorded),
+        (2, "10.0.1.9", AllocationReason::Recorded),
+        (3, "10.0.1.2", AllocationReason::Fresh),
     ] {
         let request = Request {
             owner: living[lb].owner.clone(),
@@ -212,7 +212,7 @@ fn ipa_1_claims_turn_into_records() {
 
 #[test]
 fn ipa_2_several_claimants() {
-    // The IPAllocation, whoever names the address.
+    // The owner in the IPAllocation wins over all that name the address.
     let mut with_record = ledger();
     bound(&mut with_record, "10.0.1.2", "b", Phase::Bound);
     let living = [
@@ -233,11 +233,11 @@ fn ipa_2_several_claimants() {
         names
     };
     assert_eq!(losers(&plan), ["a<b", "c<b"]);
-    // Else the map.
+    // Else the owner in the map.
     let plan = make(&ledger(), &in_map, &living);
     assert_eq!(claims(&plan), [claim("10.0.1.2", "a", true)]);
     assert_eq!(losers(&plan), ["b<a", "c<a"]);
-    // Else the older one.
+    // Else the oldest load balancer.
     let plan = make(&ledger(), &[], &living);
     assert_eq!(claims(&plan), [claim("10.0.1.2", "c", false)]);
     assert_eq!(losers(&plan), ["a<c", "b<c"]);
@@ -274,7 +274,7 @@ fn ipa_2_a_map_entry_of_one_that_lives_elsewhere_is_a_leftover() {
     assert_eq!(claims(&plan), [claim("10.0.1.2", "a", true)]);
     assert_eq!(plan.losers[0].owner.id.name(), "x");
     assert_eq!(released(&plan).len(), 2);
-    // One that has a record claims nothing more.
+    // A load balancer with a record gets no claim.
     let mut with_record = ledger();
     bound(&mut with_record, "10.0.1.9", "a", Phase::Bound);
     let plan = make(&with_record, &in_map, &[lb("a", 9, "10.0.1.2")]);
@@ -296,7 +296,7 @@ fn ipa_1_one_record_for_an_address_of_two_pools() {
         .collect();
     specs.sort();
     assert_eq!(specs, ["10.0.1.2 p x", "10.0.1.3 old z"]);
-    // A record that is there already is left alone.
+    // An existing record is left alone.
     let mut with_record = ledger();
     bound(&mut with_record, "10.0.1.2", "w", Phase::Released);
     assert_eq!(make(&with_record, &both, &[]).released.len(), 1);

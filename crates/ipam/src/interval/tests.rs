@@ -67,7 +67,7 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// The ends of IPv4 space and a bit of IPv6 space, so that no end is special by accident.
+/// Both ends of the IPv4 space and a part of the IPv6 space, so that the ends are covered.
 fn base(which: u8, offset: u8) -> IpAddr {
     match which {
         0 => IpAddr::from([0, 0, 0, offset]),

@@ -1,4 +1,4 @@
-//! Which pool a load balancer is served from, and the words for why it is not.
+//! Selects the pool that serves a load balancer, and explains why it cannot be served.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -7,19 +7,19 @@ use super::Ledger;
 use super::decision::{Request, Withheld};
 use crate::select::{self, Explanation, PoolVerdict, Verdict};
 
-/// How many answers of section 5 are kept between two changes of pools. Tenants choose what is
-/// asked, so there must be a limit; those that wait seldom ask for more than a few dozen things.
+/// Capacity of the cache of pool selections (section 5) between two changes of pools. Limited
+/// because tenants choose the requirements; usually there are at most a few dozen.
 const SELECTIONS: usize = 4096;
-/// The same of explanations, each of which is some hundred bytes.
+/// Capacity of the cache of explanations, each of some hundred bytes.
 const EXPLANATIONS: usize = 512;
 
-/// Longest text of a requirement, in bytes, whose answer is kept (OPS-6). Annotations may hold 256 KiB; with this limit all
-/// kept answers together take some 10 MB at most. Names of a network, project, namespace and cluster that exist are shorter.
+/// Longest text of a requirement, in bytes, that is cached (OPS-6). Annotations may hold 256 KiB; with this limit the
+/// caches take some 10 MB at most. Names of existing networks, projects, namespaces and clusters are shorter.
 const CACHED_TEXT: usize = 1024;
 
 impl Ledger {
-    /// SEL-1, SEL-3 to SEL-6: the place of the pool that serves a load balancer without an
-    /// address: the one it names, which may be missing, or the one that section 5 selects.
+    /// SEL-1, SEL-3 to SEL-6: the place of the pool for a load balancer without an address: the
+    /// pool that it names, which may be missing, or the one that section 5 selects.
     pub(super) fn target(&mut self, request: &Request) -> Option<u32> {
         if let Some(name) = &request.pool {
             return Some(self.pools.intern(name));
@@ -46,7 +46,7 @@ impl Ledger {
         at
     }
 
-    /// Which pools were looked at for a load balancer and why each does or does not serve it.
+    /// The verdict on each pool for a load balancer.
     pub(super) fn explain_to(&mut self, request: &Request) -> Explanation {
         let mut explanation = match &request.pool {
             Some(name) => {
@@ -67,7 +67,7 @@ impl Ledger {
         explanation
     }
 
-    /// The same as far as it follows from the selectors alone.
+    /// The part of the explanation that follows from the selectors only.
     fn explain_choice(&mut self, request: &Request) -> Explanation {
         let namespace = request.owner.id.namespace();
         let requirement = request.requirement.clone().or_namespace(namespace);
@@ -77,7 +77,7 @@ impl Ledger {
         let mut verdicts = select::explain(self.pools.selectors(), &requirement, request.workload);
         let unchosen = |it: &&mut PoolVerdict| it.verdict != Verdict::Serves;
         for verdict in verdicts.iter_mut().filter(unchosen) {
-            // Its selector is not known: it might be the one.
+            // Its selector is unknown, so it might be the one that serves.
             if let Some(unknown) = self.undecodable(&verdict.pool) {
                 verdict.verdict = unknown;
             }
@@ -95,7 +95,7 @@ impl Ledger {
         explanation
     }
 
-    /// The verdict on a pool that cannot be decoded.
+    /// The verdict on a pool if it cannot be decoded.
     fn undecodable(&self, name: &str) -> Option<Verdict> {
         match self.pools.by_name(name)?.withheld()? {
             Withheld::Undecodable(error) => Some(Verdict::Undecodable {
@@ -105,7 +105,7 @@ impl Ledger {
         }
     }
 
-    /// Whether the chosen pool has an address for a load balancer that has none.
+    /// The verdict on the chosen pool: whether it has an address for a load balancer without one.
     fn serves(&self, name: &str, request: &Request) -> Verdict {
         let Some(pool) = self.pools.by_name(name) else {
             return Verdict::Missing;
@@ -122,7 +122,7 @@ impl Ledger {
     }
 }
 
-/// The order in which verdicts are told.
+/// The order of the verdicts in an explanation.
 pub(super) fn nearest_first(a: &PoolVerdict, b: &PoolVerdict) -> Ordering {
     (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool))
 }

@@ -1,29 +1,36 @@
-//! The order in which a load balancer's address is found: what it holds, what it had, what is free.
+//! Finds the address of a load balancer, in this order: one that it holds, one that it had, a free one.
 
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{Decision, Evidence, Grant, Lost, Request, WaitReason, Why};
+use super::decision::{
+    AddressConflict, AllocationReason, Decision, Evidence, Grant, Request, WaitReason,
+};
 use super::holds::{HeldBack, Reservation};
 use super::queue::Age;
-use super::records::Slot;
+use super::records::RecordEntry;
 use crate::addr;
 use crate::range::Range;
 use crate::select::{Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 
-/// An address that may be taken, before it is reserved.
+/// An address that can be allocated, before it is reserved.
 pub(super) struct Find {
     addr: IpAddr,
     pool: PoolName,
-    why: Why,
-    lost: Option<Lost>,
-    /// Records to be deleted (ALC-2).
+    why: AllocationReason,
+    lost: Option<AddressConflict>,
+    /// Records to delete (ALC-2).
     stale: Vec<Record>,
 }
 
 impl Find {
-    pub(super) fn new(addr: IpAddr, pool: PoolName, why: Why, lost: Option<Lost>) -> Self {
+    pub(super) fn new(
+        addr: IpAddr,
+        pool: PoolName,
+        why: AllocationReason,
+        lost: Option<AddressConflict>,
+    ) -> Self {
         let stale = Vec::new();
         Self {
             addr,
@@ -35,16 +42,16 @@ impl Find {
     }
 }
 
-/// No address.
+/// Why there is no address.
 pub(super) enum Refusal {
-    /// None that could be given now.
+    /// None is available now.
     Wait {
         reason: WaitReason,
-        lost: Option<Lost>,
+        lost: Option<AddressConflict>,
     },
-    /// IPA-1: its address has a record that cannot be read.
+    /// IPA-1: the record of its address cannot be read.
     Unreadable { addr: IpAddr, pool: PoolName },
-    /// IPA-9: the address that its status names may be its own, and this pool hands out nothing new.
+    /// IPA-9: the address that its status names may be its own, and its pool cannot confirm that now.
     HeldBack(HeldBack),
 }
 
@@ -55,15 +62,15 @@ impl Refusal {
 }
 
 impl Ledger {
-    /// What to do about a load balancer's address (ALC-1 to ALC-7, REL-4, IPA-6).
+    /// Decides about a load balancer's address (ALC-1 to ALC-7, REL-4, IPA-6).
     ///
-    /// The same question gets the same answer until something changes: an address once proposed
-    /// stays reserved until its record is observed, or the load balancer is withdrawn, or asks for
-    /// something else. Who gets no address is put into the queue of the pool it waits for.
+    /// Idempotent: a proposed address stays reserved until its record is observed, the load
+    /// balancer is withdrawn, or its request changes. A load balancer without an address is put
+    /// into the queue of the pool that it waits for.
     pub fn decide(&mut self, request: &Request, now: Micros) -> Decision {
         self.settle();
         let id = &request.owner.id;
-        // One load balancer of a name lives at a time; what an earlier one began is void.
+        // Only one load balancer of a name exists at a time: the holds of an earlier one are void.
         self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
         self.unstick(id);
         if self
@@ -95,7 +102,7 @@ impl Ledger {
             }
             Err(Refusal::Unreadable { addr, pool }) => {
                 self.leave_queue(id);
-                self.stuck.insert(id.clone(), addr);
+                self.blocked_by_record.insert(id.clone(), addr);
                 let verdict = Verdict::RecordUnreadable {
                     record: addr::record_name(addr),
                 };
@@ -127,7 +134,7 @@ impl Ledger {
             }
             Err(Refusal::Wait { reason, lost }) => {
                 let explanation = self.explain_to(request);
-                self.enrol(request.clone(), Some(&explanation));
+                self.enqueue_waiter(request.clone(), Some(&explanation));
                 Decision::Wait {
                     reason,
                     explanation,
@@ -139,14 +146,14 @@ impl Ledger {
         }
     }
 
-    pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<Slot> {
+    pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<RecordEntry> {
         let bound = self.records.of(id).filter(|slot| slot.is_bound());
         bound.cloned().collect()
     }
 
-    /// ALC-1, IPA-3, IPA-6, REL-4: which of the Bound records of this id is kept: of the demanded
+    /// ALC-1, IPA-3, IPA-6, REL-4: chooses the Bound record of this id to keep: of the requested
     /// pool; of this uid before an earlier one; the one that the status names, else the lowest.
-    pub(super) fn choose_bound(&self, request: &Request, bound: &[Slot]) -> Option<usize> {
+    pub(super) fn choose_bound(&self, request: &Request, bound: &[RecordEntry]) -> Option<usize> {
         let named = request.status.as_ref().map(|status| status.addr);
         bound
             .iter()
@@ -167,20 +174,25 @@ impl Ledger {
             .map(|(at, _)| at)
     }
 
-    pub(super) fn to_records(&self, slots: &mut [Slot]) -> Vec<Record> {
+    pub(super) fn to_records(&self, slots: &mut [RecordEntry]) -> Vec<Record> {
         slots.sort_unstable_by_key(|slot| slot.addr);
         slots.iter().map(|slot| self.to_record(slot)).collect()
     }
 
-    /// The answer for a load balancer that holds a record.
-    pub(super) fn held(&self, request: &Request, kept: &Slot, others: &[Slot]) -> Decision {
+    /// The decision for a load balancer with a Bound record.
+    pub(super) fn held(
+        &self,
+        request: &Request,
+        kept: &RecordEntry,
+        others: &[RecordEntry],
+    ) -> Decision {
         let lost = request
             .status
             .as_ref()
             .filter(|status| status.addr != kept.addr)
             .and_then(|status| {
                 let holder = self.rival(status.addr, &request.owner.id)?.clone();
-                Some(Lost {
+                Some(AddressConflict {
                     addr: status.addr,
                     holder: Some(holder),
                 })
@@ -199,7 +211,7 @@ impl Ledger {
         }
     }
 
-    /// The address that is reserved for this load balancer already, if it still suits.
+    /// The address that is already reserved for this load balancer, if it still matches the request.
     pub(super) fn reserved(&mut self, request: &Request) -> Option<Find> {
         for addr in self.holds.of(&request.owner.id) {
             let Some(reservation) = self
@@ -216,13 +228,13 @@ impl Ledger {
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
-            let usable = why == Why::Recorded
+            let usable = why == AllocationReason::Recorded
                 || self
                     .pools
                     .by_name(&pool)
                     .is_some_and(|pool| pool.usable(addr));
             if owner == request.owner && demanded && usable {
-                let lost = self.lost_to(request, addr, &pool);
+                let lost = self.address_conflict(request, addr, &pool);
                 return Some(Find::new(addr, pool, why, lost));
             }
             if owner == request.owner {
@@ -253,20 +265,20 @@ impl Ledger {
         let mut lost = None;
         let room = pool.room(request);
         let refuse = |lost| Err(Refusal::Wait { reason, lost });
-        // What is taken, if only by a Service of its own, is none of the free ones.
+        // A taken address, if only by its own Service, is none of the free ones that older ones wait for.
         let allowed = |addr| room.has(addr) || self.taken.contains(addr);
 
         if let Some(addr) = self.status_to_consider(request) {
-            lost = self.lost_to(request, addr, &name);
+            lost = self.address_conflict(request, addr, &name);
             if lost.is_none() && pool.usable(addr) && request.takes(addr) {
                 if self.holds.is_blocked(addr) {
                     return Err(Refusal::Unreadable { addr, pool: name });
                 }
                 if allowed(addr) {
-                    return Ok(Find::new(addr, name, Why::Recorded, lost));
+                    return Ok(Find::new(addr, name, AllocationReason::Recorded, lost));
                 }
-                // Whoever waits longer gets all that is free of its family; it need not wait for that if it can have
-                // one of the other.
+                // Older load balancers get all free addresses of its family. This one waits only if it cannot have
+                // one of the other family.
                 if !room.is_any() {
                     return refuse(None);
                 }
@@ -279,7 +291,7 @@ impl Ledger {
                 return Ok(Find {
                     addr,
                     pool: name,
-                    why: Why::Sticky,
+                    why: AllocationReason::Sticky,
                     lost,
                     stale,
                 });
@@ -288,7 +300,11 @@ impl Ledger {
         if !room.is_any() {
             return refuse(lost);
         }
-        let why = if moving { Why::Moved } else { Why::Fresh };
+        let why = if moving {
+            AllocationReason::Moved
+        } else {
+            AllocationReason::Fresh
+        };
         match pool.next_free(&self.taken, room) {
             Some(addr) => Ok(Find {
                 addr,
@@ -301,8 +317,8 @@ impl Ledger {
         }
     }
 
-    /// IPA-1, IPA-7, ALC-7: an address that this load balancer has without a record. It is no free
-    /// address, so nobody who waits is wronged. To keep it (ALC-10), it need not be of the demanded pool.
+    /// IPA-1, IPA-7, ALC-7: an address that this load balancer claims without a record. It is not
+    /// free, so the queue does not matter. With `keep` (ALC-10) it need not be of the requested pool.
     pub(super) fn claimed(
         &mut self,
         request: &Request,
@@ -329,7 +345,7 @@ impl Ledger {
                     .target(request)
                     .map(|at| &self.pools[at])
                     .filter(|pool| pool.usable(addr))
-                    // IPA-9: it may be one that is not to be handed out.
+                    // IPA-9: the unsupported annotation may exclude it from allocation.
                     .filter(|pool| {
                         pool.withheld().is_none() || self.holds.shows(&request.owner.id, addr)
                     })
@@ -341,19 +357,24 @@ impl Ledger {
             if self.holds.is_blocked(addr) {
                 return Err(Refusal::Unreadable { addr, pool });
             }
-            let lost = self.lost_to(request, addr, &pool);
-            return Ok(Some(Find::new(addr, pool, Why::Recorded, lost)));
+            let lost = self.address_conflict(request, addr, &pool);
+            return Ok(Some(Find::new(
+                addr,
+                pool,
+                AllocationReason::Recorded,
+                lost,
+            )));
         }
         if let Some(held) = self.hold_back(request) {
             return Err(Refusal::HeldBack(held));
         }
-        // What came to nothing must not keep an address from others, nor from its own search.
+        // Holds that led to no address must not block it for others, nor for this load balancer's own search.
         self.drop_holds(&request.owner.id, |_, _| true);
         Ok(None)
     }
 
-    /// ALC-2: the free addresses that this id had in the pool, ascending, and the records of it
-    /// that are of no use: out of range now, or a gateway.
+    /// ALC-2: the free addresses that this id had in the pool, ascending, and its records that
+    /// cannot be used any more: out of range now, or a gateway.
     fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
         let pool = &self.pools[at];
         let (mut usable, mut stale) = (Vec::new(), Vec::new());
@@ -374,7 +395,7 @@ impl Ledger {
         (usable, stale)
     }
 
-    /// Reserves what was found and says what to write (ALC-4, ALC-8).
+    /// Reserves an address and returns the record to write (ALC-4, ALC-8).
     pub(super) fn take(
         &mut self,
         request: &Request,
@@ -397,12 +418,12 @@ impl Ledger {
             .filter(|it| it.owner == request.owner)
             .map(|it| it.bound_at);
         let bound_at = known.unwrap_or_else(|| {
-            // Strictly growing, so that records show the order in which they were taken.
-            self.stamp = now.max(Micros(self.stamp.0.saturating_add(1)));
-            self.stamp
+            // Strictly increasing, so that records show the order of the allocations.
+            self.last_bound_at = now.max(Micros(self.last_bound_at.0.saturating_add(1)));
+            self.last_bound_at
         });
         let owner = request.owner.clone();
-        // A claim on this very address stays until the record is there.
+        // A claim on this address stays until its record is observed.
         self.drop_holds(&owner.id, |other, _| other != addr);
         let reservation = Reservation {
             owner: owner.clone(),
@@ -433,8 +454,8 @@ impl Ledger {
         }
     }
 
-    /// ALC-6, IPA-7: mask and gateway as the pool has them now.
-    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<Lost>) -> Grant {
+    /// ALC-6, IPA-7: the grant, with the pool's present mask and gateway.
+    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<AddressConflict>) -> Grant {
         let pool = self.pools.by_name(name);
         let ranges = pool.and_then(|pool| pool.ranges());
         let range = ranges.and_then(|ranges| {

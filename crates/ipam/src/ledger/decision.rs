@@ -1,4 +1,4 @@
-//! What is asked of the ledger and what it answers.
+//! Types of the ledger's requests and decisions.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -14,13 +14,13 @@ use crate::types::{Micros, Owner, OwnerId, PoolName, Record, RecordSpec};
 pub struct Settings {
     /// Released records kept for each pool.
     pub history_per_pool: usize,
-    /// Released records kept in all.
+    /// Released records kept for all pools together.
     pub history_total: usize,
 }
 
 impl Default for Settings {
-    /// A pool remembers about as many owners as it has addresses in a /22; all pools together stay
-    /// within what a list of the kind can return quickly.
+    /// Per pool about the number of addresses of a /22; in all no more than a list of the kind
+    /// returns quickly.
     fn default() -> Self {
         Self {
             history_per_pool: 1024,
@@ -29,12 +29,12 @@ impl Default for Settings {
     }
 }
 
-/// Why a pool hands out nothing new, whatever is free in its ranges. What is held stays.
+/// Why a pool allocates no new addresses, free or not. Existing allocations stay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Withheld {
-    /// The object cannot be decoded; why. Its ranges are not known.
+    /// The object cannot be decoded, for this reason. Its ranges are unknown.
     Undecodable(String),
-    /// IPA-9: this annotation asks for something that this version cannot apply.
+    /// IPA-9: this annotation is not supported by this version.
     Unsupported(&'static str),
 }
 
@@ -43,17 +43,17 @@ pub enum Withheld {
 pub struct PoolSpec {
     /// Its name.
     pub name: PoolName,
-    /// Its creation, which decides which of two overlapping pools is the younger.
+    /// Its creation time, which decides which of two overlapping pools is the older.
     pub created: Micros,
-    /// Its ranges, or why they are refused (POOL-2).
+    /// Its ranges, or why they are invalid (POOL-2).
     pub ranges: Result<PoolRanges, RangeError>,
     /// Its selector.
     pub selector: Selector,
-    /// Why it hands out nothing new, if that is so.
+    /// Why it allocates no new addresses; none if it does.
     pub withheld: Option<Withheld>,
-    /// `status.lastAllocated`, and the time as of which it is right: the present when somebody else
-    /// wrote the status; [`Micros::MIN`] for our own, late projection, which every record
-    /// corrects. Read only as long as the ledger has no better value.
+    /// `status.lastAllocated`, and the time at which it was correct: now, if another writer wrote
+    /// the status; [`Micros::MIN`] for our own status write, which may be stale and which every
+    /// record overrides. Used only while the ledger has no better value.
     pub last_allocated: Option<(IpAddr, Micros)>,
 }
 
@@ -71,20 +71,20 @@ pub struct StatusAddress {
 pub struct Request {
     /// The load balancer.
     pub owner: Owner,
-    /// Its creation: the older is served first.
+    /// Its creation time: the oldest is served first.
     pub created: Micros,
     /// `spec.ipPool`, if not empty.
     pub pool: Option<PoolName>,
-    /// What its annotations require.
+    /// The requirement in its annotations.
     pub requirement: Requirement,
-    /// Its type.
+    /// Its `spec.workloadType`.
     pub workload: Workload,
     /// `status.allocatedAddress`, if it names an address.
     pub status: Option<StatusAddress>,
 }
 
 impl Request {
-    /// BE-7: the endpoints of a load balancer of VM type are of IPv4, and so must be its address.
+    /// BE-7: the endpoints of a VM-type load balancer are IPv4, so its address must be IPv4 too.
     pub(crate) fn takes(&self, addr: IpAddr) -> bool {
         self.workload != Workload::Vm || addr.is_ipv4()
     }
@@ -97,21 +97,21 @@ impl Request {
     }
 }
 
-/// Why an address counts as one of a load balancer's although it has no record.
+/// Why a load balancer has a claim on an address without a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// Its status says so: good only in the pool that serves it now (ALC-7).
+    /// Its status names it: valid only in the pool that serves it now (ALC-7).
     Status,
-    /// The map of this pool, or a record that is gone, says so: it stays there (SEL-8, IPA-7).
+    /// The map of this pool, or a deleted record, names it: it stays in that pool (SEL-8, IPA-7).
     Trusted(PoolName),
 }
 
-/// An address that the status named, but that is not its own.
+/// An address that the status of a load balancer names although the load balancer does not have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Lost {
+pub struct AddressConflict {
     /// The address.
     pub addr: IpAddr,
-    /// Who holds it; none when the pool that serves this load balancer does not have it.
+    /// Its holder; none if the pool that serves this load balancer does not have the address.
     pub holder: Option<OwnerId>,
 }
 
@@ -122,31 +122,31 @@ pub struct Grant {
     pub addr: IpAddr,
     /// Its pool.
     pub pool: PoolName,
-    /// The mask (ALC-6); none when the pool cannot tell any more, being gone, invalid or elsewhere.
-    /// What the status says then stays.
+    /// The mask (ALC-6); none if the pool is deleted, invalid or has no range for the address any
+    /// more. The value in the status then stays.
     pub mask: Option<String>,
-    /// The gateway. None with a mask: there is none.
+    /// The gateway; none beside a mask: the range has no gateway.
     pub gateway: Option<IpAddr>,
-    /// IPA-7: the pool was deleted, or edited so that the address is not one of its own.
+    /// IPA-7: the pool was deleted, or edited so that it does not have the address any more.
     pub out_of_pool: bool,
-    /// IPA-2, ALC-7: the status named an address that it does not get.
-    pub lost: Option<Lost>,
+    /// IPA-2, ALC-7: the status named an address that the load balancer does not get.
+    pub lost: Option<AddressConflict>,
 }
 
-/// How an address comes to be taken.
+/// Why an address was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum AllocationReason {
     /// The next free one (ALC-3).
     Fresh,
-    /// It had it before (ALC-2).
+    /// The load balancer had it before (ALC-2).
     Sticky,
-    /// It has it, but the record is missing (ALC-7, IPA-1, IPA-7).
+    /// The load balancer has it, but the record is missing (ALC-7, IPA-1, IPA-7).
     Recorded,
     /// The next free one of another pool (REL-4).
     Moved,
 }
 
-/// Why a load balancer gets no address now.
+/// Why a load balancer gets no address now; the reason of its Ready condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WaitReason {
     /// SEL-7.
@@ -157,12 +157,12 @@ pub enum WaitReason {
     PoolNotFound,
     /// POOL-2.
     PoolInvalid,
-    /// IPA-9: the pool asks for something that this version cannot apply.
+    /// IPA-9: the pool has an annotation that this version does not support.
     PoolUnsupported,
-    /// IPA-1: the record of the address that it has cannot be read. Another address would take the
-    /// service down, so it waits for the record to be repaired or deleted.
+    /// IPA-1: the record of its address cannot be read. A change of the address would interrupt the
+    /// service, so the load balancer waits for the record to be repaired or deleted.
     RecordUnreadable,
-    /// BE-7: the pool has addresses of IPv6 alone, which no load balancer of VM type gets.
+    /// BE-7: the pool has only IPv6 addresses, which no VM-type load balancer gets.
     AddressFamilyMismatch,
 }
 
@@ -189,20 +189,20 @@ impl fmt::Display for WaitReason {
 
 /// What to do about a load balancer's address.
 ///
-/// `surplus` lists further Bound records of the same id: those of late creates (IPA-6), of a pool
-/// that it leaves (REL-4), of an earlier uid. Each is to be released once the status names the
-/// grant and no Service shows the old address; [`may_release`](super::Ledger::may_release) checks
-/// the latter.
+/// `surplus` lists further Bound records of the same id: of late creates (IPA-6), of a pool that it
+/// leaves (REL-4), of an earlier uid. Release each once the status names the grant and no Service
+/// shows the old address; [`may_release`](super::Ledger::may_release) checks the latter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It has an address and its record; nothing to write (ALC-1).
+    /// It has an address and a record of it; nothing to write (ALC-1).
     Held {
         /// The address.
         grant: Grant,
         /// See above.
         surplus: Vec<Record>,
     },
-    /// The record names an earlier uid: write it as given, with its version (ALC-1, IPA-3).
+    /// The record names an earlier uid: write the given record, with its version as precondition
+    /// (ALC-1, IPA-3).
     Adopt {
         /// The address.
         grant: Grant,
@@ -211,7 +211,7 @@ pub enum Decision {
         /// See above.
         surplus: Vec<Record>,
     },
-    /// The address is reserved: write its record, and only then use it.
+    /// An address is reserved: write its record, and only then use the address.
     Take {
         /// The address.
         grant: Grant,
@@ -219,25 +219,25 @@ pub enum Decision {
         spec: RecordSpec,
         /// None: create. Some: replace the Released record of this version.
         over: Option<Version>,
-        /// How it comes to be taken.
-        why: Why,
+        /// Why this address.
+        why: AllocationReason,
         /// See above.
         surplus: Vec<Record>,
-        /// Records of its history that are of no use any more, to be deleted (ALC-2).
+        /// Released records of this id that cannot be used any more, to delete (ALC-2).
         stale: Vec<Record>,
     },
-    /// No address now; the ledger will wake it.
+    /// No address now; the ledger wakes the load balancer.
     Wait {
         /// Why.
         reason: WaitReason,
-        /// The same, pool by pool.
+        /// The verdict on each pool.
         explanation: Explanation,
-        /// The status named an address that it does not get.
-        lost: Option<Lost>,
-        /// See above; here once its Service is gone (REL-4).
+        /// The status named an address that the load balancer does not get.
+        lost: Option<AddressConflict>,
+        /// See above; here release them once its Service is gone (REL-4).
         surplus: Vec<Record>,
-        /// What it serves at stays as it is, and `surplus` too: the address that its status names may be its own, which
-        /// cannot be told as long as the record cannot be read (IPA-1), or the pool hands out nothing new (IPA-9).
+        /// Leave its Service, its address and `surplus` as they are: the address that the status names may be its own,
+        /// which is unknown while the record cannot be read (IPA-1) or the pool allocates no new addresses (IPA-9).
         stays: bool,
     },
 }
@@ -246,24 +246,26 @@ pub enum Decision {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
     /// There is no record.
-    #[error("there is no record of the address")]
+    #[error("the address has no IPAllocation")]
     NoRecord,
-    /// REL-1: it is free already; that is no error.
+    /// REL-1: it is already released, which is no error.
     #[error("the address is released already")]
     NotBound,
-    /// IPA-3: the uid that went does not own it.
+    /// IPA-3: the uid that is gone does not own it.
     #[error("the address belongs to {owner}, or to a later load balancer of that name")]
     OtherOwner {
-        /// Who does.
+        /// The owner.
         owner: OwnerId,
     },
-    /// IPA-1: the record cannot be read any more, so what it says now is not known.
-    #[error("the record cannot be read; it has to be repaired or deleted first")]
+    /// IPA-1: the record cannot be read any more, so its present content is unknown.
+    #[error(
+        "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted"
+    )]
     Unreadable,
     /// IPA-3 b: a Service still shows it.
     #[error("a Service of {owner} still shows the address")]
     Shown {
-        /// Whose Service.
+        /// Namespace and name of the Service's load balancer.
         owner: OwnerId,
     },
 }

@@ -1,8 +1,8 @@
-//! Who waits for a pool that hands out nothing new to tell whether an address is its own (IPA-9).
+//! Load balancers that wait for a withheld pool to confirm their address (IPA-9).
 //!
-//! What only a status names is recorded from a pool that serves its load balancer and has the address (ALC-7). A pool that
-//! this version cannot apply, or cannot decode, is no judge of that. Until it is, what the load balancer serves at the
-//! address goes on, and nobody else gets it from a pool that is known to have it.
+//! An address that only a status names is recorded if the pool that serves the load balancer has it (ALC-7). A pool
+//! with an unsupported annotation, or one that cannot be decoded, cannot confirm that. Until it can, the load balancer
+//! keeps serving at the address, and no other gets the address from a pool that is known to have it.
 
 use std::net::IpAddr;
 
@@ -12,8 +12,8 @@ use super::holds::HeldBack;
 use crate::types::OwnerId;
 
 impl Ledger {
-    /// Keeps for a load balancer what its status names and a pool that hands out nothing new may have; its other holds are
-    /// dropped. None if there is nothing of the kind.
+    /// Keeps the address that the status names if a withheld pool may have it, and drops the other holds of the load
+    /// balancer. None if there is no such address.
     pub(super) fn hold_back(&mut self, request: &Request) -> Option<HeldBack> {
         let held = self.held_back_of(request)?;
         let is_known = self.pools[held.pool].usable(held.addr);
@@ -22,8 +22,9 @@ impl Ledger {
         Some(held)
     }
 
-    /// The pool is the one that serves the load balancer, or, as a selector that cannot be decoded selects nobody, the one
-    /// that its status names. Nothing if the address is somebody else's, or can be recorded, as its own Service shows it.
+    /// The address and its pool: the pool that serves the load balancer, or an undecodable one that its status names,
+    /// because an undecodable selector selects no load balancer. None if another load balancer has the address, or if
+    /// it can be recorded because its own Service shows it.
     fn held_back_of(&mut self, request: &Request) -> Option<HeldBack> {
         let id = &request.owner.id;
         let addr = self.status_to_consider(request)?;
@@ -45,7 +46,7 @@ impl Ledger {
         pool.withheld()?;
         let may_have = match pool.ranges() {
             Some(ranges) => ranges.usable(addr) && !self.holds.shows(id, addr),
-            // Which are its own is not known.
+            // Its addresses are unknown.
             None => named.is_none_or(|name| *name == pool.name),
         };
         may_have.then(|| HeldBack {
@@ -55,8 +56,8 @@ impl Ledger {
         })
     }
 
-    /// Claims the address if its pool is known to have it. Without that any tenant could block any address, by writing it into
-    /// a status beside the name of a pool that cannot be decoded.
+    /// Claims the address if its pool is known to have it. Without that condition a tenant could block any address by
+    /// writing it into a status with the name of an undecodable pool.
     fn claim_held_back(&mut self, held: &HeldBack) {
         let HeldBack { owner, addr, pool } = held;
         let hold = self.holds.get(*addr);
@@ -68,28 +69,28 @@ impl Ledger {
         }
     }
 
-    /// The pool at a place has changed: before anybody else is served from it, those who wait for it to tell have what they may
-    /// have, and are woken.
+    /// After a change of a pool: claims the addresses held back for it, before it serves any other load balancer, and
+    /// wakes their load balancers.
     pub(super) fn wake_held_back(&mut self, pool: u32) {
         let of_pool = self.held_back.values().filter(|held| held.pool == pool);
         let woken: Vec<HeldBack> = of_pool.cloned().collect();
         for held in woken {
             self.claim_held_back(&held);
             self.held_back.remove(&held.owner.id);
-            self.poked.insert(held.owner.id);
+            self.wake_requested.insert(held.owner.id);
         }
     }
 
-    /// Somebody has taken the address: whoever waits to be told that it is its own is woken.
+    /// After `taker` got the address: wakes the other load balancers that wait for it to be confirmed.
     pub(super) fn wake_held_back_at(&mut self, addr: IpAddr, taker: &OwnerId) {
         let at = self.held_back.values().filter(|held| held.addr == addr);
         let others = at.map(|held| &held.owner.id).filter(|id| *id != taker);
-        self.poked.extend(others.cloned());
+        self.wake_requested.extend(others.cloned());
     }
 
-    /// The load balancer waits for nothing outside of the queues.
+    /// Removes a load balancer from all waiting sets outside of the queues.
     pub(super) fn unstick(&mut self, id: &OwnerId) {
-        self.stuck.remove(id);
+        self.blocked_by_record.remove(id);
         self.held_back.remove(id);
     }
 }

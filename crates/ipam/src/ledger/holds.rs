@@ -1,31 +1,31 @@
-//! Why an address is taken although no Bound record says so: a reservation under way, a claim, a
-//! Service that shows it, a record that cannot be read.
+//! Holds: why an address is taken without a Bound record: a reservation, a claim, a Service that
+//! shows it, an unreadable record.
 
 use std::net::IpAddr;
 
 use harvester_lb_object::Version;
 use rustc_hash::FxHashMap;
 
-use super::decision::{Evidence, Why};
+use super::decision::{AllocationReason, Evidence};
 use crate::types::{Micros, Owner, OwnerId, PoolName};
 
-/// An address proposed to a load balancer whose record is not seen yet.
+/// An address proposed to a load balancer, until its record is observed.
 #[derive(Clone, Debug)]
 pub(crate) struct Reservation {
     pub(crate) owner: Owner,
     pub(crate) pool: PoolName,
-    pub(crate) why: Why,
+    pub(crate) why: AllocationReason,
     pub(crate) bound_at: Micros,
 }
 
-/// An address that a living load balancer has without a record.
+/// An address that an existing load balancer has without a record.
 #[derive(Clone, Debug)]
 pub(crate) struct Claim {
     pub(crate) owner: Owner,
     pub(crate) evidence: Evidence,
 }
 
-/// IPA-9: an address that a load balancer's status names, of a pool that cannot tell now whether it is its own.
+/// IPA-9: an address that a load balancer's status names and a withheld pool may have.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldBack {
     pub(crate) owner: Owner,
@@ -34,17 +34,17 @@ pub(crate) struct HeldBack {
     pub(crate) pool: u32,
 }
 
-/// What holds an address.
+/// The holds of one address.
 #[derive(Debug, Default)]
 pub(crate) struct Hold {
     pub(crate) reservation: Option<Reservation>,
     pub(crate) claim: Option<Claim>,
-    /// IPA-1: the record of this address cannot be read, in this version of it.
+    /// IPA-1: the version in which the record of this address cannot be read.
     pub(crate) blocked: Option<Version>,
 }
 
 impl Hold {
-    /// Whether there is a reservation and nothing else.
+    /// Whether a reservation is the only hold.
     fn is_proposed(&self) -> bool {
         self.reservation.is_some() && self.claim.is_none() && self.blocked.is_none()
     }
@@ -53,7 +53,7 @@ impl Hold {
         self.reservation.is_none() && self.claim.is_none() && self.blocked.is_none()
     }
 
-    /// Who holds the address, other than `id`.
+    /// The holder of the address other than `id`.
     fn rival<'a>(&'a self, id: &OwnerId) -> Option<&'a OwnerId> {
         let reserved = self
             .reservation
@@ -69,29 +69,29 @@ impl Hold {
 #[derive(Debug, Default)]
 pub(crate) struct Holds {
     by_addr: FxHashMap<IpAddr, Hold>,
-    /// Reserved or claimed by an id, without repetition.
+    /// Addresses reserved for or claimed by an id, without duplicates.
     by_owner: FxHashMap<OwnerId, Vec<IpAddr>>,
     shown_at: FxHashMap<IpAddr, Vec<OwnerId>>,
     shown_by: FxHashMap<OwnerId, Vec<IpAddr>>,
 }
 
 impl Holds {
-    /// Whether anything holds the address.
+    /// Whether the address has any hold.
     pub(crate) fn contains(&self, addr: IpAddr) -> bool {
         self.by_addr.contains_key(&addr) || self.shown_at.contains_key(&addr)
     }
 
-    /// Whether the address is only proposed to somebody.
+    /// Whether the address is only proposed to a load balancer.
     pub(crate) fn is_proposed(&self, addr: IpAddr) -> bool {
         self.by_addr.get(&addr).is_some_and(Hold::is_proposed) && !self.shown_at.contains_key(&addr)
     }
 
-    /// What holds the address, Services apart.
+    /// The holds of the address, without Services.
     pub(crate) fn get(&self, addr: IpAddr) -> Option<&Hold> {
         self.by_addr.get(&addr)
     }
 
-    /// Who holds the address or shows it, other than `id`.
+    /// The holder of the address, or the owner of a Service that shows it, other than `id`.
     pub(crate) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         let held = self.by_addr.get(&addr).and_then(|hold| hold.rival(id));
         held.or_else(|| self.shown_at.get(&addr)?.iter().find(|owner| *owner != id))
@@ -102,19 +102,19 @@ impl Holds {
         self.blocked(addr).is_some()
     }
 
-    /// The version of the record of the address that cannot be read.
+    /// The version in which the record of the address cannot be read.
     pub(crate) fn blocked(&self, addr: IpAddr) -> Option<Version> {
         self.by_addr.get(&addr)?.blocked
     }
 
-    /// The addresses that an id has reserved or claims, ascending.
+    /// The addresses reserved for or claimed by an id, ascending.
     pub(crate) fn of(&self, id: &OwnerId) -> Vec<IpAddr> {
         let mut addrs = self.by_owner.get(id).cloned().unwrap_or_default();
         addrs.sort_unstable();
         addrs
     }
 
-    /// Reserves an address in the place of whatever reservation was there.
+    /// Sets the reservation of an address, in place of an earlier one.
     pub(crate) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
         let owner = reservation.owner.id.clone();
         let old = self
@@ -126,34 +126,34 @@ impl Holds {
         self.reindex(addr, old.map(|old| old.owner.id), Some(owner));
     }
 
-    /// Claims an address in the place of whatever claim was there.
+    /// Sets the claim on an address, in place of an earlier one.
     pub(crate) fn claim(&mut self, addr: IpAddr, claim: Claim) {
         let owner = claim.owner.id.clone();
         let old = self.by_addr.entry(addr).or_default().claim.replace(claim);
         self.reindex(addr, old.map(|old| old.owner.id), Some(owner));
     }
 
-    /// Takes the reservation of an address back.
+    /// Removes the reservation of an address.
     pub(crate) fn drop_reservation(&mut self, addr: IpAddr) -> Option<Reservation> {
         let old = self.by_addr.get_mut(&addr)?.reservation.take();
         self.reindex(addr, old.as_ref().map(|old| old.owner.id.clone()), None);
         old
     }
 
-    /// Takes the claim on an address back.
+    /// Removes the claim on an address.
     pub(crate) fn drop_claim(&mut self, addr: IpAddr) -> Option<Claim> {
         let old = self.by_addr.get_mut(&addr)?.claim.take();
         self.reindex(addr, old.as_ref().map(|old| old.owner.id.clone()), None);
         old
     }
 
-    /// Notes which version of the record of the address cannot be read.
+    /// Sets the version in which the record of the address cannot be read; none: it can.
     pub(crate) fn set_blocked(&mut self, addr: IpAddr, blocked: Option<Version>) {
         self.by_addr.entry(addr).or_default().blocked = blocked;
         self.reindex(addr, None, None);
     }
 
-    /// Brings the index by owner in line after a change at an address.
+    /// Updates the index by owner after a change at an address.
     fn reindex(&mut self, addr: IpAddr, before: Option<OwnerId>, after: Option<OwnerId>) {
         let hold = self.by_addr.get(&addr);
         let has = |id: &OwnerId| {
@@ -183,7 +183,7 @@ impl Holds {
         }
     }
 
-    /// Notes all addresses that Services of an id show; gives those for which that is a change.
+    /// Sets the addresses that Services of an id show; returns the added and removed ones.
     pub(crate) fn set_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) -> Vec<IpAddr> {
         let mut now = addrs.to_vec();
         now.sort_unstable();
@@ -227,7 +227,7 @@ impl Holds {
             .is_some_and(|addrs| addrs.binary_search(&addr).is_ok())
     }
 
-    /// The holds there are, for the counts; few, as each lasts as long as a write.
+    /// All holds, for the counts; few, because each lasts only as long as a write.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
         self.by_addr.values()
     }

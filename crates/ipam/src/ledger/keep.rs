@@ -1,23 +1,25 @@
-//! What a load balancer keeps that cannot be served as it is (ALC-10).
+//! The address that a load balancer with an invalid spec keeps (ALC-10).
 
 use std::net::IpAddr;
 
 use super::Ledger;
 use super::decide::Find;
-use super::decision::{Decision, Request, Why};
+use super::decision::{AllocationReason, Decision, Request};
 use crate::types::{Micros, OwnerId, Record};
 
 impl Ledger {
-    /// What a load balancer may keep whose spec is refused (ALC-10): never a new address, and it waits for none.
+    /// Decides about the address of a load balancer with an invalid spec (ALC-10): it never gets a new address, and
+    /// waits for none.
     ///
-    /// Its own is what a Bound record of its uid says, or one of an earlier load balancer of its name that its status
-    /// names (IPA-3); what a map or a record that is gone says (IPA-1, IPA-7); what its own Service shows; and of what
-    /// only its status names whatever ALC-7 would record again, in the pool that serves it now. In whose pool it is plays
-    /// no part otherwise: to move is for when it can be served.
+    /// It keeps an address that a Bound record of its uid names, or one of an earlier load balancer of its name if its
+    /// status names it too (IPA-3); that a pool's map or a deleted record names (IPA-1, IPA-7); that its own Service
+    /// shows; or that its status names, if ALC-7 would record it again, in the pool that serves it now. Apart from that
+    /// the pool of the address does not matter: the load balancer moves once its spec is valid.
     ///
     /// # Errors
     ///
-    /// Nothing is its own. The Bound records of its name are those of earlier ones, by address, and are to be released.
+    /// It has no address to keep. The Bound records of its name, by address, are those of earlier load balancers and
+    /// are to be released.
     pub fn keep(&mut self, request: &Request, now: Micros) -> Result<Decision, Vec<Record>> {
         self.settle();
         let id = &request.owner.id;
@@ -40,11 +42,11 @@ impl Ledger {
         let surplus = self.to_records(&mut bound);
         let find = match self.reserved(&anywhere) {
             Some(find) => Some(find),
-            // One whose record cannot be read is blocked for everybody, and so stays what it is.
+            // An address with an unreadable record is blocked for all, and so stays as it is.
             None => self.claimed(request, true).unwrap_or_default(),
         };
         let find = find.or_else(|| self.shown_or_named(request));
-        // To ask for a pool that is missing leaves its name behind.
+        // The request for a missing pool has interned its name.
         if let Some(at) = request.pool.as_ref().and_then(|pool| self.pools.find(pool)) {
             self.pools.tidy(at);
         }
@@ -54,19 +56,20 @@ impl Ledger {
         }
     }
 
-    /// A load balancer that gets no new address gives up its place in the queue, and what was reserved for it. What it has
-    /// stays its own.
+    /// Removes a load balancer that gets no new address from the queue, and drops the new addresses reserved for it.
+    /// The addresses that it has stay its own.
     pub fn set_aside(&mut self, id: &OwnerId) {
         self.dequeue(id);
         for addr in self.holds.of(id) {
             let reservation = self.holds.get(addr).and_then(|it| it.reservation.as_ref());
-            if reservation.is_some_and(|it| it.why != Why::Recorded) {
+            if reservation.is_some_and(|it| it.why != AllocationReason::Recorded) {
                 self.abandon(id, addr);
             }
         }
     }
 
-    /// The address that its own Service shows, else the one that its status names, if it can be recorded for it.
+    /// The address that the load balancer's own Service shows, else the one that its status names, if it can be
+    /// recorded.
     fn shown_or_named(&mut self, request: &Request) -> Option<Find> {
         let id = &request.owner.id;
         let target = self.target(request);
@@ -86,12 +89,12 @@ impl Ledger {
                 .find(|at| usable(*at, addr));
             if let Some(at) = pool {
                 let pool = self.pools[at].name.clone();
-                return Some(Find::new(addr, pool, Why::Recorded, None));
+                return Some(Find::new(addr, pool, AllocationReason::Recorded, None));
             }
         }
         let (at, addr) = (target?, named?);
         let pool = &self.pools[at];
         (usable(at, addr) && free(addr) && pool.room(request).has(addr))
-            .then(|| Find::new(addr, pool.name.clone(), Why::Recorded, None))
+            .then(|| Find::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
     }
 }

@@ -1,15 +1,15 @@
-//! Which pools an address, or a span of addresses, concerns: found without a look at the others.
+//! Index of the pools by address: finds the pools whose ranges contain an address or intersect a span of addresses.
 //!
-//! The ranges of all pools, by family and by the power of two of their length. Those of one such class that hold an address
-//! begin no further before it than the longest of the class is long, so a search looks at few that do not hold it, however
-//! many pools there are and however long the ranges of other classes are.
+//! The ranges of all pools, by family and by class, the power of two of their length. A range of a class that contains
+//! an address begins at most the length of the longest range of that class before it. So a search visits few ranges
+//! that do not contain the address, however many pools there are and however long the ranges of other classes are.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::range::Segment;
 
-/// The ranges of one family by class; in a class by first address and pool, with the last address.
+/// The ranges of one family by class; in a class, (first address, pool) to last address.
 type Classes = BTreeMap<u32, BTreeMap<(u128, u32), u128>>;
 
 /// The ranges of all pools.
@@ -19,7 +19,7 @@ pub(crate) struct Near {
     v6: Classes,
 }
 
-/// Whether it is of the later family, and its number in that family.
+/// Whether the address is IPv6, and its number in its family.
 fn point(addr: IpAddr) -> (bool, u128) {
     match addr {
         IpAddr::V4(v4) => (false, v4.to_bits().into()),
@@ -27,12 +27,12 @@ fn point(addr: IpAddr) -> (bool, u128) {
     }
 }
 
-/// The class of a range: the number of bits of its length less one.
+/// The class of a range: the number of bits of its length minus one.
 fn class(start: u128, end: u128) -> u32 {
     u128::BITS - end.saturating_sub(start).leading_zeros()
 }
 
-/// Length less one of the longest range of a class.
+/// Length minus one of the longest range of a class.
 fn longest(class: u32) -> u128 {
     u128::MAX
         .checked_shr(u128::BITS - class.min(u128::BITS))
@@ -57,7 +57,7 @@ impl Near {
         }
     }
 
-    /// Takes them out again.
+    /// Removes the ranges of a pool.
     pub(crate) fn remove(&mut self, pool: u32, ranges: &[Segment]) {
         for range in ranges {
             let ((v6, start), (_, end)) = (point(range.start), point(range.end));
@@ -72,12 +72,12 @@ impl Near {
         }
     }
 
-    /// The pools with a range that holds the address, each once.
+    /// The pools with a range that contains the address, each once.
     pub(crate) fn at(&self, addr: IpAddr) -> impl Iterator<Item = u32> {
         self.meeting(addr, addr)
     }
 
-    /// The pools with a range that meets one of these.
+    /// The pools with a range that intersects one of these.
     pub(crate) fn around(&self, ranges: &[Segment]) -> BTreeSet<u32> {
         ranges
             .iter()
@@ -85,7 +85,7 @@ impl Near {
             .collect()
     }
 
-    /// The pool of each range that meets `first..=last`.
+    /// The pool of each range that intersects `first..=last`.
     fn meeting(&self, first: IpAddr, last: IpAddr) -> impl Iterator<Item = u32> {
         let ((v6, first), (_, last)) = (point(first), point(last));
         self.family(v6).iter().flat_map(move |(class, ranges)| {

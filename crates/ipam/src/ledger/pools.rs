@@ -1,5 +1,5 @@
-//! The pools as the ledger keeps them: what the spec says, and counts that follow every change, so
-//! that no question about a pool needs a walk over its addresses.
+//! The ledger's pools: spec, and counts that every change updates, so that no question about a pool
+//! needs an iteration over its addresses.
 
 mod overlap;
 
@@ -12,14 +12,14 @@ use rustc_hash::FxHashSet;
 use super::decision::{Request, Withheld};
 use super::near::Near;
 use super::queue::{Age, Queue, Room};
-use super::records::{Records, Slot};
+use super::records::{RecordEntry, Records};
 use crate::addr;
 use crate::interval::IntervalSet;
 use crate::range::{PoolRanges, RangeError, Segment};
 use crate::select::{Selector, Verdict, Workload};
 use crate::types::{Micros, PoolName};
 
-/// What a pool object says.
+/// The parts of a pool's spec that the ledger uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spec {
     pub(crate) created: Micros,
@@ -28,39 +28,39 @@ pub(crate) struct Spec {
     pub(crate) withheld: Option<Withheld>,
 }
 
-/// A pool, or the name of one that is missing but still named by records or waiting load balancers.
+/// A pool, or the name of a missing one that records or waiting load balancers still name.
 #[derive(Debug)]
 pub(crate) struct Pool {
     pub(crate) name: PoolName,
     /// None while there is no such pool.
     pub(crate) spec: Option<Spec>,
-    /// `lastAllocated`, and when it was taken.
+    /// `lastAllocated`, and the time of that allocation.
     pub(crate) last: Option<IpAddr>,
     pub(crate) last_at: Micros,
-    /// Who waits for an address of this pool.
+    /// The load balancers that wait for an address of this pool.
     pub(crate) queue: Queue,
     /// Released records that name this pool, oldest first.
     pub(crate) history: BTreeSet<(Micros, IpAddr)>,
-    /// Records, Bound or Released, that name this pool but cannot be handed out by it.
+    /// Addresses of records, Bound or Released, that name this pool and that it cannot allocate.
     pub(crate) outside: BTreeSet<IpAddr>,
-    /// Bound records that name this pool.
+    /// Number of Bound records that name this pool.
     pub(crate) named_bound: usize,
-    /// Addresses it can hand out that are taken in any way, whichever pool the records name.
+    /// Number of its usable addresses that are taken, whichever pool their records name.
     taken: u128,
-    /// Those of them that are only proposed to somebody.
+    /// Number of these that are only proposed.
     proposed: u128,
-    /// Addresses of IPv4 that it can hand out, and those of them that are taken in any way (BE-7).
+    /// Number of its usable IPv4 addresses, and of those of them that are taken (BE-7).
     size_v4: u128,
     taken_v4: u128,
-    /// Taken in each segment of the ranges.
+    /// Number of taken addresses in each segment of the ranges.
     taken_in: Vec<u128>,
-    /// Segments with something free.
+    /// Segments with a free address.
     open: BTreeSet<usize>,
-    /// IPA-4: the oldest of the older pools whose ranges meet its own.
+    /// IPA-4: the oldest of the older pools whose ranges overlap its own.
     older: Option<Seniority>,
 }
 
-/// Of two pools whose ranges meet the older is the one that is smaller in this.
+/// Creation time and name: of two pools that overlap, the one with the smaller value is the older.
 type Seniority = (Micros, PoolName);
 
 impl Pool {
@@ -84,44 +84,43 @@ impl Pool {
         }
     }
 
-    /// The ranges, if the pool is there and they are valid.
+    /// The ranges, if the pool exists and they are valid.
     pub(crate) fn ranges(&self) -> Option<&PoolRanges> {
         self.spec.as_ref()?.ranges.as_ref().ok()
     }
 
-    /// Whether the address can be handed out by this pool when it is free.
+    /// Whether this pool can allocate the address when it is free.
     pub(crate) fn usable(&self, addr: IpAddr) -> bool {
         self.ranges().is_some_and(|ranges| ranges.usable(addr))
     }
 
-    /// Whether it is known which addresses are its own: a pool that is gone has none, one whose ranges are refused may have
-    /// any.
+    /// Whether its addresses are known: a deleted pool has none, one with invalid ranges may have any.
     pub(crate) fn is_judged(&self) -> bool {
         self.spec.is_none() || self.ranges().is_some()
     }
 
-    /// How many addresses can be handed out in all.
+    /// Number of usable addresses.
     pub(crate) fn size(&self) -> u128 {
         self.ranges().map_or(0, PoolRanges::usable_total)
     }
 
-    /// How many addresses are not taken in any way.
+    /// Number of free addresses.
     pub(crate) fn free(&self) -> u128 {
         self.size().saturating_sub(self.taken)
     }
 
-    /// Why nothing new is handed out, if that is so.
+    /// Why it allocates no new addresses; none if it does.
     pub(crate) fn withheld(&self) -> Option<&Withheld> {
         self.spec.as_ref()?.withheld.as_ref()
     }
 
-    /// Of which families an address may be given to a load balancer that has none: something is free, may be handed out
-    /// (IPA-9), and no older one waits for it that could have it (ALC-5, BE-7).
+    /// The families of which a load balancer without an address may get one: an address is free, the pool is not
+    /// withheld (IPA-9), and no older load balancer that could use the address waits for it (ALC-5, BE-7).
     pub(crate) fn room(&self, request: &Request) -> Room {
         self.queue.room(&Age::of(request), request.workload)
     }
 
-    /// How many addresses that a load balancer of this type can have are not taken in any way (BE-7).
+    /// Number of free addresses that a load balancer of this workload type can use (BE-7).
     pub(crate) fn free_to(&self, workload: Workload) -> u128 {
         match workload {
             Workload::Cluster => self.free(),
@@ -129,13 +128,13 @@ impl Pool {
         }
     }
 
-    /// Whether it has any address that a load balancer of this type can have (BE-7). One without any address at all is
-    /// full, and not of another family.
+    /// Whether it has an address, free or not, that a load balancer of this workload type can use (BE-7). A pool
+    /// without any address is full, not of another family.
     pub(crate) fn suits(&self, workload: Workload) -> bool {
         workload == Workload::Cluster || self.size_v4 > 0 || self.size() == 0
     }
 
-    /// Why it serves nobody of this type, however much is free; none if it would.
+    /// Why it serves no load balancer of this workload type, however many addresses are free; none if it does.
     pub(crate) fn refusal(&self, workload: Workload) -> Option<Verdict> {
         let Some(spec) = &self.spec else {
             return Some(Verdict::Missing);
@@ -154,8 +153,8 @@ impl Pool {
         }
     }
 
-    /// What those of this type are told while nothing is free that they could have. It does not depend on what is free of
-    /// the other family, which comes and goes.
+    /// The verdict for load balancers of this workload type while no address that they can use is free. It does not
+    /// depend on the number of free addresses of the other family, so that it does not change with that.
     pub(crate) fn full(&self, workload: Workload) -> Verdict {
         if workload == Workload::Vm && self.size_v4 < self.size() {
             Verdict::FullOfFamily
@@ -164,7 +163,7 @@ impl Pool {
         }
     }
 
-    /// Tells those who wait how much may be given out (IPA-9).
+    /// Updates the queue's numbers of free addresses; none while the pool is withheld (IPA-9).
     fn tell_queue(&mut self) {
         let v4 = self.free_to(Workload::Vm);
         let v6 = self.free().saturating_sub(v4);
@@ -175,15 +174,15 @@ impl Pool {
         }
     }
 
-    /// ALC-11: how many addresses nobody holds, blocks or excludes, in whatever pool (IPA-4). What is only proposed is not
-    /// held yet: it is not among those allocated either.
+    /// ALC-11: number of usable addresses that are neither held nor blocked, whichever pool their records name (IPA-4).
+    /// Addresses that are only proposed are not held yet: they are not counted as allocated either.
     pub(crate) fn available(&self) -> i64 {
         let total = self.ranges().map_or(0, PoolRanges::total);
         let held = i64::try_from(self.taken.saturating_sub(self.proposed)).unwrap_or(i64::MAX);
         total.saturating_sub(held).max(0)
     }
 
-    /// IPA-4: the oldest of the older pools whose ranges meet its own.
+    /// IPA-4: the oldest of the older pools whose ranges overlap its own.
     pub(crate) fn older(&self) -> Option<&PoolName> {
         self.older.as_ref().map(|(_, name)| name)
     }
@@ -193,22 +192,22 @@ impl Pool {
         Some((self.spec.as_ref()?.created, self.name.clone()))
     }
 
-    /// What its ranges cover; nothing if there are none, or they are refused.
+    /// The addresses of its ranges; empty if the pool is missing or its ranges are invalid.
     fn cover(&self) -> &[Segment] {
         self.ranges().map_or(&[][..], PoolRanges::cover)
     }
 
-    /// Whether nothing is held and nothing about to be, or nothing is free.
+    /// Whether no address is held or taken, or none is free.
     pub(crate) fn is_settled(&self) -> bool {
         self.available() == 0 || (self.taken == 0 && self.named_bound == 0)
     }
 
-    /// The place, in written order, of the segment that the address can be handed out from.
+    /// Index, in written order, of the segment that the address can be allocated from.
     pub(crate) fn segment_of(&self, addr: IpAddr) -> Option<usize> {
         self.ranges()?.segment_of(addr)
     }
 
-    /// Follows an address of a segment becoming taken or free.
+    /// Counts an address of a segment that became taken or free.
     pub(crate) fn mark_taken(&mut self, at: usize, taken: bool) {
         let Some(segment) = self.ranges().and_then(|ranges| ranges.segments().get(at)) else {
             return;
@@ -234,7 +233,7 @@ impl Pool {
         self.tell_queue();
     }
 
-    /// Follows an address of its own becoming proposed to somebody and no more, or ceasing to be.
+    /// Counts a usable address that became, or ceased to be, only proposed.
     pub(crate) fn mark_proposed(&mut self, proposed: bool) {
         if proposed {
             self.proposed += 1;
@@ -243,8 +242,8 @@ impl Pool {
         }
     }
 
-    /// Counts a record that names this pool in or out.
-    pub(crate) fn count_member(&mut self, slot: &Slot, present: bool) {
+    /// Adds a record that names this pool to the counts, or removes it.
+    pub(crate) fn count_member(&mut self, slot: &RecordEntry, present: bool) {
         if slot.is_bound() {
             self.named_bound = if present {
                 self.named_bound + 1
@@ -263,7 +262,7 @@ impl Pool {
         }
     }
 
-    /// ALC-3: the next free address of the families that there is room for, in time by the logarithm of what is stored.
+    /// ALC-3: the next free address of the families that there is room for, in logarithmic time.
     pub(crate) fn next_free(&self, taken: &IntervalSet, room: Room) -> Option<IpAddr> {
         let ranges = self.ranges()?;
         let (at, from) = ranges.search_start(self.last)?;
@@ -274,7 +273,7 @@ impl Pool {
                 .first_absent_from(from)
                 .filter(|free| fits(at) && *free <= segments[at].end)
         };
-        // The rest of this segment, then the next one with something free; the turn ends with the
+        // The rest of this segment, then the next one with a free address; the round ends with the
         // beginning of this segment.
         first_in(at, from).or_else(|| {
             let turn = self.open.range(at + 1..).chain(self.open.range(..=at));
@@ -283,7 +282,7 @@ impl Pool {
         })
     }
 
-    /// The addresses of the records that name this pool, ascending, with their records.
+    /// The records that name this pool, by ascending address.
     pub(crate) fn members<'a>(&'a self, records: &'a Records, own: u32) -> Members<'a> {
         let inside = self
             .ranges()
@@ -299,7 +298,7 @@ impl Pool {
         }
     }
 
-    /// Counts anew what follows from the ranges.
+    /// Recalculates the counts that depend on the ranges.
     fn count(&mut self, members: Vec<IpAddr>, taken: &IntervalSet, proposed: &FxHashSet<IpAddr>) {
         let outside = members.into_iter().filter(|addr| !self.usable(*addr));
         self.outside = outside.collect();
@@ -340,15 +339,15 @@ impl Pool {
 
 /// Merges the records inside a pool's ranges with those outside.
 pub(crate) struct Members<'a> {
-    inside: Box<dyn Iterator<Item = &'a Slot> + 'a>,
-    outside: Box<dyn Iterator<Item = &'a Slot> + 'a>,
-    ahead: [Option<&'a Slot>; 2],
+    inside: Box<dyn Iterator<Item = &'a RecordEntry> + 'a>,
+    outside: Box<dyn Iterator<Item = &'a RecordEntry> + 'a>,
+    ahead: [Option<&'a RecordEntry>; 2],
 }
 
 impl<'a> Iterator for Members<'a> {
-    type Item = &'a Slot;
+    type Item = &'a RecordEntry;
 
-    fn next(&mut self) -> Option<&'a Slot> {
+    fn next(&mut self) -> Option<&'a RecordEntry> {
         let [inside, outside] = &mut self.ahead;
         *inside = inside.or_else(|| self.inside.next());
         *outside = outside.or_else(|| self.outside.next());
@@ -360,7 +359,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// All pools. A place is given to another name only when nothing refers to it any more.
+/// All pools. A place is reused for another name only when nothing refers to it any more.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
     places: Vec<Pool>,
@@ -368,9 +367,9 @@ pub(crate) struct Pools {
     by_name: BTreeMap<PoolName, u32>,
     /// Places of those that exist.
     existing: BTreeSet<u32>,
-    /// Where their ranges lie.
+    /// Index of their ranges.
     near: Near,
-    /// Pools that overlap another than before, and these others (IPA-4).
+    /// Pools whose older overlapping pool changed, and the pools that it was and is (IPA-4).
     crossed: BTreeSet<PoolName>,
 }
 
@@ -385,7 +384,7 @@ impl Pools {
         self.find(name).map(|at| &self[at])
     }
 
-    /// The place of a name, made when there is none.
+    /// The place of a name, added if there is none.
     pub(crate) fn intern(&mut self, name: &PoolName) -> u32 {
         if let Some(at) = self.find(name) {
             return at;
@@ -402,7 +401,7 @@ impl Pools {
         at
     }
 
-    /// Gives the place up if nothing needs it.
+    /// Frees the place if nothing needs it.
     pub(crate) fn tidy(&mut self, at: u32) {
         if self[at].is_idle() && self.by_name.get(&self[at].name) == Some(&at) {
             let name = PoolName::clone(&self[at].name);
@@ -412,7 +411,7 @@ impl Pools {
         }
     }
 
-    /// Takes a new spec of a pool, or none. Of the others only those are looked at whose ranges meet its own.
+    /// Sets or removes the spec of a pool. Visits only those other pools whose ranges overlap its own.
     pub(crate) fn replace_spec(
         &mut self,
         at: u32,
@@ -427,7 +426,7 @@ impl Pools {
         };
         if !is_moved {
             self[at].spec = spec;
-            // It may be withheld now, or no more.
+            // Withheld may have changed.
             self[at].tell_queue();
             return;
         }
@@ -449,24 +448,24 @@ impl Pools {
         self.existing.iter().copied()
     }
 
-    /// Runs for each pool with a range that holds the address.
+    /// Calls `each` for every pool with a range that contains the address.
     pub(crate) fn for_each_near(&mut self, addr: IpAddr, mut each: impl FnMut(u32, &mut Pool)) {
         for at in self.near.at(addr) {
             each(at, &mut self.places[at as usize]);
         }
     }
 
-    /// Places of the pools with a range that holds the address.
+    /// Places of the pools with a range that contains the address.
     pub(crate) fn near(&self, addr: IpAddr) -> impl Iterator<Item = u32> {
         self.near.at(addr)
     }
 
-    /// All pools, those that are only named included.
+    /// All pools, including missing ones that are only named.
     pub(crate) fn all(&self) -> &[Pool] {
         &self.places
     }
 
-    /// Name and selector of each pool that exists.
+    /// Name and selector of each existing pool.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = (&str, &Selector)> {
         self.existing().filter_map(|at| {
             let pool = &self[at];

@@ -1,12 +1,12 @@
-//! Who waits for an address, oldest first, and who of them can be served.
+//! The load balancers that wait for an address of one pool, oldest first, and which of them can be served.
 //!
-//! The rule (ALC-5): a free address goes to a load balancer only if more addresses are free than older ones wait that could have
-//! them. So of a line of those who wait the first so many as addresses are free have *room*. The border behind them is kept:
-//! one address more or less, one who comes or goes moves it by one, and nobody else is looked at.
+//! The rule (ALC-5): a load balancer gets a free address only if more addresses are free than older load balancers wait
+//! for them. So with n free addresses the first n of a line have *room*. The border behind them is stored: one address
+//! or one load balancer more or less moves it by one, without a look at the others.
 //!
-//! One of VM type gets IPv4 addresses alone (BE-7), so there are two lines: that of all for what is free of IPv4, and that of
-//! those of cluster type for what is free of IPv6. Who cannot have an address is in nobody's way to it, and nobody takes one
-//! that an older one waits for while there is another.
+//! A VM-type load balancer gets IPv4 addresses only (BE-7), so there are two lines: all load balancers for the free
+//! IPv4 addresses, and those of cluster type for the free IPv6 addresses. A load balancer does not wait behind an older
+//! one that cannot use the address, and none takes an address that an older one waits for while another is free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -17,7 +17,7 @@ use super::decision::Request;
 use crate::select::Workload;
 use crate::types::{Micros, OwnerId, Uid};
 
-/// The order in which the waiting are served: creation, then name, then uid.
+/// The order in which waiting load balancers are served: creation time, then name, then uid.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Age {
     pub(crate) created: Micros,
@@ -36,19 +36,19 @@ impl Age {
     }
 }
 
-/// A load balancer that waits.
+/// A waiting load balancer.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) request: Request,
-    /// Digest of the explanation that it was last given; none when it was only enlisted.
+    /// Digest of its last explanation; none if it was only enlisted.
     pub(crate) told: Option<u64>,
-    /// Whether it was told that older ones wait for what is free.
+    /// Whether its last explanation says that older load balancers wait for the free addresses.
     pub(crate) is_behind: bool,
-    /// Whether it was named since and has not asked yet.
+    /// Whether it was woken and has not been decided about since.
     pub(crate) named: bool,
 }
 
-/// The families of which more addresses are free than older ones wait that could have them.
+/// The address families of which more addresses are free than older load balancers wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) v4: bool,
@@ -56,33 +56,33 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Whether there is any.
+    /// Whether there is room in any family.
     pub(crate) fn is_any(self) -> bool {
         self.v4 || self.v6
     }
 
-    /// Whether this address, if it is free, is one of those that no older one waits for.
+    /// Whether there is room in the family of this address.
     pub(crate) fn has(self, addr: IpAddr) -> bool {
         if addr.is_ipv4() { self.v4 } else { self.v6 }
     }
 }
 
-/// Those who wait for the same addresses.
+/// The load balancers that wait for addresses of one family.
 #[derive(Debug, Default)]
 struct Line {
     ages: BTreeSet<Age>,
-    /// Addresses that are free for these.
+    /// Number of free addresses.
     free: u128,
-    /// How many have room: as many as addresses are free, or all.
+    /// Number of load balancers with room: that of the free addresses, or all.
     with_room: usize,
-    /// The youngest of those.
+    /// The youngest one with room.
     border: Option<Age>,
 }
 
 impl Line {
-    /// Whether more addresses are free than older ones wait, for one that is in the line or is not.
+    /// Whether more addresses are free than older load balancers wait, for one in the line or not.
     fn has_room(&self, age: &Age) -> bool {
-        // With an address left over all have room, and there are fewer of them than addresses.
+        // With an address to spare all have room: fewer load balancers wait than addresses are free.
         (self.with_room as u128) < self.free || self.is_before_border(age)
     }
 
@@ -90,7 +90,7 @@ impl Line {
         self.border.as_ref().is_some_and(|border| age <= border)
     }
 
-    /// Takes one in; `gains` learns of each that has room now and had none before.
+    /// Adds a load balancer; adds to `gains` each one that has room now and had none before.
     fn insert(&mut self, age: &Age, gains: &mut BTreeSet<Age>) {
         if self.ages.insert(age.clone()) && self.is_before_border(age) {
             self.with_room += 1;
@@ -99,7 +99,7 @@ impl Line {
         self.settle(gains);
     }
 
-    /// Takes one out, as [`Line::insert`] takes one in.
+    /// Removes a load balancer; `gains` as in [`Line::insert`].
     fn remove(&mut self, age: &Age, gains: &mut BTreeSet<Age>) {
         if self.ages.remove(age) && self.is_before_border(age) {
             self.with_room -= 1;
@@ -115,7 +115,7 @@ impl Line {
         self.settle(gains);
     }
 
-    /// Moves the border to where it belongs.
+    /// Moves the border after a change.
     fn settle(&mut self, gains: &mut BTreeSet<Age>) {
         while (self.with_room as u128) > self.free {
             let Some(border) = self.border.take() else {
@@ -139,17 +139,17 @@ impl Line {
     }
 }
 
-/// The waiting of one pool, or those that no pool matches.
+/// The waiting load balancers of one pool, or those that no pool matches.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     waiters: BTreeMap<Age, Waiter>,
-    /// All, for what is free of IPv4.
+    /// All, for the free IPv4 addresses.
     v4: Line,
-    /// Those of cluster type, for what is free of IPv6.
+    /// Those of cluster type, for the free IPv6 addresses.
     v6: Line,
-    /// Those that have come to have room in one of the lines, or to ask again, since the last look at who is due.
+    /// Those that gained room in a line, or were inserted again, since the last [`Queue::take_due`].
     gained: BTreeSet<Age>,
-    /// Those of each type that were told that older ones wait for what is free.
+    /// By workload type, those whose last explanation says that older load balancers wait for the free addresses.
     behind: [BTreeSet<Age>; 2],
 }
 
@@ -166,12 +166,12 @@ impl Queue {
         self.waiters.get(age)
     }
 
-    /// All that wait, oldest first.
+    /// All waiting load balancers, oldest first.
     pub(crate) fn ages(&self) -> impl Iterator<Item = &Age> {
         self.waiters.keys()
     }
 
-    /// What room there is for one of this type that waits here or does not.
+    /// The room for a load balancer of this workload type, whether it waits here or not.
     pub(crate) fn room(&self, age: &Age, workload: Workload) -> Room {
         Room {
             v4: self.v4.has_room(age),
@@ -179,7 +179,7 @@ impl Queue {
         }
     }
 
-    /// Takes one in, or in the place of what was known of it.
+    /// Adds or replaces a waiting load balancer.
     pub(crate) fn insert(&mut self, age: &Age, waiter: Waiter) {
         let workload = waiter.request.workload;
         for behind in &mut self.behind {
@@ -198,7 +198,7 @@ impl Queue {
         }
     }
 
-    /// Takes one out. Somebody behind it may have room now.
+    /// Removes a load balancer. A younger one may gain room.
     pub(crate) fn remove(&mut self, age: &Age) -> Option<Waiter> {
         let waiter = self.waiters.remove(age)?;
         for behind in &mut self.behind {
@@ -211,20 +211,20 @@ impl Queue {
         Some(waiter)
     }
 
-    /// So many addresses may be given out now, of IPv4 and of IPv6.
+    /// Sets the numbers of IPv4 and IPv6 addresses that may be allocated now.
     pub(crate) fn set_free(&mut self, v4: u128, v6: u128) {
         self.v4.set_free(v4, &mut self.gained);
         self.v6.set_free(v6, &mut self.gained);
     }
 
-    /// One is about to be asked after, so it need not be named again before it has asked.
+    /// Marks a load balancer as woken, so that it is not woken again before it is decided about.
     pub(crate) fn name(&mut self, age: &Age) {
         if let Some(waiter) = self.waiters.get_mut(age) {
             waiter.named = true;
         }
     }
 
-    /// Names those with room that were not named since they asked last.
+    /// The load balancers with room that were not woken since they were last decided about; marks them as woken.
     pub(crate) fn take_due(&mut self) -> Vec<Age> {
         let gained = mem::take(&mut self.gained).into_iter();
         let due: Vec<Age> = gained
@@ -239,8 +239,8 @@ impl Queue {
         due
     }
 
-    /// Those that were told that older ones wait for what is free, once nothing is that they could have: they have to be
-    /// told that.
+    /// Removes and returns those whose explanation says that older load balancers wait for the free addresses, once no
+    /// address is free that they could use: that explanation is outdated.
     pub(crate) fn take_behind(&mut self) -> BTreeSet<Age> {
         let mut over = BTreeSet::new();
         if self.v4.free == 0 {

@@ -1,9 +1,9 @@
 //! The store of records: by address in ascending order, and by owner.
 //!
-//! Sixty thousand of them must cost little, so the records lie in one vector; the index by address
-//! holds positions, and the index by owner is a chain through the records themselves, which begins
-//! in a map from the hash of the id. A tenant who finds names of equal hash makes the chain of
-//! these names longer and nothing else.
+//! Sixty thousand records must take little memory, so they are in one vector; the index by address
+//! holds positions, and the index by owner is a linked list through the records themselves, whose
+//! heads are in a map by hash of the id. A tenant who finds names of equal hash only makes the list
+//! of these names longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
@@ -14,16 +14,16 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::types::{Micros, Owner, OwnerId, Phase};
 
-/// Ends a chain.
+/// End of a list.
 const NONE: u32 = u32::MAX;
 
-/// How many deletions are remembered, so that the late answer of an earlier write does not bring a
-/// deleted record back. Far more than writes can be under way at once.
+/// Number of tombstones, so that the late response to an earlier write does not restore a deleted
+/// record. Far more than there are concurrent writes.
 const DELETIONS: usize = 4096;
 
 /// A record in the store.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub(crate) struct RecordEntry {
     pub(crate) version: Version,
     pub(crate) bound_at: Micros,
     /// [`Micros::MIN`] stands for none.
@@ -37,7 +37,7 @@ pub(crate) struct Slot {
     pub(crate) phase: Phase,
 }
 
-impl Slot {
+impl RecordEntry {
     pub(crate) fn new(addr: IpAddr, owner: Owner, pool: u32, phase: Phase) -> Self {
         let (version, bound_at) = (Version(0), Micros(0));
         Self {
@@ -60,25 +60,25 @@ impl Slot {
 /// All records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    slots: Vec<Option<Slot>>,
+    slots: Vec<Option<RecordEntry>>,
     unused: Vec<u32>,
     by_addr: ByAddr,
-    /// Hash of an id to the first record of its chain.
+    /// Hash of an id to the first record of its list.
     by_owner: FxHashMap<u32, u32>,
     bound: usize,
     deleted: FxHashMap<IpAddr, Version>,
     deleted_order: BTreeSet<(Version, IpAddr)>,
 }
 
-/// Half of the hash is plenty to tell ids apart, and half as large in the map.
+/// Half of the hash suffices to distinguish ids, and halves the size of the map's keys.
 fn hash(id: &OwnerId) -> u32 {
     let mut hasher = FxHasher::default();
     id.hash(&mut hasher);
     (hasher.finish() >> 32) as u32
 }
 
-/// Places of the records by address. Plain integers, a tree for each family: a third of the memory
-/// of one tree over `IpAddr`, and quicker to search.
+/// Places of the records by address. Plain integers, one tree per family: a third of the memory of
+/// one tree over `IpAddr`, and faster to search.
 #[derive(Debug, Default)]
 struct ByAddr {
     v4: BTreeMap<u32, u32>,
@@ -107,7 +107,7 @@ impl ByAddr {
         }
     }
 
-    /// The places of `start..=end`, ascending; one of the two halves is empty.
+    /// The places of `start..=end`, ascending; one of the two families is empty.
     fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = u32> {
         let (v4, v6) = match (start, end) {
             (IpAddr::V4(a), IpAddr::V4(b)) if a <= b => (Some(a.to_bits()..=b.to_bits()), None),
@@ -131,22 +131,21 @@ impl ByAddr {
 }
 
 impl Records {
-    fn slot(&self, at: u32) -> Option<&Slot> {
+    fn slot(&self, at: u32) -> Option<&RecordEntry> {
         self.slots.get(at as usize)?.as_ref()
     }
 
     /// The record of an address.
-    pub(crate) fn get(&self, addr: IpAddr) -> Option<&Slot> {
+    pub(crate) fn get(&self, addr: IpAddr) -> Option<&RecordEntry> {
         self.slot(self.by_addr.get(addr)?)
     }
 
-    /// Whether an address is held.
+    /// Whether an address has a Bound record.
     pub(crate) fn is_bound(&self, addr: IpAddr) -> bool {
-        self.get(addr).is_some_and(Slot::is_bound)
+        self.get(addr).is_some_and(RecordEntry::is_bound)
     }
 
-    /// Whether a record of this version is news: neither older than what is stored nor deleted
-    /// since.
+    /// Whether a record of this version is newer than the stored record and the tombstone of the address.
     pub(crate) fn is_news(&self, addr: IpAddr, version: Version) -> bool {
         self.get(addr).is_none_or(|slot| slot.version < version)
             && self
@@ -155,8 +154,8 @@ impl Records {
                 .is_none_or(|deleted| *deleted < version)
     }
 
-    /// Stores a record of an address that has none: that of before was [removed](Self::remove).
-    pub(crate) fn insert(&mut self, mut slot: Slot) {
+    /// Adds a record of an address that has none; an earlier one must be [removed](Self::remove) first.
+    pub(crate) fn insert(&mut self, mut slot: RecordEntry) {
         debug_assert!(self.by_addr.get(slot.addr).is_none(), "{}", slot.addr);
         if let Some(version) = self.deleted.remove(&slot.addr) {
             self.deleted_order.remove(&(version, slot.addr));
@@ -171,15 +170,15 @@ impl Records {
             *place = Some(slot);
         } else {
             if self.slots.len() == self.slots.capacity() {
-                // An eighth more at a time: twice as much would be wasted on most clusters.
+                // Grows by an eighth: doubling would waste memory on most clusters.
                 self.slots.reserve_exact(self.slots.len() / 8 + 64);
             }
             self.slots.push(Some(slot));
         }
     }
 
-    /// Takes the record of an address out.
-    pub(crate) fn remove(&mut self, addr: IpAddr) -> Option<Slot> {
+    /// Removes the record of an address.
+    pub(crate) fn remove(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let at = self.by_addr.remove(addr)?;
         let slot = self.slots.get_mut(at as usize)?.take()?;
         self.unused.push(at);
@@ -188,7 +187,7 @@ impl Records {
         Some(slot)
     }
 
-    /// Closes the gap that a record leaves in its chain.
+    /// Removes a record from the list of its owner.
     fn unchain(&mut self, key: u32, at: u32, next: u32) {
         let head = self.by_owner.get(&key).copied().unwrap_or(NONE);
         if head == at {
@@ -209,8 +208,8 @@ impl Records {
         }
     }
 
-    /// Remembers that the record of an address was deleted at this version.
-    pub(crate) fn bury(&mut self, addr: IpAddr, version: Version) {
+    /// Adds a tombstone: the record of an address was deleted at this version.
+    pub(crate) fn tombstone(&mut self, addr: IpAddr, version: Version) {
         if let Some(old) = self.deleted.insert(addr, version) {
             self.deleted_order.remove(&(old, addr));
         }
@@ -223,14 +222,14 @@ impl Records {
     }
 
     /// The records of an id, in no order.
-    pub(crate) fn of<'a>(&'a self, id: &'a OwnerId) -> impl Iterator<Item = &'a Slot> {
+    pub(crate) fn of<'a>(&'a self, id: &'a OwnerId) -> impl Iterator<Item = &'a RecordEntry> {
         let head = self.by_owner.get(&hash(id)).and_then(|at| self.slot(*at));
         std::iter::successors(head, |slot| self.slot(slot.next))
             .filter(move |slot| slot.owner.id == *id)
     }
 
     /// The records of `start..=end`, ascending.
-    pub(crate) fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = &Slot> {
+    pub(crate) fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = &RecordEntry> {
         self.by_addr
             .within(start, end)
             .filter_map(|at| self.slot(at))
@@ -241,7 +240,7 @@ impl Records {
         self.by_addr.len()
     }
 
-    /// Number of addresses held.
+    /// Number of Bound records.
     pub(crate) fn bound(&self) -> usize {
         self.bound
     }

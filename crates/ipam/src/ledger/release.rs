@@ -1,4 +1,4 @@
-//! What may be released, and what of the history may be deleted.
+//! Which records may be released, and which Released ones may be deleted.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -8,9 +8,13 @@ use super::decision::Blocked;
 use crate::types::{Micros, Phase, Record, Uid};
 
 impl Ledger {
-    /// IPA-3, REL-1: the Released record to write for an address whose owner, of this uid, went, or
-    /// holds another address. Released is only what this very uid owns, and only when no Service
-    /// of its id shows the address. That the uid really went is for the caller to know.
+    /// IPA-3, REL-1: the Released record to write for an address whose owner, of this uid, is gone
+    /// or has another address. Only a record of exactly this uid is released, and only if no Service
+    /// of its id shows the address. The caller must know that the uid is gone.
+    ///
+    /// # Errors
+    ///
+    /// Why the record must not be released.
     pub fn may_release(&self, addr: IpAddr, uid: &Uid, now: Micros) -> Result<Record, Blocked> {
         let slot = self.records.get(addr).ok_or(Blocked::NoRecord)?;
         let owner = &slot.owner;
@@ -36,10 +40,10 @@ impl Ledger {
         Ok(record)
     }
 
-    /// The Released records to delete, at most `limit`: those that their pool cannot hand out (any
-    /// more) or whose pool is gone (POOL-1), and the oldest of what is more than the settings
-    /// allow (6.5). A pool whose ranges are refused keeps its history until they are repaired. To
-    /// be asked only when all pools are known.
+    /// The Released records to delete, at most `limit`: those that their pool cannot allocate (any
+    /// more) or whose pool is deleted (POOL-1), and the oldest of those beyond the limits of the
+    /// settings (6.5). A pool whose ranges are invalid keeps its history until they are repaired.
+    /// Call it only when all pools are known.
     pub fn history_excess(&self, limit: usize) -> Vec<Record> {
         let mut excess: BTreeSet<IpAddr> = BTreeSet::new();
         let mut total = 0;
@@ -67,7 +71,7 @@ impl Ledger {
             total += kept - over;
         }
         let over = total.saturating_sub(self.settings.history_total);
-        // What the pools have too much of goes first.
+        // The excess of single pools goes first.
         if over > 0 && excess.len() < limit {
             let mut rest: Vec<_> = self
                 .pools

@@ -1,29 +1,29 @@
-//! What the beginning of a leader's work has left to be done (IPA-1, RUN-1): addresses that only the map of a pool says are
-//! held or were, and that are to become records; records of load balancers that are gone, which could not be released.
+//! Work left over from the takeover at the beginning of a leadership term (IPA-1, RUN-1): addresses that only a pool's
+//! map names and that still need an IPAllocation; records of deleted load balancers that could not be released.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{Evidence, Request};
-use super::records::Slot;
+use super::records::RecordEntry;
 use super::unfinished::Unreleased;
 use crate::types::{Owner, OwnerId, Phase, PoolName, RecordSpec};
 
 impl Ledger {
-    /// Records are to be made of this, which only the maps of pools say.
+    /// Adds records to create, of addresses that only the maps of pools name.
     pub fn import(&mut self, records: impl IntoIterator<Item = RecordSpec>) {
         let records = records.into_iter().map(|spec| (spec.addr, spec));
         self.unfinished.unimported.extend(records);
     }
 
-    /// An address has a record by now, whoever made it. Answers the pool whose map said so, if one did.
+    /// Reports that an address has a record. Returns the pool whose map named it, if one did.
     pub fn imported(&mut self, addr: IpAddr) -> Option<PoolName> {
         let spec = self.unfinished.unimported.remove(&addr)?;
         Some(spec.pool)
     }
 
-    /// What is to become a record before the status of a pool may be written: its map is the only proof until then.
+    /// The records to create before the status of a pool may be written: until then its map is the only evidence.
     pub fn unimported(&self, pool: &str) -> Vec<RecordSpec> {
         let all = self.unfinished.unimported.values();
         all.filter(|spec| *spec.pool == *pool).cloned().collect()
@@ -35,8 +35,9 @@ impl Ledger {
         all.map(|spec| spec.pool.clone()).collect()
     }
 
-    /// RUN-1: whether somebody else holds an address of whom only a map says so. It counts as taken again then: a holder
-    /// that is on its way out, or wants another address, has given up its claim and not the address.
+    /// RUN-1: whether another load balancer holds the address according to a pool's map only. If so, claims it for that
+    /// one again: a holder that is being deleted, or requests another address, has dropped its claim but not the
+    /// address.
     pub(crate) fn claim_unimported(&mut self, addr: IpAddr, asks: &Owner) -> bool {
         let held = self.unfinished.unimported.get(&addr);
         let Some(held) = held.filter(|it| it.phase == Phase::Bound && it.owner != *asks) else {
@@ -48,8 +49,8 @@ impl Ledger {
         true
     }
 
-    /// RUN-1: the owner of the record of an address is gone, and the record could not be released although the status of a
-    /// living load balancer names the address. That one waits for the release, and does not lose the address.
+    /// RUN-1: the owner of the record of an address is gone, but the record could not be released, and the status of an
+    /// existing load balancer names the address. That one waits for the release, and does not lose the address.
     pub fn await_release(&mut self, addr: IpAddr) {
         if let Some(slot) = self.records.get(addr).filter(|slot| slot.is_bound()) {
             let (holder, waiting) = (slot.owner.id.clone(), BTreeSet::new());
@@ -58,8 +59,8 @@ impl Ledger {
         }
     }
 
-    /// RUN-1: who is gone and whose record is still in the way of the address that the status of a load balancer names. When
-    /// that ends, the load balancer is woken.
+    /// RUN-1: the deleted load balancer whose unreleased record blocks the address that the status in the request
+    /// names. The requesting load balancer is woken once the record is released.
     pub(crate) fn waits_for_release(&mut self, request: &Request) -> Option<OwnerId> {
         let addr = request.status.as_ref()?.addr;
         let unreleased = self.unfinished.unreleased.get_mut(&addr)?;
@@ -70,23 +71,25 @@ impl Ledger {
         })
     }
 
-    /// A load balancer of this name is there again, or has left nothing that is to be released.
+    /// Ends the waiting for records of this name: a load balancer of the name exists again, or none of its records are
+    /// to be released.
     pub fn stop_awaiting(&mut self, id: &OwnerId) {
         let all = &mut self.unfinished.unreleased;
         let over = all.extract_if(.., |_, unreleased| unreleased.holder == *id);
-        self.poked.extend(over.flat_map(|(_, it)| it.waiting));
+        self.wake_requested
+            .extend(over.flat_map(|(_, it)| it.waiting));
     }
 
-    /// The record of an address has changed or gone.
+    /// After a change of the record of an address: wakes those that wait for its release, if that is done.
     pub(super) fn settle_release(&mut self, addr: IpAddr) {
         let Some(unreleased) = self.unfinished.unreleased.get(&addr) else {
             return;
         };
-        let is_held = |slot: &Slot| slot.is_bound() && slot.owner.id == unreleased.holder;
+        let is_held = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == unreleased.holder;
         if !self.records.get(addr).is_some_and(is_held)
             && let Some(unreleased) = self.unfinished.unreleased.remove(&addr)
         {
-            self.poked.extend(unreleased.waiting);
+            self.wake_requested.extend(unreleased.waiting);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whose explanation is true no longer (SEL-7): those that wait for a pool that has appeared, gone or been edited. They are found
-//! in pieces, so that whoever asks can go slowly about telling them, and nobody is named whose explanation is the same.
+//! Waiting load balancers whose explanation is outdated (SEL-7), because a pool was added, deleted or edited. They are
+//! returned in batches, so that the caller can spread the status writes, and only if their explanation really differs.
 
 use std::hash::Hasher;
 
@@ -9,27 +9,27 @@ use super::Ledger;
 use crate::select::{Explanation, Verdict};
 use crate::types::OwnerId;
 
-/// What two explanations of the same words have in common.
+/// Digest of an explanation's text.
 pub(super) fn digest(explanation: &Explanation) -> u64 {
     let mut hasher = FxHasher::default();
     hasher.write(explanation.to_string().as_bytes());
     hasher.finish()
 }
 
-/// Whether it says that older ones wait for what is free, which is over as soon as they have it.
+/// Whether it says that older load balancers wait for the free addresses, which is outdated once these are taken.
 pub(super) fn is_behind(explanation: &Explanation) -> bool {
     let mut verdicts = explanation.pools.iter().map(|pool| &pool.verdict);
     verdicts.any(|verdict| *verdict == Verdict::OthersFirst)
 }
 
 impl Ledger {
-    /// Whether the explanation of somebody who waits may be true no longer.
+    /// Whether the explanation of any waiting load balancer may be outdated.
     pub fn has_suspects(&self) -> bool {
         self.unsettled || !self.suspects.is_empty()
     }
 
-    /// Those that wait and were told something else than is true now, oldest first: at most `limit`, after a look at no more
-    /// than `look`. Each is named once; it is named again only after it asked.
+    /// The waiting load balancers whose last explanation is outdated, oldest first: at most `limit`, of at most `look`
+    /// that are checked. Each is returned once, and again only after a decision about it.
     pub fn take_misinformed(&mut self, look: usize, limit: usize) -> Vec<OwnerId> {
         self.settle();
         let mut found = Vec::new();
@@ -44,7 +44,7 @@ impl Ledger {
             let Some(place) = known.map(|(place, _)| *place) else {
                 continue;
             };
-            // One that is about to ask is told then.
+            // One that was woken gets a new explanation anyway.
             let waiter = self.queue(place).get(&age).filter(|it| !it.named);
             let Some((request, told)) = waiter.map(|it| (it.request.clone(), it.told)) else {
                 continue;

@@ -1,5 +1,5 @@
-//! What the tests of the ledger share. Single rules are in a module for each subject, the properties are in
-//! `properties`, the ledger against a naive model in `machine`.
+//! Fixture of the ledger's tests. The tests of single rules are in one module per subject, properties in `properties`,
+//! the comparison with a naive model in `machine`.
 
 mod allocation;
 mod keep;
@@ -46,14 +46,14 @@ pub(crate) fn pool(name: &str, ranges: &[RangeSpec]) -> PoolSpec {
     }
 }
 
-/// A ledger together with what the API server stores: versions grow, writes carry one.
-pub(super) struct World {
+/// A ledger, and the versions of the stored records.
+pub(super) struct Fixture {
     pub(super) ledger: Ledger,
     pub(super) now: i64,
     version: u64,
 }
 
-impl World {
+impl Fixture {
     pub(super) fn new(pools: &[PoolSpec]) -> Self {
         let mut ledger = Ledger::new(Settings::default());
         for pool in pools {
@@ -99,7 +99,7 @@ impl World {
         })
     }
 
-    /// Asks, and writes what the answer says; the address, if there is one.
+    /// Decides, and stores the record of the decision; the address, if there is one.
     fn ask(&mut self, request: &Request) -> Option<IpAddr> {
         match self.decide(request) {
             Decision::Held { grant, .. } => Some(grant.addr),
@@ -115,7 +115,7 @@ impl World {
         }
     }
 
-    /// Who was told what is true no longer.
+    /// The load balancers whose explanation is outdated.
     fn misinformed(&mut self) -> Vec<String> {
         names(self.ledger.take_misinformed(99, 99))
     }
@@ -129,7 +129,7 @@ impl World {
         self.store(record.spec);
     }
 
-    /// The load balancer is deleted, and everything it holds is released.
+    /// Deletes the load balancer, and releases all its records.
     fn delete(&mut self, name: &str) {
         let id = OwnerId::new("ns", name);
         self.ledger.withdraw(&id);
@@ -140,7 +140,7 @@ impl World {
         }
     }
 
-    /// "last octet=name" of one of the maps.
+    /// One of the pool's maps, as "last octet=name".
     fn map(&self, pool: &str, history: bool) -> String {
         let view = self.ledger.projection(pool).unwrap();
         let show = |(addr, id): (IpAddr, &OwnerId)| {
@@ -213,7 +213,7 @@ fn in_pool(request: Request, pool: &str) -> Request {
 }
 
 #[track_caller]
-fn taken(decision: Decision) -> (String, Why, Option<Version>) {
+fn taken(decision: Decision) -> (String, AllocationReason, Option<Version>) {
     match decision {
         Decision::Take {
             grant,
@@ -239,7 +239,7 @@ fn held(decision: Decision) -> (Grant, Vec<Record>) {
 }
 
 #[track_caller]
-fn waits(decision: Decision) -> (WaitReason, String, Option<Lost>, Vec<Record>) {
+fn waits(decision: Decision) -> (WaitReason, String, Option<AddressConflict>, Vec<Record>) {
     match decision {
         Decision::Wait {
             reason,

@@ -1,24 +1,24 @@
-//! The store of what a takeover has left to be done: what is to become a record, and what could not be released.
+//! Store of the work left over from a takeover: records to create, and records that could not be released.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::types::{OwnerId, RecordSpec};
 
-/// What is left to be done.
+/// Work left over from a takeover.
 #[derive(Debug, Default)]
 pub(crate) struct Unfinished {
-    /// By address, what is to become its record.
+    /// Records to create, by address.
     pub(crate) unimported: BTreeMap<IpAddr, RecordSpec>,
-    /// By address, whose record is in the way.
+    /// Records that could not be released, by address.
     pub(crate) unreleased: BTreeMap<IpAddr, Unreleased>,
 }
 
-/// A record that should have been released and is not yet.
+/// A record that is still to be released.
 #[derive(Debug)]
 pub(crate) struct Unreleased {
-    /// Who is gone.
+    /// Its owner, which is gone.
     pub(crate) holder: OwnerId,
-    /// Who asked meanwhile; they are woken when that ends.
+    /// Load balancers that requested the address; they are woken after the release.
     pub(crate) waiting: BTreeSet<OwnerId>,
 }

@@ -1,28 +1,28 @@
-//! What the status of a pool and the metrics show. Every number here is kept up to date by each
-//! change, so that a view costs nothing until its maps are walked (POOL-3).
+//! Views for the pools' status and the metrics. Every change updates the numbers, so that a view
+//! costs nothing until its maps are iterated (POOL-3).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
 use super::pools::Pool;
-use super::records::Slot;
+use super::records::RecordEntry;
 use crate::types::{Micros, OwnerId, PoolName, Record};
 
-/// A pool's status as the records have it (POOL-1, POOL-3).
+/// A pool's status according to the records (POOL-1, POOL-3).
 #[derive(Clone, Copy, Debug)]
 pub struct PoolView<'a> {
-    /// How many addresses can be handed out (RNG-8, RNG-10); 0 while the ranges are refused.
+    /// Number of addresses that can be allocated (RNG-8, RNG-10); 0 while the ranges are invalid.
     pub total: i64,
-    /// How many of them nobody holds, blocks or excludes, in whatever pool (ALC-11, IPA-4).
+    /// Number of these that are neither held nor blocked, whichever pool their records name (ALC-11, IPA-4).
     pub available: i64,
-    /// The address taken last.
+    /// The address allocated last.
     pub last_allocated: Option<IpAddr>,
     /// Length of [`allocated`](Self::allocated).
     pub allocated_len: usize,
     /// Length of [`history`](Self::history).
     pub history_len: usize,
-    /// How many wait for an address of this pool.
+    /// Number of load balancers that wait for an address of this pool.
     pub waiting: usize,
     ledger: &'a Ledger,
     pool: &'a Pool,
@@ -30,7 +30,7 @@ pub struct PoolView<'a> {
 }
 
 impl<'a> PoolView<'a> {
-    fn members(&self) -> impl Iterator<Item = &'a Slot> + use<'a> {
+    fn members(&self) -> impl Iterator<Item = &'a RecordEntry> + use<'a> {
         self.pool.members(&self.ledger.records, self.at)
     }
 
@@ -41,8 +41,8 @@ impl<'a> PoolView<'a> {
             .map(|slot| (slot.addr, &slot.owner.id))
     }
 
-    /// `status.allocatedHistory`, released last first: what is left once the history that is too much is deleted. So the
-    /// status is right before that is done (POOL-5).
+    /// `status.allocatedHistory`, last released first: without the records that are to be deleted, outside of the pool
+    /// or beyond its limit, so that the status is right before the deletion (POOL-5).
     pub fn remembered(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
         let (pool, records) = (self.pool, &self.ledger.records);
         let judged = pool.is_judged();
@@ -63,27 +63,27 @@ impl<'a> PoolView<'a> {
     }
 }
 
-/// Sizes, for the metrics.
+/// Counts for the metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Addresses held.
+    /// Bound records.
     pub bound: usize,
-    /// Addresses remembered.
+    /// Released records.
     pub released: usize,
-    /// Addresses proposed whose record is not seen yet.
+    /// Addresses reserved until their record is observed.
     pub reserved: usize,
-    /// Addresses held without a record.
+    /// Addresses claimed without a record.
     pub claimed: usize,
     /// Addresses whose record cannot be read.
     pub blocked: usize,
-    /// Load balancers that wait.
+    /// Waiting load balancers.
     pub waiting: usize,
     /// Pools.
     pub pools: usize,
 }
 
 impl Ledger {
-    /// The status of a pool; none when there is no such pool.
+    /// The status of a pool; none if there is no such pool.
     pub fn projection(&self, name: &str) -> Option<PoolView<'_>> {
         let at = self.pools.find(name)?;
         let pool = &self.pools[at];
@@ -104,8 +104,7 @@ impl Ledger {
         })
     }
 
-    /// Whether a pool can go no further in one direction: nothing of it is held and nothing is about to be, or every
-    /// address is. So it is of a pool that is not known.
+    /// Whether a pool is empty or full: none of its addresses is held or taken, or all are. True for an unknown pool.
     pub fn is_settled(&self, name: &str) -> bool {
         self.pools.by_name(name).is_none_or(Pool::is_settled)
     }
@@ -116,8 +115,7 @@ impl Ledger {
         self.pools.by_name(name)?.older().cloned()
     }
 
-    /// Pools of which somebody has come to hold an address or ceased to, since the last call: their counters have changed
-    /// (ALC-11).
+    /// Pools whose number of held addresses, and so whose counters, changed since the last call (ALC-11).
     pub fn take_recounted(&mut self) -> Vec<PoolName> {
         let recounted = std::mem::take(&mut self.recounted).into_iter();
         let pools = recounted.map(|at| &self.pools[at]);
@@ -125,13 +123,13 @@ impl Ledger {
         existing.map(|pool| pool.name.clone()).collect()
     }
 
-    /// Pools that overlap another pool than before, and these others, since the last call (IPA-4).
+    /// Pools whose older overlapping pool changed since the last call, and the pools that it was and is (IPA-4).
     pub fn take_crossed(&mut self) -> BTreeSet<PoolName> {
         self.pools.take_crossed()
     }
 
-    /// IPA-7: the addresses Bound in this pool that it could not hand out any more: outside its
-    /// ranges, or its gateway. Nothing is said while its ranges are refused.
+    /// IPA-7: the Bound records of this pool whose address it could not allocate any more: outside
+    /// its ranges, or its gateway. Empty while its ranges are invalid.
     pub fn out_of_pool(&self, name: &str) -> Vec<Record> {
         let Some(pool) = self.pools.by_name(name) else {
             return Vec::new();
@@ -147,8 +145,7 @@ impl Ledger {
             .collect()
     }
 
-    /// Whom an edit of a pool concerns, whether they know it yet or not: who holds an address of it, and to whom one is
-    /// reserved (IPA-7).
+    /// The load balancers that an edit of a pool concerns: those with a Bound record or a reservation in it (IPA-7).
     pub fn holders(&self, name: &str) -> BTreeSet<OwnerId> {
         let bound = self
             .pools
@@ -166,15 +163,15 @@ impl Ledger {
         bound.chain(reserved).cloned().collect()
     }
 
-    /// The pools that can hand out an address: their counts change with its record, whichever pool that names (IPA-4).
+    /// The pools that can allocate an address: their counts change with its record, whichever pool that names (IPA-4).
     pub fn pools_of(&self, addr: IpAddr) -> impl Iterator<Item = &PoolName> {
         let near = self.pools.near(addr).map(|at| &self.pools[at]);
         near.filter(move |pool| pool.usable(addr))
             .map(|pool| &pool.name)
     }
 
-    /// Whether a pool's history may hold the address: the pool can hand it out, or its ranges cannot
-    /// be judged.
+    /// Whether a pool's history may contain the address: the pool can allocate it, or its ranges are
+    /// invalid.
     pub(crate) fn may_remember(&self, name: &str, addr: IpAddr) -> bool {
         self.pools
             .by_name(name)
@@ -184,7 +181,7 @@ impl Ledger {
             })
     }
 
-    /// How much of everything there is.
+    /// The counts for the metrics.
     pub fn counts(&self) -> Counts {
         let held = |test: fn(&super::holds::Hold) -> bool| {
             self.holds.iter().filter(|hold| test(hold)).count()
@@ -195,7 +192,7 @@ impl Ledger {
             reserved: held(|hold| hold.reservation.is_some()),
             claimed: held(|hold| hold.claim.is_some()),
             blocked: held(|hold| hold.blocked.is_some()),
-            waiting: self.waiting.len() + self.stuck.len(),
+            waiting: self.waiting.len() + self.blocked_by_record.len(),
             pools: self.pools.existing().count(),
         }
     }

@@ -1,4 +1,5 @@
-//! Who waits where, and whom a change wakes (SEL-7, ALC-5): of each queue those that can be served (see `queue`), and who was touched.
+//! Puts waiting load balancers into the queues, and wakes them after a change (SEL-7, ALC-5): those of each queue that
+//! can be served (see `queue`), and those that the change concerns directly.
 
 use std::mem;
 
@@ -11,9 +12,9 @@ use crate::select::Explanation;
 use crate::types::OwnerId;
 
 impl Ledger {
-    /// Puts a load balancer into the queue without serving it: at the start first those that have
-    /// an address are decided, then the waiting are enlisted and woken, oldest first (IPA-1). One
-    /// that has a record, a reservation or a claim does not wait and is left out.
+    /// Puts a load balancer into the queue without a decision: at the start those that have an
+    /// address are decided about first, then the waiting ones are enlisted and woken, oldest first
+    /// (IPA-1). One with a Bound record, a reservation or a claim does not wait: it is woken instead.
     pub fn enlist(&mut self, request: Request) {
         self.settle();
         let id = &request.owner.id;
@@ -23,15 +24,20 @@ impl Ledger {
                 .get(*addr)
                 .is_some_and(|hold| hold.claim.is_some() || hold.reservation.is_some())
         });
-        if holds || self.records.of(id).any(super::records::Slot::is_bound) {
-            self.poked.insert(id.clone());
+        if holds
+            || self
+                .records
+                .of(id)
+                .any(super::records::RecordEntry::is_bound)
+        {
+            self.wake_requested.insert(id.clone());
             return;
         }
-        self.enrol(request, None);
+        self.enqueue_waiter(request, None);
     }
 
-    /// The load balancers to decide about now: those that a change touched, then those that can be served, oldest first.
-    /// Each is named once; it is named again only after it asked.
+    /// The load balancers to decide about now: those that a change concerns, then those that can be served, oldest
+    /// first. Each is returned once, and again only after a decision about it.
     pub fn take_wakes(&mut self) -> Vec<OwnerId> {
         self.settle();
         let mut woken: Vec<Age> = Vec::new();
@@ -39,18 +45,18 @@ impl Ledger {
             woken.extend(self.pools[at].queue.take_due());
         }
         woken.sort_unstable();
-        let mut wakes: Vec<OwnerId> = mem::take(&mut self.poked).into_iter().collect();
-        let poked: FxHashSet<OwnerId> = wakes.iter().cloned().collect();
+        let mut wakes: Vec<OwnerId> = mem::take(&mut self.wake_requested).into_iter().collect();
+        let wake_requested: FxHashSet<OwnerId> = wakes.iter().cloned().collect();
         wakes.extend(
             woken
                 .into_iter()
                 .map(|age| age.id)
-                .filter(|id| !poked.contains(id)),
+                .filter(|id| !wake_requested.contains(id)),
         );
         wakes
     }
 
-    /// SEL-7, ALC-5: why those in a queue wait.
+    /// SEL-7, ALC-5: why the load balancers of a queue wait.
     pub(super) fn queue_reason(&self, place: Option<u32>) -> WaitReason {
         let Some(at) = place else {
             return WaitReason::NoMatchedPool;
@@ -80,9 +86,9 @@ impl Ledger {
         }
     }
 
-    /// Puts a load balancer into the queue it belongs to, and out of any other. `told`: what it is told; nothing if it was
-    /// not asked for.
-    pub(super) fn enrol(&mut self, request: Request, told: Option<&Explanation>) {
+    /// Puts a load balancer into its queue, and removes it from any other. `told`: the explanation of the decision;
+    /// none if there was no decision.
+    pub(super) fn enqueue_waiter(&mut self, request: Request, told: Option<&Explanation>) {
         let place = self.target(&request);
         let age = Age::of(&request);
         let stays = self
@@ -92,7 +98,7 @@ impl Ledger {
         if !stays {
             self.leave_queue(&request.owner.id);
         }
-        // Leaving may have given up the place of a pool that is missing.
+        // Leaving may have freed the place of a missing pool.
         let place = self.target(&request);
         let id = request.owner.id.clone();
         self.waiting.insert(id, (place, age.clone()));
@@ -116,7 +122,7 @@ impl Ledger {
         self.freed.extend(place);
     }
 
-    /// Takes an id out of the queue. Somebody behind it may be served now.
+    /// Removes an id from its queue. A younger load balancer may be served now.
     pub(super) fn leave_queue(&mut self, id: &OwnerId) {
         let Some((place, age)) = self.waiting.remove(id) else {
             return;
@@ -130,8 +136,8 @@ impl Ledger {
         }
     }
 
-    /// After selectors changed: those that name no pool are selected anew, before anybody is served, so that the older are
-    /// counted in the right queue (SEL-7).
+    /// After a change of a selector: selects the pool of those that name none again, before any load balancer is
+    /// served, so that the older ones are counted in the right queue (SEL-7).
     pub(super) fn settle(&mut self) {
         if !mem::take(&mut self.unsettled) {
             return;

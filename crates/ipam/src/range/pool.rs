@@ -1,4 +1,4 @@
-//! The ranges of one pool in the order written, and what the allocator needs to know about them in
+//! The ranges of one pool in the order written, indexed so that the ledger's questions take
 //! logarithmic time.
 
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ pub(crate) struct Segment {
     pub(crate) start: IpAddr,
     /// Last address.
     pub(crate) end: IpAddr,
-    /// Position of the range it is a part of.
+    /// Index of the range it is a part of.
     pub(crate) range: u32,
 }
 
@@ -22,12 +22,12 @@ pub(crate) struct Segment {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolRanges {
     ranges: Vec<Range>,
-    /// The ranges without what an earlier one covers already, ascending: a binary search finds the
-    /// range of an address even where the webhook was off and ranges overlap (PV-2).
+    /// The ranges without the parts that an earlier one covers, ascending: a binary search finds
+    /// the range of an address even if ranges overlap because the webhook was off (PV-2).
     cover: Vec<Segment>,
-    /// What can be handed out, in written order: `cover` without any gateway.
+    /// The addresses that can be allocated, in written order: `cover` without gateways.
     usable: Vec<Segment>,
-    /// Positions in `usable`, by ascending address.
+    /// Indexes into `usable`, by ascending address.
     ascending: Vec<u32>,
     /// Sum over `usable`.
     total: u128,
@@ -36,7 +36,11 @@ pub struct PoolRanges {
 }
 
 impl PoolRanges {
-    /// Reads all ranges of a pool; the first that fails refuses the pool (PV-1, RNG-1 to RNG-7).
+    /// Parses all ranges of a pool (PV-1, RNG-1 to RNG-7).
+    ///
+    /// # Errors
+    ///
+    /// There is no range, or the first one that is invalid.
     pub fn parse(specs: &[RangeSpec]) -> Result<Self, RangeError> {
         if specs.is_empty() {
             return Err(RangeError::Empty);
@@ -52,7 +56,7 @@ impl PoolRanges {
     fn new(ranges: Vec<Range>) -> Self {
         let mut covered = IntervalSet::new();
         let mut withheld = IntervalSet::new();
-        // RNG-5: no gateway is handed out, not even that of another range.
+        // RNG-5: no gateway is allocated, not even that of another range.
         for gateway in ranges.iter().filter_map(Range::gateway) {
             withheld.insert(gateway);
         }
@@ -101,12 +105,12 @@ impl PoolRanges {
         &self.ranges
     }
 
-    /// RNG-8, RNG-10: how many addresses can be handed out.
+    /// RNG-8, RNG-10: number of addresses that can be allocated.
     pub fn total(&self) -> i64 {
         saturate(self.total)
     }
 
-    /// The same without the limit of the status field.
+    /// As [`total`](Self::total), without the limit of the status field.
     pub(crate) fn usable_total(&self) -> u128 {
         self.total
     }
@@ -116,7 +120,7 @@ impl PoolRanges {
         find(&self.cover, addr).is_some()
     }
 
-    /// Whether the address can be handed out: in a range, and no range's gateway.
+    /// Whether the address can be allocated: in a range, and not the gateway of any.
     pub fn usable(&self, addr: IpAddr) -> bool {
         self.segment_of(addr).is_some()
     }
@@ -126,19 +130,19 @@ impl PoolRanges {
         find(&self.cover, addr).and_then(|segment| self.ranges.get(segment.range as usize))
     }
 
-    /// The range that an address outside of every range belongs to by its subnet.
+    /// The range whose subnet holds the address, for an address outside of every range.
     pub(crate) fn range_by_subnet(&self, addr: IpAddr) -> Option<&Range> {
         self.ranges.iter().find(|range| range.subnet_contains(addr))
     }
 
-    /// PV-2: pairs of positions of ranges that overlap. Of several earlier ranges that a range
-    /// overlaps only one is named, so that the list is never longer than the pool.
+    /// PV-2: pairs of indexes of ranges that overlap. A range that overlaps several earlier ones is
+    /// paired with one of them only, so that the list is never longer than the pool.
     pub fn own_overlaps(&self) -> &[(usize, usize)] {
         &self.own_overlaps
     }
 
-    /// PV-3, IPA-4: pairs of positions (ours, theirs) of ranges that overlap, in time by the number
-    /// of ranges. Where a pool's own ranges overlap, a pair may stand for another.
+    /// PV-3, IPA-4: pairs of indexes (ours, theirs) of ranges that overlap, in time linear in the
+    /// number of ranges. If ranges within a pool overlap, one pair may stand for several.
     pub fn overlaps(&self, other: &Self) -> Vec<(usize, usize)> {
         let mut pairs = Vec::new();
         let (mut ours, mut theirs) = (self.cover.iter().peekable(), other.cover.iter().peekable());
@@ -157,7 +161,7 @@ impl PoolRanges {
         pairs
     }
 
-    /// Whether [`overlaps`](Self::overlaps) would name a pair; pools far apart are told at once.
+    /// Whether [`overlaps`](Self::overlaps) has any pair; in constant time for pools far apart.
     pub fn meets(&self, other: &Self) -> bool {
         match (self.bounds(), other.bounds()) {
             (Some((a, b)), Some((c, d))) if a <= d && c <= b => !self.overlaps(other).is_empty(),
@@ -170,30 +174,30 @@ impl PoolRanges {
         Some((self.cover.first()?.start, self.cover.last()?.end))
     }
 
-    /// What the ranges cover, gateways included, by ascending address and without overlap.
+    /// The addresses of the ranges, gateways included, ascending and without overlap.
     pub(crate) fn cover(&self) -> &[Segment] {
         &self.cover
     }
 
-    /// RNG-9: positions of the ranges with nothing to hand out, for the admission warning.
+    /// RNG-9: indexes of the ranges without an address to allocate, for the admission warning.
     pub fn empty_ranges(&self) -> Vec<usize> {
         let empty = |(index, range): (usize, &Range)| (range.total() == 0).then_some(index);
         self.ranges.iter().enumerate().filter_map(empty).collect()
     }
 
-    /// What can be handed out, in written order.
+    /// The addresses that can be allocated, in written order.
     pub(crate) fn segments(&self) -> &[Segment] {
         &self.usable
     }
 
-    /// What can be handed out, by ascending address.
+    /// The addresses that can be allocated, ascending.
     pub(crate) fn segments_ascending(&self) -> impl Iterator<Item = &Segment> {
         self.ascending
             .iter()
             .filter_map(|at| self.usable.get(*at as usize))
     }
 
-    /// The segment, by its place in written order, that an address can be handed out from.
+    /// Index, in written order, of the segment that an address can be allocated from.
     pub(crate) fn segment_of(&self, addr: IpAddr) -> Option<usize> {
         let after = self
             .ascending
@@ -202,9 +206,9 @@ impl PoolRanges {
         (addr <= self.usable[at].end).then_some(at)
     }
 
-    /// ALC-3: where the search for a free address begins: the segment, and the address in it. After
-    /// the last one allocated if that lies in a range, else at the start of the first range; `None`
-    /// when nothing can be handed out.
+    /// ALC-3: segment and address at which the search for a free address begins: after the last
+    /// one allocated if that lies in a range, else at the start of the first range; `None` when
+    /// the pool has no address to allocate.
     pub(crate) fn search_start(&self, last: Option<IpAddr>) -> Option<(usize, IpAddr)> {
         let first = self.usable.first().map(|segment| (0, segment.start));
         let Some((last, range)) =
@@ -212,7 +216,7 @@ impl PoolRanges {
         else {
             return first;
         };
-        // The segments of a range stand together and ascend.
+        // The segments of a range are consecutive and ascending.
         let at = self
             .usable
             .partition_point(|s| s.range < range || (s.range == range && s.end <= last));

@@ -467,7 +467,7 @@ fn ten_thousand_ranges_are_no_burden() {
     );
 }
 
-/// A small subnet with perhaps explicit values, as offsets from its first address.
+/// A small subnet with optional explicit values, as offsets from its first address.
 fn small() -> impl Strategy<Value = (bool, u8, u32, [Option<u32>; 3])> {
     let offset = || prop::option::of(0u32..70);
     (

@@ -101,7 +101,7 @@ fn sel_4_global_is_exactly_one_tuple_of_stars_and_its_network_is_ignored() {
         "g"
     );
     assert!(!selector("", 0, &[("*", "*", "*"), ("*", "*", "*")]).is_global());
-    // A global pool does not match: a match of lower priority goes first.
+    // A global pool is no match: a match of lower priority takes precedence.
     let both = [
         ("g", selector("net", 9, &[("*", "*", "*")])),
         ("a", selector("net", 0, &[("p", "n", "c")])),
@@ -176,7 +176,7 @@ fn explanation_says_why_for_each_pool() {
     assert_eq!(
         Explanation::new(hidden, 8).to_string(),
         "pool G: serves this load balancer; \
-         pool D: matches only loosely, and G is chosen before that"
+         pool D: matches only loosely, and G takes precedence"
     );
 }
 

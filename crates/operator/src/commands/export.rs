@@ -1,4 +1,4 @@
-//! `export`: every pool's status from the records (OPS-2, POOL-5).
+//! `export`: writes every pool's status from the IPAllocations (OPS-2, POOL-5).
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, IPPool, meta};
 use harvester_lb_controller_kit::client;
-use harvester_lb_controller_kit::guarded::Guarded;
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::bounded;
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_status;
@@ -24,31 +24,31 @@ use crate::clock;
 use crate::index::leader_state::LeaderState;
 use crate::metrics::Metrics;
 
-/// Everything that the maps and counters of pools follow from.
+/// The listed objects from which the maps and counters of pools are computed.
 #[derive(Default)]
 pub struct Read {
     /// The pools.
     pub pools: Vec<(Key, Pool)>,
-    /// The records, by name.
+    /// The IPAllocations with their names.
     pub records: Vec<(String, Allocation)>,
-    /// The Services: the addresses that they show are taken.
+    /// The Services; their addresses are not available.
     pub services: Vec<(Key, Service)>,
 }
 
-/// A pool that is to be written.
+/// The write of one pool.
 #[derive(Debug)]
 pub struct Export {
-    /// Its name.
+    /// Name of the pool.
     pub pool: String,
-    /// The JSON patch, if there is anything to write.
+    /// The JSON patch; `None` if the stored status is right.
     pub patch: Option<Vec<Value>>,
-    /// Addresses held.
+    /// Number of bound addresses.
     pub allocated: usize,
-    /// Addresses remembered.
+    /// Number of addresses in the history.
     pub history: usize,
 }
 
-/// What is to be written, and what the maps will lack, a sentence each (POOL-5). Pure.
+/// The writes, and one message for each object that the maps will lack (POOL-5). Pure.
 pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     let (mut exports, mut lacking) = (Vec::new(), Vec::new());
@@ -83,9 +83,9 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
             continue;
         }
         if let Some(address) = not_recorded(&leader.ledger, pool) {
-            // The map is the only proof of it.
+            // The map is the only evidence of the allocation.
             lacking.push(format!(
-                "IPPool {name} is left as it is: somebody else wrote that {address} is held, and there is no IPAllocation of it"
+                "IPPool {name} is left as it is: its status, written by another program, says that {address} is held, and there is no IPAllocation of it"
             ));
             continue;
         }
@@ -104,7 +104,7 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     (exports, lacking)
 }
 
-/// An address that only the map of somebody else says is held (IPA-1).
+/// An address that is allocated only in a map of another writer and has no IPAllocation (IPA-1).
 fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
     let allocated = pool
         .foreign_maps
@@ -115,11 +115,11 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
         .find(|text| addr::parse(text).is_some_and(|addr| ledger.record(addr).is_none()))
 }
 
-/// Writes every pool's status from the records, its maps in full (POOL-3). What cannot be read or written keeps no other
-/// pool away; it is listed and makes the outcome an error, unless `allow_incomplete` (POOL-5).
+/// Writes every pool's status from the IPAllocations, with complete maps (POOL-3). An object that cannot be read or written
+/// does not affect other pools; it is listed and makes the result an error, unless `allow_incomplete` is set (POOL-5).
 ///
-/// Needs no leadership: each write carries the resource version of the pool that it was made from, and a running operator
-/// writes the same.
+/// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
+/// the same.
 pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
     let client = &clients.write;
@@ -138,7 +138,7 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
             .extend(decoded.0.ok().map(|service| (key, service)));
     }
     let (exports, mut lacking) = plan(&read, clock::now());
-    let pools: Api<Guarded<IPPool>> = Api::all(client.clone());
+    let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;
         if let Some(patch) = export.patch {
@@ -152,10 +152,10 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
             }
         }
         let (allocated, history) = (export.allocated, export.history);
-        info!(pool, allocated, history, "the maps are written");
+        info!(pool, allocated, history, "maps written");
     }
     for what in &lacking {
-        warn!(what, "the maps are incomplete");
+        warn!(what, "maps incomplete");
     }
     ensure!(
         lacking.is_empty() || allow_incomplete,
@@ -165,12 +165,12 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All objects of a kind, each decoded on its own.
-async fn list<K>(client: &Client) -> anyhow::Result<Vec<Guarded<K>>>
+/// Lists all objects of a kind. Each is decoded separately, so one that is invalid does not fail the list.
+async fn list<K>(client: &Client) -> anyhow::Result<Vec<DecodeGuard<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<Guarded<K>> = Api::all(client.clone());
+    let api: Api<DecodeGuard<K>> = Api::all(client.clone());
     let list = bounded(api.list(&ListParams::default())).await;
     let list =
         list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&())))?;

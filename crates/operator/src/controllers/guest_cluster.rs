@@ -1,9 +1,8 @@
-//! Removal of guest clusters (section 11, GC-1): when Rancher removes a guest cluster, the load balancers that it made
-//! are removed with it.
+//! Cleanup of guest clusters (section 11, GC-1): when Rancher removes a guest cluster, its load balancers are deleted.
 //!
-//! While a node that is to be removed lives, the cluster's load balancers are marked; when such a node goes, those that were
-//! made by then are deleted, whenever they are seen (GC-2). The mark outlives the operator: at the next start, marked load
-//! balancers of a cluster without nodes are deleted too. No finalizer is put on a virtual machine.
+//! Once a node VM has Rancher's removal annotation, the cluster's load balancers are marked. When such a node is deleted,
+//! the load balancers created before are deleted, even if they are seen later (GC-2). The mark survives a restart of the
+//! operator: at the next start, marked load balancers of a cluster without nodes are deleted too. VMs get no finalizer.
 
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
@@ -17,8 +16,8 @@ use tracing::{info, warn};
 
 use crate::context::Context;
 
-/// Brings a guest cluster's load balancers to their end, or marks them for it. One that cannot be deleted does not
-/// keep the others.
+/// Marks or deletes the load balancers of a guest cluster that is being removed. A failure for one does not affect the
+/// others.
 pub async fn reconcile(ctx: &Context, cluster: &Key) -> Result<Requeue, WriteError> {
     let vms = ctx.index.stores.vms.in_namespace(&cluster.namespace);
     let nodes: Vec<&Vm> = vms
@@ -48,7 +47,7 @@ pub async fn reconcile(ctx: &Context, cluster: &Key) -> Result<Requeue, WriteErr
             CleanupAction::Keep => Ok(()),
         };
         if let Err(error) = outcome {
-            warn!(lb = %key, %error, "a load balancer of a removed guest cluster is not done yet");
+            warn!(lb = %key, %error, "guest cluster clean-up failed, will retry");
             failed = Some(error);
         }
     }
@@ -59,7 +58,7 @@ pub async fn reconcile(ctx: &Context, cluster: &Key) -> Result<Requeue, WriteErr
     }
 }
 
-/// Marks an object. `None` if it is gone.
+/// Marks a load balancer. `None` if it no longer exists.
 async fn mark(
     ctx: &Context,
     key: &Key,
@@ -76,7 +75,7 @@ async fn mark(
     }
 }
 
-/// Deletes a load balancer that is marked, or else is marked first: if its deletion fails, a later process knows of it.
+/// Marks a load balancer if it is not marked yet, then deletes it. If the deletion fails, a later process sees the mark.
 async fn delete(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let meta = if guest_cluster::is_marked(&lb.metadata) {
         lb.metadata.clone()
@@ -86,6 +85,6 @@ async fn delete(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), Write
             None => return Ok(()),
         }
     };
-    info!(lb = %key, "its guest cluster is removed, deleting it");
+    info!(lb = %key, "guest cluster removed, deleting its LoadBalancer");
     ctx.client.delete::<LoadBalancer>(key, &meta).await
 }

@@ -1,13 +1,13 @@
-//! Objects of our kinds that cannot be decoded: the schema keeps them out, unless it is an older one or none.
+//! Objects of our kinds that cannot be decoded. The schema rejects them, unless they were stored under an older schema.
 //!
-//! The object itself tells its owner what is wrong with it. Only its condition is known to be safe to write, so it is
-//! written by a patch that touches nothing else, and what it had before keeps working.
+//! The condition `Ready` reports the error on the object itself. It is written by a patch that changes nothing else, because
+//! the rest of the object is unknown; its address, Service and EndpointSlice stay.
 
 use harvester_lb_api::condition::{self, READY};
 use harvester_lb_api::{Condition, ConditionStatus, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::status::{INVALID_OBJECT, Notice};
-use harvester_lb_core::time;
+use harvester_lb_core::status::{EventDraft, INVALID_OBJECT};
+use harvester_lb_core::{time, wording};
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::DynamicObject;
@@ -18,9 +18,9 @@ use tracing::warn;
 use crate::clock;
 use crate::context::Context;
 
-/// Sets the condition of an object that cannot be decoded, with an Event if that is news. `error` says which field it is
-/// and why, and is short. If that is refused, as with the rest of the object as it is not even a condition may be stored, it is
-/// named as what the API server refuses to write, and is to be tried again like all of that (RUN-1).
+/// Sets the condition of an object that cannot be decoded, with an Event if its reason changes. `error` is short and names
+/// the field. The API server may refuse the write because the rest of the object violates the schema; the object is then
+/// listed among the refused writes and retried (RUN-1).
 pub async fn report<K: CustomResourceExt>(
     ctx: &Context,
     key: &Key,
@@ -38,7 +38,7 @@ pub async fn report<K: CustomResourceExt>(
         return Ok(());
     };
     if present.metadata.resource_version != meta.resource_version {
-        // The watch brings the newer copy.
+        // The watch delivers the newer version.
         return Ok(());
     }
     let kind = &resource.kind;
@@ -47,7 +47,7 @@ pub async fn report<K: CustomResourceExt>(
     else {
         return Ok(());
     };
-    warn!(kind, object = %key, error, "it cannot be decoded");
+    warn!(kind, object = %key, error, "object cannot be decoded");
     let written = ctx
         .client
         .writer()
@@ -65,27 +65,27 @@ pub async fn report<K: CustomResourceExt>(
         Err(other) => return Err(other),
     }
     if news {
-        let notice = Notice {
+        let draft = EventDraft {
             warning: true,
             reason: INVALID_OBJECT.to_owned(),
             text: message,
         };
-        ctx.notify(kind, meta, &notice);
+        ctx.notify(kind, meta, &draft);
     }
     Ok(())
 }
 
-/// What is wrong with the object, and what to do.
+/// The message of the condition: the error and how to correct it.
 pub fn message(kind: &str, key: &Key, error: &str) -> String {
     format!("{kind} {key} cannot be decoded, correct it or delete it: {error}")
 }
 
-/// The patch, and whether the condition is news; nothing if the object says it all already.
+/// The patch, and whether the reason of the condition changes; `None` if the object is up to date.
 fn patch(data: &Value, meta: &ObjectMeta, message: &str, now: &str) -> Option<(Value, bool)> {
     let before: Vec<Condition> =
         serde_json::from_value(data["status"]["conditions"].clone()).unwrap_or_default();
     let mut after = before.clone();
-    condition::set(
+    wording::set(
         &mut after,
         READY,
         ConditionStatus::False,

@@ -1,4 +1,4 @@
-//! The status of pools is written, late and coalesced (POOL-3), and addresses are released by hand (6.4).
+//! The pool controller: writes the status of pools, late and coalesced (POOL-3), and processes manual releases (6.4).
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb, Pool};
 use harvester_lb_core::pool_status::{self, MAPS_LIMIT};
-use harvester_lb_core::status::notices;
+use harvester_lb_core::status::event_drafts;
 use harvester_lb_core::time;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_ipam::manual_release::Verdict;
@@ -24,8 +24,8 @@ use crate::controllers::load_balancer::allocate;
 use crate::controllers::takeover;
 use crate::index::queues::Singleton;
 
-/// Brings a pool's status up to date once its pace allows, and does what an administrator asked for by annotation. What is
-/// too much of the past is forgotten elsewhere (POOL-5).
+/// Writes a pool's status once its throttle allows it, and processes the annotation for a manual release. History beyond
+/// the limits is deleted by another controller (POOL-5).
 pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
     match ctx.index.pool_throttle.due_in(name, Instant::now()) {
         Duration::ZERO => bring_up_to_date(ctx, name).await,
@@ -34,7 +34,7 @@ pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteE
 }
 
 async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
-    // Until all that its map says has become records, its status is not written (RUN-1).
+    // The status is not written before every entry of its maps has an IPAllocation (RUN-1).
     takeover::import_pool(ctx, name).await?;
     ctx.index.queues.history.add(Singleton);
     let key = Key::new("", name);
@@ -45,7 +45,7 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     let pool = entry.value;
     if let Err(error) = &pool.spec {
         ctx.index.pool_throttle.deciding(name);
-        // Its maps are not known, so its status must not be written.
+        // Its maps are unknown, so its status must not be overwritten.
         invalid_object::report::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
     }
@@ -56,8 +56,7 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
         Some(asked) => release_by_hand(ctx, name, asked).await,
         None => Ok(()),
     };
-    // A record that the API server refuses to release delays itself alone: the wish stays, to be tried again, and the status
-    // is written all the same (RUN-1).
+    // If the API server refuses the release, the annotation stays for a retry and the status is still written (RUN-1).
     let refused = released.as_ref().is_err_and(WriteError::is_refusal);
     if !refused {
         released?;
@@ -67,8 +66,8 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
     released.map(|()| Requeue::AwaitChange)
 }
 
-/// Writes a pool's status and what goes with it, if that differs from what is stored; `asked`: the wish of an administrator is
-/// dealt with.
+/// Writes a pool's status, annotations and finalizers if they differ from the stored ones. `asked`: the annotation for a
+/// manual release was processed and is removed.
 async fn write_status(
     ctx: &Context,
     name: &PoolName,
@@ -82,7 +81,7 @@ async fn write_status(
         return Ok(Requeue::AwaitChange);
     };
     let now = time::rfc3339(clock::now());
-    // What has changed meanwhile makes the status due again.
+    // A change in the meantime queues the pool again.
     let Some(conditions) = ctx.index.pool_conditions(name, pool, &projection, &now) else {
         return Ok(Requeue::AwaitChange);
     };
@@ -94,15 +93,15 @@ async fn write_status(
         .client
         .patch_json::<IPPool>(key, Value::Array(patch))
         .await;
-    // How long a write took that did not succeed says nothing about the maps.
+    // The duration of a failed write says nothing about the size of the maps.
     let took = written
         .as_ref()
         .map_or(Duration::ZERO, |_| started.elapsed());
     ctx.index.pool_throttle.wrote(name, took, Instant::now());
     match written {
         Ok(_) => {
-            for notice in notices(Some(&pool.conditions), &conditions) {
-                ctx.notify_pool(&pool.meta, &notice);
+            for draft in event_drafts(Some(&pool.conditions), &conditions) {
+                ctx.notify_pool(&pool.meta, &draft);
             }
             Ok(Requeue::AwaitChange)
         }
@@ -114,63 +113,64 @@ async fn write_status(
     }
 }
 
-/// An administrator's wish to release one address (6.4). It is refused without harm when it names the wrong pool,
-/// owner or address, or a load balancer that lives.
+/// Processes the annotation for a manual release of one address (6.4). It is refused if it names the wrong pool, owner or
+/// address, or an existing load balancer.
 async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
-    // Whether the load balancer lives is asked of the API server, not of a store that may lag.
+    // The existence of the load balancer is checked by a live read below, as the store may be stale.
     let judged = || {
         let now = clock::now();
         ctx.index.judge_manual_release(pool, value, now)
     };
+    let refuse = |reason: &str| warn!(%pool, value, reason, "manual release refused");
     match judged()? {
         Verdict::Nothing => {}
         Verdict::Refused(refusal) => {
-            warn!(%pool, value, %refusal, "not released by hand");
+            refuse(&refusal.to_string());
         }
         Verdict::Release(record) => {
             let key = cached::key(&record.spec.owner.id);
             if ctx.index.may_be_shared(&record) {
-                warn!(%pool, value, "not released by hand: other load balancers share the address");
+                refuse("other load balancers share the address");
                 return Ok(());
             }
-            // One that cannot be decoded exists too.
+            // A load balancer that cannot be decoded exists too.
             if matches!(
                 ctx.index.stores.lbs.get(&key).as_deref(),
                 Some(Lb::Invalid(..))
             ) {
-                warn!(%pool, value, "not released by hand: the load balancer exists, and cannot be decoded");
+                refuse("the load balancer exists, and cannot be decoded");
                 return Ok(());
             }
             let service = ctx.index.stores.services.get(&key);
             if service.is_some_and(|service| service.undecodable.is_some()) {
-                warn!(%pool, value, "not released by hand: the Service cannot be decoded, and may show the address");
+                refuse("the Service cannot be decoded, and may show the address");
                 return Ok(());
             }
             if ctx.client.get_live::<LoadBalancer>(&key).await?.is_some() {
-                warn!(%pool, value, "not released by hand: the load balancer exists");
+                refuse("the load balancer exists; delete it instead");
                 return Ok(());
             }
-            // Meanwhile a Service may have come to show the address (IPA-3). The annotation stays for the next look, as it
-            // does if somebody else is faster.
+            // During the live read a Service may have got the address (IPA-3). The annotation then stays for the next
+            // reconcile, as after any conflict.
             let Verdict::Release(record) = judged()? else {
                 return Err(WriteError::Conflict(format!(
-                    "what is known of {} has just changed",
+                    "the holder or Service of {} has changed",
                     record.spec.addr
                 )));
             };
             allocate::release(ctx, &record).await?;
-            info!(%pool, value, "released by hand");
+            info!(%pool, value, "manual release done");
         }
     }
     Ok(())
 }
 
-/// Writes every pool's status that is behind, whatever its pace: before leadership is given up (POOL-3).
+/// Writes every outdated pool status without throttling, before the Lease is released (POOL-3).
 pub async fn flush(ctx: &Context) {
     for (key, _) in ctx.index.stores.pools.all() {
         let name = PoolName::from(&*key.name);
         if let Err(error) = bring_up_to_date(ctx, &name).await {
-            warn!(pool = %name, %error, "the pool's status could not be brought up to date; the next leader does it");
+            warn!(pool = %name, %error, "pool status not written; the next leader writes it");
         }
     }
 }

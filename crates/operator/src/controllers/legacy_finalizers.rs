@@ -1,5 +1,5 @@
-//! Finalizers that the Go operator left on virtual machines (FIN-1). Nobody would ever take them off after a swap, and
-//! no such machine could be deleted.
+//! Removal of finalizers that the Go operator left on virtual machines (FIN-1). After a swap no other controller removes
+//! them, and such a virtual machine could not be deleted.
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_controller_kit::store::Store;
@@ -15,7 +15,7 @@ use tracing::info;
 use crate::context::Context;
 use crate::index::queues::{LegacyKind, LegacyObject};
 
-/// Takes the finalizers of old off one object.
+/// Removes the legacy finalizers of one object.
 pub async fn reconcile(ctx: &Context, object: &LegacyObject) -> Result<Requeue, WriteError> {
     let LegacyObject { kind, key } = object;
     let (client, namespace) = (ctx.client.writer().client(), &key.namespace);
@@ -71,10 +71,10 @@ where
         .note_refusal(&K::kind(&()), key, written.as_ref().err());
     match written {
         Ok(_) => {
-            info!(object = %key, "finalizers of the Go operator are taken off");
+            info!(kind = %K::kind(&()), object = %key, "finalizers of the Go operator removed");
             Ok(Requeue::AwaitChange)
         }
-        // The newer copy is on its way through the watch and queues the object again.
+        // The watch delivers the newer version, which queues the object again.
         Err(error) if error.is_stale() => Ok(Requeue::AwaitChange),
         Err(other) => Err(other),
     }

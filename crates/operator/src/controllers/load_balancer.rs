@@ -1,16 +1,16 @@
-//! The reconcile of one load balancer (section 8.1): its address, its Service and EndpointSlice, its health check, its
-//! status. Each step writes only what differs, so a load balancer at rest causes no request at all (REC-5).
+//! The reconcile of one load balancer (section 8.1): address, Service, EndpointSlice, health check, status. Each step writes
+//! only differences, so a load balancer in steady state causes no request (REC-5).
 //!
-//! The order is the contract's: the record reserves the address, the status commits it, the EndpointSlice and then the
-//! Service follow (IPA-6, REC-3), so that no address is ever announced that is not recorded, or without its endpoints.
+//! The order is fixed: the IPAllocation reserves the address, the status commits it, the EndpointSlice and then the Service
+//! follow (IPA-6, REC-3). So no address is announced without an IPAllocation or without endpoints.
 //!
 //! | step | where |
 //! |---|---|
-//! | observe: which case it is | `observe`; `release` if it is gone, `unserved` if it is not to be served |
-//! | validate: its spec | [`spec::check`] |
-//! | allocate: its address | `address`, `allocate` |
-//! | apply: Service, EndpointSlice, health checks | `apply`, `owned_objects` |
-//! | status, then what it needs no more | `write_status`, `release` |
+//! | observe the object and choose the case | `observe`; `release` if it is deleted, `unserved` if it cannot be served |
+//! | validate its spec | [`spec::check`] |
+//! | allocate its address | `address`, `allocate` |
+//! | apply Service, EndpointSlice, health checks | `apply`, `owned_objects` |
+//! | write its status, then release extra records | `write_status`, `release` |
 
 pub mod address;
 pub mod allocate;
@@ -29,7 +29,7 @@ use harvester_lb_object::Key;
 use self::observe::Observed;
 use crate::context::Context;
 
-/// Reconciles the load balancer of that name, or what one of that name has left behind.
+/// Reconciles the load balancer of this key, or cleans up after a deleted one.
 pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let Some(stored) = ctx.index.stores.lbs.get(key) else {
         return release::deleted_lb(ctx, key).await;

@@ -1,5 +1,5 @@
-//! Forgets records of the past beyond the limits of 6.5, and those that no pool has any more (POOL-1). It has a queue and
-//! a budget of its own, so that no pool's status waits for it, however much there is (POOL-5).
+//! Deletes Released IPAllocations beyond the limits of 6.5, and those outside the ranges of every pool (POOL-1). It has its
+//! own queue and rate limit, so that no pool status waits for it (POOL-5).
 
 pub mod budget;
 
@@ -14,7 +14,7 @@ use self::budget::BATCH;
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
 
-/// Deletes some of the records that are too much.
+/// Deletes one batch of excess Released IPAllocations.
 pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
     let refused = ctx.forgetting.refused(Instant::now());
     let limit = BATCH as usize + refused.len();
@@ -33,11 +33,11 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
         match allocate::remove(ctx, record).await {
             Err(WriteError::Refused(why)) => {
                 ctx.metrics.history_deletions_refused.inc();
-                warn!(address = %record.spec.addr, why, "a record of the past cannot be deleted");
+                warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
                 let until = Instant::now() + ctx.timings.retry_cap;
                 ctx.forgetting.refuse(record.spec.addr, until);
             }
-            // It is another record by now, which the ledger has learned of.
+            // The IPAllocation has changed, and the ledger has the new version.
             Err(error) if error.is_stale() => {}
             other => other?,
         }

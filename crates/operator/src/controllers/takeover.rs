@@ -1,5 +1,5 @@
-//! The beginning of leadership (IPA-1): everything is read before the first address is given out; what the Go operator
-//! or a crash has left is taken over; existing holders come first, then the waiting, oldest first.
+//! The start of a leadership term (IPA-1): builds the leader's state from the synced stores before the first allocation and
+//! imports allocations left by the Go operator or a crash. Existing holders come first, then the waiting, oldest first.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use harvester_lb_api::{Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, Lb};
-use harvester_lb_core::status::{self, Notice};
+use harvester_lb_core::status::{self, EventDraft};
 use harvester_lb_core::{spec, time, unsupported};
 use harvester_lb_ipam::{
     Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
@@ -23,10 +23,10 @@ use crate::controllers::load_balancer::allocate;
 use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 
-/// Records that are made at a time when the maps of the Go operator are taken over.
+/// Number of concurrent creations while the maps of the Go operator are imported.
 const IMPORTS_AT_A_TIME: usize = 16;
 
-/// Makes the leader's knowledge from the stores and queues all there is to do. The stores are synced.
+/// Builds the leader's state from the stores, which must be synced, and queues every object.
 pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     forget_the_unknown(ctx);
     let unreleased = release_orphaned_records(ctx).await?;
@@ -43,7 +43,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     });
     let Some(plan) = plan else { return Ok(()) };
     for skipped in &plan.skipped {
-        warn!(?skipped, "an entry of a pool's status was not taken over");
+        warn!(?skipped, "entry of a pool status not imported");
     }
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
@@ -51,13 +51,13 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
             && ctx.index.unsupported(&key, lb.meta()).is_none()
         {
             let text = format!(
-                "{} belongs to LoadBalancer {}, which has the older right to it; another address is given",
+                "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
                 loser.addr, loser.keeper
             );
             let reason = status::ADDRESS_LOST.to_owned();
             ctx.notify_lb(
                 lb.meta(),
-                &Notice {
+                &EventDraft {
                     warning: true,
                     reason,
                     text,
@@ -66,12 +66,12 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
         }
     }
     for pool in ctx.index.unimported_pools() {
-        // What is refused, or cannot be asked for now, is that pool's to try again (RUN-1).
+        // A refused or failed import delays that pool alone and is retried by its controller (RUN-1).
         match import_pool(ctx, &pool).await {
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
-                warn!(%pool, %error, "not all of its addresses could be taken over yet; its status is not written before");
+                warn!(%pool, %error, "pool status not imported, will retry; it is not written until then");
                 ctx.index.queues.pools.add(pool);
             }
         }
@@ -85,15 +85,15 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
     info!(
         load_balancers = ctx.index.stores.lbs.len(),
         pools = ctx.index.stores.pools.len(),
-        records = ctx.index.stores.allocations.len(),
+        ip_allocations = ctx.index.stores.allocations.len(),
         imported = plan.claims.len() + plan.released.len(),
-        "everything is read"
+        "takeover complete"
     );
     Ok(())
 }
 
-/// Ends health checks that an earlier term of this process has left (RUN-5) of load balancers that are gone: no change of
-/// theirs is to come. Those of the others are put right when each is looked at.
+/// Stops health checks, left by an earlier term of this process (RUN-5), of load balancers that no longer exist, because no
+/// watch event will. The others are updated by the reconcile of each load balancer.
 fn forget_the_unknown(ctx: &Context) {
     for group in ctx.prober.groups() {
         let key = group.split_once('/').map(|(ns, name)| Key::new(ns, name));
@@ -103,9 +103,9 @@ fn forget_the_unknown(ctx: &Context) {
     }
 }
 
-/// Releases records of owners that are gone whose address a living load balancer names: the Go operator has given it
-/// away in its time, and a dead owner is no claimant (IPA-1). Answers the addresses of those that could not be released:
-/// they delay whoever names them, and nobody else (RUN-1).
+/// Releases IPAllocations of deleted owners whose address an existing load balancer names: the Go operator has allocated it
+/// again, and a deleted owner has no claim (IPA-1). Returns the addresses that could not be released; they delay only the
+/// load balancers that name them (RUN-1).
 async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
     let named = named_by_the_living(ctx);
     let unsupported = ctx.index.stores.unsupported();
@@ -126,7 +126,7 @@ async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, Wri
             Ok(()) => {}
             Err(WriteError::Fenced) => return Err(WriteError::Fenced),
             Err(error) => {
-                warn!(record = %key, %owner, %error, "its owner is gone, and it could not be released yet");
+                warn!(ip_allocation = %key, %owner, %error, "orphaned IPAllocation not released, will retry");
                 unreleased.insert(record.spec.addr);
             }
         }
@@ -134,7 +134,7 @@ async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, Wri
     Ok(unreleased)
 }
 
-/// Absence is only inferred from a list here, so owner and Service are read live (IPA-3).
+/// Releases an IPAllocation after live reads of owner and Service, because absence was only inferred from a list (IPA-3).
 async fn release_if_orphaned(
     ctx: &Context,
     owner: &Key,
@@ -147,7 +147,7 @@ async fn release_if_orphaned(
     if service.is_some_and(|s| cached::shown_addresses(&s).contains(&record.spec.addr)) {
         return Ok(());
     }
-    info!(address = %record.spec.addr, %owner, "its owner is gone and a living load balancer names the address");
+    info!(address = %record.spec.addr, %owner, "releasing orphaned IPAllocation, another load balancer names its address");
     let released = RecordSpec {
         phase: Phase::Released,
         released_at: Some(clock::now()),
@@ -157,7 +157,7 @@ async fn release_if_orphaned(
     Ok(())
 }
 
-/// The addresses that living load balancers name in their status, or that a map of somebody else's says they hold.
+/// The addresses of existing load balancers according to their status, or to a pool's map by another writer.
 fn named_by_the_living(ctx: &Context) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
     for (_, lb) in ctx.index.stores.lbs.all() {
@@ -177,7 +177,7 @@ fn named_by_the_living(ctx: &Context) -> HashSet<IpAddr> {
     named
 }
 
-/// The leader's state, and what becomes of the maps of the Go operator, with the addresses that they prove claimed.
+/// The leader's state with the claims from the maps of the Go operator, and the plan of their import.
 fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
     let mut leader = LeaderState::from_stores(&ctx.index.stores);
     let mut maps = Vec::new();
@@ -202,7 +202,7 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
     (leader, plan)
 }
 
-/// What the import needs to know of a load balancer that exists.
+/// The import's view of an existing load balancer.
 fn living(lb: &Lb) -> import::Living {
     match lb {
         Lb::Valid(lb) => {
@@ -210,11 +210,11 @@ fn living(lb: &Lb) -> import::Living {
             import::Living {
                 owner: request.owner,
                 created: request.created,
-                // Of one that shares an address it is another's (SHR-8).
+                // A secondary's status has the primary's address (SHR-8).
                 status: request
                     .status
                     .filter(|_| !unsupported::shares(&lb.metadata)),
-                // Also while it is being deleted: what it has is not given away before it is gone.
+                // Also while it is being deleted: its address is not reallocated before the object is gone.
                 wants: lb.spec.address_source() == Ipam::Pool,
             }
         }
@@ -222,14 +222,14 @@ fn living(lb: &Lb) -> import::Living {
             owner: spec::owner(meta),
             created: time::created(meta),
             status: None,
-            // It lives, whatever it wants: what a map says it holds stays its own.
+            // It exists with an unknown spec: an address that a map gives it stays its own.
             wants: true,
         },
     }
 }
 
-/// The record of an address that only the map of a pool says is held. It is made before anything else is written: the
-/// next write of the pool's status replaces the map, which is the only proof until then.
+/// The record of an address that is allocated only in the map of a pool. It is created before anything else is written: the
+/// next write of the pool's status replaces the map, which is the only evidence until then.
 fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
     let Evidence::Trusted(pool) = &claim.evidence else {
         return None;
@@ -240,14 +240,14 @@ fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
         pool: pool.clone(),
         owner: claim.owner.clone(),
         phase: Phase::Bound,
-        // When it was taken is not known; in the order of the load balancers is near enough.
+        // The time of the allocation is unknown; the load balancer's creation time approximates it.
         bound_at: time::created(lb.meta()),
         released_at: None,
     })
 }
 
-/// Makes records of what only the map of a pool says, several at a time. One that fails keeps none of the others; of the
-/// errors the last is answered (RUN-1).
+/// Creates IPAllocations for the entries that only the map of a pool has, several concurrently. A failure does not affect
+/// the others; one of the errors is returned (RUN-1).
 pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
     let outcomes = stream::iter(ctx.index.unimported(pool))
         .map(|spec| async move { import_one(ctx, spec).await })
@@ -257,7 +257,7 @@ pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteErro
         .await
 }
 
-/// Makes one record. An address that has one by now is left to it, readable or not.
+/// Creates one IPAllocation, unless the address has one by now, readable or not.
 async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
     let addr = spec.addr;
     if ctx.index.lacks_record(addr) {
@@ -265,7 +265,7 @@ async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
             let lb = ctx.index.stores.lbs.get(&cached::key(&owner.id));
             lb.is_some_and(|lb| spec::owner(lb.meta()) == *owner)
         };
-        // Tried again, it may come when its owner has gone.
+        // On a retry the owner may have been deleted meanwhile.
         let spec = match spec.phase {
             Phase::Bound if !lives(&spec.owner) => RecordSpec {
                 phase: Phase::Released,
@@ -280,7 +280,7 @@ async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Queues everything once: holders first, the waiting by age, then what is gone.
+/// Queues every object once: load balancers with an address, then the waiting ones by age, then deleted ones.
 fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
     let mut lbs = ctx.index.stores.lbs.all();
     lbs.sort_by_cached_key(|(key, lb)| (time::created(lb.meta()), key.clone()));
@@ -303,7 +303,7 @@ fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
         }
     }
     ctx.index.enqueue_waiters(waiting);
-    // Those that found no pool are not woken; they still need their condition.
+    // Waiters without a pool are not woken by the ledger, but still need their condition.
     for (key, _) in lbs {
         ctx.index.queues.lbs.add(key);
     }

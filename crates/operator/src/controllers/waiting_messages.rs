@@ -1,8 +1,8 @@
-//! Tells load balancers that wait what a change of a pool has made of the reason (SEL-7): within two seconds if they are a few
-//! hundred, else so many a second. Who can be served is woken elsewhere and at once.
+//! Updates the messages of waiting load balancers after a pool change has altered their reason (SEL-7): within two seconds
+//! for up to 200 of them, more at 100 a second. Those that can be served now are queued elsewhere and at once.
 //!
-//! Who was told something else than is true now is found by the ledger, in pieces; such a load balancer is reconciled,
-//! which writes its message and nothing else.
+//! The ledger finds waiters with an outdated message, in batches. Each is reconciled, which writes its message and nothing
+//! else.
 
 pub mod budget;
 
@@ -14,17 +14,17 @@ use tokio::time::Instant;
 
 use crate::context::Context;
 
-/// How many are looked at under the leader's lock at a time.
+/// Number of waiters that are checked at a time under the leader's lock.
 const LOOK: usize = 64;
-/// How many of them are told at most, so that the lock is given up between.
+/// Maximum number of them that are queued at a time, so that the lock is released in between.
 const PIECE: usize = 16;
 
-/// Queues some of those who were told what is true no longer.
+/// Queues some of the waiting load balancers with an outdated message.
 pub fn reconcile(ctx: &Context) -> Requeue {
     pass(ctx).map_or(Requeue::AwaitChange, Requeue::After)
 }
 
-/// Answers when to go on, if there may be more.
+/// Returns the delay of the next pass; `None` if no waiter is left to check.
 fn pass(ctx: &Context) -> Option<Duration> {
     let mut bucket = ctx.telling.0.lock();
     let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Changes of EndpointSlices that are ours.
+//! Changes of EndpointSlices with our label.
 
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_object::Key;
@@ -7,7 +7,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use super::Index;
 
 impl Index {
-    /// An EndpointSlice of ours was made, altered or deleted.
+    /// Handles a change of an EndpointSlice with our label.
     pub fn slice_changed(&self, key: &Key, _: &Change<EndpointSlice>) {
         self.queue_lb_if_known(key);
     }

@@ -11,7 +11,7 @@ use tracing::warn;
 use super::Index;
 
 impl Index {
-    /// A record was made, altered or deleted: by an earlier write of ours that came late, by another leader, or by hand.
+    /// Handles a change of an IPAllocation: by a late write of ours, by another leader, or by hand.
     pub fn allocation_changed(&self, key: &Key, change: &Change<Allocation>) {
         let mut owners = Vec::new();
         let present = matches!(change, Change::Applied { .. });
@@ -51,14 +51,14 @@ impl Index {
         if let Change::Applied { new, .. } = change
             && let Allocation::Unreadable { why, .. } = &**new
         {
-            warn!(record = %key, why, "a record cannot be read; its address is given to nobody until it is repaired or deleted");
+            warn!(ip_allocation = %key, why, "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted");
         }
         for owner in owners {
             self.queues.lbs.add(owner);
         }
     }
 
-    /// There is an IPAllocation, or there is none any more: whoever reports its address is judged anew (BE-8).
+    /// Handles the creation or deletion of an IPAllocation: backends that report its address are checked again (BE-8).
     pub fn record_came_or_went(&self, key: &Key) {
         if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
             let reporters = self.addresses.lock().reporters_of(&[address]);
@@ -66,8 +66,8 @@ impl Index {
         }
     }
 
-    /// The load balancer of this uid has a lease that a later version has made, or has it no more (IPA-9). That is rare enough
-    /// to look for it among all.
+    /// Queues the load balancer of this uid after its DHCP lease, by a later version, was created or deleted (IPA-9). Rare
+    /// enough for a scan of all load balancers.
     fn lease_changed(&self, uid: &str) {
         let mut of_uid = Vec::new();
         self.stores.lbs.for_each(|key, lb| {

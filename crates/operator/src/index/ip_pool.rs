@@ -8,7 +8,7 @@ use harvester_lb_object::Key;
 use super::Index;
 
 impl Index {
-    /// A pool was made, altered or deleted.
+    /// Handles a change of a pool.
     pub fn pool_changed(&self, key: &Key, change: &Change<Pool>) {
         let same_spec =
             matches!(change, Change::Applied { old: Some(old), new } if old.spec == new.spec);
@@ -20,7 +20,7 @@ impl Index {
             self.queues.pools.forget(&name);
             self.pool_throttle.forget(&name);
         }
-        // A condition AddressOutOfPool of a load balancer comes and goes with the pool's ranges (IPA-7).
+        // The condition AddressOutOfPool of load balancers depends on the pool's ranges (IPA-7).
         if same_spec {
             return;
         }
@@ -30,9 +30,8 @@ impl Index {
         }
     }
 
-    /// Tells the ledger of a pool, read from the store under its lock: the last one to come has the newest copy, in whatever
-    /// order the copies came. `None` if this process does not lead. An edit of a
-    /// pool is answered at once, whatever the pace of its status.
+    /// Updates the ledger with a pool. It is read from the store under the lock, so that concurrent updates end with the
+    /// newest version. `None` on a standby. A changed spec queues the pool at once, without throttling.
     fn upsert_pool(&self, key: &Key, spec_changed: bool) -> Option<()> {
         self.with_leader(|leader| match self.stores.pools.get(key) {
             Some(pool) => leader.set_pool(key, &pool),

@@ -1,8 +1,8 @@
-//! What the leader's state is asked and told by those who work: a method for each operation, which takes the leader's lock
-//! once, and queues what it has made due.
+//! Operations of the controllers on the leader state. Each method takes the leader's lock once and queues the keys that it
+//! affects.
 //!
-//! Only a leader has such a state. Each method says what it answers where this process does not lead; what must not go on then
-//! is [`NotLeading`].
+//! A standby (a process that is not the leader) has no such state. Each method documents its result there; [`NotLeading`] is
+//! returned where the caller must stop.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,15 +23,15 @@ use tokio::time::Instant;
 use super::Index;
 use super::leader_state::DeletedLb;
 
-/// This process does not lead, or not any more (RUN-5).
+/// This process is not the leader, or no longer (RUN-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this process does not lead")]
+#[error("this process is not the leader")]
 pub struct NotLeading;
 
-/// What a load balancer that is gone may have left behind (IPA-3).
+/// The remains of a deleted load balancer (IPA-3).
 #[derive(Debug)]
 pub struct LeftBehind {
-    /// What is known of its end. None: nothing is left of it that anybody knows, or all has been released.
+    /// Its deletion; `None` if it is unknown, or everything is released.
     pub deleted: Option<DeletedLb>,
     /// The Bound records of its name.
     pub bound: Vec<Record>,
@@ -40,22 +40,22 @@ pub struct LeftBehind {
 /// Whether a record may be released.
 #[derive(Debug)]
 pub enum ReleaseVerdict {
-    /// It may, and this is to be written (REL-1).
+    /// Yes; the record to write (REL-1).
     Release(Record),
-    /// Not while others of the namespace may share its address (IPA-9).
+    /// No: another load balancer of the namespace may share its address (IPA-9).
     Shared,
-    /// Not now, or not any more (IPA-3).
+    /// No: it is still needed, or no longer this owner's (IPA-3).
     Blocked(Blocked),
 }
 
-/// The address that a Service shows, compared with what it is to show (REL-4).
+/// The address that a Service shows, compared with the desired one (REL-4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ShownAddress {
-    /// It is that, or none, or may be any.
+    /// The desired address, or none; or any address is fine.
     AsWanted,
-    /// That of an IPAllocation that is to be released.
+    /// The address of a record that is to be released.
     ToLeave,
-    /// Another one.
+    /// Another address.
     Other(IpAddr),
 }
 
@@ -71,26 +71,24 @@ impl Index {
             .ok_or(NotLeading)
     }
 
-    /// The record of an address that is reserved for an owner is not written: the address is free again (ALC-8). Nothing
-    /// happens where this process does not lead.
+    /// Drops the reservation of an address whose record is not written after all (ALC-8). No-op on a standby.
     pub fn abandon(&self, owner: &OwnerId, addr: IpAddr) {
         self.with_leader(|leader| leader.ledger.abandon(owner, addr));
     }
 
-    /// The record of an address. None if there is none, or this process does not lead.
+    /// The record of an address; `None` if there is none, or on a standby.
     pub fn record(&self, addr: IpAddr) -> Option<Record> {
         self.with_leader(|leader| leader.ledger.record(addr))
             .flatten()
     }
 
-    /// A load balancer is gone: its place in the queue, its reservations and claims go with it; its records stay. Nothing
-    /// happens where this process does not lead.
+    /// Removes the queue position, reservations and claims of a deleted load balancer; its records stay. No-op on a standby.
     pub fn withdraw(&self, lb: &Key) {
         self.with_leader(|leader| leader.ledger.withdraw(&cached::id(lb)));
     }
 
-    /// A load balancer wants no address of a pool: as [`withdraw`](Self::withdraw). Answers the records of its name, which
-    /// it needs no more (OPS-3); none where this process does not lead.
+    /// As [`withdraw`](Self::withdraw), for a load balancer that uses DHCP. Returns the records of its name, which it no
+    /// longer needs (OPS-3); empty on a standby.
     pub fn withdraw_from_pools(&self, lb: &Key) -> Vec<Record> {
         let id = cached::id(lb);
         self.with_leader(|leader| {
@@ -100,8 +98,8 @@ impl Index {
         .unwrap_or_default()
     }
 
-    /// A load balancer is being deleted: as [`withdraw`](Self::withdraw), but what is not this version's to touch is set
-    /// aside (IPA-9). Nothing happens where this process does not lead.
+    /// As [`withdraw`](Self::withdraw), for a load balancer that is being deleted; as [`set_aside`](Self::set_aside) if it is
+    /// unsupported (IPA-9). No-op on a standby.
     pub fn withdraw_deleting(&self, lb: &Key, meta: &ObjectMeta) {
         let id = cached::id(lb);
         self.with_leader(|leader| {
@@ -114,26 +112,24 @@ impl Index {
         });
     }
 
-    /// A load balancer cannot be served until it is altered: it gives up its place in the queue and keeps all else (ALC-10).
-    /// Nothing happens where this process does not lead.
+    /// Removes a load balancer that cannot be served from the queue of waiters; it keeps everything else (ALC-10). No-op on a
+    /// standby.
     pub fn dequeue(&self, lb: &Key) {
         self.with_leader(|leader| leader.ledger.dequeue(&cached::id(lb)));
     }
 
-    /// A load balancer is not this version's to touch: it waits for nothing, and what it holds stays its own (IPA-9). Nothing
-    /// happens where this process does not lead.
+    /// Removes an unsupported load balancer from the queue of waiters; its address stays its own (IPA-9). No-op on a standby.
     pub fn set_aside(&self, lb: &Key) {
         self.with_leader(|leader| leader.ledger.set_aside(&cached::id(lb)));
     }
 
-    /// Whether a load balancer of that name has a Bound record; false where this process does not lead.
+    /// Whether a load balancer of that name has a Bound record; false on a standby.
     pub fn holds_address(&self, lb: &Key) -> bool {
         self.with_leader(|leader| leader.ledger.records_of(&cached::id(lb)))
             .is_some_and(|all| all.iter().any(|r| r.spec.phase == Phase::Bound))
     }
 
-    /// Puts load balancers that need an address into the queue, in this order (ALC-5). Nothing happens where this process
-    /// does not lead.
+    /// Adds load balancers that need an address to the queue of waiters, in this order (ALC-5). No-op on a standby.
     pub fn enqueue_waiters(&self, requests: Vec<Request>) {
         self.with_leader(|leader| {
             for request in requests {
@@ -142,8 +138,8 @@ impl Index {
         });
     }
 
-    /// Some of the load balancers that wait and were told what is true no longer (SEL-7): of `look` suspects at most `limit`,
-    /// and whether there are more. None where this process does not lead.
+    /// Waiting load balancers with an outdated message (SEL-7): checks at most `look` candidates and returns at most `limit`
+    /// of them, and whether candidates are left. `None` on a standby.
     pub fn take_misinformed(&self, look: usize, limit: usize) -> Option<(Vec<OwnerId>, bool)> {
         self.with_leader(|leader| {
             let misinformed = leader.ledger.take_misinformed(look, limit);
@@ -152,20 +148,20 @@ impl Index {
     }
 }
 
-/// Records: what the API server holds, and what may be released or deleted.
+/// Records: updates from the API server, releases and deletions.
 impl Index {
-    /// An IPAllocation as the API server holds it, whoever wrote it (ALC-8, IPA-1). An older copy than is known changes
-    /// nothing; nor does any where this process does not lead.
+    /// Updates the ledger with an IPAllocation of the API server, by any writer (ALC-8, IPA-1). No-op for an older version
+    /// than the known one, and on a standby.
     pub fn record_is_known(&self, name: &str, allocation: &cached::Allocation) {
         self.with_leader(|leader| leader.observe_allocation(name, allocation));
     }
 
-    /// An IPAllocation is gone, which was last known in this version (IPA-7). Nothing happens where this process does not lead.
+    /// Removes a deleted IPAllocation, last known in this version, from the ledger (IPA-7). No-op on a standby.
     pub fn record_is_gone(&self, name: &str, known: Version) {
         self.with_leader(|leader| leader.forget(name, known));
     }
 
-    /// Whether the record of an owner that does not need it any more may be released now (IPA-3, IPA-9).
+    /// Whether a record that its owner no longer needs may be released now (IPA-3, IPA-9).
     pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeading> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {
@@ -180,7 +176,7 @@ impl Index {
         .ok_or(NotLeading)
     }
 
-    /// What an administrator's wish to release an address comes to (section 6.4), if no load balancer of the owner's name lives.
+    /// The verdict on a manual release (section 6.4), provided that no load balancer of the owner's name exists.
     pub fn judge_manual_release(
         &self,
         pool: &PoolName,
@@ -191,57 +187,56 @@ impl Index {
             .ok_or(NotLeading)
     }
 
-    /// Whether others may share the address of a record, so that it must not be released (IPA-9); true where this process
-    /// does not lead.
+    /// Whether other load balancers may share the address of a record, which then must not be released (IPA-9); true on a
+    /// standby.
     pub fn may_be_shared(&self, record: &Record) -> bool {
         self.with_leader(|leader| leader.unsupported.shares_record(record))
             .unwrap_or(true)
     }
 
-    /// At most `limit` Released records that are too many, or that no pool has any more (POOL-1, POOL-5); none where this
-    /// process does not lead.
+    /// At most `limit` Released records beyond the limits, or outside the ranges of every pool (POOL-1, POOL-5); empty on a
+    /// standby.
     pub fn excess_history(&self, limit: usize) -> Vec<Record> {
         self.with_leader(|leader| leader.ledger.history_excess(limit))
             .unwrap_or_default()
     }
 }
 
-/// What is taken over from the Go operator's maps (IPA-1).
+/// Import of the Go operator's maps (IPA-1).
 impl Index {
-    /// Pools whose maps say what has no record yet (RUN-1); none where this process does not lead.
+    /// Pools with map entries that have no record yet (RUN-1); empty on a standby.
     pub fn unimported_pools(&self) -> BTreeSet<PoolName> {
         self.with_leader(|leader| leader.ledger.unimported_pools())
             .unwrap_or_default()
     }
 
-    /// The records that are still to be made of what a pool's map says; none where this process does not lead.
+    /// The records to create for the map entries of a pool; empty on a standby.
     pub fn unimported(&self, pool: &PoolName) -> Vec<RecordSpec> {
         self.with_leader(|leader| leader.ledger.unimported(pool))
             .unwrap_or_default()
     }
 
-    /// Whether there is no readable record of an address; false where this process does not lead.
+    /// Whether an address has no readable record; false on a standby.
     pub fn lacks_record(&self, addr: IpAddr) -> bool {
         self.with_leader(|leader| leader.ledger.record(addr).is_none())
             .unwrap_or(false)
     }
 
-    /// What a map said of an address has become a record, or somebody else has made one. Nothing happens where this process
-    /// does not lead.
+    /// Marks the map entry of an address as imported: it has a record now, by any writer. No-op on a standby.
     pub fn imported(&self, addr: IpAddr) {
         self.with_leader(|leader| leader.imported(addr));
     }
 }
 
-/// Pools as they are shown.
+/// Status of pools.
 impl Index {
-    /// What the counters and maps of a pool follow from (POOL-3). None if there is no such pool, or this process does not lead.
+    /// The input of a pool's counters and maps (POOL-3); `None` if there is no such pool, or on a standby.
     pub fn pool_snapshot(&self, pool: &PoolName) -> Option<Snapshot> {
         self.with_leader(|leader| Snapshot::of(&leader.ledger, pool))
             .flatten()
     }
 
-    /// The conditions of a pool at the time `now` in RFC 3339 (POOL-1, POOL-2). None where this process does not lead.
+    /// The conditions of a pool at the time `now` in RFC 3339 (POOL-1, POOL-2); `None` on a standby.
     pub fn pool_conditions(
         &self,
         name: &PoolName,
@@ -254,8 +249,7 @@ impl Index {
         })
     }
 
-    /// How many addresses a pool has, and how many of them are available (ALC-11). None if there is no such pool, or this
-    /// process does not lead.
+    /// The numbers of total and available addresses of a pool (ALC-11); `None` if there is no such pool, or on a standby.
     pub fn pool_size(&self, pool: &str) -> Option<(i64, i64)> {
         self.with_leader(|leader| {
             let view = leader.ledger.projection(pool);
@@ -264,7 +258,7 @@ impl Index {
         .flatten()
     }
 
-    /// How many records there are, and how many load balancers wait. None where this process does not lead.
+    /// The numbers of records and of waiting load balancers; `None` on a standby.
     pub fn counts(&self) -> Option<Counts> {
         self.with_leader(|leader| leader.ledger.counts())
     }
@@ -272,21 +266,20 @@ impl Index {
 
 /// Load balancers.
 impl Index {
-    /// Why a load balancer, living or just gone, is not this version's to touch (IPA-9). None if it is, or this process does
-    /// not lead.
+    /// Why this version leaves a load balancer, existing or just deleted, alone (IPA-9); `None` if it does not, or on a
+    /// standby.
     pub fn unsupported(&self, lb: &Key, meta: &ObjectMeta) -> Option<Unsupported> {
         self.with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, lb, meta))
             .flatten()
     }
 
-    /// Whether a Service that several share is one that a load balancer of this name has a part in (IPA-9); false where this
-    /// process does not lead.
+    /// Whether a load balancer of this key owns a shared Service or gives its name to one (IPA-9); false on a standby.
     pub fn has_shared_service(&self, lb: &Key) -> bool {
         self.with_leader(|leader| leader.unsupported.shared_service(lb).is_some())
             .unwrap_or(false)
     }
 
-    /// What a load balancer that is gone may have left behind (IPA-3).
+    /// The remains of a deleted load balancer (IPA-3).
     pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeading> {
         self.with_leader(|leader| {
             let mut bound = leader.ledger.records_of(&cached::id(lb));
@@ -299,36 +292,36 @@ impl Index {
         .ok_or(NotLeading)
     }
 
-    /// Nothing is left of a load balancer that is gone: it is forgotten. Nothing happens where this process does not lead.
+    /// Forgets a deleted load balancer whose cleanup is complete. No-op on a standby.
     pub fn nothing_left_of(&self, lb: &Key) {
         self.with_leader(|leader| leader.is_there(lb));
     }
 
-    /// Load balancers that are gone and whose addresses are still to be released; none where this process does not lead.
+    /// Deleted load balancers whose addresses are not released yet; empty on a standby.
     pub fn deleted_lbs(&self) -> Vec<Key> {
         self.with_leader(|leader| leader.deleted_lbs.keys().cloned().collect())
             .unwrap_or_default()
     }
 
-    /// Of a load balancer only the endpoints that are served follow the world from now on (BE-6): whoever of its virtual
-    /// machines changes queues it, whatever its selector says. Nothing happens where this process does not lead.
+    /// Marks a load balancer of which only the existing endpoints are updated (BE-6). From now on changes of its backends
+    /// queue it, even if its selector does not match them. No-op on a standby.
     pub fn start_following(&self, lb: &Key) {
         self.with_leader(|leader| leader.followers.insert(lb.clone()));
     }
 
-    /// The end of that, as the load balancer is looked at anew. Nothing happens where this process does not lead.
+    /// Reverts [`start_following`](Self::start_following), at the start of each reconcile. No-op on a standby.
     pub fn stop_following(&self, lb: &Key) {
         self.with_leader(|leader| leader.followers.remove(lb));
     }
 
-    /// Since when the move of a Service to another address is under way (REL-4), by what it shows now. None if none is, or
-    /// this process does not lead.
+    /// The start of the Service's move to another address (REL-4), given the address that it shows now. `None` if no move is
+    /// in progress, or on a standby.
     pub fn moving_since(&self, lb: &Key, shown: ShownAddress) -> Option<Instant> {
         self.with_leader(|leader| {
             let moving = match shown {
                 ShownAddress::AsWanted => false,
                 ShownAddress::ToLeave => true,
-                // First announced late, when its record had been released already, an address may be another's by now.
+                // An address announced only after the release of its record may have another owner by now.
                 ShownAddress::Other(addr) => leader.ledger.record(addr).is_some(),
             };
             if !moving {
@@ -341,12 +334,12 @@ impl Index {
         .flatten()
     }
 
-    /// The Service that was to move is made anew (REL-4). Nothing happens where this process does not lead.
+    /// Ends a move: the Service is recreated (REL-4). No-op on a standby.
     pub fn end_move(&self, lb: &Key) {
         self.with_leader(|leader| leader.moving.remove(lb));
     }
 
-    /// When the last node of a guest cluster went that went with its cluster (GC-2); none has, as far as is known: None.
+    /// When a node of a guest cluster was last deleted during the cluster's removal (GC-2); `None` if none is known.
     pub fn guest_cluster_removed_at(&self, cluster: &Key) -> Result<Option<Micros>, NotLeading> {
         self.with_leader(|leader| leader.removed_clusters.get(cluster).copied())
             .ok_or(NotLeading)

@@ -1,9 +1,8 @@
-//! What a leader knows beyond the stores: the ledger, who has just gone, what is not this version's to touch, and what is
-//! under way.
+//! The state of a leader besides the stores: the ledger, deleted load balancers, unsupported objects, moves in progress.
 //!
-//! It is made from the stores when leadership begins and lives in the index behind one lock that is never held across a
-//! request. Whoever works reaches it by the methods of [`leader_ops`](crate::index::leader_ops) alone. What a change of it
-//! makes due, the index collects and queues before it answers, so that no wake-up is forgotten.
+//! It is built from the stores at the start of a term and is guarded by one lock, which is never held during a request.
+//! Controllers use it through the methods of [`leader_ops`](crate::index::leader_ops) only. After each of them the index queues the
+//! affected keys, so that no wake-up is missed.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -20,41 +19,41 @@ use tracing::warn;
 use super::stores::Stores;
 use crate::clock;
 
-/// How many removed guest clusters are remembered, the last ones. No watch lags behind by so many.
+/// Number of removed guest clusters that are remembered; the oldest is dropped first. No watch lags behind by as many.
 const REMOVED_CLUSTERS: usize = 1024;
 
-/// A load balancer that is gone and whose address is still to be released.
+/// A deleted load balancer whose address is not released yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeletedLb {
     /// Its uid.
     pub uid: String,
-    /// Whether it had a Service.
+    /// Whether it may have had a Service.
     pub had_service: bool,
-    /// Only a list has shown that it is gone; a live read has to confirm it before its address is released (IPA-3).
+    /// The deletion was inferred from a list; a live read must confirm it before its address is released (IPA-3).
     pub final_state_unknown: bool,
 }
 
-/// What a leader knows beyond the stores.
+/// The state of a leader besides the stores.
 pub struct LeaderState {
-    /// The addresses.
+    /// The address ledger.
     pub ledger: Ledger,
-    /// Load balancers that are gone and whose addresses are still to be released.
+    /// Deleted load balancers whose addresses are not released yet.
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
-    /// What is not this version's to touch (IPA-9).
+    /// Objects that use features of later versions (IPA-9).
     pub(super) unsupported: unsupported::Index,
-    /// Load balancers whose Service still shows an address that they are to leave, and since when (REL-4).
+    /// Load balancers whose Service still shows its previous address, and the start of the move (REL-4).
     pub(super) moving: HashMap<Key, Instant, FxBuildHasher>,
-    /// Guest clusters (namespace and name) of which a node was deleted during their removal, and when the last was (GC-1,
-    /// GC-2). Kept, since a load balancer that was made before may be seen later.
+    /// Guest clusters (namespace and name) of which a node was deleted during their removal, with the time of the last
+    /// deletion (GC-1, GC-2). Kept, because a load balancer created before may be seen later.
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
-    /// Load balancers of which only the endpoints that are served follow the world (BE-6).
+    /// Load balancers of which only the existing endpoints are updated (BE-6).
     pub(super) followers: BTreeSet<Key>,
-    /// Pools whose status has to be looked at.
+    /// Pools whose status may be outdated.
     dirty: BTreeSet<PoolName>,
 }
 
 impl LeaderState {
-    /// Nothing known yet.
+    /// An empty state with this ledger.
     pub fn new(ledger: Ledger) -> Self {
         Self {
             ledger,
@@ -67,7 +66,7 @@ impl LeaderState {
         }
     }
 
-    /// All that the stores know. Nothing is claimed yet: that is for whoever knows what the maps of the Go operator say.
+    /// The state from the stores, without claims: the takeover adds those, after it has read the maps of the Go operator.
     pub fn from_stores(stores: &Stores) -> Self {
         let mut leader = Self::new(Ledger::new(Settings::default()));
         for (key, pool) in stores.pools.all() {
@@ -75,7 +74,7 @@ impl LeaderState {
         }
         for (key, allocation) in stores.allocations.all() {
             if let Allocation::Unreadable { why, .. } = &*allocation {
-                warn!(record = %key, why, "a record cannot be read; its address is given to nobody");
+                warn!(ip_allocation = %key, why, "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted");
             }
             leader.observe_allocation(&key.name, &allocation);
         }
@@ -94,7 +93,8 @@ impl LeaderState {
         leader
     }
 
-    /// A record whose owner is not there is released only after a live read (IPA-3 a).
+    /// Adds the owner of a Bound record to the deleted load balancers if the store does not have it. The record is released
+    /// only after a live read (IPA-3 a).
     fn note_owner(&mut self, stores: &Stores, record: &Record) {
         let owner = cached::key(&record.spec.owner.id);
         if record.spec.phase == Phase::Bound && stores.lbs.get(&owner).is_none() {
@@ -107,14 +107,14 @@ impl LeaderState {
         }
     }
 
-    /// A pool was made or changed.
+    /// Updates a created or changed pool.
     pub fn set_pool(&mut self, key: &Key, pool: &Pool) {
         let name = PoolName::from(&*key.name);
         self.ledger.set_pool(pool_spec(&name, pool, clock::now()));
         self.dirty.insert(name);
     }
 
-    /// A node of a guest cluster went with its cluster (GC-2).
+    /// Records the deletion of a node during the removal of its guest cluster (GC-2).
     pub fn guest_cluster_removed(&mut self, cluster: &Key, at: Micros) {
         let last = self.removed_clusters.entry(cluster.clone()).or_insert(at);
         *last = at.max(*last);
@@ -126,12 +126,12 @@ impl LeaderState {
         }
     }
 
-    /// An address has a record by now, whoever made it. The status of its pool may be written if that was the last.
+    /// Marks the map entry of an address as imported. The status of its pool may be written after the last one.
     pub fn imported(&mut self, addr: IpAddr) {
         self.dirty.extend(self.ledger.imported(addr));
     }
 
-    /// Records of owners that are gone could not be released, although living load balancers name their addresses (RUN-1).
+    /// Sets addresses whose orphaned records could not be released; load balancers that name them wait for that (RUN-1).
     pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
         for addr in addrs {
             let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
@@ -141,15 +141,15 @@ impl LeaderState {
         }
     }
 
-    /// A load balancer of this name is there, or has nothing left to be released.
+    /// Removes a load balancer from the deleted ones: it exists again, or its cleanup is complete.
     pub fn is_there(&mut self, key: &Key) {
         if self.deleted_lbs.remove(key).is_some() {
             self.ledger.stop_awaiting(&cached::id(key));
         }
     }
 
-    /// The load balancers that what is not this version's to touch concerns: those it names, and who holds an address that
-    /// it has let go of (IPA-9).
+    /// The keys of the load balancers that an update of the unsupported objects affects: those it names, and the owners of
+    /// addresses that are no longer shared (IPA-9).
     pub fn concerned(&self, news: unsupported::Concerned) -> BTreeSet<Key> {
         let mut all = news.lbs;
         let records = news
@@ -160,12 +160,12 @@ impl LeaderState {
         all
     }
 
-    /// A pool is gone.
+    /// Removes a deleted pool.
     pub fn remove_pool(&mut self, name: &str) {
         self.ledger.remove_pool(name);
     }
 
-    /// A record as the API server holds it.
+    /// Updates the ledger with a record of the API server. Returns false for a stale version.
     pub fn observe(&mut self, record: Record) -> bool {
         let addr = record.spec.addr;
         let before = self.ledger.record(addr);
@@ -180,7 +180,7 @@ impl LeaderState {
         true
     }
 
-    /// A record, or what is left of it, as the watch delivers it.
+    /// Updates the ledger with a cached IPAllocation, readable or not.
     pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
         match allocation {
             Allocation::Valid { record, .. } => {
@@ -194,7 +194,7 @@ impl LeaderState {
         }
     }
 
-    /// A record that is gone.
+    /// Removes a deleted IPAllocation, last known in this version.
     pub fn forget(&mut self, name: &str, version: harvester_lb_object::Version) {
         let Some(addr) = harvester_lb_ipam::addr::parse_record_name(name) else {
             return;
@@ -206,10 +206,9 @@ impl LeaderState {
         self.ledger.forget(addr, version);
     }
 
-    /// Pools whose status has to be looked at, since the last call, and whether nothing of them is held now, or nothing
-    /// free.
+    /// Takes the pools whose status may be outdated since the last call. The flag says that the pool is empty or full now.
     pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
-        // An edit of one pool begins and ends the overlap of others (IPA-4).
+        // An edit of one pool starts or ends overlaps with others (IPA-4).
         self.dirty.append(&mut self.ledger.take_crossed());
         // Claims, Services and unreadable records count too (ALC-11).
         self.dirty.extend(self.ledger.take_recounted());

@@ -10,10 +10,10 @@ use super::Index;
 use super::leader_state::DeletedLb;
 
 impl Index {
-    /// A load balancer was made, altered or deleted.
+    /// Handles a change of a load balancer.
     pub fn lb_changed(&self, key: &Key, change: &Change<Lb>) {
         let concerned = self.with_leader(|leader| match change {
-            // It is there, or there again: what an earlier one of its name left behind is now its own to sort out.
+            // It exists, perhaps again: its own reconcile handles the remains of an earlier one of its name.
             Change::Applied { new, .. } => {
                 leader.is_there(key);
                 let news = leader.unsupported.set_lb(key, Some(new));
@@ -34,7 +34,7 @@ impl Index {
             }
         });
         if let Change::Deleted { .. } = change {
-            // Also while nobody leads: the health checks go on until another does (RUN-5).
+            // On a standby too: health checks continue until another process is leader (RUN-5).
             self.prober.remove_group(&key.to_string());
             self.queues.lbs.forget(key);
         }
@@ -50,7 +50,7 @@ impl Index {
         self.queues.lbs.add(key.clone());
     }
 
-    /// A load balancer is there: it may be one of a cluster that is being removed.
+    /// Queues the guest cluster of a load balancer if that cluster may be in removal.
     pub fn queue_cluster_of(&self, lb: &LoadBalancer) {
         if lb.spec.workload() == WorkloadType::Cluster
             && let Some(cluster) = guest_cluster::of_load_balancer(lb)
@@ -59,7 +59,7 @@ impl Index {
             let cluster = Key::new(namespace, cluster);
             let removed_at = self.guest_cluster_removed_at(&cluster).ok().flatten();
             let concerned = removed_at.is_some_and(|at| time::created(&lb.metadata) <= at);
-            // Looking at the nodes of a namespace is not free: only where there is a reason.
+            // The reconcile of a guest cluster reads all VMs of the namespace, so it is queued only with a reason.
             if concerned
                 || guest_cluster::is_marked(&lb.metadata)
                 || self

@@ -7,7 +7,7 @@ use harvester_lb_object::Key;
 use super::Index;
 
 impl Index {
-    /// A Node was made, altered or deleted (BE-8).
+    /// Handles a change of a Node: backends that report one of its addresses are checked again (BE-8).
     pub fn node_changed(&self, key: &Key, change: &Change<NodeAddresses>) {
         let mut addresses = self.addresses.lock();
         let reporters = match change {

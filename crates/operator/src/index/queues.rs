@@ -1,4 +1,4 @@
-//! Work that is due, by kind of work.
+//! The work queues of the controllers.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use harvester_lb_object::Key;
 
 use crate::timings::Timings;
 
-/// The key of work of which there is one of its kind.
+/// The only key of a controller that does not work by object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Singleton;
 
@@ -47,25 +47,25 @@ impl fmt::Display for LegacyObject {
     }
 }
 
-/// Work that is due, by kind of work.
+/// The work queues, one for each controller.
 #[derive(Debug)]
 pub struct Queues {
-    /// Load balancers, living or gone.
+    /// Load balancers, existing or deleted.
     pub lbs: WorkQueue<Key>,
     /// Pools.
     pub pools: WorkQueue<PoolName>,
     /// Guest clusters: namespace and name.
     pub guests: WorkQueue<Key>,
-    /// Whether there may be more of the past than is to be remembered.
+    /// Queued if there may be excess history (POOL-5).
     pub history: WorkQueue<Singleton>,
-    /// Whether those who wait have to be told something else.
+    /// Queued if messages of waiting load balancers may be outdated (SEL-7).
     pub tell: WorkQueue<Singleton>,
-    /// Objects with finalizers of old.
+    /// Objects with legacy finalizers (FIN-1).
     pub legacy: WorkQueue<LegacyObject>,
 }
 
 impl Queues {
-    /// Nothing is due.
+    /// Empty queues.
     pub fn new(timings: &Timings) -> Self {
         let policy = RetryPolicy {
             resync: timings.recheck,
@@ -76,7 +76,7 @@ impl Queues {
             base: delay,
             cap: delay,
         };
-        // There may be thousands of such objects, and what they lack comes late.
+        // There may be thousands of such objects, and a missing permission is granted late.
         let rare = RetryPolicy {
             refused: fixed(timings.rare_refused),
             unavailable: fixed(timings.retry_away_cap),
@@ -92,7 +92,7 @@ impl Queues {
         }
     }
 
-    /// Ends all of them: the workers that wait for work end.
+    /// Closes all queues, which ends the idle workers.
     pub fn close(&self) {
         self.lbs.close();
         self.guests.close();

@@ -1,4 +1,4 @@
-//! Changes of Services, everybody's.
+//! Changes of Services of any owner.
 
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::backend_addresses::ServiceAddresses;
@@ -8,21 +8,21 @@ use harvester_lb_object::Key;
 use super::Index;
 
 impl Index {
-    /// A Service was made, altered or deleted, by whomever.
+    /// Handles a change of a Service, by any writer.
     pub fn service_changed(&self, key: &Key, _: &Change<CachedService>) {
         self.service_is_known(key);
         self.queue_lb_if_known(key);
     }
 
-    /// Another copy of a Service is known, or that it is gone: what its addresses mean to others (BE-8, IPA-3).
+    /// Handles the new addresses of a Service that was updated or deleted in the store (BE-8, IPA-3).
     pub fn service_is_known(&self, key: &Key) {
         let reporters = self.upsert_service(key);
         self.queue_reporters(&reporters);
     }
 
-    /// Tells which addresses a Service has: the ledger, and who judges those of backends. Read from the store under the lock
-    /// of each: whoever comes last has the newest copy, in whatever order the copies came. Answers the virtual machines
-    /// that report any of what has changed (BE-8).
+    /// Updates the ledger and the backend addresses with the addresses of a Service. It is read from the store under each
+    /// lock, so that concurrent updates end with the newest version. Returns the VirtualMachineInstances that report a
+    /// changed address (BE-8).
     fn upsert_service(&self, key: &Key) -> Vec<Key> {
         let mut addresses = self.addresses.lock();
         let service = self.stores.services.get(key);

@@ -1,4 +1,4 @@
-//! The newest known copies of objects, a store for each kind that is watched.
+//! The stores of cached objects, one for each watched kind.
 
 use std::sync::Arc;
 
@@ -7,29 +7,29 @@ use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Po
 use harvester_lb_core::unsupported;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-/// The stores, one for each kind that is watched. Clones share them.
+/// The stores, one for each watched kind. Clones share them.
 #[derive(Clone, Default)]
 pub struct Stores {
-    /// Load balancers.
+    /// LoadBalancers.
     pub lbs: Arc<Store<Lb>>,
-    /// Pools.
+    /// IPPools.
     pub pools: Arc<Store<Pool>>,
-    /// Records.
+    /// IPAllocations.
     pub allocations: Arc<Store<Allocation>>,
-    /// Services, everybody's: a name conflict has to be seen, and its end too.
+    /// All Services, because name conflicts (SVC-1) and refused backend addresses (BE-8) depend on foreign ones too.
     pub services: Arc<Store<CachedService>>,
     /// EndpointSlices with our label.
     pub slices: Arc<Store<EndpointSlice>>,
-    /// Running virtual machines.
+    /// VirtualMachineInstances.
     pub vmis: Arc<Store<Vmi>>,
-    /// Virtual machines.
+    /// VirtualMachines.
     pub vms: Arc<Store<Vm>>,
-    /// Nodes; their addresses are all that is kept of them (BE-8).
+    /// Nodes, as their addresses alone (BE-8).
     pub nodes: Arc<Store<NodeAddresses>>,
 }
 
 impl Stores {
-    /// All that is known of what is not this version's to touch (IPA-9).
+    /// Builds the index of objects that use features of later versions (IPA-9).
     pub fn unsupported(&self) -> unsupported::Index {
         let mut index = unsupported::Index::default();
         self.lbs.for_each(|key, lb| {

@@ -1,6 +1,6 @@
 use super::*;
 
-use harvester_lb_controller_kit::guarded::{Guarded, decode};
+use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
 use harvester_lb_core::cached;
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 use crate::fake::{self, Shelf};
 use crate::timings::Timings;
 
-/// A watch brings an object.
+/// Delivers an object through a watch.
 fn brings_node(index: &Index, object: &Value) {
     let decoded = decode::<Node>(&object.to_string()).unwrap();
-    let event = Event::Apply(Guarded(decoded));
+    let event = Event::Apply(DecodeGuard(decoded));
     let handler = |key: &Key, change| index.node_changed(key, &change);
     let open = deliver(event, &index.stores.nodes, &cached::node, &handler);
     assert!(open.older.is_empty());
@@ -21,7 +21,7 @@ fn brings_node(index: &Index, object: &Value) {
 
 fn brings_service(index: &Index, object: &Value) {
     let decoded = decode::<Service>(&object.to_string()).unwrap();
-    let event = Event::Apply(Guarded(decoded));
+    let event = Event::Apply(DecodeGuard(decoded));
     let handler = |key: &Key, change| index.service_changed(key, &change);
     let open = deliver(event, &index.stores.services, &cached::service, &handler);
     assert!(open.older.is_empty());
@@ -56,7 +56,7 @@ async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
         &node("1", json!({"addresses": addresses(&["10.0.0.1"])})),
     );
     assert!(refused(index, "10.0.0.1"));
-    // What was known stays, and what can be read counts too.
+    // Known addresses stay, and readable ones are added.
     brings_node(
         index,
         &node(
@@ -73,7 +73,7 @@ async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
         assert!(refused(index, address), "{address}");
     }
     assert!(!refused(index, "10.0.0.4"));
-    // It can be decoded again: what it says, and no more.
+    // Decodable again: only its own addresses count.
     brings_node(
         index,
         &node("5", json!({"addresses": addresses(&["10.0.0.4"])})),
@@ -100,7 +100,7 @@ async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
         refused(index, "10.53.0.1") && refused(index, "10.0.0.9"),
         "as it was known"
     );
-    // One that was never known: as far as it can be read.
+    // Never decoded: only readable addresses count.
     let broken = json!({
         "clusterIP": "10.53.0.2", "clusterIPs": ["10.53.0.2", 7], "externalIPs": ["10.0.0.50"], "ports": "none",
     });
@@ -109,7 +109,7 @@ async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
     for address in ["10.53.0.2", "10.0.0.50", "10.0.0.60"] {
         assert!(refused(index, address), "{address}");
     }
-    // It is gone, or can be decoded again.
+    // Deleted, or decodable again.
     loses_service(index, "b");
     assert!(!refused(index, "10.53.0.2"));
     brings_service(index, &service("a", "4", sound, json!({})));

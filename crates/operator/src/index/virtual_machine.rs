@@ -1,5 +1,5 @@
-//! Changes of virtual machines, running or not: whom their addresses concern (BE-3, BE-8), and the removal of the guest
-//! clusters that they are nodes of (GC-1).
+//! Changes of VirtualMachineInstances and VirtualMachines: they queue the load balancers that select them (BE-3, BE-8), and
+//! the guest clusters in removal that they are nodes of (GC-1).
 
 use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::store::Change;
@@ -14,7 +14,8 @@ use super::queues::{LegacyKind, LegacyObject};
 use crate::clock;
 
 impl Index {
-    /// A running virtual machine was started, altered or stopped (BE-3): whoever selected it before or selects it now.
+    /// Handles a change of a VirtualMachineInstance: queues the load balancers that selected it before or select it now
+    /// (BE-3).
     pub fn vmi_changed(&self, key: &Key, change: &Change<Vmi>) {
         let (old, new) = match change {
             Change::Applied { old, new } => (old.as_deref(), Some(&**new)),
@@ -40,7 +41,7 @@ impl Index {
         self.queue_reporters(&others);
     }
 
-    /// Queues the load balancers in front of virtual machines whose address is judged anew (BE-8).
+    /// Queues the load balancers of VirtualMachineInstances whose address must be checked again (BE-8).
     pub(super) fn queue_reporters(&self, vmis: &[Key]) {
         if vmis.is_empty() || !self.is_leader() {
             return;
@@ -51,7 +52,7 @@ impl Index {
         }
     }
 
-    /// Queues the load balancers that select a virtual machine as it was or is.
+    /// Queues the load balancers that select a VirtualMachineInstance in any of these versions.
     fn queue_selecting(&self, key: &Key, vmis: &[Option<&Vmi>]) {
         let mut selected = Vec::new();
         self.stores
@@ -69,7 +70,7 @@ impl Index {
         }
     }
 
-    /// The load balancers that serve a virtual machine and whose selector does not tell so any more, or need not (BE-6).
+    /// The load balancers with existing endpoints of a VirtualMachineInstance that their selector may not match (BE-6).
     fn followers(&self, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
         let first = Key::new(&key.namespace, "");
         let all = self.with_leader(|leader| {
@@ -90,7 +91,7 @@ impl Index {
         all
     }
 
-    /// A virtual machine was made, altered or deleted (GC-1, FIN-1).
+    /// Handles a change of a VirtualMachine (GC-1, FIN-1).
     pub fn vm_changed(&self, key: &Key, change: &Change<Vm>) {
         if let Change::Applied { new, .. } = change
             && new.finalizers_to_keep.is_some()
@@ -104,7 +105,7 @@ impl Index {
         self.node_of_guest_cluster_changed(key, change);
     }
 
-    /// A virtual machine was made, altered or deleted.
+    /// Queues the guest cluster of a changed node VM if the cluster is in removal (GC-1, GC-2).
     fn node_of_guest_cluster_changed(&self, key: &Key, change: &Change<Vm>) {
         match change {
             Change::Applied { old, new } => {
@@ -120,7 +121,7 @@ impl Index {
                     let at = old
                         .deleted_at
                         .or_else(|| (!final_state_unknown).then(clock::now));
-                    // Absent from a list, it has gone some time after the last mark that it called for.
+                    // Its absence was inferred from a list: it was deleted some time after the last mark because of it.
                     let at = at.or_else(|| self.last_marked(&cluster));
                     self.with_leader(|leader| {
                         if let Some(at) = at {
@@ -133,17 +134,17 @@ impl Index {
         }
     }
 
-    /// A virtual machine is there.
+    /// Queues the guest cluster of an existing node VM if the cluster is in removal.
     pub fn queue_cluster_of_node(&self, key: &Key, vm: &Vm) {
         if vm.from_node_driver && vm.cluster_removed && vm.guest_cluster.is_none() {
-            warn!(vm = %key, label = keys::LABEL_GUEST_CLUSTER, "a node of a guest cluster is removed, but does not say of which; its load balancers stay");
+            warn!(vm = %key, label = keys::LABEL_GUEST_CLUSTER, "guest cluster node without its cluster label is being removed; load balancers of that cluster stay");
         }
         if let Some(cluster) = guest_cluster::being_removed(key, vm) {
             self.queue_guest_cluster(cluster);
         }
     }
 
-    /// When the youngest of a cluster's marked load balancers was made.
+    /// The creation time of the newest marked load balancer of a guest cluster.
     fn last_marked(&self, cluster: &Key) -> Option<Micros> {
         let mut last = None;
         self.stores

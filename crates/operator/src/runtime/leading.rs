@@ -1,10 +1,10 @@
-//! One term as the leader (RUN-5): it begins, works, and ends in order. Nothing of it is under way any more when it is over.
+//! One leadership term (RUN-5): takeover, work, orderly end. No request of it is in flight when it is over.
 
 use std::sync::Arc;
 
 use anyhow::{anyhow, bail};
 use harvester_lb_controller_kit::lease::{Candidate, End};
-use harvester_lb_prober::Edges;
+use harvester_lb_prober::VerdictChanges;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -14,25 +14,28 @@ use crate::controllers::ip_pool;
 use crate::controllers::takeover;
 use crate::runtime::workers;
 
-/// Leads for one term, until the Lease is lost or `stop` is called. An error if a part of this process ended that should not.
+/// Runs one term, until the Lease is lost or `stop` is cancelled.
+///
+/// # Errors
+/// A task of this process ended unexpectedly.
 pub async fn lead(
     ctx: &Arc<Context>,
     workers: usize,
-    edges: &mut Edges,
+    verdicts: &mut VerdictChanges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<End> {
     let mut at_work = JoinSet::new();
     at_work.spawn(begin(Arc::clone(ctx)));
     let work = async {
-        // The beginning is the only task until it ends: like all work, it is not dropped at the end of the term.
+        // The takeover is a task of its own, so that a lost Lease drains it like a worker instead of dropping it.
         match at_work.join_next().await {
             Some(Ok(())) => workers::spawn(ctx, workers, &mut at_work),
-            ended => return anyhow!("the beginning of this leadership ended: {ended:?}"),
+            ended => return anyhow!("the takeover task ended: {ended:?}"),
         }
         tokio::select! {
-            ended = at_work.join_next() => anyhow!("a worker of this process ended: {ended:?}"),
-            () = workers::follow_verdicts(ctx, edges) => anyhow!("the health checks of this process ended"),
+            ended = at_work.join_next() => anyhow!("a worker ended: {ended:?}"),
+            () = workers::follow_verdicts(ctx, verdicts) => anyhow!("the health checks ended"),
         }
     };
     let end = tokio::select! {
@@ -46,8 +49,8 @@ pub async fn lead(
     Ok(end)
 }
 
-/// Ends the work of a leader that gives the Lease up: what is under way is finished, the pools' maps and the Events that
-/// wait are written, as far as there is time.
+/// Ends the work of a leader that is stopping: reconciles in progress finish, then outdated pool statuses and queued Events
+/// are written, within time limits.
 async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<()>) {
     info!("stopping");
     ctx.index.queues.close();
@@ -60,24 +63,24 @@ async fn finish(ctx: &Context, candidate: &mut Candidate, at_work: &mut JoinSet<
             .await
             .is_err()
         {
-            warn!("not everything could be written in time; the next leader does it");
+            warn!("flush timed out; the next leader writes the rest");
         }
         if tokio::time::timeout(ctx.timings.events_limit, ctx.events.written())
             .await
             .is_err()
         {
-            warn!("not all Events could be written in time; the conditions say the same");
+            warn!("Event flush timed out; the conditions say the same");
         }
     };
-    // Renewal goes on meanwhile: all of this is written under a Lease that holds.
+    // The Lease is renewed meanwhile, so that all of this is written as the leader.
     let never = CancellationToken::new();
     tokio::select! {
         () = finish => {}
-        _ = candidate.hold(&never) => warn!("leadership was lost at the end"),
+        _ = candidate.hold(&never) => warn!("leadership lost while stopping"),
     }
 }
 
-/// Ends the work of a leader that has lost the Lease: what is under way is answered, or cut off.
+/// Ends the work of a leader that has lost the Lease: requests in flight end, or are cancelled after a time limit.
 async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
     ctx.index.end_term();
     let deadline = tokio::time::sleep(ctx.timings.drain_limit);
@@ -87,25 +90,25 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
             ended = at_work.join_next() => match ended {
                 None => break,
                 Some(Ok(())) => {}
-                Some(Err(error)) => bail!("a worker of this process ended: {error}"),
+                Some(Err(error)) => bail!("a worker ended: {error}"),
             },
             () = &mut deadline => {
-                warn!(requests = at_work.len(), "the API server does not answer, what is under way is cut off");
+                warn!(requests = at_work.len(), "API server does not answer, cancelling requests in flight");
                 at_work.shutdown().await;
                 break;
             }
         }
     }
-    info!("nothing of this leadership is under way any more; standing by");
+    info!("term ended, standing by");
     Ok(())
 }
 
-/// Takes over what is there, trying again until that is done or the term ends.
+/// Runs the takeover, with retries until it succeeds or the term ends.
 async fn begin(ctx: Arc<Context>) {
     let mut failures = 0;
     while let Err(error) = takeover::begin(&ctx).await {
         failures += 1;
-        warn!(%error, "what is there could not be taken over yet, trying again");
+        warn!(%error, "takeover failed, will retry");
         let delay = ctx.timings.backoff_away().delay(failures, fastrand::f64());
         tokio::select! {
             () = ctx.index.queues.lbs.closed() => return,

@@ -1,8 +1,8 @@
-//! What the operator uses of the cluster: kinds and rights. `docs/examples/rbac.yaml` grants exactly these.
+//! The kinds and permissions that the operator requires. `docs/examples/rbac.yaml` grants exactly these.
 
 use harvester_lb_controller_kit::preflight::RequiredPermission;
 
-/// What the operator uses of the cluster.
+/// The required kinds and permissions.
 pub const REQUIRED: &[RequiredPermission] = &[
     RequiredPermission {
         plain_status: true,

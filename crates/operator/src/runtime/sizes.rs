@@ -1,4 +1,4 @@
-//! Sizes, read from the stores when they are asked for.
+//! Gauges, computed from the stores at each scrape.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -14,13 +14,13 @@ use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 use crate::context::Context;
 use crate::runtime::term::Present;
 
-/// Sizes, read when they are asked for.
+/// Collector of the gauges.
 pub(super) struct Sizes {
     pub(super) present: Weak<Present>,
     pub(super) backend_limit: usize,
-    /// Without values: they say which families there are.
+    /// The families without values, for their descriptions.
     pub(super) families: Families,
-    /// One scrape at a time.
+    /// Serializes scrapes.
     pub(super) scrape: Mutex<()>,
 }
 
@@ -70,11 +70,7 @@ impl Families {
                 "Whether a backend takes traffic; for a limited number of backends.",
                 &["namespace", "loadbalancer", "backend"],
             )?,
-            records: gauges(
-                "ipallocations",
-                "Records of addresses by phase.",
-                &["phase"],
-            )?,
+            records: gauges("ipallocations", "IPAllocations by phase.", &["phase"])?,
             waiting: gauge(
                 "load_balancers_waiting",
                 "Load balancers that wait for an address.",
@@ -97,10 +93,10 @@ impl Families {
             )?,
             probe_targets_unknown: gauge(
                 "probe_targets_unknown",
-                "Targets whose verdict is of the past, because for as many health checks as make a failure this host could not even try.",
+                "Targets whose verdict is stale: this host could not begin the last failureThreshold health checks.",
             )?,
             probes_in_flight: gauge("probes_in_flight", "Health checks that wait for an answer.")?,
-            leader: gauge("leader", "Whether this process leads.")?,
+            leader: gauge("leader", "Whether this process is leader.")?,
             events_dropped: IntCounter::new(
                 "harvester_lb_events_dropped_total",
                 "Kubernetes Events that could not be written.",
@@ -143,7 +139,7 @@ impl Sizes {
         reason = "a pool of more than 2^53 addresses may be off by a few"
     )]
     fn fill_pools(ctx: &Context, to: &Families) {
-        // A copy of the list: the leader's lock is never taken under a store's.
+        // `all` copies the list: the leader's lock must not be taken under a store's lock.
         for (key, pool) in ctx.index.stores.pools.all() {
             let live = ctx.index.pool_size(&key.name);
             let stored = pool
@@ -289,7 +285,7 @@ impl Collector for Sizes {
             return Vec::new();
         };
         let ctx = present.context();
-        // Made anew for each scrape: the series of what is gone go with it.
+        // New families for each scrape, so that series of deleted objects disappear.
         let Ok(families) = Families::new() else {
             return Vec::new();
         };

@@ -1,4 +1,4 @@
-//! The ctx of the present term, for whoever outlives terms: the watches, the figures, `/readyz`.
+//! The context of the current term, for parts that outlive terms: watches, metrics, `/readyz`.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use parking_lot::RwLock;
 
 use crate::context::Context;
 
-/// The ctx of the present term. A term begins when the one before is over, with the time of standing by (RUN-5).
+/// The context of the current term. A term starts when the previous one ends, so it includes the time as a standby (RUN-5).
 pub struct Present(RwLock<Arc<Context>>);
 
 impl Present {
@@ -15,13 +15,13 @@ impl Present {
         Self(RwLock::new(Arc::new(ctx)))
     }
 
-    /// The ctx. Whoever learns of a change puts it into its store first and asks then, so that a term that begins in between
-    /// finds it in the store.
+    /// The current context. A watch updates its store before it calls this, so that a term that starts in between reads the
+    /// change from the store.
     pub fn context(&self) -> Arc<Context> {
         Arc::clone(&self.0.read())
     }
 
-    /// Ends the present term and begins the next.
+    /// Ends the current term and starts the next.
     pub fn next_term(&self) {
         let mut present = self.0.write();
         present.index.end_term();
@@ -83,7 +83,7 @@ mod tests {
         assert!(new.index.queues.lbs.failing() == 0);
         assert!(new.slice_throttle.due_in(&key, now).is_zero());
         assert!(!Arc::ptr_eq(&old.leadership, &new.leadership));
-        // What is still under way finds no knowledge, no work and no right to write.
+        // Work in progress of the old term finds no leader state and no queues, and may not write.
         assert!(!old.index.is_leader());
         old.index.queues.lbs.add(key);
         assert_eq!(old.index.queues.lbs.next().await, None);

@@ -1,9 +1,9 @@
-//! The workers of each kind of work, and who hands verdicts on to them.
+//! The workers of the controllers, and the task that queues load balancers with changed verdicts.
 
 use std::sync::Arc;
 
 use harvester_lb_object::Key;
-use harvester_lb_prober::Edges;
+use harvester_lb_prober::VerdictChanges;
 use tokio::task::JoinSet;
 
 use crate::context::Context;
@@ -15,10 +15,10 @@ use crate::controllers::released_records;
 use crate::controllers::waiting_messages;
 use crate::index::queues::Singleton;
 
-/// Workers for pools; a write of a large map takes its time.
+/// Workers for pools. More than one, because the write of a large map is slow.
 const POOL_WORKERS: usize = 2;
-/// Workers that take finalizers of old off: after a swap every virtual machine has one, and a webhook of KubeVirt may be
-/// slow to admit the change.
+/// Workers that remove legacy finalizers: after a swap every virtual machine has one, and KubeVirt's webhook may admit the
+/// change slowly.
 const LEGACY_WORKERS: usize = 4;
 
 /// Starts all workers; they end when the queues are closed.
@@ -57,10 +57,10 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
     });
 }
 
-/// Queues load balancers whose verdicts have changed, until the health checks end. What changes while nobody follows is
-/// told to the next who does.
-pub async fn follow_verdicts(ctx: &Context, edges: &mut Edges) {
-    while let Some(groups) = edges.next().await {
+/// Queues load balancers whose verdicts have changed, until the prober stops. Changes between two terms are delivered in the
+/// next one.
+pub async fn follow_verdicts(ctx: &Context, verdicts: &mut VerdictChanges) {
+    while let Some(groups) = verdicts.next().await {
         for group in groups {
             if let Some((namespace, name)) = group.split_once('/') {
                 ctx.index.queues.lbs.add(Key::new(namespace, name));

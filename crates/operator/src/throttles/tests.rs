@@ -141,8 +141,8 @@ fn a_write_of_a_slice_on_its_way_counts_from_its_end() {
     assert_eq!(throttle.due_in(&key, end + GATHER), Duration::ZERO);
 }
 
-/// Plays a worker that is asked to write a slice at any time, whose writes take any time and are done somewhere in it;
-/// answers when each was done.
+/// Simulates a worker with random requests to write a slice and random write durations, each applied at a random time within
+/// its duration. Returns the times at which the writes were applied.
 fn play(rng: &mut fastrand::Rng) -> Vec<Instant> {
     let ms = Duration::from_millis;
     let (throttle, key) = (of_slices(), Key::new("n", "a"));
@@ -150,7 +150,7 @@ fn play(rng: &mut fastrand::Rng) -> Vec<Instant> {
     let mut done = Vec::new();
     for _ in 0..200 {
         now += ms(rng.u64(0..120));
-        // The worker comes back when its turn has come, and asks again.
+        // The worker retries when the throttle allows it.
         loop {
             let wait = throttle.due_in(&key, now);
             if wait.is_zero() {

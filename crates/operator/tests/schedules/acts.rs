@@ -18,7 +18,7 @@ pub(crate) enum Act {
     CreateLb(usize, LbSpec),
     DeleteLb(usize),
     RecreateLb(usize, LbSpec),
-    /// From a backup: the same with another uid, its status included.
+    /// Restores it from a backup: with its status and another uid.
     RestoreLb(usize),
     NamePool(usize, Option<usize>),
     BreakLb(usize, bool),
@@ -36,7 +36,7 @@ pub(crate) enum Act {
     DeleteSlice(usize),
     EditSlice(usize),
     ForeignService(usize),
-    /// Something that only a later version can do is asked for, or no more (IPA-9).
+    /// Sets or removes an annotation of a later version's feature (IPA-9).
     Ask(usize, Asked),
     /// Another load balancer becomes an owner of the Service, as one that shares its address.
     ShareService(usize, usize),
@@ -44,14 +44,15 @@ pub(crate) enum Act {
     CreateVmi(usize, u8, u8),
     DeleteVmi(usize),
     RelabelVmi(usize, u8),
-    /// Running, paused, shut down, or on its way out for good.
+    /// Running, paused, shut down, or being deleted.
     VmiState(usize, u8),
-    /// The one Node is given an address, or goes.
+    /// Gives the only Node an address, or deletes it.
     Node(u8),
 }
 
 impl Act {
-    /// One by chance, of so many load balancers and pools; by hand, or with what only a later version can do, where that is allowed.
+    /// A random act on these numbers of load balancers and pools. `by_hand` allows manual edits of IPAllocations, `later`
+    /// features of later versions.
     pub(crate) fn draw(
         rng: &mut Rng,
         lbs: usize,
@@ -94,7 +95,7 @@ impl Act {
         }
     }
 
-    /// Does it; without effect where there is nothing to do it to.
+    /// Executes the act; no-op if its object does not exist.
     pub(crate) fn apply(&self, server: &mut Server) {
         let user = By::User;
         server.clock += i64::from(server.revision.is_multiple_of(3));

@@ -1,20 +1,20 @@
-//! What becomes of a request: it is answered, refused, lost on the way there or back, or done late.
+//! The outcomes of a request: answered, refused, lost before or after its application, or applied late.
 
 use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Kind, Verb};
 use super::failure::Failure;
 use super::process::{Planted, State};
-use super::world::{World, say};
+use super::simulation::{Simulation, say};
 
-impl World {
-    /// One request of a task is answered, in one way or another, and the task goes on.
+impl Simulation {
+    /// Gives one request of a task one of the outcomes, and resumes the task.
     pub(crate) async fn progress(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
         let number = self.processes[at].tasks[nth].number;
         let waiting = self.wire.waiting(number);
         let open = self.wire.take(number, self.rng.usize(..waiting)).unwrap();
         self.figures.requests += 1;
-        // What is still under way of one that has lost the Lease lands late where another leads by then.
+        // A request in flight of a process that has lost the Lease is applied late if another process is leader by then.
         let by = match self.processes[at].state {
             State::Draining if at > 0 => By::Late,
             _ => By::Operator,
@@ -67,7 +67,7 @@ impl World {
         self.drive(at, nth).await
     }
 
-    /// Does what a request would be if the operator had the planted wrong.
+    /// Applies a request as an operator with the planted defect would send it.
     fn apply_twisted(&mut self, call: &Call, planted: Planted) -> Answer {
         let mut call = call.clone();
         let not_found = || Answer::failure(404, "NotFound", "not found");

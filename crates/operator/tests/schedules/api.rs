@@ -1,5 +1,5 @@
 //! The API server of the simulation: objects as JSON in memory, with resource versions, preconditions, finalizers and
-//! garbage collection. It does what the operator can tell from a real one, and nothing else.
+//! garbage collection. It implements only what the operator can observe.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -144,11 +144,11 @@ impl Call {
 pub(crate) enum By {
     /// The operator.
     Operator,
-    /// The operator, by a request that landed late: its sender had given it up, or was dead.
+    /// The operator, by a late request: its sender had abandoned it or crashed.
     Late,
     /// A user.
     User,
-    /// kube-vip, the garbage collector, whoever takes finalizers off.
+    /// kube-vip, the garbage collector, other controllers that remove finalizers.
     Cluster,
 }
 
@@ -159,7 +159,7 @@ pub(crate) struct Event {
     pub(crate) key: Key,
     pub(crate) before: Option<Rc<Value>>,
     pub(crate) after: Option<Rc<Value>>,
-    /// The last copy of an object that is gone, with the version of its deletion.
+    /// The last state of a deleted object, with the resource version of its deletion.
     pub(crate) last: Option<Rc<Value>>,
     pub(crate) by: By,
 }
@@ -200,7 +200,7 @@ pub(crate) struct Server {
     /// Seconds since the epoch.
     pub(crate) clock: i64,
     uids: u64,
-    /// Somebody puts a finalizer on each Service, as cloud controllers do.
+    /// Each Service gets a finalizer, as cloud controllers add one.
     pub(crate) service_finalizers: bool,
     /// What has changed since it was taken last.
     pub(crate) events: Vec<Event>,
@@ -325,7 +325,7 @@ impl Server {
         self.store(kind, key, object, by)
     }
 
-    /// Alters an object on behalf of somebody who need not care for versions.
+    /// Changes an object without a precondition.
     pub(crate) fn alter(
         &mut self,
         kind: Kind,
@@ -378,7 +378,7 @@ impl Server {
     fn store(&mut self, kind: Kind, key: &Key, mut object: Value, by: By) -> Rc<Value> {
         let before = self.get(kind, key).cloned();
         if before.as_deref() == Some(&object) {
-            // What changes nothing is no write.
+            // A patch that changes nothing does not change the resource version.
             return Rc::new(object);
         }
         self.revision += 1;
@@ -403,7 +403,7 @@ impl Server {
         object
     }
 
-    /// Services and EndpointSlices of which every owner is gone.
+    /// Services and EndpointSlices whose owners are all deleted.
     pub(crate) fn garbage(&self) -> Vec<(Kind, Key)> {
         let mut garbage = Vec::new();
         for kind in [Kind::Service, Kind::Slice] {
@@ -427,7 +427,7 @@ impl Server {
         garbage
     }
 
-    /// Objects that wait for somebody to take a finalizer off.
+    /// Objects whose deletion waits for a finalizer.
     pub(crate) fn held_up(&self) -> Vec<(Kind, Key)> {
         let mut held_up = Vec::new();
         for kind in [Kind::Service, Kind::Lb] {

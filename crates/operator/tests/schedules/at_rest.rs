@@ -1,4 +1,4 @@
-//! The world at rest is judged by the auditor, which knows as little of the operator's picture as the oracle does.
+//! Check of the steady state by the auditor, which, like the oracle, does not use the operator's own state.
 
 use harvester_lb_audit::{Cluster, Snapshot, audit};
 use serde::de::DeserializeOwned;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use super::api::{Kind, Server};
 use super::failure::Failure;
 
-/// Judges the world at rest.
+/// Checks the steady state.
 pub(crate) fn judge(server: &Server) -> Result<(), Failure> {
     let snapshot = Snapshot {
         load_balancers: all(server, Kind::Lb),

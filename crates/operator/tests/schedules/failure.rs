@@ -3,9 +3,9 @@
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// Which rule.
+    /// The rule's id.
     pub(crate) rule: &'static str,
-    /// How.
+    /// The details.
     pub(crate) text: String,
 }
 
@@ -15,7 +15,7 @@ impl Failure {
     }
 }
 
-/// Ends a judgement with the first rule that does not hold.
+/// Ends a check with the first violated rule.
 macro_rules! must {
     ($rule:literal, $holds:expr, $($arg:tt)*) => {
         if !$holds {

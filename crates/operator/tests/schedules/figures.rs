@@ -1,6 +1,6 @@
-//! What a schedule came to.
+//! Statistics of a schedule.
 
-/// Figures of a schedule.
+/// Statistics of a schedule.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) steps: usize,

@@ -1,10 +1,10 @@
-//! Worlds in which something was wrong once.
+//! Regression plans: schedules that once found a defect.
 
 use super::acts::Act;
 use super::plan::{Plan, Style};
 use super::specs::{LbSpec, Ranges, V4};
 
-/// Worlds in which something was wrong once, each reduced to the acts that it takes.
+/// Plans that once found a defect, each reduced to the necessary acts.
 pub(crate) fn found() -> Vec<(&'static str, Plan)> {
     let lb = |vm: bool, pool: Option<usize>| LbSpec {
         vm,

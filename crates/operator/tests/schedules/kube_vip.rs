@@ -1,4 +1,4 @@
-//! kube-vip: which address it announces for which Service.
+//! A simulated kube-vip: the announced addresses of Services.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use serde_json::Value;
 
 use super::api::{By, Event, Kind};
 
-/// What kube-vip knows of a Service.
+/// kube-vip's state of a Service.
 #[derive(Default)]
 struct Vip {
-    /// Addresses that the Service asked for, one after another.
+    /// Addresses that the Service has requested, in order.
     asked: Vec<String>,
-    /// The one that is announced.
+    /// The announced one.
     announced: Option<usize>,
-    /// It has missed the last change for good.
+    /// It has missed the last change permanently.
     stuck: bool,
 }
 
-/// What kube-vip knows, by the uid of the Service.
+/// kube-vip's state by the uid of the Service.
 #[derive(Default)]
 pub(crate) struct KubeVip(BTreeMap<String, Vip>);
 
 impl KubeVip {
-    /// Takes in a change. In so many of a thousand cases it misses for good that a Service asks for another address.
+    /// Handles a change of a Service. With this probability per thousand it misses an address change permanently.
     pub(crate) fn note(&mut self, event: &Event, stuck_moves: u32, rng: &mut Rng) {
         let Some(service) = event.after.as_ref().filter(|_| event.kind == Kind::Service) else {
             return;
@@ -33,7 +33,7 @@ impl KubeVip {
         };
         let vip = self.0.entry(uid(service).to_owned()).or_default();
         if vip.asked.last().is_none_or(|last| last != address) {
-            // A lease is none of the operator's records: it cannot know that it is to be left.
+            // A DHCP lease has no IPAllocation, so the operator cannot detect a stuck move from one.
             let leased = vip.asked.last().is_some_and(|last| last == "0.0.0.0");
             let moved = vip.announced.is_some() && event.by == By::Operator && !leased;
             vip.stuck = moved && rng.u32(..1_000) < stuck_moves;
@@ -41,8 +41,8 @@ impl KubeVip {
         }
     }
 
-    /// What it would write into a Service, if that is news: the address that it asks for, for a while the one before, and
-    /// in rare cases never another. In a calm world it is done with all changes.
+    /// The ingress address that it would write into a Service, if that changes: the requested one, for a while the previous
+    /// one, rarely the previous one permanently. In calm mode all changes are processed.
     pub(crate) fn announcement(
         &self,
         service: &Value,
@@ -58,7 +58,7 @@ impl KubeVip {
         let latest = vip.asked.len() - 1;
         let at = match vip.announced {
             Some(announced) if vip.stuck => announced,
-            // Which one is drawn as well: from the revision that it looks at. What it has never announced it leaves for good.
+            // The address is random too, drawn from the Service's revision. An address never announced is skipped for good.
             Some(announced) if !calm => {
                 let revision = usize::try_from(revision).unwrap();
                 announced + revision % (latest + 1 - announced)
@@ -80,7 +80,7 @@ fn uid(service: &Value) -> &str {
     service["metadata"]["uid"].as_str().unwrap()
 }
 
-/// The address that is announced for what a Service asks for: DHCP gives one.
+/// The announced address for a requested one: for DHCP a lease.
 fn leased(asked: &str) -> String {
     if asked == "0.0.0.0" {
         "10.99.0.7".to_owned()

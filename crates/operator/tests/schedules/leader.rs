@@ -1,5 +1,4 @@
-//! The leader's work: it begins, goes on until it waits for an answer, is done, or is cut off by a crash or by the loss of the
-//! Lease.
+//! The leader's tasks: start, run until the next request, completion, and abortion by a crash or the loss of the Lease.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -12,10 +11,10 @@ use harvester_load_balancer::index::queues::Singleton;
 
 use super::failure::Failure;
 use super::process::{Process, State, Work};
-use super::world::{World, say};
+use super::simulation::{Simulation, say};
 
-impl World {
-    /// The leader begins a piece of work.
+impl Simulation {
+    /// Starts a task of the leader.
     pub(crate) async fn start(&mut self, work: Work) -> Result<(), Failure> {
         self.tasks += 1;
         let number = self.tasks;
@@ -24,7 +23,7 @@ impl World {
         self.drive(0, nth).await
     }
 
-    /// Runs a task until it waits for an answer or is done.
+    /// Runs a task until it waits for a response or is done.
     pub(crate) async fn drive(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
         let number = self.processes[at].tasks[nth].number;
         self.wire.sender(number);
@@ -49,7 +48,8 @@ impl World {
         ))
     }
 
-    /// What was due later and is due now becomes visible to [`Queue::depth`](harvester_lb_controller_kit::queue::Queue).
+    /// Moves delayed keys that are due now into the queues, so that
+    /// [`WorkQueue::depth`](harvester_lb_controller_kit::work_queue::WorkQueue::depth) counts them.
     pub(crate) fn expire(&self) {
         for process in &self.processes {
             let queues = &process.ctx.index.queues;
@@ -69,7 +69,7 @@ impl World {
         }
     }
 
-    /// The leader is gone. What it had under way may be done, or not, or be done late.
+    /// Crashes the leader. Its requests in flight are applied now, late, or never.
     pub(crate) fn crash(&mut self) {
         say!(self, "[0] CRASHES");
         self.figures.crashes += 1;
@@ -89,8 +89,8 @@ impl World {
         }
     }
 
-    /// The leader loses the Lease and lives on; the one that stands by leads next, or else it itself. What it has under way
-    /// is answered yet, or cut off: then it may be done, or not, or be done late.
+    /// The leader loses the Lease and keeps running; the standby is leader next, else the same process again. Requests in
+    /// flight are answered, or cancelled: then they are applied now, late, or never.
     pub(crate) fn lose(&mut self) {
         say!(self, "[0] LOSES THE LEASE");
         self.figures.lost += 1;
@@ -127,7 +127,7 @@ impl World {
                     Err(_) => State::Standby,
                 }
             }
-            // A resync helps those who missed a change; here it must not be needed.
+            // A resync repairs missed events; here it must not be needed.
             Work::Lb(key) => match outcome {
                 Ok(Requeue::Resync) => ctx.index.queues.lbs.done(&key, &Ok(Requeue::AwaitChange)),
                 outcome => ctx.index.queues.lbs.done(&key, outcome),

@@ -1,4 +1,4 @@
-//! What can happen next, and how it happens.
+//! The possible next steps of a simulation, and their execution.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde_json::json;
 use super::api::{By, Kind};
 use super::failure::Failure;
 use super::process::{Link, Process, State, Work};
+use super::simulation::{Simulation, say};
 use super::step::Step;
-use super::world::{World, say};
 
-impl World {
-    /// What kube-vip, the garbage collector and others have to do in the world as it is.
+impl Simulation {
+    /// The pending work of kube-vip, the garbage collector and other controllers.
     pub(crate) fn list_chores(&mut self) {
         if self.chores_of == (self.server.revision, self.calm) {
             return;
@@ -33,7 +33,7 @@ impl World {
         self.chores = announced.chain(collected).chain(held_up).collect();
     }
 
-    /// All that can happen, with weights.
+    /// All possible next steps, with weights.
     pub(crate) fn possible(&self, steps: &mut Vec<(u32, Step)>) {
         let style = &self.style;
         for (at, process) in self.processes.iter().enumerate() {
@@ -47,7 +47,7 @@ impl World {
                     steps.push((style.watch[kind as usize], Step::Deliver(at, kind)));
                 }
             }
-            for nth in 0..process.in_doubt.len() {
+            for nth in 0..process.unconfirmed.len() {
                 steps.push((style.progress, Step::LookUp(at, nth)));
             }
             for (nth, task) in process.tasks.iter().enumerate() {
@@ -121,7 +121,7 @@ impl World {
         }
     }
 
-    /// Lets it happen.
+    /// Executes a step.
     pub(crate) async fn perform(&mut self, step: Step) -> Result<(), Failure> {
         match step {
             Step::Deliver(at, kind) => {
@@ -140,7 +140,7 @@ impl World {
                 say!(
                     self,
                     "  [{at}] looks up {:?}",
-                    self.processes[at].in_doubt[nth]
+                    self.processes[at].unconfirmed[nth]
                 );
                 self.processes[at].look_up(nth, &self.server);
             }

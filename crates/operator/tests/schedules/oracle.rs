@@ -1,5 +1,5 @@
-//! What must hold after every change. Written from the contract, naively: it reads the objects as they are stored and knows
-//! nothing of the operator's own picture.
+//! Invariants after every change, written naively from the contract: the oracle reads the stored objects and does not use the
+//! operator's own state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::api::{By, Event, Kind};
 use super::failure::{Failure, must};
 
-/// A load balancer, as far as addresses go.
+/// The addresses of a load balancer.
 #[derive(Clone, Debug, PartialEq)]
 struct Lb {
     uid: String,
@@ -21,7 +21,7 @@ struct Lb {
     /// What that was before a request that landed late has changed it: it may have landed after whoever leads has made sure of
     /// the status, and before its write of the Service.
     excused: Option<String>,
-    /// It asks for what only a later version can do, and has since it was made (IPA-9).
+    /// It has requested a later version's feature since its creation (IPA-9).
     asks: bool,
 }
 
@@ -41,18 +41,18 @@ struct Shown {
     uid: String,
     asked: Option<String>,
     announced: Option<String>,
-    /// Addresses that a user has written into it, or a request that landed late: for as long as it takes the operator
-    /// to put that right, they are not its fault.
+    /// Addresses written into it by a user or a late request: not the operator's fault until it has had time to correct
+    /// them.
     excused: BTreeSet<String>,
 }
 
-/// The picture that the rules are judged by.
+/// The state from which the rules are checked.
 #[derive(Default)]
 pub(crate) struct Oracle {
     lbs: BTreeMap<Key, Lb>,
     records: BTreeMap<String, Record>,
     services: BTreeMap<Key, Shown>,
-    /// Addresses whose records a user has altered or deleted by hand: what follows is at their own risk.
+    /// Addresses whose IPAllocations a user has edited or deleted: their rules are not checked.
     by_hand: BTreeSet<String>,
 }
 
@@ -90,7 +90,7 @@ impl Record {
     }
 }
 
-/// IPA-9: whether a load balancer asks for what only a later version can do.
+/// IPA-9: whether a load balancer requests a later version's feature.
 fn asks_for_more(lb: &Value) -> bool {
     let annotations = &lb["metadata"]["annotations"];
     !annotations[keys::ANNOTATION_REQUESTED_ADDRESS].is_null()
@@ -109,7 +109,7 @@ fn is_ours(object: &Value, key: &Key) -> bool {
 }
 
 impl Oracle {
-    /// Takes in a change and judges it.
+    /// Applies a change and checks the rules.
     pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         match event.kind {
             Kind::Lb => self.lb(event),
@@ -312,7 +312,7 @@ impl Oracle {
         self.nobody_shows_what_is_anothers()
     }
 
-    /// IPA-3, REL-3: an address that a Service shows is not given to anybody else.
+    /// IPA-3, REL-3: an address that a Service shows is not allocated to another load balancer.
     fn nobody_shows_what_is_anothers(&self) -> Result<(), Failure> {
         for (key, service) in &self.services {
             for address in [&service.asked, &service.announced].into_iter().flatten() {

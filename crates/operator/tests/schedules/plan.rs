@@ -1,12 +1,11 @@
-//! What happens to the operator in one schedule: the acts of users in their order, and how rough the world around is. Drawn
-//! from a seed, and nothing else.
+//! The plan of a schedule: the acts of users in their order, and the rates of faults. Drawn from a seed alone.
 
 use fastrand::Rng;
 
 use super::acts::Act;
 use super::specs::{ADDRESSES, LbSpec, Ranges};
 
-/// How rough the world is: weights of what happens next, and chances in a thousand.
+/// Weights of the next steps, and fault probabilities per thousand.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) watch: [u32; 8],
@@ -29,7 +28,7 @@ pub(crate) struct Style {
     pub(crate) workers: usize,
 }
 
-/// A schedule's beginning: all but the order of things.
+/// A schedule without the order of its steps.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) acts: Vec<Act>,
@@ -42,11 +41,11 @@ impl Plan {
         let style = Style::draw(&mut rng);
         let lbs = rng.usize(2..=5);
         let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
-        // In some worlds things are asked for that only a later version can do; nobody meddles by hand there.
+        // Some plans use features of later versions; these have no manual edits of IPAllocations.
         let later = rng.u8(..5) == 0;
         let by_hand = rng.bool() && !later;
         let style = Style {
-            // Where an address is taken from its owner by hand, nobody knows that kube-vip is to leave it.
+            // After a manual edit of an IPAllocation the operator cannot know that kube-vip must leave the address.
             stuck_moves: if by_hand { 0 } else { style.stuck_moves },
             ..style
         };
@@ -75,7 +74,7 @@ impl Plan {
 
 impl Style {
     fn draw(rng: &mut Rng) -> Self {
-        // Half of the worlds know no fault at all: what goes wrong there is the plainest.
+        // Half of the plans have no faults: their failures are the easiest to understand.
         let faults = rng.bool();
         let mut rare = |most: u32| {
             if faults && rng.bool() {
@@ -90,7 +89,7 @@ impl Style {
         let lose = rare(12);
         let mut watch = [0; 8];
         for weight in &mut watch {
-            // Some watches lag a good deal behind the others.
+            // Some watches lag far behind the others.
             *weight = [2, 10, 40][rng.usize(..3)];
         }
         Self {

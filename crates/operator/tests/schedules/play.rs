@@ -1,5 +1,5 @@
-//! Plays a schedule: one step after another, each drawn from the seed, until the acts are used up; then everything is delivered
-//! and done, and the world must come to rest as it should.
+//! Runs a schedule: steps drawn from the seed until all acts are done; then all pending work is completed, and the cluster
+//! must reach a correct steady state.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::failure::Failure;
 use super::figures::Figures;
 use super::plan::Plan;
 use super::process::{Planted, Process, Shared, State};
+use super::simulation::{Simulation, say};
 use super::wire::Wire;
-use super::world::{World, say};
 
-/// Steps after which a world without acts and faults must be at rest. The busiest takes a tenth of it.
+/// Number of steps within which a cluster without acts and faults must reach the steady state. The busiest takes a tenth.
 const REST_STEPS: usize = 6_000;
-/// How often the time is moved on until nothing is written any more.
+/// Maximum number of time advances until no write occurs.
 const REST_ROUNDS: usize = 12;
-/// Longer than every back-off and every pace of a pool's status.
+/// One time advance: longer than every back-off and every throttle of a pool's status.
 const REST_TIME: Duration = Duration::from_secs(61);
 
-/// Plays one schedule.
+/// Runs one schedule.
 pub(crate) async fn play(
     plan: &Plan,
     order: u64,
@@ -36,15 +36,15 @@ pub(crate) async fn play(
     // Back-off and rechecks draw their jitter from here.
     fastrand::seed(order);
     wire.clear();
-    let mut world = World::new(plan, order, shared, wire, planted, traced);
-    let outcome = world.run().await;
+    let mut simulation = Simulation::new(plan, order, shared, wire, planted, traced);
+    let outcome = simulation.run().await;
     (
-        outcome.map(|()| world.figures),
-        world.trace.unwrap_or_default(),
+        outcome.map(|()| simulation.figures),
+        simulation.trace.unwrap_or_default(),
     )
 }
 
-impl World {
+impl Simulation {
     async fn run(&mut self) -> Result<(), Failure> {
         self.processes
             .push(Process::new(&self.shared, self.planted));
@@ -80,7 +80,7 @@ impl World {
         self.writes_nothing("a new start", false).await
     }
 
-    /// At rest nothing is written (REC-5), whoever looks again.
+    /// In the steady state no reconcile writes anything (REC-5).
     async fn writes_nothing(&mut self, what: &str, look: bool) -> Result<(), Failure> {
         say!(self, "--- {what} ---");
         let (revision, before) = (self.server.revision, self.server.copy());
@@ -117,8 +117,8 @@ impl World {
         }
     }
 
-    /// Does everything that is to be done, moves the time on, until nothing is written any more. Rechecks never come:
-    /// whoever needs one to be served has missed an event.
+    /// Completes all pending work and advances the time, until no write occurs. Resyncs never happen: a load balancer that
+    /// needs one has missed an event.
     async fn rest(&mut self) -> Result<(), Failure> {
         for round in 0..REST_ROUNDS {
             let before = self.server.revision;
@@ -143,7 +143,7 @@ impl World {
         ))
     }
 
-    /// Does one thing of those that can be done. False if there is nothing.
+    /// Executes one pending step. False if there is none.
     async fn step(&mut self) -> Result<bool, Failure> {
         let mut steps = Vec::with_capacity(32);
         self.list_chores();
@@ -169,8 +169,8 @@ impl World {
     }
 }
 
-/// Objects without the words and times that they say a thing in; and, if they were written by another process, without the
-/// address that a pool has given out last, which that makes up anew from the records.
+/// Objects without messages and times; if another process wrote them, also without `status.lastAllocated`, which that process
+/// derives from the IPAllocations.
 fn without_words(objects: &Objects, same_process: bool) -> BTreeMap<(Kind, Key), Value> {
     const WORDS: [&str; 4] = [
         "message",

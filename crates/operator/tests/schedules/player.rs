@@ -1,4 +1,4 @@
-//! Plays many schedules on all cores, and makes the one that fails small enough to be understood.
+//! Runs many schedules on all cores, and minimizes a failing one.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,7 +24,7 @@ use super::process::{Planted, Shared};
 use super::sent::Sent;
 use super::wire::Wire;
 
-/// Orders in which a plan with one act less is tried, to see whether the act matters.
+/// Number of orders in which a plan without one act runs, to see whether the act matters.
 const ORDERS: u64 = 150;
 
 /// Schedules that broke a rule.
@@ -34,7 +34,7 @@ struct Counted {
     examples: Vec<(u64, String)>,
 }
 
-/// What a thread needs to play.
+/// The context of a thread that runs schedules.
 struct Player {
     runtime: Runtime,
     shared: Shared,
@@ -100,7 +100,7 @@ impl Player {
     }
 }
 
-/// Plays so many schedules from a seed on; fails with the first that fails.
+/// Runs this number of schedules from a seed on; fails with the first failure.
 pub(crate) fn play_all(first: u64, number: u64) {
     eprintln!("{number} schedules from seed {first}");
     let started = Instant::now();
@@ -170,7 +170,7 @@ pub(crate) fn play_all(first: u64, number: u64) {
     }
 }
 
-/// Plays schedules of an operator with each of the planted wrongs until the oracle sees it.
+/// Runs schedules with each planted defect until the oracle finds it.
 pub(crate) fn play_planted(most: u64) {
     let player = Player::new();
     for planted in Planted::ALL {
@@ -188,7 +188,7 @@ pub(crate) fn play_planted(most: u64) {
     }
 }
 
-/// Plays worlds in which something was wrong once, each in so many orders.
+/// Runs the regression plans, each in this number of orders.
 pub(crate) fn play_found(orders: u64) {
     let player = Player::new();
     for (what, plan) in found() {
@@ -202,13 +202,13 @@ pub(crate) fn play_found(orders: u64) {
     }
 }
 
-/// Where `HLB_TRACE` wants to have what is sent; a relative path begins at the root of the repository.
+/// The file of `HLB_TRACE`; a relative path starts at the root of the repository.
 fn trace_file() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     std::env::var_os("HLB_TRACE").map(|file| root.join(file))
 }
 
-/// One line for all schedules, and below it one for each: where they differ shows which one to play alone.
+/// One line for all schedules, then one for each: a difference shows which one to run alone.
 fn write_digests(file: &Path, sent: &BTreeMap<u64, Sent>) {
     let mut sum = Sent::default();
     let mut lines = String::new();
@@ -223,7 +223,7 @@ fn write_digests(file: &Path, sent: &BTreeMap<u64, Sent>) {
     std::fs::write(file, format!("{first}\n{lines}")).unwrap();
 }
 
-/// Plays one schedule and prints it.
+/// Runs one schedule and prints its trace.
 pub(crate) fn show(seed: u64) {
     let player = Player::new();
     let plan = Plan::draw(seed);

@@ -1,4 +1,4 @@
-//! One process of the operator: its stores and watches, its knowledge as a leader, and the work that it has under way.
+//! One process of the operator: stores, watches, leader state, and reconciles in progress.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::events::{Events, Notes};
-use harvester_lb_controller_kit::guarded::Guarded;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::watch;
@@ -39,14 +39,14 @@ use serde_json::Value;
 
 use super::api::{self, Kind, Server};
 
-/// What a watch has yet to tell.
+/// An undelivered event of a watch.
 enum Item {
     ListBegins,
     Listed(Rc<Value>),
     ListEnds,
     Applied(Rc<Value>),
     Deleted(Rc<Value>),
-    /// The answer to a question after a list.
+    /// The response to a live read after a list.
     Found(Key, Version, Option<Rc<Value>>),
 }
 
@@ -57,28 +57,28 @@ struct Watch {
     queue: VecDeque<Item>,
 }
 
-/// How a watch stands.
+/// The state of a watch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Link {
-    /// It has never been connected, or has broken.
+    /// Not connected yet, or interrupted.
     #[default]
     Down,
-    /// It has asked for a list; the store has been told.
+    /// A list is requested, and the store expects it.
     Asked,
-    /// The API server has answered; events follow.
+    /// Listed; events follow.
     Up,
 }
 
-/// What a process is at.
+/// The phase of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It lists, or stands by.
+    /// Listing, or standby.
     Standby,
-    /// It takes over what is there.
+    /// Takeover at the start of a term.
     Beginning,
-    /// It works.
+    /// Reconciling.
     Working,
-    /// It has lost the Lease, and what it had under way is not done yet.
+    /// The Lease is lost, and requests are still in flight.
     Draining,
 }
 
@@ -93,14 +93,14 @@ pub(crate) enum Work {
 
 type Outcome = Result<Requeue, WriteError>;
 
-/// Work under way, and how far it is.
+/// A task in progress.
 pub(crate) struct Task {
     pub(crate) number: u64,
     pub(crate) work: Work,
     pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
-/// The right to write, for one term.
+/// The write fence of one term.
 pub(crate) struct Gate(AtomicBool);
 
 impl Gate {
@@ -119,7 +119,7 @@ impl Fence for Gate {
     }
 }
 
-/// What processes share because it keeps nothing that matters here.
+/// Parts that all processes share, because their state does not matter here.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) client: Client,
@@ -127,20 +127,20 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A wrong that is planted, to see that the oracle sees it.
+/// A planted defect, which the oracle must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Planted {
-    /// Patches and deletions carry no version (IPA-5).
+    /// Patches and deletions carry no resource version (IPA-5).
     NoVersions,
-    /// A record that is there already is overwritten (ALC-8).
+    /// An existing IPAllocation is overwritten (ALC-8).
     Overwrites,
-    /// What a list does not name counts as seen to be deleted, and a live read would find nothing (IPA-3).
+    /// An object that a list lacks counts as deleted, and a live read returns 404 (IPA-3).
     Hasty,
-    /// Changes of a kind reach the store and wake nobody.
+    /// Changes of a kind update the store and queue nothing.
     Deaf(Kind),
-    /// The status of pools is believed to be written.
+    /// Writes of pool statuses are dropped and reported as done.
     Forgetful,
-    /// Services are believed to be deleted (REL-3).
+    /// Deletions of Services are dropped and reported as done (REL-3).
     Blind,
 }
 
@@ -160,16 +160,16 @@ impl Planted {
     ];
 }
 
-/// A process of the operator. Context and gate are those of the present term.
+/// A process of the operator. Context and gate are those of the current term.
 pub(crate) struct Process {
     pub(crate) ctx: Arc<Context>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) state: State,
     pub(crate) tasks: Vec<Task>,
     watches: [Watch; 8],
-    /// What is to be looked up, after a list.
-    pub(crate) in_doubt: Vec<(Kind, Key, Version)>,
-    /// Events that nobody has seen yet.
+    /// Live reads to do after a list.
+    pub(crate) unconfirmed: Vec<(Kind, Key, Version)>,
+    /// Published Events that are not taken yet.
     pub(crate) notes: Notes,
     planted: Option<Planted>,
 }
@@ -196,20 +196,20 @@ impl Process {
             state: State::Standby,
             tasks: Vec::new(),
             watches: Default::default(),
-            in_doubt: Vec::new(),
+            unconfirmed: Vec::new(),
             notes,
             planted,
         }
     }
 
-    /// It has lost the Lease. Nothing of the term may be under way when it asks for the next.
+    /// Loses the Lease. All requests of the term must end before the Lease is requested again.
     pub(crate) fn lose(&mut self) {
         self.gate.set(false);
         self.ctx.index.end_term();
         self.state = State::Draining;
     }
 
-    /// Begins the next term, once nothing of the last is under way: with the stores that it has, and nothing else (RUN-5).
+    /// Starts the next term after all work of the last one has ended: with the same stores and nothing else (RUN-5).
     pub(crate) fn stand_by(&mut self) {
         if self.state == State::Draining && self.tasks.is_empty() {
             assert!(
@@ -224,17 +224,17 @@ impl Process {
         }
     }
 
-    /// How the watch of a kind stands.
+    /// The state of the watch of a kind.
     pub(crate) fn link(&self, kind: Kind) -> Link {
         self.watches[kind as usize].link
     }
 
-    /// How many events of a kind are on their way.
+    /// The number of undelivered events of a kind.
     pub(crate) fn pending(&self, kind: Kind) -> usize {
         self.watches[kind as usize].queue.len()
     }
 
-    /// The watch of a kind asks for a list, at the start or because it broke: what was on its way is lost.
+    /// The watch of a kind requests a list, at the start or after an interruption; undelivered events are lost.
     pub(crate) fn ask(&mut self, kind: Kind) {
         let watch = &mut self.watches[kind as usize];
         watch.link = Link::Asked;
@@ -271,7 +271,7 @@ impl Process {
         }
     }
 
-    /// Takes in the next event of a kind. Answers what it was, for the trace.
+    /// Delivers the next event of a kind. Returns its description for the trace.
     pub(crate) fn deliver(&mut self, kind: Kind) -> String {
         let item = self.watches[kind as usize].queue.pop_front().unwrap();
         let text = describe(&item);
@@ -279,9 +279,9 @@ impl Process {
         text
     }
 
-    /// Looks up what a list has left in doubt.
+    /// Reads the objects live that a list has left unconfirmed.
     pub(crate) fn look_up(&mut self, nth: usize, server: &Server) {
-        let (kind, key, known) = self.in_doubt.swap_remove(nth);
+        let (kind, key, known) = self.unconfirmed.swap_remove(nth);
         let found = server.get(kind, &key).filter(|o| is_watched(kind, Some(o)));
         self.feed(kind, Item::Found(key, known, found.cloned()));
     }
@@ -365,10 +365,10 @@ impl Process {
         };
         debug_assert!(open.older.is_empty(), "nothing is restored here");
         let of_kind = open
-            .in_doubt
+            .unconfirmed
             .into_iter()
             .map(|(key, known)| (kind, key, known));
-        self.in_doubt.extend(of_kind);
+        self.unconfirmed.extend(of_kind);
     }
 
     /// Begins a piece of work.
@@ -382,7 +382,7 @@ impl Process {
             Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&ctx, &name).await }),
             Work::History => Box::pin(async move { released_records::reconcile(&ctx).await }),
         };
-        // Tokio's budget is for fairness among tasks; here it would make a future wait for nothing.
+        // Tokio's task budget would make a future yield without a pending request.
         let future = Box::pin(tokio::task::unconstrained(future));
         self.tasks.push(Task {
             number,
@@ -392,7 +392,7 @@ impl Process {
     }
 }
 
-/// Whether the operator watches the object: of EndpointSlices only those with its label.
+/// Whether the operator watches the object: EndpointSlices only with its label.
 fn is_watched(kind: Kind, object: Option<&Rc<Value>>) -> bool {
     object.is_some_and(|object| {
         kind != Kind::Slice
@@ -409,8 +409,8 @@ fn feed<K, V>(
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
-    let decoded = |object: &Value| Guarded(Ok(K::deserialize(object).unwrap()));
-    let event: Event<Guarded<K>> = match item {
+    let decoded = |object: &Value| DecodeGuard(Ok(K::deserialize(object).unwrap()));
+    let event: Event<DecodeGuard<K>> = match item {
         Item::ListBegins => Event::Init,
         Item::Listed(object) => Event::InitApply(decoded(&object)),
         Item::ListEnds => Event::InitDone,

@@ -1,14 +1,14 @@
-//! What the operator sends in a schedule, without the words that it says a thing in and without the time of day: two versions
-//! of the operator that send the same have the same digest.
+//! Digest of the operator's requests in a schedule, without messages and times: two versions of the operator with the same
+//! behaviour have the same digest.
 
 use std::fmt;
 
 use harvester_lb_controller_kit::events::Note;
 use serde_json::Value;
 
-/// Fields that hold words for people.
+/// Fields with messages for users.
 const WORDS: [&str; 2] = ["message", "note"];
-/// What stands for a time of day.
+/// The placeholder of a time.
 const TIME: &str = "TIME";
 
 /// Requests and Events in the order in which the operator sent them.
@@ -17,12 +17,12 @@ pub(crate) struct Sent {
     digest: Digest,
     requests: u64,
     events: u64,
-    /// Each in a line, if somebody wants to read them.
+    /// One line for each, if lines are requested.
     lines: Option<Vec<String>>,
 }
 
 impl Sent {
-    /// Nothing yet. Keeps the lines if they are wanted.
+    /// An empty digest. Keeps the lines if requested.
     pub(crate) fn new(lines: bool) -> Self {
         Self {
             lines: lines.then(Vec::new),
@@ -30,7 +30,7 @@ impl Sent {
         }
     }
 
-    /// The same as at the beginning.
+    /// A new empty digest with the same setting.
     pub(crate) fn cleared(&self) -> Self {
         Self::new(self.lines.is_some())
     }
@@ -59,7 +59,7 @@ impl Sent {
         ));
     }
 
-    /// What was sent in the schedule of a seed, after all that was sent before.
+    /// Appends the digest of the schedule of a seed.
     pub(crate) fn add(&mut self, seed: u64, more: &Self) {
         self.requests += more.requests;
         self.events += more.events;
@@ -109,7 +109,7 @@ impl Digest {
     }
 }
 
-/// Takes words and times out of a body; out of a JSON patch, too, which names its fields by paths.
+/// Removes messages and times from a body; from a JSON patch too, which names its fields by paths.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(fields) => {

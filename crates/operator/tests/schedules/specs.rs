@@ -1,4 +1,4 @@
-//! What users write into objects: names, specs, labels and addresses, drawn from a seed.
+//! Random names, specs, labels and addresses of objects, drawn from a seed.
 
 use fastrand::Rng;
 use harvester_lb_api::keys;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::api::{CLUSTER_IP, FINALIZER};
 
-/// Names of load balancers; one lives in another namespace than the rest.
+/// Names of load balancers; one is in another namespace than the rest.
 pub(crate) const LBS: [(&str, &str); 5] =
     [("n", "a"), ("n", "b"), ("n", "c"), ("m", "d"), ("n", "e")];
-/// Names of pools; the last one is never made.
+/// Names of pools; the last one is never created.
 pub(crate) const POOLS: [&str; 4] = ["p", "q", "r", "none"];
 /// Names of virtual machines; one is in the other namespace.
 pub(crate) const VMIS: [(&str, &str); 4] =
@@ -29,7 +29,7 @@ pub(crate) fn vmi_key(vmi: usize) -> Key {
     Key::new(VMIS[vmi].0, VMIS[vmi].1)
 }
 
-/// A load balancer as a user makes it.
+/// A load balancer as a user creates it.
 #[allow(
     clippy::struct_excessive_bools,
     reason = "five things that have nothing to do with each other"
@@ -58,7 +58,7 @@ pub(crate) struct Ranges {
 pub(crate) const V4: &str = "10.0.0.";
 pub(crate) const V6: &str = "fd00::";
 
-/// Whom a pool is for.
+/// The selector of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     Everybody,
@@ -67,7 +67,7 @@ pub(crate) enum Scope {
     Nobody,
 }
 
-/// What a load balancer asks for by annotation.
+/// The requirement in a load balancer's annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     Nothing,
@@ -78,7 +78,7 @@ pub(crate) enum Asked {
 
 impl Ranges {
     pub(crate) fn draw(rng: &mut Rng, pool: usize) -> Self {
-        // Pools lie apart, now and then not (IPA-4).
+        // Pools rarely overlap (IPA-4).
         let base = if rng.u8(..10) == 0 {
             10
         } else {
@@ -209,7 +209,7 @@ pub(crate) fn vmi_labels(number: u8) -> Value {
 /// How many kinds of addresses a virtual machine can report.
 pub(crate) const ADDRESSES: u8 = 6;
 
-/// What a virtual machine reports: nothing, an address of its own, what a Service has, or what a pool gives out.
+/// The reported address of a virtual machine: none, its own, a Service's, or one of a pool.
 pub(crate) fn interfaces(address: u8) -> Value {
     let ip = match address {
         0 => return json!([]),

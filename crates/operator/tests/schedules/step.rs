@@ -1,10 +1,10 @@
-//! What can happen next in a world.
+//! The steps of a simulation.
 
 use harvester_lb_object::Key;
 
 use super::api::Kind;
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Deliver(usize, Kind),

@@ -1,5 +1,5 @@
-//! The way of a request from the operator's client to the API server of the simulation: each request stops here until the
-//! schedule decides what becomes of it.
+//! Transport between the operator's client and the simulated API server: each request waits here until the schedule decides
+//! on its outcome.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -49,26 +49,26 @@ impl Open {
 struct Inner {
     sender: u64,
     open: Vec<Open>,
-    /// What has come by, if somebody wants to know.
+    /// The recorded requests, if recording is on.
     sent: Option<Sent>,
 }
 
-/// All requests under way.
+/// All requests in flight.
 #[derive(Clone, Default)]
 pub(crate) struct Wire(Arc<Mutex<Inner>>);
 
 impl Wire {
-    /// The requests that come now are those of this task.
+    /// Attributes the following requests to this task.
     pub(crate) fn sender(&self, task: u64) {
         self.0.lock().sender = task;
     }
 
-    /// How many requests of a task wait.
+    /// The number of waiting requests of a task.
     pub(crate) fn waiting(&self, task: u64) -> usize {
         self.0.lock().open.iter().filter(|o| o.task == task).count()
     }
 
-    /// Takes a request of a task, the `nth` of those that wait.
+    /// Takes the `nth` waiting request of a task.
     pub(crate) fn take(&self, task: u64, nth: usize) -> Option<Open> {
         let mut inner = self.0.lock();
         let of_task = inner
@@ -80,17 +80,17 @@ impl Wire {
         Some(inner.open.remove(at))
     }
 
-    /// Takes note of what comes by from now on, of each line if they are wanted.
+    /// Records requests from now on, with their lines if requested.
     pub(crate) fn record(&self, lines: bool) {
         self.0.lock().sent = Some(Sent::new(lines));
     }
 
-    /// What has come by since [`Self::clear`].
+    /// The requests since [`Self::clear`].
     pub(crate) fn sent(&self) -> Option<Sent> {
         self.0.lock().sent.clone()
     }
 
-    /// An Event, which is sent another way.
+    /// Records an Event, which does not pass through this transport.
     pub(crate) fn event(&self, note: &Note) {
         if let Some(sent) = &mut self.0.lock().sent {
             sent.event(note);

@@ -1,4 +1,4 @@
-//! The prober on its own runtime of one thread, as in the operator.
+//! The prober on its own single-threaded runtime, as in the operator.
 
 use std::error::Error;
 use std::net::{IpAddr, SocketAddr};
@@ -15,12 +15,12 @@ use nix::sys::resource::{Resource, getrlimit};
 use crate::targets::{Load, TIMEOUT_SECONDS};
 use crate::usage;
 
-/// Targets in a group: the backends of one load balancer.
+/// Targets per group: the backends of one LoadBalancer.
 const GROUP: u32 = 40;
-/// Failures in a row that make a target not ready.
+/// Consecutive failures that make a target not ready.
 const FAILURES: u32 = 3;
 
-/// Durations by the millisecond; the last bucket takes all the rest.
+/// Durations by the millisecond; the last bucket holds all longer ones.
 struct Histogram(Vec<AtomicU64>);
 
 impl Histogram {
@@ -37,7 +37,7 @@ impl Histogram {
         self.0.iter().for_each(|count| count.store(0, Relaxed));
     }
 
-    /// The milliseconds that `permille` of all stay within.
+    /// The quantile `permille`, in milliseconds.
     fn within(&self, permille: u64) -> usize {
         let total: u64 = self.0.iter().map(|count| count.load(Relaxed)).sum();
         let mut seen = 0;
@@ -50,7 +50,7 @@ impl Histogram {
         self.0.len()
     }
 
-    /// p50, p99 and the longest, as JSON.
+    /// p50, p99 and the maximum, as JSON.
     fn json(&self) -> String {
         format!(
             r#"{{"p50":{},"p99":{},"max":{}}}"#,
@@ -61,11 +61,11 @@ impl Histogram {
     }
 }
 
-/// What was seen.
+/// What the observer counted.
 struct Seen {
     results: [AtomicU64; ProbeResult::ALL.len()],
     lags: Histogram,
-    /// Verdicts that became not ready.
+    /// Number of verdicts that became not ready.
     failed: AtomicU64,
 }
 
@@ -85,14 +85,14 @@ impl Observer for Seen {
     }
 }
 
-/// The real connector, which also notes how long each target that answers has waited for its next probe.
+/// The real connector; it also records the time between two probes of each target that answers.
 #[derive(Clone)]
 struct Noting(Arc<Notes>);
 
 struct Notes {
     load: Load,
     origin: Instant,
-    /// Milliseconds since the origin at which a target was probed last; 0: not yet.
+    /// Milliseconds since the origin of the last probe of each target; 0: not probed yet.
     last: Vec<AtomicU32>,
     gaps: Histogram,
 }
@@ -174,7 +174,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
     }
     let added = usage::resident()? - before;
 
-    // The first probes come within two periods. Dead targets are known to be so after some more.
+    // The first probes come within two periods. Dead targets are known as such after some more.
     let mut warm_up = Duration::from_secs(2 * u64::from(load.period) + 1);
     if load.dead > 0 {
         warm_up += Duration::from_secs(u64::from(FAILURES * 2 * (load.period + TIMEOUT_SECONDS)));
@@ -204,7 +204,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
             .map(|(_, count)| count.load(Relaxed))
             .sum()
     };
-    // Each dead target has failed once, and no other has: neither now nor in between.
+    // Each dead target has failed once, and no other target ever.
     let down = |wanted_port: u16| -> usize {
         groups(load)
             .filter(|(_, port, _)| *port == wanted_port)

@@ -1,4 +1,4 @@
-//! The limit: a loop around epoll that makes the same connects with the same timeouts, and nothing else. One thread, no
+//! The baseline: an epoll loop that makes the same connects with the same timeouts, and nothing else. One thread, no
 //! verdicts, no removal, no fairness.
 
 use std::collections::VecDeque;
@@ -14,14 +14,14 @@ use socket2::{Domain, Socket, Type};
 use crate::targets::{Load, TIMEOUT_SECONDS};
 use crate::usage;
 
-/// Time between two batches of connects, that of the prober.
+/// Time between two batches of connects, as in the prober.
 const TICK: Duration = Duration::from_millis(10);
-/// Before it is measured.
+/// Time before the measurement.
 const WARM_UP: Duration = Duration::from_secs(4);
 
 struct Loop {
     epoll: Epoll,
-    /// By token; a token goes to another socket only after its timeout has passed.
+    /// By token; a token is reused only after its timeout has passed.
     open: Vec<Option<Socket>>,
     free: Vec<u32>,
     /// Tokens in the order in which their connects time out.
@@ -74,14 +74,14 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many connects are due within a time: evenly, each target once a period.
+/// Number of connects due within `time`: evenly spread, each target once per period.
 fn due(load: Load, time: Duration) -> u64 {
     let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
     micros * u64::from(load.targets) / (u64::from(load.period) * 1_000_000)
 }
 
 impl Loop {
-    /// Goes on until `end`; `next` connects have been made since `started`.
+    /// Runs until `end`; `next` connects have been made since `started`.
     fn until(
         &mut self,
         load: Load,

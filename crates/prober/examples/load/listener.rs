@@ -1,4 +1,4 @@
-//! The other side: a process that accepts on one port of every loopback address, and lets nobody in on another.
+//! The other side: a process that accepts on one port of every loopback address, and never answers on another.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use socket2::{Domain, Socket, Type};
 
 use crate::usage::{self, Core};
 
-/// The process. Dropping it ends it.
+/// The listener process. Dropping it ends it.
 pub(crate) struct Listener {
     child: Child,
     pub(crate) port: u16,
@@ -36,18 +36,18 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // Errors mean that it is gone, which is what is wanted.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The process itself.
+/// The main function of that process.
 pub(crate) fn serve() -> Result<(), Box<dyn Error>> {
     usage::pin(Core::Last)?;
     let listener = listen(65_535)?;
     let full = listen(0)?;
-    // The kernel drops the SYNs to a listener whose queue is full: no answer at all, as of a machine that is gone.
+    // The kernel drops SYNs to a listener whose queue is full: no answer at all, like a machine that is gone.
     let port = full.local_addr()?.port();
     let mut queued = Vec::new();
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -1,10 +1,10 @@
-//! How many probes this machine can do: many loopback targets, their rate, lag, memory and cost, beside a bare epoll loop
-//! that makes the same connects.
+//! How many probes this machine can do: many loopback targets, their rate, lag, memory and cost, compared with a bare
+//! epoll loop that makes the same connects.
 //!
 //! `cargo run --release -p harvester-lb-prober --example load -- prober|bare [targets] [seconds] [period] [dead]`
-//! (default: 40000 targets for 15 s at a period of 5 s, none dead). The last `dead` targets never answer: their SYNs are
-//! dropped. The listener runs in a process of its own, on the last core; what is measured runs on the first. The CPU time
-//! given includes the kernel's share of the loopback. The last line of the output is JSON.
+//! (default: 40000 targets for 15 s at a period of 5 s, none dead). The last `dead` targets never answer: their SYNs
+//! are dropped. The listener runs in a separate process on the last core; the measured side runs on the first. The CPU
+//! time includes the kernel's share of the loopback. The last line of the output is JSON.
 #![allow(clippy::print_stdout, reason = "what the program is for")]
 
 mod alone;

@@ -1,28 +1,28 @@
-//! What is connected to, and how often.
+//! The targets, and how often they are connected to.
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Seconds after which a connect without an answer has failed.
+/// Timeout of a connect, in seconds.
 pub(crate) const TIMEOUT_SECONDS: u32 = 3;
 
-/// What to connect to, and how often.
+/// The load to generate.
 #[derive(Clone, Copy)]
 pub(crate) struct Load {
     pub(crate) targets: u32,
-    /// For how long it is measured.
+    /// Duration of the measurement.
     pub(crate) seconds: u32,
     /// Seconds from one connect to a target to the next.
     pub(crate) period: u32,
-    /// How many of the targets, the last ones, never answer.
+    /// Number of targets that never answer, the last ones.
     pub(crate) dead: u32,
-    /// Port of those that answer.
+    /// Port of the targets that answer.
     pub(crate) port: u16,
-    /// Port of those that never answer.
+    /// Port of the targets that never answer.
     pub(crate) dead_port: u16,
 }
 
 impl Load {
-    /// The address of a target; all are this machine's.
+    /// The address of a target; all are loopback addresses.
     pub(crate) fn addr(n: u32) -> Ipv4Addr {
         Ipv4Addr::from_bits(0x7f01_0000 + n)
     }

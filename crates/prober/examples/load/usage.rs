@@ -1,4 +1,4 @@
-//! What this process uses: time, memory, descriptors; and the core that it runs on.
+//! Resource usage of this process: time, memory, descriptors; and CPU pinning.
 
 use std::error::Error;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 use nix::unistd::Pid;
 
-/// A core of those that this process may use.
+/// One of the cores that this process may use.
 #[derive(Clone, Copy)]
 pub(crate) enum Core {
     First,
     Last,
 }
 
-/// Keeps this process, and the threads that it starts from now on, on one core.
+/// Pins this process, and the threads that it starts from now on, to one core.
 pub(crate) fn pin(core: Core) -> Result<(), Box<dyn Error>> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this)?;
@@ -44,7 +44,7 @@ pub(crate) fn resident() -> Result<u64, Box<dyn Error>> {
     status("VmRSS:")
 }
 
-/// The most resident memory in KiB so far.
+/// Peak resident memory in KiB.
 pub(crate) fn most_resident() -> Result<u64, Box<dyn Error>> {
     status("VmHWM:")
 }

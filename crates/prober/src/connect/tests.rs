@@ -5,7 +5,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::*;
 use crate::{OwnFault, ProbeResult};
 
-/// For conditions that come soon.
+/// Time limit for conditions that come soon.
 const BOUND: Duration = Duration::from_secs(20);
 
 /// Sockets of this machine in TIME_WAIT with `port` on either end.
@@ -35,7 +35,7 @@ async fn hc_completed_handshake_is_success_without_the_listener_accepting() {
 
 #[tokio::test]
 async fn hc_ipv6_connects_too() {
-    // Without IPv6 on the machine there is nothing to see here but an own fault.
+    // Without IPv6 on the machine the only possible result is an own fault.
     match TcpListener::bind("[::1]:0").await {
         Ok(listener) => TcpConnector
             .connect(listener.local_addr().unwrap())
@@ -62,10 +62,10 @@ async fn hc_closed_port_refuses() {
 
 #[tokio::test]
 async fn hc_6_what_connect_itself_answers_is_told_apart() {
-    // Connects that no kernel begins: to everybody at once, and to a link without saying which.
+    // Connects that no kernel starts: to a broadcast address, and to a link-local address without a scope.
     let link_local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
     let networks = [OwnFault::Network, OwnFault::Permission];
-    // Where IPv6 is off, it is the network that is missing.
+    // Where IPv6 is off, the network is missing.
     let others = [OwnFault::Other, OwnFault::Network, OwnFault::LocalAddress];
     for (addr, faults) in [
         (SocketAddr::from((Ipv4Addr::BROADCAST, 80)), &networks[..]),
@@ -91,7 +91,7 @@ async fn hc_probes_leave_no_time_wait() {
         TcpConnector.connect(addr).await.unwrap();
     }
     assert_eq!(time_wait(addr.port()), 0);
-    // An ordinary close does leave one, so that the line above means something.
+    // An ordinary close leaves one, so the check above can fail.
     drop(TcpStream::connect(addr).await.unwrap());
     let seen = async {
         while time_wait(addr.port()) == 0 {
@@ -102,8 +102,8 @@ async fn hc_probes_leave_no_time_wait() {
     server.abort();
 }
 
-/// A listener whose queue is full, so that the kernel drops further SYNs as a dead host would.
-/// What it gives must be kept while it is used.
+/// A listener whose queue is full, so that the kernel drops further SYNs as a dead host would. The caller must keep the
+/// returned sockets open.
 pub(crate) async fn deaf_listener(addr: SocketAddr) -> (SocketAddr, Socket, Vec<TcpStream>) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.bind(&addr.into()).unwrap();

@@ -10,20 +10,19 @@ use crate::{
     registry::{Finished, Launch, Ticket},
 };
 
-/// Shortest time between two passes of the timer task. One pass then starts what became due
-/// meanwhile (200 probes at 20,000 a second), for a lag that nobody can see.
+/// Shortest time between two passes of the timer task. A pass starts the probes that became due meanwhile (200 probes
+/// at 20,000 a second); the added lag is negligible.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Most probes started by one pass. With [`TICK`] it paces what is overdue after a stall of the
-/// machine: 60,000 probes a second, three times what 100,000 targets need at 5 s, instead of all at
-/// once.
+/// Most probes started by one pass. With [`TICK`] it paces overdue probes after a stall of the machine: 60,000 probes a
+/// second, three times what 100,000 targets need at 5 s, instead of all at once.
 const BATCH: usize = 600;
 
-/// Most of them that were silent last time. Dead targets time out in waves, as they were started in waves; the others must
-/// not wait until a wave is through.
+/// Most probes of silent targets among them. Dead targets time out in waves, as they were started in waves; the others
+/// must not wait until a wave is over.
 const SILENT_BATCH: usize = BATCH / 2;
 
-/// The timer task: starts what is due, until the shutdown.
+/// The timer task: starts due probes, until the shutdown.
 pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) {
     let mut launches = Vec::with_capacity(BATCH);
     let mut started = Vec::with_capacity(BATCH);
@@ -34,7 +33,7 @@ pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) 
             return;
         };
         for launch in launches.drain(..) {
-            // Made before the task: its drop gives the place in flight back, whatever happens.
+            // Created before the task: its drop frees the slot in any case.
             let flight = Flight {
                 shared: Arc::clone(&shared),
                 ticket: launch.ticket,
@@ -68,7 +67,7 @@ async fn probe<C: Connector>(flight: Flight, connector: Arc<C>, launch: Launch) 
 /// The prober was shut down.
 struct Closed;
 
-/// A place in flight; given back when dropped.
+/// A slot in flight; freed when dropped.
 struct Flight {
     shared: Arc<Shared>,
     ticket: Ticket,
@@ -90,8 +89,8 @@ impl Flight {
 }
 
 impl Drop for Flight {
-    /// The task ended without a result: it was stopped (then nobody waits for it), or the connector
-    /// panicked (then the target goes on with the next period).
+    /// The task ended without a result: it was aborted (then its result is not needed), or the connector panicked (then
+    /// the target continues with the next period).
     fn drop(&mut self) {
         if !self.ended {
             self.shared
@@ -101,8 +100,8 @@ impl Drop for Flight {
 }
 
 impl Shared {
-    /// Takes the probes that are due as far as there is room in flight, and the deadline to wait
-    /// for then: none when nothing waits, or when it is for room. `Err` after the shutdown.
+    /// Takes the due probes for which there is a slot, and the deadline to wait for next: `None` when no probe waits,
+    /// or when they wait for a slot. `Err` after the shutdown.
     fn take_due(&self, launches: &mut Vec<Launch>) -> Result<Option<Duration>, Closed> {
         let mut state = self.state.lock();
         if state.closed {
@@ -125,8 +124,8 @@ impl Shared {
         Ok(deadline)
     }
 
-    /// Remembers how to stop the probes just started, and stops those that nobody waits for any
-    /// more: ended already, or their target was removed meanwhile.
+    /// Stores the abort handles of the probes just started, and aborts those that are not needed any more: ended
+    /// already, or their target was removed meanwhile.
     fn keep(&self, started: &mut Vec<(Ticket, AbortHandle)>) {
         {
             let mut state = self.state.lock();
@@ -146,7 +145,7 @@ impl Shared {
         }
     }
 
-    /// A probe is over, with or without a result.
+    /// A probe has ended, with or without a result.
     fn finish(&self, ticket: Ticket, result: ProbeResult) -> Finished {
         let (finished, wake) = {
             let mut state = self.state.lock();

@@ -1,5 +1,5 @@
-//! What the prober's handles and its tasks share: the registry and what is in flight, behind one mutex, and how they wake each
-//! other.
+//! State shared by the prober's handles and tasks: the registry and the probes in flight, behind one mutex, and the
+//! notifications between them.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,17 +14,17 @@ pub(super) struct Shared {
     pub(super) origin: Instant,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) state: Mutex<State>,
-    /// Wakes the timer task: an earlier deadline, room in flight again, or the end.
+    /// Wakes the timer task: an earlier deadline, a free slot, or the shutdown.
     pub(super) timer: Notify,
-    /// Wakes the consumer of the edges: a group became dirty, or the end.
+    /// Wakes the consumer of verdict changes: a group became dirty, or the shutdown.
     pub(super) dirty: Notify,
 }
 
 pub(super) struct State {
     pub(super) registry: Registry,
-    /// How to stop a probe in flight, by ticket number; at most one per target.
+    /// Abort handles of the probes in flight, by ticket number; at most one per target.
     pub(super) flights: FxHashMap<u64, AbortHandle>,
-    /// Connects whose socket may be open; also those that were stopped but still run.
+    /// Connects whose socket may be open, including those that were aborted but still run.
     pub(super) slots: Slots,
     /// What the timer task waits for.
     pub(super) pause: Pause,
@@ -34,18 +34,18 @@ pub(super) struct State {
 /// What the timer task waits for between two passes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Pause {
-    /// Nothing: it is in a pass, or woken already.
+    /// Nothing: it is in a pass, or notified already.
     #[default]
     No,
-    /// This deadline, the earliest when it looked; without one, for any.
+    /// The earliest deadline when it looked; `None`: any deadline.
     Until(Option<Duration>),
     /// The end of any probe in flight.
     ForRoom,
 }
 
 impl State {
-    /// Whether the timer task has to be woken because its deadlines changed, or because there is
-    /// `room` in flight again. If so, it counts as woken.
+    /// Whether the timer task has to be notified because its deadlines changed, or because there is `room` in flight
+    /// again. If so, it counts as notified.
     pub(super) fn wakes_timer(&mut self, room: bool) -> bool {
         let wakes = match self.pause {
             Pause::No => false,
@@ -71,7 +71,7 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Without any group, and nothing in flight.
+    /// Without groups and without probes in flight.
     pub(super) fn new(settings: Settings, observer: Arc<dyn Observer>) -> Self {
         Self {
             origin: Instant::now(),
@@ -93,7 +93,7 @@ impl Shared {
         self.origin.elapsed()
     }
 
-    /// Waits until `deadline` or until `notify` has a permit; only for the latter without one.
+    /// Waits until `deadline` or until `notify` has a permit; without a deadline only for the latter.
     pub(super) async fn wait(&self, deadline: Option<Duration>, notify: &Notify) {
         match deadline {
             None => notify.notified().await,
@@ -104,8 +104,7 @@ impl Shared {
         }
     }
 
-    /// Changes the registry, unless the prober was shut down, and takes down the probes that
-    /// nobody waits for any more.
+    /// Changes the registry, unless the prober was shut down, and aborts the probes that are not needed any more.
     pub(super) fn change(&self, change: impl FnOnce(&mut Registry, &mut Vec<u64>)) {
         let mut cancelled = Vec::new();
         let (flights, wake): (Vec<AbortHandle>, bool) = {
@@ -127,7 +126,7 @@ impl Shared {
         }
     }
 
-    /// Stops all probes, forgets all groups and ends the tasks.
+    /// Stops all probes, removes all groups and ends the tasks.
     pub(super) fn shutdown(&self) {
         let flights = {
             let mut state = self.state.lock();

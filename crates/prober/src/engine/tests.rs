@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::*;
 use crate::{ConnectError, ProbeResult};
 
-/// What a target does when it is connected to.
+/// How a target reacts to a connect.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// Accepts after this many milliseconds.
@@ -21,11 +21,11 @@ enum Act {
     Panic,
 }
 
-/// A network without sockets: what each target does, and what was seen.
+/// A network without sockets: the reaction of each target, and the connects it observed.
 #[derive(Clone)]
-struct Network(Arc<Mutex<World>>);
+struct Network(Arc<Mutex<Targets>>);
 
-struct World {
+struct Targets {
     origin: Instant,
     acts: HashMap<IpAddr, Act>,
     /// Target and time of each connect.
@@ -36,7 +36,7 @@ struct World {
 
 impl Network {
     fn new() -> Self {
-        Self(Arc::new(Mutex::new(World {
+        Self(Arc::new(Mutex::new(Targets {
             origin: Instant::now(),
             acts: HashMap::new(),
             starts: Vec::new(),
@@ -107,7 +107,7 @@ impl Connector for Network {
     }
 }
 
-/// An observer that remembers.
+/// An observer that records its calls.
 #[derive(Default)]
 struct Recorder {
     probes: Mutex<Vec<(ProbeResult, Duration)>>,
@@ -173,7 +173,7 @@ fn check_of(success: i64, failure: i64, period: i64, timeout: i64) -> HealthChec
     .unwrap()
 }
 
-fn start(max_in_flight: usize) -> (Prober, Edges, Network, Arc<Recorder>) {
+fn start(max_in_flight: usize) -> (Prober, VerdictChanges, Network, Arc<Recorder>) {
     let network = Network::new();
     let recorder = Arc::new(Recorder::default());
     let settings = Settings { max_in_flight };

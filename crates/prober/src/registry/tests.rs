@@ -39,7 +39,7 @@ fn launch(registry: &mut Registry, now: Duration) -> Vec<Launch> {
     out
 }
 
-/// Probes everything that is due until `until` with this result, without delay.
+/// Probes every target that is due until `until` with this result, without delay.
 fn run(registry: &mut Registry, until: Duration, result: ProbeResult) -> usize {
     let mut probes = 0;
     while let Some(at) = registry
@@ -128,7 +128,7 @@ fn hc_2_the_same_group_again_keeps_verdicts_counters_and_timetable() {
         assert!(set(registry, now, "g", check(1, 3, 5), targets).is_empty());
     };
     group(&mut registry, Duration::ZERO);
-    // Two failures of three; another call between every two probes.
+    // Two failures of three, with another call between every two probes.
     for round in 1..=2_u32 {
         run(
             &mut registry,
@@ -215,7 +215,7 @@ fn hc_2_probe_in_flight_of_a_restarted_or_removed_target_alters_nothing() {
         set(&mut registry, SECOND * 13, "g", check(1, 1, 6), Vec::new()),
         [old.ticket.number]
     );
-    // The index is used again by another target.
+    // The index is reused by another target.
     set(
         &mut registry,
         SECOND * 13,
@@ -268,7 +268,7 @@ fn hc_own_fault_counts_neither_way() {
         (fault, 1),
         (ProbeResult::Refused, 1),
         (fault, 1),
-        // The second failure in a row of those that say something.
+        // The second consecutive failure, own faults not counted.
         (ProbeResult::Refused, 0),
         (fault, 0),
     ] {
@@ -309,7 +309,7 @@ fn hc_6_targets_whose_verdict_is_of_the_past_are_counted() {
     assert_eq!(round(&mut registry, ProbeResult::Refused), (0, 1));
     assert_eq!(round(&mut registry, fault), (0, 1));
     assert_eq!(round(&mut registry, fault), (2, 1));
-    // One goes; the other starts anew with another check.
+    // One is removed; the other restarts with another check.
     let now = SECOND * 100;
     set(
         &mut registry,
@@ -384,11 +384,11 @@ enum Step {
     Remove {
         group: u8,
     },
-    /// Some seconds pass; what is due is started, and stays in flight.
+    /// Some seconds pass; due probes start and stay in flight.
     Start {
         seconds: u8,
     },
-    /// The oldest probe in flight ends, successful or not, even if nobody waits for it.
+    /// The oldest probe in flight ends, successful or not, even if it is not needed any more.
     End {
         success: bool,
     },
@@ -406,7 +406,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..150)
 }
 
-/// A target of the model: its life (new with each start) and its verdict by thresholds of 1.
+/// A target of the model: its life (a new one with each restart) and its verdict by thresholds of 1.
 #[derive(Clone, Copy, Debug)]
 struct Life {
     life: u32,
@@ -416,7 +416,7 @@ struct Life {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Groups, verdicts, counts and tickets against maps that are rebuilt by each call.
+    /// Groups, verdicts, counts and tickets, compared with maps that each call rebuilds.
     #[test]
     fn hc_2_registry_is_that_of_the_naive_model(steps in steps()) {
         let mut registry = Registry::default();

@@ -51,7 +51,7 @@ fn hc_6_what_connect_itself_answers_says_nothing_about_the_target() {
         assert_eq!(result, ProbeResult::OwnFault(fault), "{code}");
         assert_eq!(result.says(), None);
     }
-    // A reset that a packet filter of this host made in the target's place.
+    // A reset that a packet filter of this host sent in place of the target.
     let refused = of(ConnectError::Local, Errno::ECONNREFUSED);
     assert_eq!(refused, ProbeResult::Refused);
 }

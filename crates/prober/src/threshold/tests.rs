@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Runs `results` ('+' and '-', spaces ignored) and gives each change as (probe number, verdict).
+/// Applies `results` ('+' and '-', spaces ignored) and returns each change as (probe number, verdict).
 fn changes(start: bool, success: u32, failure: u32, results: &str) -> Vec<(usize, bool)> {
     let mut state = Threshold::new(start);
     let signs = results.chars().filter(|sign| *sign != ' ');
@@ -61,8 +61,8 @@ fn hc_counters_do_not_overflow() {
     assert_eq!(state, Threshold::new(true));
 }
 
-/// The verdict by the words of the contract, from the whole history: walk back over the present
-/// run of equal results, which counts from 0 again each time it fills its threshold.
+/// The verdict by the text of the contract, from the whole history: walk back over the current run of equal results,
+/// which restarts from 0 each time it reaches its threshold.
 fn naive(start: bool, success: usize, failure: usize, history: &[bool]) -> bool {
     let mut ready = start;
     for end in 1..=history.len() {
@@ -110,7 +110,7 @@ fn hc_6_so_many_own_faults_in_a_row_and_the_verdict_is_of_the_past() {
         };
         assert_eq!(faults(&mut state, 4), [false, false, true, true]);
         assert_eq!(state.ready(), ready, "the verdict stays");
-        // Any result begins the count anew; one that is no change as well.
+        // Any result resets the count, even one that changes nothing.
         assert_eq!(state.step(ready, 1, 3), None);
         assert_eq!(faults(&mut state, 3), [false, false, true]);
     }

@@ -22,7 +22,7 @@ fn single() -> Timetable {
     table
 }
 
-/// A hash that spreads, for tests that need many phases.
+/// A hash for tests that need many phases.
 fn mix(seed: u64) -> u64 {
     let hash = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (hash ^ (hash >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
@@ -76,7 +76,7 @@ fn hc_slow_probe_delays_the_next_and_never_stacks() {
     let mut table = single();
     assert_eq!(due(&mut table, SECOND * 5), [0]);
     assert!(due(&mut table, SECOND * 10).is_empty(), "still in flight");
-    // It covered the slots at 10 and 15 s: one follows at once, the other is lost.
+    // It covered the slots at 10 and 15 s: one follows at once, the other is skipped.
     table.finish(0, SECOND * 17, false);
     assert_eq!(table.next_deadline(Room::UNBOUNDED), Some(SECOND * 17));
     assert_eq!(due(&mut table, SECOND * 17), [0]);
@@ -169,7 +169,7 @@ fn hc_2_key_added_again_starts_anew() {
     );
 }
 
-/// The greatest number of probes due in any window of `width`, over `rounds` periods.
+/// The largest number of probes due in any window of `width`, over `rounds` periods.
 fn peak(first: &[Duration], period: Duration, rounds: u32, width: Duration) -> u32 {
     let mut times: Vec<_> = (0..rounds)
         .flat_map(|round| first.iter().map(move |at| *at + period * round))
@@ -200,7 +200,7 @@ fn hc_5_many_targets_of_one_moment_are_spread_over_the_period() {
         for width in [ms(50), ms(250), ms(1000)] {
             let fair = f64::from(targets) * width.as_secs_f64() / PERIOD.as_secs_f64();
             let most = f64::from(peak(&first, PERIOD, 3, width));
-            // On top of the fair share: what came while the table was small and its windows short.
+            // In addition to the fair share: targets that were added while the table was small and its windows short.
             let early = 2.0 * f64::from(CALM_RATE) * width.as_secs_f64();
             assert!(
                 most <= (fair + early) * 1.1 + 25.0,

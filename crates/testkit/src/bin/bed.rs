@@ -1,23 +1,23 @@
-//! `bed [COMMAND...]`: starts a test bed and runs a command in it, a shell by default, with kubectl
-//! and the namespaces at hand (`ip netns`). The bed ends with the command.
+//! `cluster [COMMAND...]`: starts a test cluster and runs a command in it, a shell by default, with kubectl and the
+//! network namespaces available (`ip netns`). The test cluster ends with the command.
 
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use anyhow::Context;
-use harvester_lb_testkit::{Bed, BedOptions, enter};
+use harvester_lb_testkit::{TestCluster, TestClusterOptions, enter};
 
 #[tokio::main]
 async fn run() -> anyhow::Result<u8> {
     let start = Instant::now();
-    let bed = Bed::start(BedOptions::default()).await?;
-    bed.apply_foreign_crds().await?;
+    let cluster = TestCluster::start(TestClusterOptions::default()).await?;
+    cluster.apply_foreign_crds().await?;
     report(&format!(
         "ready after {:.1?}, logs in {}",
         start.elapsed(),
-        bed.folder().display()
+        cluster.folder().display()
     ));
-    let rss = bed.rss_kib();
+    let rss = cluster.rss_kib();
     let total: u64 = rss.iter().map(|(_, kib)| kib).sum();
     report(&format!(
         "{} programs, {} MiB resident",
@@ -33,11 +33,11 @@ async fn run() -> anyhow::Result<u8> {
     let program = args.next().unwrap_or_else(|| "sh".into());
     let status = Command::new(&program)
         .args(args)
-        .env("KUBECONFIG", bed.kubeconfig("admin")?)
-        .env("HOME", bed.folder())
+        .env("KUBECONFIG", cluster.kubeconfig("admin")?)
+        .env("HOME", cluster.folder())
         .env(
             "PATH",
-            format!("{}:{path}", bed.folder().join("bin").display()),
+            format!("{}:{path}", cluster.folder().join("bin").display()),
         )
         .env("PS1", "bed# ")
         .status()

@@ -1,4 +1,4 @@
-//! Answers' bodies that are broken on the way: watches that end early or fall silent, lists that stop in the middle.
+//! Response bodies with faults: watches that end early or fall silent, lists that stop in the middle.
 
 use std::future::pending;
 use std::io;
@@ -17,24 +17,24 @@ use super::mode::{Away, Mode};
 use super::request::Seen;
 use super::shared::{Shared, Watching};
 
-/// What was sent last is to be on the line before it is cut: else the client would not see it.
+/// Time for the last bytes to be sent before the connection is cut: otherwise the client would not see them.
 const FLUSH: Duration = Duration::from_millis(20);
-/// Longest wait for a list.
+/// Timeout of a list.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// Longest event of a watch, in bytes: above the largest object that etcd takes, three times.
+/// Largest event of a watch, in bytes: three times the largest object that etcd accepts.
 const EVENT: usize = 8 << 20;
 /// The beginning of an event, for a watch that is cut in the middle of one while there is none.
 const TORN: &[u8] = br#"{"type":"MODIFIED","object":{"apiVersion":"v1","metadata":{"na"#;
 
-/// How a watch ends, besides by itself.
+/// How a watch ends, except by itself.
 pub(crate) enum Ending {
     Never,
     Then(After, End),
-    /// Nothing passes while the rule of this number holds; then it is cut.
+    /// Nothing passes while the rule of this number holds; then the connection is cut.
     Silent(u64),
 }
 
-/// A watch's answer, event by event.
+/// The response of a watch, event by event.
 pub(crate) fn events(
     shared: &Arc<Shared>,
     seen: Seen,
@@ -63,7 +63,7 @@ pub(crate) fn events(
     Response::from_parts(parts, Body::from_stream(stream))
 }
 
-/// A place among the watches that run.
+/// An entry in the list of running watches.
 struct Registered {
     shared: Arc<Shared>,
     id: u64,
@@ -88,7 +88,7 @@ impl Registered {
 }
 
 impl Registered {
-    /// Waits until the line is not dead any more, or the connection of no use.
+    /// Waits until the rule is gone or the connection is cut.
     async fn abandoned(&self, rule: u64) {
         tokio::select! {
             () = self.shared.without(rule) => {}
@@ -111,7 +111,7 @@ struct Events {
     passed: usize,
     ending: Ending,
     deadline: Option<Instant>,
-    /// What comes after the item that was given last, if that was the last but one.
+    /// The final item, if the one returned last was the last but one.
     last: Option<Last>,
 }
 
@@ -120,14 +120,14 @@ enum Last {
     End,
 }
 
-/// What happens next in a watch.
+/// The next step of a watch.
 enum Next {
     Chunk(Option<Result<Bytes, axum::Error>>),
     Ends(End),
 }
 
 impl Events {
-    /// The next piece; an error cuts the connection.
+    /// The next chunk; an error cuts the connection.
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         match self.last.take() {
             Some(Last::End) => return None,
@@ -154,7 +154,7 @@ impl Events {
             match self.wait().await {
                 Next::Ends(end) => return self.end(end, TORN).await,
                 Next::Chunk(ended @ (None | Some(Err(_)))) => {
-                    // That the other end has hung up is not heard of either over a dead line.
+                    // A dead connection does not show that the other end has hung up either.
                     if let Ending::Silent(rule) = self.ending {
                         self.registered.abandoned(rule).await;
                     } else if ended.is_none() {
@@ -208,7 +208,7 @@ impl Events {
         }
     }
 
-    /// The last piece, or the last but one. `event` is what would come next.
+    /// The last chunk, or the last but one. `event` is the event that would come next.
     async fn end(&mut self, end: End, event: &[u8]) -> Option<io::Result<Bytes>> {
         match end {
             End::Clean => None,
@@ -228,13 +228,13 @@ impl Events {
     }
 }
 
-/// Ends the connection without the end of the answer, when what was sent before is on the line.
+/// Cuts the connection without the end of the response, once the earlier bytes are sent.
 async fn cut<T>() -> Option<io::Result<T>> {
     sleep(FLUSH).await;
     Some(Err(io::ErrorKind::ConnectionReset.into()))
 }
 
-/// The first half of an answer, and no end. `None` if the answer did not come.
+/// The first half of a response, without an end. `None` if there was no response.
 pub(crate) async fn halved(answer: Response, limit: usize) -> Option<Response> {
     let (parts, body) = answer.into_parts();
     let bytes = timeout(PATIENCE, axum::body::to_bytes(body, limit)).await;

@@ -1,4 +1,4 @@
-//! What can be done to requests, and how often.
+//! The faults of requests, and their frequency.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use kube::core::Status;
 
-/// How often a rule does what it is for.
+/// How often a rule applies.
 #[derive(Clone, Debug)]
 pub struct Share(Kind);
 
@@ -19,17 +19,17 @@ enum Kind {
 }
 
 impl Share {
-    /// Each matching request.
+    /// To each matching request.
     pub const fn all() -> Self {
         Self(Kind::Always)
     }
 
-    /// The next so many of them.
+    /// To the next `times` matching requests.
     pub const fn times(times: u32) -> Self {
         Self(Kind::Times(times))
     }
 
-    /// So many in a hundred, by chance from a seed.
+    /// To this percentage of requests, at random from a seed.
     pub fn percent(percent: u8, seed: u64) -> Self {
         Self(Kind::Percent(percent, fastrand::Rng::with_seed(seed)))
     }
@@ -47,7 +47,7 @@ impl Share {
     }
 }
 
-/// An answer that the API server did not give.
+/// A response that the API server did not send.
 #[derive(Clone, Debug)]
 pub struct Refusal {
     code: u16,
@@ -69,7 +69,7 @@ impl Refusal {
         Self::new(409, "Conflict")
     }
 
-    /// 409: there is one of that name.
+    /// 409: an object of that name exists.
     pub const fn already_exists() -> Self {
         Self::new(409, "AlreadyExists")
     }
@@ -115,7 +115,7 @@ impl Refusal {
 
     pub(crate) fn response(&self) -> Response {
         let status = self.status();
-        // A status has no part that could fail to be written.
+        // Serializing a status cannot fail.
         let text = serde_json::to_vec(&status).unwrap_or_default();
         let mut response = Response::new(Body::from(text));
         *response.status_mut() =
@@ -134,45 +134,46 @@ impl Refusal {
 /// When a watch is ended.
 #[derive(Clone, Copy, Debug)]
 pub enum After {
-    /// After so many events, bookmarks included.
+    /// After this number of events, bookmarks included.
     Events(usize),
-    /// After this time, whether there were events or not.
+    /// After this time, regardless of events.
     Time(Duration),
 }
 
 /// How a watch is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The answer is complete, as after the watch's own time.
+    /// The response is complete, as after a watch timeout.
     Clean,
     /// The connection is cut between two events.
     Cut,
     /// The connection is cut in the middle of an event.
     Torn,
-    /// An event says that the version is too old (410), and the answer is complete.
+    /// An event reports that the version is too old (410), and the response is complete.
     Expired,
 }
 
-/// What is done to a request. The first two alter it and leave it to the next rules; each of the others is the last word.
+/// The fault of a request. The first two modify it and leave it to the next rules; each of the others is final.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It waits so long before it is forwarded, or until the rule is gone.
+    /// The request is delayed by this time, or until the rule is gone.
     Delay(Duration),
-    /// A list is given in pages of this size, whatever was asked for.
+    /// A list is returned in pages of this size, regardless of the requested limit.
     Pages(u32),
-    /// It is answered like this and not forwarded.
+    /// This response, and the request is not forwarded.
     Refuse(Refusal),
-    /// The connection is cut; it is not forwarded.
+    /// The connection is cut, and the request is not forwarded.
     Cut,
-    /// It is forwarded and done, and the connection is cut in place of the answer.
+    /// The request is forwarded and done, and the connection is cut instead of a response.
     LoseAnswer,
-    /// It is forwarded and done, and answered like this all the same.
+    /// The request is forwarded and done, and this is the response all the same.
     DenyAnswer(Refusal),
-    /// It is forwarded; of the answer's body (of a list, most likely) the first half comes, then the connection is cut.
+    /// The request is forwarded; the first half of the response's body (usually of a list) is sent, then the connection
+    /// is cut.
     Truncate,
     /// A watch ends early.
     EndWatch(After, End),
-    /// A watch gives no event and no end, as over a line that has gone dead. When the rule is gone, it is cut.
+    /// A watch has no event and no end, like a dead connection. When the rule is gone, the connection is cut.
     Swallow,
 }
 

@@ -1,4 +1,4 @@
-//! The way of one request: seen, altered, held, forwarded, answered.
+//! The path of one request: received, modified, held, forwarded, answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,14 +20,14 @@ use super::request::{Seen, Verb};
 use super::rules::{Effect, Plan};
 use super::shared::Shared;
 
-/// Longest request that is taken, in bytes: what the API server itself takes, and some.
+/// Largest request, in bytes: a little more than the API server itself accepts.
 const REQUEST: usize = 4 << 20;
-/// Longest answer that is kept whole, in bytes: lists of ten thousands of objects.
+/// Largest response that is buffered, in bytes: lists of tens of thousands of objects.
 const ANSWER: usize = 256 << 20;
-/// Longest wait for the beginning of an answer.
+/// Timeout of the response head.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the client gets.
+/// The client's view of the result.
 enum Outcome {
     Answer(Response),
     /// The connection is cut.
@@ -43,7 +43,7 @@ pub(crate) async fn handle(
     let (parts, body) = request.into_parts();
     let outcome = match axum::body::to_bytes(body, REQUEST).await {
         Ok(body) => detached(shared, parts, body).await,
-        // The client has gone in the middle of its own request.
+        // The client hung up in the middle of its request.
         Err(_) => Outcome::Cut,
     };
     match outcome {
@@ -55,8 +55,8 @@ pub(crate) async fn handle(
     }
 }
 
-/// What a client has sent is done, whether it waits for the answer or not: so it is with requests on a real line. Only
-/// reads end with whoever asked.
+/// A request that was sent is done, whether the client waits for the response or not, as on a real connection. Only
+/// reads end with their client.
 async fn detached(shared: Arc<Shared>, parts: Parts, body: Bytes) -> Outcome {
     let seen = Seen::of(&parts.method, &parts.uri, &body);
     let writes = seen.verb.is_write();
@@ -85,7 +85,7 @@ async fn process(shared: &Arc<Shared>, seen: Seen, mut parts: Parts, body: Bytes
         last,
     } = shared.rules.lock().plan(&seen);
     for (rule, delay) in delays {
-        // An error is the end of the time.
+        // An error is the end of the delay.
         let _ = timeout(delay, shared.without(rule)).await;
     }
     if let (Some(size), Verb::List) = (pages, seen.verb)
@@ -113,11 +113,11 @@ async fn process(shared: &Arc<Shared>, seen: Seen, mut parts: Parts, body: Bytes
     }
     let answer = match forward(shared, parts, body).await {
         Ok(answer) => answer,
-        // As a gateway without its server.
+        // Like a gateway without its server.
         Err(_) => Refusal::unavailable().response(),
     };
     if let Some(done) = waiting {
-        // Nobody may wait for it.
+        // The test may not wait for it.
         let _ = done.send(answer.status().as_u16());
     }
     let (id, effect) = match last {
@@ -136,7 +136,7 @@ fn count(shared: &Shared, seen: &Seen) {
     *shared.counts.lock().entry(key).or_default() += 1;
 }
 
-/// Waits while the API server is silent. An error: it is away in the refusing way.
+/// Waits while the API server is silent. An error: it is unavailable in the refusing way.
 async fn here(shared: &Shared) -> Result<(), ()> {
     shared.until(|m| *m != Mode::Away(Away::Silent)).await;
     if shared.mode.borrow().is_cut() {
@@ -146,13 +146,13 @@ async fn here(shared: &Shared) -> Result<(), ()> {
     }
 }
 
-/// Hands a request to the test and waits for its command. Where the request goes on, the way to tell when it is done.
+/// Hands a request to the test and waits for its command. If the request continues, returns the channel for its result.
 async fn caught(
     catcher: &tokio::sync::mpsc::Sender<Held>,
     held: Held,
     end: Waiting,
 ) -> Result<tokio::sync::oneshot::Sender<u16>, Outcome> {
-    // An error means that the test does not catch any more: it goes on.
+    // An error means that the test holds no more requests: this one continues.
     let _ = catcher.send(held).await;
     match end.command.await {
         Ok(Command::Cut) => Err(Outcome::Cut),
@@ -161,7 +161,7 @@ async fn caught(
     }
 }
 
-/// Sends it to the API server, with the rights of its sender.
+/// Sends the request to the API server, with the credentials of its sender.
 async fn forward(shared: &Shared, parts: Parts, body: Bytes) -> anyhow::Result<Response> {
     let path = parts.uri.path_and_query().context("no path")?;
     let mut request = http::Request::new(kube::client::Body::from(body));
@@ -177,7 +177,7 @@ async fn forward(shared: &Shared, parts: Parts, body: Bytes) -> anyhow::Result<R
     Ok(response)
 }
 
-/// Headers without those that are about the one connection.
+/// The headers without the hop-by-hop ones.
 fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     for name in [
         header::CONNECTION,
@@ -189,7 +189,7 @@ fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
     headers
 }
 
-/// What is done to the answer.
+/// Applies the faults of the response.
 async fn after(
     shared: &Arc<Shared>,
     id: Option<u64>,
@@ -201,7 +201,7 @@ async fn after(
     match effect {
         Some(Effect::Hold(Moment::After, catcher)) => {
             let code = answer.status().as_u16();
-            // All of it, so that it is done for certain.
+            // The whole response, so that the request is certainly done.
             let Some(answer) = whole(answer).await else {
                 return Outcome::Cut;
             };
@@ -240,7 +240,7 @@ async fn after(
     }
 }
 
-/// The same answer, when all of it has come.
+/// The same response, once it is complete.
 async fn whole(answer: Response) -> Option<Response> {
     let (parts, body) = answer.into_parts();
     let bytes = timeout(PATIENCE, axum::body::to_bytes(body, ANSWER)).await;

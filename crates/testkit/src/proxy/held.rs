@@ -1,4 +1,4 @@
-//! A request that is caught, and waits for a test's command.
+//! A held request, which waits for a test's command.
 
 use std::time::Duration;
 
@@ -9,19 +9,19 @@ use tokio::time::timeout;
 use super::fault::Refusal;
 use super::request::Seen;
 
-/// Longest wait for a request to arrive, and for one that was let go to be done.
+/// Timeout for a request to arrive, and for a released one to be done.
 pub(super) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Where on its way a request is caught.
+/// Where a request is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// Before the API server sees it.
     Before,
-    /// When the API server has done it, before the answer goes out.
+    /// After the API server has done it, before the response is sent.
     After,
 }
 
-/// What becomes of a request that was caught.
+/// The test's command for a held request.
 #[derive(Debug)]
 pub(crate) enum Command {
     LetGo,
@@ -29,9 +29,9 @@ pub(crate) enum Command {
     Refuse(Refusal),
 }
 
-/// A request that waits. Dropping this lets it go.
+/// A held request. Dropping this releases it.
 ///
-/// Its sender waits too, as long as it likes: one that gives up, or is killed, does not take the request back.
+/// Its sender waits too, for as long as it wants: one that times out, or is killed, does not withdraw the request.
 #[derive(Debug)]
 pub struct Held {
     request: Seen,
@@ -43,7 +43,7 @@ pub struct Held {
 /// The proxy's end of a [`Held`].
 pub(crate) struct Waiting {
     pub(crate) command: oneshot::Receiver<Command>,
-    /// Is told the code of the API server's answer.
+    /// Receives the status code of the API server's response.
     pub(crate) done: oneshot::Sender<u16>,
 }
 
@@ -64,31 +64,31 @@ impl Held {
         (held, waiting)
     }
 
-    /// What it is about.
+    /// The request.
     pub fn request(&self) -> &Seen {
         &self.request
     }
 
-    /// Code of the API server's answer, if caught [`Moment::After`].
+    /// Status code of the API server's response, if held [`Moment::After`].
     pub fn code(&self) -> Option<u16> {
         self.code
     }
 
-    /// Lets it go on, waits until the API server has answered, and gives the code of that answer.
+    /// Releases it, waits until the API server has answered, and returns the status code.
     pub async fn let_go(self) -> anyhow::Result<u16> {
-        // An error means that the proxy is gone, which the next line tells.
+        // An error means that the proxy is gone, which the next line reports.
         let _ = self.command.send(Command::LetGo);
         let code = timeout(PATIENCE, self.done).await;
         code.context("no answer within 60 s")?
             .context("the request was not done")
     }
 
-    /// Cuts its connection: a request caught before is never done, one caught after has no answer.
+    /// Cuts its connection: a request held before is never done, one held after has no response.
     pub fn cut(self) {
         let _ = self.command.send(Command::Cut);
     }
 
-    /// Answers it like this, in place of the API server.
+    /// Answers it with this response, instead of the API server.
     pub fn refuse(self, refusal: Refusal) {
         let _ = self.command.send(Command::Refuse(refusal));
     }

@@ -1,4 +1,4 @@
-//! Catching requests.
+//! Holding requests.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use super::rule::Rule;
 use super::rules::Effect;
 use super::shared::Shared;
 
-/// Most requests that one [`Hold`] has caught and nobody has asked for; more wait.
+/// Most requests that one [`Hold`] holds before the test takes them; more wait.
 const CAUGHT: usize = 64;
 
-/// Catches requests until it is dropped. Those that it has caught and handed over stay caught.
+/// Holds requests until it is dropped. Those that the test has taken stay held.
 #[derive(Debug)]
 pub struct Hold {
     rule: Rule,
@@ -33,19 +33,19 @@ impl Hold {
         }
     }
 
-    /// Waits until a request is caught, 60 s at most.
+    /// Waits until a request is held, 60 s at most.
     pub async fn arrived(&mut self) -> anyhow::Result<Held> {
         let held = timeout(PATIENCE, self.caught.recv()).await;
         held.context("no such request within 60 s")?
             .context("the proxy is gone")
     }
 
-    /// A request that is caught by now, if there is one.
+    /// A request that is held by now, if there is one.
     pub fn try_arrived(&mut self) -> Option<Held> {
         self.caught.try_recv().ok()
     }
 
-    /// How many requests it has caught.
+    /// Number of requests that it has held.
     pub fn hits(&self) -> u64 {
         self.rule.hits()
     }

@@ -1,4 +1,4 @@
-//! The proxy's door, which can be shut, and its connections, which can be cut.
+//! The proxy's listener, which can be closed, and its connections, which can be cut.
 
 use std::future::Future;
 use std::io;
@@ -18,12 +18,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use super::mode::{Away, Mode};
 use crate::netns::Netns;
 
-/// Connections at a time; more wait in the listener's queue. An operator has about twenty.
+/// Concurrent connections; more wait in the listener's queue. An operator has about twenty.
 const CONNECTIONS: usize = 1_024;
-/// After an accept or a bind that failed.
+/// Pause after a failed accept or bind.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The listener. While the API server is away in the refusing way, there is none.
+/// The listener. There is none while the API server is unavailable in the refusing way.
 pub(crate) struct Door {
     netns: Netns,
     port: u16,
@@ -78,11 +78,11 @@ impl Listener for Door {
 
     async fn accept(&mut self) -> (Connection, SocketAddr) {
         loop {
-            // Never closed, so this waits for a place and nothing else.
+            // The semaphore is never closed, so this only waits for a permit.
             let place = Arc::clone(&self.places).acquire_owned().await.ok();
             match self.next().await {
                 Ok((stream, from)) => {
-                    // Events are small and are to arrive when they are sent.
+                    // Events are small and must arrive when they are sent.
                     let _ = stream.set_nodelay(true);
                     return (Connection::new(stream, self.mode.clone(), place), from);
                 }
@@ -97,14 +97,14 @@ impl Listener for Door {
     }
 }
 
-/// The handle by which a connection is cut.
+/// The handle that cuts a connection.
 #[derive(Clone, Default)]
 pub(crate) struct Line {
     cut: Arc<AtomicBool>,
 }
 
 impl Line {
-    /// Nothing goes out any more: the connection ends when the answer is about to be written.
+    /// Stops all output: the connection ends when the response is about to be written.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::Release);
     }
@@ -120,7 +120,7 @@ impl Connected<IncomingStream<'_, Door>> for Line {
 pub(crate) struct Connection {
     stream: TcpStream,
     line: Line,
-    /// Ends when all connections are cut.
+    /// Completes when all connections are cut.
     gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     _place: Option<OwnedSemaphorePermit>,
 }
@@ -158,7 +158,7 @@ impl AsyncRead for Connection {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if !self.line.cut.load(Ordering::Acquire) && self.gone.as_mut().poll(cx).is_ready() {
-            // Not to be polled again.
+            // Must not be polled again.
             self.line.cut();
         }
         self.check()?;

@@ -1,16 +1,16 @@
-//! Whether the API server is there for the client.
+//! Whether the API server is available to the client.
 
-/// In which way the API server is away.
+/// How the API server is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Away {
-    /// Connections are refused, and those that are open are cut.
+    /// Connections are refused, and open ones are cut.
     Refused,
-    /// Connections and requests are accepted, and nothing is answered; watches are silent. All goes on with
+    /// Connections and requests are accepted, but not answered; watches are silent. Everything continues with
     /// [`Proxy::come_back`](super::Proxy::come_back), as after SIGSTOP and SIGCONT.
     Silent,
 }
 
-/// Whether anything passes at all.
+/// Whether traffic passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Here,
@@ -20,7 +20,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// Connections are of no use any more.
+    /// Whether connections have to be cut.
     pub(super) const fn is_cut(self) -> bool {
         matches!(self, Self::Away(Away::Refused) | Self::Ended)
     }

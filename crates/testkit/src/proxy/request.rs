@@ -1,10 +1,10 @@
-//! What a request is about, in Kubernetes' words, and which requests a test means.
+//! Attributes of a request in Kubernetes' terms, and the selection of requests by a test.
 
 use std::borrow::Cow;
 
 use axum::http::{Method, Uri};
 
-/// What a request does, as Kubernetes' rights name it. Deletion of a collection is a deletion.
+/// The verb of a request, as in RBAC. `deletecollection` counts as `delete`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "Kubernetes' own words")]
 pub enum Verb {
@@ -18,36 +18,36 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Those that change something.
+    /// The verbs that change objects.
     pub const WRITES: [Self; 4] = [Self::Create, Self::Update, Self::Patch, Self::Delete];
 
-    /// Whether it changes something.
+    /// Whether it changes an object.
     pub fn is_write(self) -> bool {
         Self::WRITES.contains(&self)
     }
 }
 
-/// A request as the proxy has seen it.
+/// A request as received by the proxy.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What it does.
+    /// The verb.
     pub verb: Verb,
-    /// The resource, such as `services`; `other` if the path is not one of a resource (`/version`, discovery).
+    /// The resource, for instance `services`; `other` if the path is not one of a resource (`/version`, discovery).
     pub resource: String,
-    /// The subresource, such as `status`.
+    /// The subresource, for instance `status`.
     pub subresource: Option<String>,
     /// The namespace in the path.
     pub namespace: Option<String>,
-    /// The object's name: from the path, for a creation from the body.
+    /// The object's name: from the path, for a create from the body.
     pub name: Option<String>,
-    /// What comes after the path.
+    /// The query string.
     pub query: String,
-    /// The body as text. Empty if it has none.
+    /// The body as text; empty if there is none.
     pub body: String,
 }
 
 impl Seen {
-    /// Takes a request apart.
+    /// Parses a request.
     pub(crate) fn of(method: &Method, uri: &Uri, body: &[u8]) -> Self {
         let query = uri.query().unwrap_or_default();
         let mut parts = uri.path().trim_matches('/').split('/');
@@ -103,7 +103,7 @@ fn name_in(body: &str) -> Option<String> {
     Some(object.pointer("/metadata/name")?.as_str()?.to_owned())
 }
 
-/// Which requests are meant. The empty one means all.
+/// A selection of requests. The empty one selects all.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
     verbs: Option<Vec<Verb>>,
@@ -126,7 +126,7 @@ impl Match {
         Self::any().verbs(&[verb]).resource(resource)
     }
 
-    /// All that changes something.
+    /// All requests that change an object.
     pub fn writes() -> Self {
         Self::any().verbs(&Verb::WRITES)
     }
@@ -138,21 +138,21 @@ impl Match {
         self
     }
 
-    /// Only this resource, such as `services`; its subresources included.
+    /// Only this resource, for instance `services`; its subresources included.
     #[must_use]
     pub fn resource(mut self, resource: &'static str) -> Self {
         self.resource = Some(resource.into());
         self
     }
 
-    /// All resources but this one, such as `leases`.
+    /// All resources except this one, for instance `leases`.
     #[must_use]
     pub fn but(mut self, resource: &'static str) -> Self {
         self.not_resource = Some(resource.into());
         self
     }
 
-    /// Only objects of this namespace.
+    /// Only objects in this namespace.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = Some(namespace.to_owned());
@@ -166,21 +166,21 @@ impl Match {
         self
     }
 
-    /// Only requests whose body holds this text: tells a patch of the one field from that of another.
+    /// Only requests whose body contains this text: distinguishes patches of different fields.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
         self.text = Some(text.to_owned());
         self
     }
 
-    /// Only lists that go on from an earlier page.
+    /// Only lists that continue from an earlier page.
     #[must_use]
     pub fn continued(mut self) -> Self {
         self.continued = Some(true);
         self
     }
 
-    /// Whether a request is one of those.
+    /// Whether a request is selected.
     pub fn takes(&self, seen: &Seen) -> bool {
         let is = |wanted: &Option<String>, had: &Option<String>| wanted.is_none() || wanted == had;
         self.verbs.as_ref().is_none_or(|v| v.contains(&seen.verb))

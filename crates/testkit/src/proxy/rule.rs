@@ -1,4 +1,4 @@
-//! A rule in the hands of a test.
+//! A rule, as held by a test.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -32,7 +32,7 @@ impl Rule {
         }
     }
 
-    /// How many requests it was applied to.
+    /// Number of requests to which it was applied.
     pub fn hits(&self) -> u64 {
         let Some(shared) = self.shared.upgrade() else {
             return 0;

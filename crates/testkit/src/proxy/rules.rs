@@ -1,4 +1,4 @@
-//! All rules of a proxy, and what they say of one request.
+//! All rules of a proxy, and their evaluation for a request.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::fault::{Fault, Share};
 use super::held::{Held, Moment};
 use super::request::{Match, Seen};
 
-/// What a rule does.
+/// The effect of a rule.
 #[derive(Clone, Debug)]
 pub(crate) enum Effect {
     Fault(Fault),
@@ -30,10 +30,10 @@ pub(crate) struct Rules {
     next: u64,
 }
 
-/// What is to be done to one request.
+/// What to do with one request.
 #[derive(Default)]
 pub(crate) struct Plan {
-    /// One after the other, each with its rule's number.
+    /// In order, each with its rule's number.
     pub(crate) delays: Vec<(u64, Duration)>,
     pub(crate) pages: Option<u32>,
     /// With the rule's number.
@@ -41,7 +41,7 @@ pub(crate) struct Plan {
 }
 
 impl Rules {
-    /// Adds a rule after those that are there, and answers its number.
+    /// Appends a rule and returns its number.
     pub(super) fn add(&mut self, matching: Match, share: Share, effect: Effect) -> u64 {
         let id = self.next;
         self.next += 1;
@@ -59,7 +59,7 @@ impl Rules {
         self.entries.retain(|e| e.id != id);
     }
 
-    /// How many requests a rule was applied to.
+    /// Number of requests to which a rule was applied.
     pub(super) fn hits(&self, id: u64) -> u64 {
         let entry = self.entries.iter().find(|e| e.id == id);
         entry.map_or(0, |e| e.hits)

@@ -1,5 +1,5 @@
-//! The test bed tested: real traffic through a real VIP, faults, several beds, and that nothing
-//! outlives a bed; and the proxy in front of its API server ([`proxy`]).
+//! Tests of the test cluster: real traffic through a real VIP, faults, several test clusters, and that nothing outlives
+//! a test cluster; and of the proxy in front of its API server ([`proxy`]).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::collections::BTreeMap;
@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_testkit::{
-    Bed, BedOptions, Dhcp, Farm, Fault, TestReport, Traffic, apart, enter_with, eventually, lan,
+    Dhcp, Farm, Fault, TestCluster, TestClusterOptions, TestReport, Traffic, apart, enter_with,
+    eventually, lan,
 };
 use libtest_mimic::{Arguments, Trial};
 use serde_json::{Value, json};
@@ -27,16 +28,16 @@ use proxy::{
     refuses_in_the_api_servers_words, shares_delays_and_counts, swallows_events_of_a_watch,
 };
 
-/// Set in a second process of this binary, to what it shall do.
+/// Set in a second process of this binary, to its task.
 const ROLE: &str = "BED_TEST_ROLE";
-/// Marks the second process and all it starts.
+/// Marks the second process and its children.
 const MARKER: &str = "BED_TEST_MARKER";
 const SOON: Duration = Duration::from_secs(20);
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
     enter_with(&["dnsmasq", "kea-dhcp4"]);
-    // The tests share a bed, and one of them cuts a node off.
+    // The tests share a test cluster, and one of them disconnects a node.
     arguments.test_threads = Some(1);
     let runtime = Arc::new(Runtime::new().unwrap());
     if let Ok(role) = std::env::var(ROLE) {
@@ -45,37 +46,37 @@ fn main() -> ExitCode {
     if arguments.list {
         libtest_mimic::run(&arguments, trials(&runtime, &Arc::default())).exit();
     }
-    let bed = Arc::default();
-    let conclusion = libtest_mimic::run(&arguments, trials(&runtime, &bed));
-    // Before the runtime, which its tasks run on.
-    drop(bed);
+    let cluster = Arc::default();
+    let conclusion = libtest_mimic::run(&arguments, trials(&runtime, &cluster));
+    // Before the runtime, on which its tasks run.
+    drop(cluster);
     conclusion.exit_code()
 }
 
 /// Started by the first test that needs it.
-type Shared = tokio::sync::OnceCell<Bed>;
+type Shared = tokio::sync::OnceCell<TestCluster>;
 
-async fn shared(cell: &Shared) -> anyhow::Result<&Bed> {
+async fn shared(cell: &Shared) -> anyhow::Result<&TestCluster> {
     cell.get_or_try_init(|| async {
         let start = Instant::now();
-        let bed = Bed::start(BedOptions::default()).await?;
+        let cluster = TestCluster::start(TestClusterOptions::default()).await?;
         println!("bed ready after {:.1?}", start.elapsed());
-        bed.apply_foreign_crds().await?;
-        Ok(bed)
+        cluster.apply_foreign_crds().await?;
+        Ok(cluster)
     })
     .await
 }
 
-fn trials(runtime: &Arc<Runtime>, bed: &Arc<Shared>) -> Vec<Trial> {
+fn trials(runtime: &Arc<Runtime>, cluster: &Arc<Shared>) -> Vec<Trial> {
     macro_rules! trial {
         ($name:ident) => {{
-            let (runtime, bed) = (Arc::clone(runtime), Arc::clone(bed));
+            let (runtime, cluster) = (Arc::clone(runtime), Arc::clone(cluster));
             Trial::test(stringify!($name), move || {
                 let mut report = TestReport::begin(stringify!($name));
                 let result = runtime.block_on(async {
-                    let bed = shared(&bed).await?;
+                    let cluster = shared(&cluster).await?;
                     report.set_up_done();
-                    $name(bed).await
+                    $name(cluster).await
                 });
                 report
                     .end(result)
@@ -111,27 +112,27 @@ fn trials(runtime: &Arc<Runtime>, bed: &Arc<Shared>) -> Vec<Trial> {
     ]
 }
 
-/// A Service with an address of the LAN and, if given, a slice with these endpoints.
+/// A Service with an address of the LAN and, if given, an EndpointSlice with these endpoints.
 async fn expose(
-    bed: &Bed,
+    cluster: &TestCluster,
     name: &str,
     vip: Ipv4Addr,
     endpoints: Option<Vec<Value>>,
 ) -> anyhow::Result<()> {
     let ports = json!([{"name": "http", "port": 80, "targetPort": 8080, "protocol": "TCP"}]);
-    bed.apply(&json!({
+    cluster.apply(&json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
         "spec": {"type": "LoadBalancer", "loadBalancerIP": vip.to_string(), "ports": ports},
     }))
     .await?;
     match endpoints {
-        Some(endpoints) => slice(bed, name, endpoints).await,
+        Some(endpoints) => slice(cluster, name, endpoints).await,
         None => Ok(()),
     }
 }
 
-async fn slice(bed: &Bed, name: &str, endpoints: Vec<Value>) -> anyhow::Result<()> {
-    bed.apply(&json!({
+async fn slice(cluster: &TestCluster, name: &str, endpoints: Vec<Value>) -> anyhow::Result<()> {
+    cluster.apply(&json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
         "metadata": {"name": name, "namespace": "default", "labels": {"kubernetes.io/service-name": name}},
         "addressType": "IPv4",
@@ -146,9 +147,9 @@ fn endpoint(address: Ipv4Addr, ready: bool) -> Value {
     json!({"addresses": [address.to_string()], "conditions": {"ready": ready}})
 }
 
-async fn ingress(bed: &Bed, name: &str) -> anyhow::Result<()> {
+async fn ingress(cluster: &TestCluster, name: &str) -> anyhow::Result<()> {
     eventually(&format!("address of Service {name}"), SOON, || async {
-        let service = bed
+        let service = cluster
             .get("v1", "Service", None, name)
             .await?
             .context("no Service")?;
@@ -160,9 +161,9 @@ async fn ingress(bed: &Bed, name: &str) -> anyhow::Result<()> {
     .await
 }
 
-async fn answers_from(bed: &Bed, vip: Ipv4Addr, names: &[&str]) -> anyhow::Result<()> {
+async fn answers_from(cluster: &TestCluster, vip: Ipv4Addr, names: &[&str]) -> anyhow::Result<()> {
     eventually(&format!("answers from {names:?}"), SOON, || async {
-        let tally = bed.client_burst(vip, 80, 20, 4).await;
+        let tally = cluster.client_burst(vip, 80, 20, 4).await;
         let seen: Vec<&str> = tally.by_body.keys().map(String::as_str).collect();
         ensure!(tally.failures.is_empty() && seen == names, "{tally:?}");
         Ok(Some(()))
@@ -170,13 +171,13 @@ async fn answers_from(bed: &Bed, vip: Ipv4Addr, names: &[&str]) -> anyhow::Resul
     .await
 }
 
-async fn vip_reaches_both_vms_and_follows_readiness(bed: &Bed) -> anyhow::Result<()> {
-    let (a, b) = (bed.add_vm("ready-a")?, bed.add_vm("ready-b")?);
+async fn vip_reaches_both_vms_and_follows_readiness(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (a, b) = (cluster.add_vm("ready-a")?, cluster.add_vm("ready-b")?);
     a.listen(8080)?;
     b.listen(8080)?;
     let vip = lan(201);
     expose(
-        bed,
+        cluster,
         "both",
         vip,
         Some(vec![
@@ -185,18 +186,18 @@ async fn vip_reaches_both_vms_and_follows_readiness(bed: &Bed) -> anyhow::Result
         ]),
     )
     .await?;
-    ingress(bed, "both").await?;
-    answers_from(bed, vip, &["ready-a", "ready-b"]).await?;
+    ingress(cluster, "both").await?;
+    answers_from(cluster, vip, &["ready-a", "ready-b"]).await?;
 
-    let traffic = Traffic::start(bed, vip, 80, Duration::from_millis(50));
+    let traffic = Traffic::start(cluster, vip, 80, Duration::from_millis(50));
     slice(
-        bed,
+        cluster,
         "both",
         vec![endpoint(a.address(), false), endpoint(b.address(), true)],
     )
     .await?;
     let changed = Instant::now();
-    answers_from(bed, vip, &["ready-b"]).await?;
+    answers_from(cluster, vip, &["ready-b"]).await?;
     println!("traffic moved within {:.1?}", changed.elapsed());
     let records = traffic.stop().await;
     ensure!(!records.is_empty(), "no request was sent");
@@ -208,17 +209,16 @@ async fn vip_reaches_both_vms_and_follows_readiness(bed: &Bed) -> anyhow::Result
     Ok(())
 }
 
-/// What a client sees of an address in front of nothing, by what the slice says. The facts behind
+/// A client's view of a VIP without ready endpoints, by the content of the EndpointSlice. The facts behind
 /// docs/decisions/0005-dummy-endpoint.md.
-async fn vip_without_ready_endpoint_refuses(bed: &Bed) -> anyhow::Result<()> {
-    let vm = bed.add_vm("unready")?;
+async fn vip_without_ready_endpoint_refuses(cluster: &TestCluster) -> anyhow::Result<()> {
+    let vm = cluster.add_vm("unready")?;
     vm.listen(8080)?;
-    // The nodes listen on the Service's port and on its backends', so that traffic that falls to a
-    // node is seen.
+    // The nodes listen on the Service's port and on its backends', so that traffic that ends up on a node is seen.
     let mut servers = Vec::new();
-    for node in bed.nodes() {
+    for node in cluster.nodes() {
         for port in [80, 8080] {
-            servers.push(bed.serve(&node, port, "node")?);
+            servers.push(cluster.serve(&node, port, "node")?);
         }
     }
     let dummy = endpoint(Ipv4Addr::new(10, 52, 0, 255), true);
@@ -232,32 +232,35 @@ async fn vip_without_ready_endpoint_refuses(bed: &Bed) -> anyhow::Result<()> {
     ];
     for (i, (name, endpoints)) in (0_u8..).zip(cases) {
         let vip = lan(210 + i);
-        // First with a backend that answers, so that what follows is known to be the effect of the
-        // change.
-        expose(bed, name, vip, Some(vec![endpoint(vm.address(), true)])).await?;
-        ingress(bed, name).await?;
-        answers_from(bed, vip, &["unready"]).await?;
+        // First with a backend that answers, so that the result is known to be the effect of the change.
+        expose(cluster, name, vip, Some(vec![endpoint(vm.address(), true)])).await?;
+        ingress(cluster, name).await?;
+        answers_from(cluster, vip, &["unready"]).await?;
         let with_dummy = name.starts_with("dummy");
         match endpoints {
-            Some(endpoints) => slice(bed, name, endpoints).await?,
+            Some(endpoints) => slice(cluster, name, endpoints).await?,
             None => {
-                bed.delete("discovery.k8s.io/v1", "EndpointSlice", None, name)
+                cluster
+                    .delete("discovery.k8s.io/v1", "EndpointSlice", None, name)
                     .await?;
             }
         }
         eventually("the backend is gone", SOON, || async {
-            Ok(bed.client_get(vip, 80).await.err())
+            Ok(cluster.client_get(vip, 80).await.err())
         })
         .await?;
-        // Refusals are ICMP messages. The kernel limits those to one client: 6 at once, then one a
-        // second, and what is not refused times out.
-        let limited = outcomes(bed, vip).await;
-        for node in bed.nodes() {
-            bed.netns(&node)?.sysctl("net/ipv4/icmp_ratelimit", "0")?;
+        // Refusals are ICMP messages. The kernel limits those to one client: 6 at once, then one a second; connections
+        // without one time out.
+        let limited = outcomes(cluster, vip).await;
+        for node in cluster.nodes() {
+            cluster
+                .netns(&node)?
+                .sysctl("net/ipv4/icmp_ratelimit", "0")?;
         }
-        let unlimited = outcomes(bed, vip).await;
-        for node in bed.nodes() {
-            bed.netns(&node)?
+        let unlimited = outcomes(cluster, vip).await;
+        for node in cluster.nodes() {
+            cluster
+                .netns(&node)?
                 .sysctl("net/ipv4/icmp_ratelimit", "1000")?;
         }
         println!("{name}: {limited:?}; without the limit on refusals: {unlimited:?}");
@@ -271,9 +274,9 @@ async fn vip_without_ready_endpoint_refuses(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// 20 requests at once, by outcome.
-async fn outcomes(bed: &Bed, vip: Ipv4Addr) -> BTreeMap<String, usize> {
-    let tally = bed.client_burst(vip, 80, 20, 20).await;
+/// 20 concurrent requests, by outcome.
+async fn outcomes(cluster: &TestCluster, vip: Ipv4Addr) -> BTreeMap<String, usize> {
+    let tally = cluster.client_burst(vip, 80, 20, 20).await;
     let mut all: BTreeMap<String, usize> = tally
         .by_body
         .into_iter()
@@ -285,21 +288,21 @@ async fn outcomes(bed: &Bed, vip: Ipv4Addr) -> BTreeMap<String, usize> {
     all
 }
 
-async fn vip_moves_when_a_node_dies(bed: &Bed) -> anyhow::Result<()> {
-    let vm = bed.add_vm("survivor")?;
+async fn vip_moves_when_a_node_dies(cluster: &TestCluster) -> anyhow::Result<()> {
+    let vm = cluster.add_vm("survivor")?;
     vm.listen(8080)?;
     let vip = lan(205);
     expose(
-        bed,
+        cluster,
         "failover",
         vip,
         Some(vec![endpoint(vm.address(), true)]),
     )
     .await?;
-    ingress(bed, "failover").await?;
-    answers_from(bed, vip, &["survivor"]).await?;
+    ingress(cluster, "failover").await?;
+    answers_from(cluster, vip, &["survivor"]).await?;
     let holder = eventually("holder of the address", SOON, || async {
-        let service = bed
+        let service = cluster
             .get("v1", "Service", None, "failover")
             .await?
             .context("no Service")?;
@@ -309,52 +312,52 @@ async fn vip_moves_when_a_node_dies(bed: &Bed) -> anyhow::Result<()> {
             .and_then(|a| a.get("kube-vip.io/vipHost").cloned()))
     })
     .await?;
-    let traffic = Traffic::start(bed, vip, 80, Duration::from_millis(100));
-    bed.set_node_links(&holder, false)?;
+    let traffic = Traffic::start(cluster, vip, 80, Duration::from_millis(100));
+    cluster.set_node_links(&holder, false)?;
     let cut = Instant::now();
     eventually("failure seen", SOON, || async {
         Ok((!traffic.failures_since(cut).is_empty()).then_some(()))
     })
     .await?;
-    answers_from(bed, vip, &["survivor"]).await?;
+    answers_from(cluster, vip, &["survivor"]).await?;
     println!("{holder} cut off; traffic back after {:.1?}", cut.elapsed());
-    bed.set_node_links(&holder, true)
+    cluster.set_node_links(&holder, true)
 }
 
-async fn vm_ports_links_and_addresses(bed: &Bed) -> anyhow::Result<()> {
-    let vm = bed.add_vm("ports")?;
-    let refused = bed
+async fn vm_ports_links_and_addresses(cluster: &TestCluster) -> anyhow::Result<()> {
+    let vm = cluster.add_vm("ports")?;
+    let refused = cluster
         .client_get(vm.address(), 8080)
         .await
         .map_err(|e| e.kind());
     ensure!(refused == Err(ErrorKind::ConnectionRefused), "{refused:?}");
     vm.listen(8080)?;
     vm.listen_udp(5353)?;
-    ensure!(bed.client_get(vm.address(), 8080).await? == "ports");
-    ensure!(bed.client_udp(vm.address(), 5353, "hello").await? == "ports hello");
+    ensure!(cluster.client_get(vm.address(), 8080).await? == "ports");
+    ensure!(cluster.client_udp(vm.address(), 5353, "hello").await? == "ports hello");
     ensure!(vm.served() == 1, "{}", vm.served());
     vm.close(8080).await;
-    let refused = bed
+    let refused = cluster
         .client_get(vm.address(), 8080)
         .await
         .map_err(|e| e.kind());
     ensure!(refused == Err(ErrorKind::ConnectionRefused), "{refused:?}");
     vm.listen(8080)?;
     vm.set_address(lan(190))?;
-    ensure!(bed.client_get(lan(190), 8080).await? == "ports");
+    ensure!(cluster.client_get(lan(190), 8080).await? == "ports");
     vm.set_link(false)?;
-    ensure!(bed.client_get(vm.address(), 8080).await.is_err());
+    ensure!(cluster.client_get(vm.address(), 8080).await.is_err());
     vm.set_link(true)?;
     eventually("answer after the cable is back", SOON, || async {
-        Ok(bed.client_get(vm.address(), 8080).await.ok())
+        Ok(cluster.client_get(vm.address(), 8080).await.ok())
     })
     .await?;
     Ok(())
 }
 
-async fn vmi_object_is_kept_as_written(bed: &Bed) -> anyhow::Result<()> {
-    let vm = bed.add_vm("object")?;
-    let vmi = bed
+async fn vmi_object_is_kept_as_written(cluster: &TestCluster) -> anyhow::Result<()> {
+    let vm = cluster.add_vm("object")?;
+    let vmi = cluster
         .apply(&vm.vmi_manifest("default", &[("app", "web")]))
         .await?;
     ensure!(vmi.metadata.uid.is_some());
@@ -363,25 +366,28 @@ async fn vmi_object_is_kept_as_written(bed: &Bed) -> anyhow::Result<()> {
         .pointer("/status/interfaces/0/ipAddress")
         .and_then(Value::as_str);
     ensure!(address == Some(&vm.address().to_string()), "{address:?}");
-    let listed = bed
+    let listed = cluster
         .kubectl(&["get", "vmi", "-l", "app=web", "-o", "name"])
         .await?;
     ensure!(listed.contains("/object"), "{listed}");
-    bed.delete("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
+    cluster
+        .delete("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
         .await?;
-    bed.delete("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
+    cluster
+        .delete("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
         .await?;
     ensure!(
-        bed.get("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
+        cluster
+            .get("kubevirt.io/v1", "VirtualMachineInstance", None, "object")
             .await?
             .is_none()
     );
     Ok(())
 }
 
-async fn farm_breaks_single_addresses(bed: &Bed) -> anyhow::Result<()> {
-    let farm = Farm::start(bed, &[8080])?;
-    let node = bed.netns("node1")?;
+async fn farm_breaks_single_addresses(cluster: &TestCluster) -> anyhow::Result<()> {
+    let farm = Farm::start(cluster, &[8080])?;
+    let node = cluster.netns("node1")?;
     let connect = |last: u8| {
         let to = (Ipv4Addr::new(10, 99, 0, last), 8080).into();
         let limit = Duration::from_millis(500);
@@ -402,16 +408,16 @@ async fn farm_breaks_single_addresses(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn kube_vip_leases_from_both_dhcp_servers(bed: &Bed) -> anyhow::Result<()> {
+async fn kube_vip_leases_from_both_dhcp_servers(cluster: &TestCluster) -> anyhow::Result<()> {
     for (name, first) in [("dnsmasq", 220), ("kea", 230)] {
         let last = lan(first + 5);
         let server = match name {
-            "kea" => Dhcp::kea(bed, lan(first), last, Duration::from_secs(30)).await?,
-            _ => Dhcp::dnsmasq(bed, lan(first), last).await?,
+            "kea" => Dhcp::kea(cluster, lan(first), last, Duration::from_secs(30)).await?,
+            _ => Dhcp::dnsmasq(cluster, lan(first), last).await?,
         };
-        expose(bed, name, Ipv4Addr::UNSPECIFIED, None).await?;
+        expose(cluster, name, Ipv4Addr::UNSPECIFIED, None).await?;
         let address: Ipv4Addr = eventually("leased address", SOON, || async {
-            let service = bed
+            let service = cluster
                 .get("v1", "Service", None, name)
                 .await?
                 .context("no Service")?;
@@ -428,14 +434,14 @@ async fn kube_vip_leases_from_both_dhcp_servers(bed: &Bed) -> anyhow::Result<()>
             "{}",
             server.leases()
         );
-        bed.delete("v1", "Service", None, name).await?;
+        cluster.delete("v1", "Service", None, name).await?;
     }
     Ok(())
 }
 
-async fn program_is_stopped_continued_and_killed(bed: &Bed) -> anyhow::Result<()> {
+async fn program_is_stopped_continued_and_killed(cluster: &TestCluster) -> anyhow::Result<()> {
     let script = "echo started $WORD; while :; do read -t 1 x </dev/null; sleep 0.05; done";
-    let program = bed.spawn(
+    let program = cluster.spawn(
         "node1",
         "sh",
         &["-c", script],
@@ -467,7 +473,7 @@ async fn program_is_stopped_continued_and_killed(bed: &Bed) -> anyhow::Result<()
     ensure!(program.is_running());
     program.kill9()?;
     ensure!(!program.is_running() && program.term().is_err());
-    let ended = bed.spawn("node1", "sh", &["-c", "echo no luck; exit 3"], &[], "ended")?;
+    let ended = cluster.spawn("node1", "sh", &["-c", "echo no luck; exit 3"], &[], "ended")?;
     let error = ended
         .ready(SOON, || async { Ok(false) })
         .await
@@ -477,10 +483,12 @@ async fn program_is_stopped_continued_and_killed(bed: &Bed) -> anyhow::Result<()
     Ok(())
 }
 
-async fn service_account_has_its_own_rights(bed: &Bed) -> anyhow::Result<()> {
-    let path = bed.service_account_kubeconfig("default", "default").await?;
+async fn service_account_has_its_own_rights(cluster: &TestCluster) -> anyhow::Result<()> {
+    let path = cluster
+        .service_account_kubeconfig("default", "default")
+        .await?;
     let path = path.to_str().context("path")?;
-    let error = bed
+    let error = cluster
         .kubectl(&["--kubeconfig", path, "get", "nodes"])
         .await
         .err();
@@ -492,20 +500,20 @@ async fn service_account_has_its_own_rights(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn two_beds_in_one_process(bed: &Bed) -> anyhow::Result<()> {
-    let options = BedOptions {
+async fn two_beds_in_one_process(cluster: &TestCluster) -> anyhow::Result<()> {
+    let options = TestClusterOptions {
         nodes: 1,
         kube_vip: false,
         audit: true,
         ..Default::default()
     };
-    let other = Bed::start(options).await?;
+    let other = TestCluster::start(options).await?;
     let audit = std::fs::read_to_string(other.audit())?;
     ensure!(
         audit.contains("\"username\":\"system:kube-proxy\""),
         "{audit}"
     );
-    let (vm, twin) = (bed.add_vm("twin")?, other.add_vm("twin")?);
+    let (vm, twin) = (cluster.add_vm("twin")?, other.add_vm("twin")?);
     vm.listen(8080)?;
     ensure!(other.kubectl(&["get", "nodes", "-o", "name"]).await?.trim() == "node/node1");
     let refused = other
@@ -519,19 +527,19 @@ async fn two_beds_in_one_process(bed: &Bed) -> anyhow::Result<()> {
         !std::path::Path::new(&format!("/proc/{pid}")).exists(),
         "etcd outlives its bed"
     );
-    ensure!(bed.client_get(vm.address(), 8080).await? == "twin");
+    ensure!(cluster.client_get(vm.address(), 8080).await? == "twin");
     Ok(())
 }
 
-/// What a second process of this binary does: a bed of its own, then as told.
+/// The task of a second process of this binary, in a separate test cluster.
 async fn second_process(role: &str) -> ExitCode {
-    let bed = Bed::start(BedOptions {
+    let cluster = TestCluster::start(TestClusterOptions {
         nodes: 1,
         ..Default::default()
     })
     .await
     .unwrap();
-    println!("ready {}", bed.nodes().len());
+    println!("ready {}", cluster.nodes().len());
     assert!(role != "panic", "as told");
     std::future::pending().await
 }
@@ -551,8 +559,8 @@ fn start_second(role: &str, marker: &str) -> anyhow::Result<Child> {
     Ok(child)
 }
 
-/// Number of processes with the marker in their environment. Processes of inner pid namespaces
-/// show in the outer /proc too.
+/// Number of processes with the marker in their environment. Processes of inner pid namespaces appear in the outer
+/// /proc too.
 fn marked(marker: &str) -> anyhow::Result<usize> {
     let wanted = format!("{MARKER}={marker}");
     let mut count = 0;
@@ -573,14 +581,16 @@ async fn none_left(marker: &str) -> anyhow::Result<()> {
     .await
 }
 
-async fn two_beds_in_two_processes_and_nothing_outlives_a_kill(bed: &Bed) -> anyhow::Result<()> {
+async fn two_beds_in_two_processes_and_nothing_outlives_a_kill(
+    cluster: &TestCluster,
+) -> anyhow::Result<()> {
     let mut child = start_second("hold", "killed")?;
-    // Three of this binary, etcd, API server, controller manager, proxy; kube-vip has an
-    // environment of its own.
+    // Three of this binary, etcd, API server, controller manager, proxy; kube-vip has a different environment.
     let count = marked("killed")?;
     ensure!(count >= 7, "only {count} processes are marked");
     ensure!(
-        bed.kubectl(&["get", "nodes", "-o", "name"])
+        cluster
+            .kubectl(&["get", "nodes", "-o", "name"])
             .await?
             .contains("node2")
     );
@@ -589,7 +599,7 @@ async fn two_beds_in_two_processes_and_nothing_outlives_a_kill(bed: &Bed) -> any
     none_left("killed").await
 }
 
-async fn nothing_outlives_a_panic(_bed: &Bed) -> anyhow::Result<()> {
+async fn nothing_outlives_a_panic(_bed: &TestCluster) -> anyhow::Result<()> {
     let mut child = start_second("panic", "panicked")?;
     let status = child.wait()?;
     ensure!(!status.success(), "{status}");

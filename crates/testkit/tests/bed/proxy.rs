@@ -1,4 +1,4 @@
-//! The proxy in front of the API server tested: it passes everything on, and breaks what it is told to break.
+//! Tests of the proxy in front of the API server: it passes everything on, and injects the faults it is set to.
 
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -10,7 +10,7 @@ use futures::{Stream, StreamExt, pin_mut};
 use harvester_lb_testkit::proxy::{
     After, Away, End, Fault, Match, Moment, Proxy, Refusal, Share, Verb,
 };
-use harvester_lb_testkit::{Bed, eventually};
+use harvester_lb_testkit::{TestCluster, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 const SOON: Duration = Duration::from_secs(20);
-/// For what is to happen not at all.
+/// For events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(500);
 
 /// A client that neither retries nor waits for long.
@@ -34,14 +34,14 @@ async fn client(kubeconfig: &Path) -> anyhow::Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
-/// A proxy, ConfigMaps through it, and ConfigMaps past it.
-async fn pair(bed: &Bed) -> anyhow::Result<(Proxy, Api<ConfigMap>, Api<ConfigMap>)> {
-    let proxy = Proxy::start(bed).await?;
+/// A proxy, ConfigMaps through it, and ConfigMaps directly.
+async fn pair(cluster: &TestCluster) -> anyhow::Result<(Proxy, Api<ConfigMap>, Api<ConfigMap>)> {
+    let proxy = Proxy::start(cluster).await?;
     let through = client(&proxy.kubeconfig("admin")?).await?;
     Ok((
         proxy,
         Api::namespaced(through, "default"),
-        Api::namespaced(bed.client(), "default"),
+        Api::namespaced(cluster.client(), "default"),
     ))
 }
 
@@ -63,7 +63,7 @@ fn code<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<u16> {
     }
 }
 
-/// An error that is no answer of the API server.
+/// An error that is not a response of the API server.
 #[allow(clippy::needless_pass_by_value, reason = "callers have no use for it")]
 fn broken<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<()> {
     match answer {
@@ -72,8 +72,10 @@ fn broken<T: Debug>(answer: kube::Result<T>) -> anyhow::Result<()> {
     }
 }
 
-pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, _) = pair(bed).await?;
+pub(crate) async fn passes_everything_on_with_the_senders_rights(
+    cluster: &TestCluster,
+) -> anyhow::Result<()> {
+    let (proxy, api, _) = pair(cluster).await?;
     let stream = watch(&api).await?;
     pin_mut!(stream);
     for n in 0..3 {
@@ -107,7 +109,9 @@ pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> a
     let poor = client(&proxy.kubeconfig("kube-vip")?).await?;
     let secrets: Api<Secret> = Api::namespaced(poor, "default");
     ensure!(code(secrets.list(&ListParams::default()).await)? == 403);
-    let poor = bed.service_account_kubeconfig("default", "default").await;
+    let poor = cluster
+        .service_account_kubeconfig("default", "default")
+        .await;
     let poor = proxy.through(&poor.context("the ServiceAccount")?)?;
     let secrets: Api<Secret> = Api::namespaced(client(&poor).await?, "default");
     let answer = secrets.list(&ListParams::default()).await;
@@ -119,15 +123,15 @@ pub(crate) async fn passes_everything_on_with_the_senders_rights(bed: &Bed) -> a
     Ok(())
 }
 
-pub(crate) async fn is_reached_from_a_node(bed: &Bed) -> anyhow::Result<()> {
-    let proxy = Proxy::start(bed).await?;
+pub(crate) async fn is_reached_from_a_node(cluster: &TestCluster) -> anyhow::Result<()> {
+    let proxy = Proxy::start(cluster).await?;
     let rule = proxy.rule(
         Match::any(),
         Share::all(),
         Fault::Refuse(Refusal::too_many(Some(7))),
     );
     let address = proxy.url().trim_start_matches("http://").to_owned();
-    let node = bed.netns("node1")?;
+    let node = cluster.netns("node1")?;
     let ask = tokio::task::spawn_blocking(move || {
         node.run(|| -> anyhow::Result<String> {
             let mut stream = std::net::TcpStream::connect(&address)?;
@@ -145,8 +149,8 @@ pub(crate) async fn is_reached_from_a_node(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn refuses_in_the_api_servers_words(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn refuses_in_the_api_servers_words(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let cases = [
         (Refusal::conflict(), 409, "Conflict"),
         (Refusal::already_exists(), 409, "AlreadyExists"),
@@ -190,8 +194,8 @@ pub(crate) async fn refuses_in_the_api_servers_words(bed: &Bed) -> anyhow::Resul
     Ok(())
 }
 
-pub(crate) async fn loses_answers_of_what_was_done(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn loses_answers_of_what_was_done(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let rule = proxy.rule(Match::writes(), Share::times(1), Fault::LoseAnswer);
     broken(make(&api, "lost").await)?;
     direct.get("lost").await?;
@@ -207,8 +211,8 @@ pub(crate) async fn loses_answers_of_what_was_done(bed: &Bed) -> anyhow::Result<
     Ok(())
 }
 
-pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, _) = pair(bed).await?;
+pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, _) = pair(cluster).await?;
     let gets = Match::of(Verb::Get, "configmaps");
     let share = proxy.rule(
         gets.clone(),
@@ -225,7 +229,7 @@ pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
     ensure!(share.hits() == refused);
     ensure!(proxy.count(Verb::Get, "configmaps") == 100);
     drop(share);
-    // Delays add up, and leave the last word to others.
+    // Delays add up, and leave the final fault to other rules.
     let _delays = [1, 2].map(|_| {
         let delay = Fault::Delay(Duration::from_millis(200));
         proxy.rule(gets.clone(), Share::all(), delay)
@@ -253,8 +257,8 @@ pub(crate) async fn shares_delays_and_counts(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let creations = Match::of(Verb::Create, "configmaps");
     let start = |name: &'static str| {
         let api = api.clone();
@@ -265,7 +269,7 @@ pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Resul
     let sender = start("held");
     let held = hold.arrived().await?;
     ensure!(held.request().name.as_deref() == Some("held") && held.code().is_none());
-    // The one is held, not the others; and somebody is faster.
+    // This request is held, the others are not; and another writer is faster.
     make(&api, "not-held").await?;
     make(&direct, "held").await?;
     ensure!(!sender.is_finished());
@@ -294,7 +298,7 @@ pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Resul
     ensure!(code(sender.await?)? == 504);
     ensure!(direct.get_opt("held-cut").await?.is_none());
     ensure!(hold.hits() == 2);
-    // Dropped, it goes on.
+    // Dropped, it continues.
     let mut hold = proxy.hold(Match::any().name("held-cut"), Moment::Before);
     let sender = start("held-cut");
     drop(hold.arrived().await?);
@@ -302,8 +306,8 @@ pub(crate) async fn holds_a_request_before_and_after(bed: &Bed) -> anyhow::Resul
     Ok(())
 }
 
-pub(crate) async fn held_request_outlives_its_sender(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn held_request_outlives_its_sender(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let mut hold = proxy.hold(Match::any().name("orphan"), Moment::Before);
     let sender = tokio::spawn(async move { make(&api, "orphan").await });
     let held = hold.arrived().await?;
@@ -332,7 +336,7 @@ async fn watch(
         .boxed())
 }
 
-/// What a watch shows: names, then how it ended. A cut is the same as an end to this client.
+/// The events of a watch: names, then how it ended. To this client a cut looks like an end.
 async fn shown(
     stream: impl Stream<Item = kube::Result<WatchEvent<ConfigMap>>>,
 ) -> anyhow::Result<(Vec<String>, String)> {
@@ -354,7 +358,7 @@ async fn shown(
     }
 }
 
-/// Begins a watch on a line of its own.
+/// Starts a watch on a raw connection.
 async fn bare_watch(proxy: &Proxy, version: &str) -> anyhow::Result<TcpStream> {
     let mut line = TcpStream::connect(proxy.url().trim_start_matches("http://")).await?;
     let path = format!(
@@ -366,8 +370,8 @@ async fn bare_watch(proxy: &Proxy, version: &str) -> anyhow::Result<TcpStream> {
     Ok(line)
 }
 
-/// All that comes on a line until it is closed or the answer is complete: number of whole events, what is left of a
-/// torn one, whether it was complete.
+/// Reads a connection until it is closed or the response is complete: number of whole events, the rest of a torn one,
+/// whether it was complete.
 async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> {
     let mut bytes = Vec::new();
     let read = async {
@@ -383,7 +387,7 @@ async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> 
     let complete = timeout(SOON, read).await.context("the line is open")?;
     let text = String::from_utf8(bytes)?;
     let (_, body) = text.split_once("\r\n\r\n").context("no answer")?;
-    // Sizes of chunks have lines of their own.
+    // Chunk sizes have separate lines.
     let events: Vec<&str> = body.split('\n').filter(|l| l.starts_with('{')).collect();
     let whole = |l: &&str| serde_json::from_str::<serde_json::Value>(l.trim()).is_ok();
     let torn = events.iter().find(|l| !whole(l)).copied();
@@ -391,11 +395,11 @@ async fn bare_end(mut line: TcpStream) -> anyhow::Result<(usize, String, bool)> 
     Ok((count, torn.unwrap_or_default().to_owned(), complete))
 }
 
-pub(crate) async fn ends_watches(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let watches = Match::of(Verb::Watch, "configmaps");
     let cases = [
-        // After, how; events that came; torn; complete.
+        // When, how; events received; torn; complete.
         (After::Events(2), End::Clean, 2, false, true),
         (After::Events(2), End::Cut, 2, false, false),
         (After::Events(1), End::Torn, 1, true, false),
@@ -424,7 +428,7 @@ pub(crate) async fn ends_watches(bed: &Bed) -> anyhow::Result<()> {
         );
         ensure!(rule.hits() == 1, "{case}");
     }
-    // The client sees the one in the middle as what it is.
+    // The client sees the cut in the middle of an event.
     let rule = proxy.rule(
         watches.clone(),
         Share::times(1),
@@ -454,8 +458,8 @@ pub(crate) async fn ends_watches(bed: &Bed) -> anyhow::Result<()> {
     .await
 }
 
-pub(crate) async fn swallows_events_of_a_watch(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn swallows_events_of_a_watch(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let rule = proxy.rule(
         Match::any().verbs(&[Verb::Watch]),
         Share::all(),
@@ -474,8 +478,8 @@ pub(crate) async fn swallows_events_of_a_watch(bed: &Bed) -> anyhow::Result<()> 
     Ok(())
 }
 
-pub(crate) async fn cuts_lists_and_pages(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn cuts_lists_and_pages(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     for n in 0..5 {
         make(&direct, &format!("paged{n}")).await?;
     }
@@ -506,8 +510,8 @@ pub(crate) async fn cuts_lists_and_pages(bed: &Bed) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub(crate) async fn is_away(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let stream = watch(&api).await?;
     proxy.go_away(Away::Silent);
     make(&direct, "away").await?;
@@ -538,7 +542,7 @@ pub(crate) async fn is_away(bed: &Bed) -> anyhow::Result<()> {
         error.kind() == std::io::ErrorKind::ConnectionRefused,
         "{error}"
     );
-    // Others are not concerned.
+    // Other clients are not affected.
     direct.get("away").await?;
     proxy.come_back();
     api_is_back(&api).await
@@ -551,8 +555,8 @@ async fn api_is_back(api: &Api<ConfigMap>) -> anyhow::Result<()> {
     .await
 }
 
-pub(crate) async fn ends_with_its_handle(bed: &Bed) -> anyhow::Result<()> {
-    let (proxy, api, direct) = pair(bed).await?;
+pub(crate) async fn ends_with_its_handle(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (proxy, api, direct) = pair(cluster).await?;
     let stream = watch(&api).await?;
     let mut hold = proxy.hold(Match::any().name("never"), Moment::Before);
     let sending = api.clone();

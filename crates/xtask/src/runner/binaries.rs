@@ -1,4 +1,4 @@
-//! Owns the build of everything that is tested, and the binaries that cargo says it leaves.
+//! Owns the build of everything under test, and the binaries that cargo reports.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -33,12 +33,12 @@ pub(crate) struct TestBinary {
     pub(crate) kind: TargetKind,
     /// The program.
     pub(crate) path: PathBuf,
-    /// Folder of the package, which cargo runs it in.
+    /// Folder of the package, in which cargo runs it.
     pub(crate) folder: PathBuf,
 }
 
 impl TestBinary {
-    /// What people call it; no two have the same.
+    /// Its display name; unique.
     pub(crate) fn name(&self) -> String {
         let package = self
             .package
@@ -52,7 +52,7 @@ impl TestBinary {
         }
     }
 
-    /// The command that runs its tests, without the name of one.
+    /// The command that runs its tests, without a test name.
     pub(crate) fn command(&self) -> String {
         let Self {
             package, target, ..
@@ -60,7 +60,7 @@ impl TestBinary {
         match self.kind {
             TargetKind::Lib => format!("cargo test --locked --package {package} --lib --"),
             TargetKind::Bin => format!("cargo test --locked --package {package} --bin {target} --"),
-            // With the features of the whole workspace, as it was built for this run.
+            // With the features of the whole workspace, as built for this run.
             TargetKind::Test => format!("cargo test --workspace --locked --test {target} --"),
             TargetKind::Other => {
                 format!("cargo test --locked --package {package} --all-targets --")
@@ -69,19 +69,19 @@ impl TestBinary {
     }
 }
 
-/// What a build leaves.
+/// The result of a build.
 #[derive(Debug, Default)]
 pub(crate) struct Built {
     /// Test binaries, in cargo's order.
     pub(crate) tests: Vec<TestBinary>,
-    /// The operator that the end-to-end tests start.
+    /// The operator for the end-to-end tests.
     pub(crate) operator: Option<PathBuf>,
 }
 
 /// Name of the operator's program.
 const OPERATOR: &str = "harvester-load-balancer";
 
-/// Builds all tests of the workspace. What cargo and the compiler have to say goes to standard error.
+/// Builds all tests of the workspace. Output of cargo and the compiler goes to standard error.
 pub(crate) fn build(root: &Path) -> anyhow::Result<Built> {
     let mut command = Command::new(cargo());
     bound::forget_package(&mut command);
@@ -109,7 +109,7 @@ pub(crate) fn cargo() -> std::ffi::OsString {
 }
 
 impl Built {
-    /// Takes in a message of cargo.
+    /// Reads a message of cargo.
     fn take(&mut self, line: &str) {
         let Ok(message) = serde_json::from_str::<Value>(line) else {
             return;

@@ -1,18 +1,18 @@
-//! Owns how a test binary's account of its tests is read.
+//! Owns the parsing of a test binary's report.
 //!
-//! Binaries with the standard harness write JSON lines; those of the test clusters write lines of the same form to a
-//! file (`harvester_lb_testkit::report`); cargo's doc tests write text only.
+//! Binaries with the standard harness write JSON lines; those of the test clusters write lines in the same format to a
+//! file (`harvester_lb_testkit::report`); cargo's doc tests write only text.
 
 use serde_json::Value;
 
-/// How a test ended.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// As it should.
+    /// It passed.
     Passed,
-    /// Otherwise.
+    /// It failed.
     Failed,
-    /// It did not run.
+    /// It was ignored.
     Ignored,
 }
 
@@ -21,15 +21,15 @@ pub(crate) enum Outcome {
 pub(crate) struct TestResult {
     /// Its name in its binary.
     pub(crate) name: String,
-    /// How it ended.
+    /// Its result.
     pub(crate) outcome: Outcome,
-    /// How long it ran, if that is known.
+    /// Its duration, if known.
     pub(crate) seconds: Option<f64>,
-    /// What it wrote; only of a test that failed.
+    /// Its output, if it failed.
     pub(crate) output: String,
 }
 
-/// What a line says.
+/// The meaning of a line.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Event {
     /// A test has begun.
@@ -38,7 +38,7 @@ pub(crate) enum Event {
     Ended(TestResult),
 }
 
-/// How a binary writes.
+/// Format of a binary's report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// JSON lines.
@@ -48,7 +48,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What a line says about a test, if it says anything.
+    /// Parses a line; `None` if it is not about a test.
     pub(crate) fn read(self, line: &str) -> Option<Event> {
         match self {
             Self::Json => from_json(line),
@@ -58,7 +58,7 @@ impl Format {
 }
 
 fn from_json(line: &str) -> Option<Event> {
-    // Most of what is no account of a test needs no parser.
+    // Skips most other lines without parsing them.
     if !line.starts_with('{') {
         return None;
     }
@@ -72,7 +72,7 @@ fn from_json(line: &str) -> Option<Event> {
         "ok" => Outcome::Passed,
         "failed" => Outcome::Failed,
         "ignored" => Outcome::Ignored,
-        // For example `timeout`: the harness wonders why it takes so long.
+        // For example `timeout`: the harness warns about a slow test.
         _ => return None,
     };
     let text = |key: &str| value[key].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Owns the run of one binary: its process, what it writes, its time limit.
+//! Owns the run of one binary: its process, its output, its timeout.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,69 +14,69 @@ use super::events::{Event, Format, TestResult};
 use super::table::{self, Lane};
 use crate::bound;
 
-/// A binary that runs longer hangs: several times what the slowest takes on two busy cores.
+/// A binary that runs longer hangs: several times the duration of the slowest on two busy cores.
 const TIME_LIMIT: Duration = Duration::from_mins(30);
-/// Pause between two looks at a running binary.
+/// Pause between two polls of a running binary.
 const LOOK: Duration = Duration::from_millis(50);
-/// The file that a binary with test clusters writes its account to (`harvester_lb_testkit::report`).
+/// The file to which a binary with test clusters writes its report (`harvester_lb_testkit::report`).
 const REPORT: &str = "HLB_TEST_REPORT";
-/// The operator that the end-to-end tests start; without it each would ask cargo for it.
+/// The operator for the end-to-end tests; without it each would ask cargo for it.
 const OPERATOR: &str = "HLB_OPERATOR";
 
-/// A binary and how it is run.
+/// A binary and how to run it.
 #[derive(Debug)]
 pub(crate) struct Job {
-    /// What people call it.
+    /// Its display name.
     pub(crate) name: String,
-    /// What may run beside it.
+    /// Which binaries may run concurrently.
     pub(crate) lane: Lane,
     /// Names of the tests that must run. Unknown for doc tests, where cargo's exit code has to do.
     pub(crate) expected: Vec<String>,
-    /// Whether it is wrong that it has no tests.
+    /// Whether it is an error that it has no tests.
     pub(crate) needs_tests: bool,
-    /// The command for people that runs its tests, without the name of one.
+    /// The command that runs its tests, for display, without a test name.
     pub(crate) command: String,
-    /// All that it writes but its account.
+    /// All its output except the report.
     pub(crate) log: PathBuf,
     program: PathBuf,
     arguments: Vec<String>,
     folder: PathBuf,
     env: Vec<(&'static str, PathBuf)>,
-    /// Where it writes about its tests.
+    /// Where it writes its report.
     account: PathBuf,
-    /// Whether that is its standard output.
+    /// Whether the report is its standard output.
     on_stdout: bool,
     format: Format,
 }
 
-/// How a binary came to its end.
+/// How a binary ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal killed it.
     Signal(i32),
-    /// It was killed after the time limit.
+    /// It was killed after the timeout.
     TimedOut,
-    /// It did not start or could not be watched.
+    /// It did not start or could not be observed.
     Lost(String),
 }
 
-/// What a binary has come to.
+/// The result of a binary.
 #[derive(Clone, Debug)]
 pub(crate) struct Finished {
     /// Tests that have ended.
     pub(crate) tests: Vec<TestResult>,
-    /// Tests that have begun and not ended.
+    /// Tests that have started and not ended.
     pub(crate) open: Vec<String>,
-    /// Its end.
+    /// How it ended.
     pub(crate) exit: Exit,
-    /// How long it ran.
+    /// Its duration.
     pub(crate) took: Duration,
 }
 
 impl Job {
-    /// How a binary is run; nothing if the filter leaves no test of it.
+    /// How to run a binary; `None` if the filter matches none of its tests.
     pub(crate) fn of(
         binary: &TestBinary,
         built: &Built,
@@ -98,8 +98,8 @@ impl Job {
             ("CARGO_MANIFEST_DIR", binary.folder.clone()),
         ];
         if standard {
-            // The harness gives times on a stable toolchain only to those who ask in this way. It concerns the process of
-            // the test, no compiler.
+            // On a stable toolchain the harness reports times only with this variable. It concerns the test process,
+            // not a compiler.
             env.push(("RUSTC_BOOTSTRAP", "1".into()));
             let flags = ["-Zunstable-options", "--format=json", "--report-time"];
             arguments.extend(flags.map(str::to_owned));
@@ -145,7 +145,7 @@ impl Job {
         }
     }
 
-    /// Runs it to its end; `on_test` hears of each test that has ended.
+    /// Runs it to its end; calls `on_test` for each test that has ended.
     pub(crate) fn run(&self, on_test: impl FnMut(&TestResult)) -> Finished {
         let mut account = Account::new(self.format, on_test);
         let began = Instant::now();
@@ -180,7 +180,7 @@ impl Job {
             .context("cannot start a process")?;
         loop {
             let status = child.try_wait()?;
-            // Read after the look at the process, so that its last words are in it.
+            // Read after polling the process, so that its last output is included.
             account.read(&mut read)?;
             if let Some(status) = status {
                 return Ok(exit(status));
@@ -203,11 +203,11 @@ fn exit(status: ExitStatus) -> Exit {
     }
 }
 
-/// What is known of a binary's tests from what it has written so far.
+/// State of a binary's tests, from its report so far.
 struct Account<F> {
     format: Format,
     on_test: F,
-    /// A line whose end is yet to come.
+    /// A line that is still incomplete.
     rest: Vec<u8>,
     tests: Vec<TestResult>,
     open: Vec<String>,
@@ -224,7 +224,7 @@ impl<F: FnMut(&TestResult)> Account<F> {
         }
     }
 
-    /// Takes in what was written since the last time.
+    /// Reads what was written since the last call.
     fn read(&mut self, from: &mut impl Read) -> std::io::Result<()> {
         from.read_to_end(&mut self.rest)?;
         while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {

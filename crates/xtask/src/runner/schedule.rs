@@ -1,30 +1,30 @@
-//! Owns the choice of the binary that starts next. Pure: the caller says what waits and what runs.
+//! Owns the choice of the binary that starts next. Pure: the waiting and the running ones are arguments.
 
 use super::table::Lane;
 
-/// What may run at a time.
+/// Concurrency limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Test clusters.
+    /// Most concurrent test clusters.
     pub(crate) clusters: usize,
 }
 
-/// A binary that is yet to run.
+/// A binary that has not run yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiting {
-    /// Its number among all.
+    /// Its index.
     pub(crate) id: usize,
     /// Its lane.
     pub(crate) lane: Lane,
-    /// How long it will take, in seconds.
+    /// Its expected duration, in seconds.
     pub(crate) estimate: f64,
 }
 
-/// The binary that starts now beside those that run, or `None` until one of them has ended.
+/// The binary to start now beside the running ones, or `None` until one of them has ended.
 ///
-/// What is CPU-bound comes first and has the machine for itself: it takes a minute then, ten beside test clusters, and
-/// whoever has broken something plain hears of it before the first cluster has started. The exclusive come last. In each
-/// lane the longest comes first, so that no long one is left over when all others are done.
+/// CPU-bound binaries come first and run alone: that takes a minute, instead of ten beside test clusters, and simple
+/// mistakes are reported before the first cluster has started. Exclusive ones come last. In each lane the longest comes
+/// first, so that no long one is left over at the end.
 pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Option<usize> {
     let busy = |lane| running.iter().filter(|l| **l == lane).count();
     if busy(Lane::Exclusive) > 0 {
@@ -65,7 +65,7 @@ mod tests {
             .collect()
     }
 
-    /// Plays a whole run in made-up time; at which second each binary starts.
+    /// Simulates a whole run; returns the second at which each binary starts.
     fn play(all: &[(Lane, u32)], limits: Limits) -> Vec<u32> {
         let mut left = waiting(all);
         let mut running: Vec<(u32, Lane)> = Vec::new();

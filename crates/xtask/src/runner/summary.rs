@@ -1,4 +1,4 @@
-//! Owns the verdict on each binary and on the whole, and the text that says it.
+//! Owns the verdict on each binary and on the whole run, and its text.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,33 +9,33 @@ use super::events::{Outcome, TestResult};
 use super::job::{Exit, Finished, Job};
 use super::table::Lane;
 
-/// Tests that are named at the end.
+/// Number of tests listed at the end.
 const SLOWEST: usize = 10;
-/// Lines of a binary's output that are shown if it failed and no test says why.
+/// Lines of a binary's output that are shown if it failed without a failed test.
 const TAIL: usize = 40;
 /// Lines of a failed test's own output that are shown; the log has all.
 const MOST_LINES: usize = 120;
 
-/// A binary that has run.
+/// The report of a binary that has run.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// What people call it.
+    /// Its display name.
     pub(crate) name: String,
     lane: Lane,
     command: String,
     log: PathBuf,
     needs_tests: bool,
-    /// Tests that were listed and never ended.
+    /// Tests that were listed and did not end.
     missing: Vec<String>,
     finished: Finished,
 }
 
-/// Something that went wrong.
+/// A failure.
 #[derive(Debug, PartialEq, Eq)]
 struct Fault {
-    /// The test, if it was one.
+    /// The test, if it is one of a test.
     test: Option<String>,
-    /// What there is to say.
+    /// The description.
     text: String,
 }
 
@@ -58,7 +58,7 @@ impl Report {
         }
     }
 
-    /// How long it ran.
+    /// Its duration.
     pub(crate) fn seconds(&self) -> f64 {
         self.finished.took.as_secs_f64()
     }
@@ -68,7 +68,7 @@ impl Report {
         self.finished.tests.iter().filter(passed).count()
     }
 
-    /// How many things went wrong.
+    /// Number of failures.
     pub(crate) fn failed(&self) -> usize {
         self.faults().len()
     }
@@ -113,7 +113,7 @@ impl Report {
         faults
     }
 
-    /// The end of the process in words.
+    /// How the process ended, as text.
     fn end(&self) -> String {
         match &self.finished.exit {
             Exit::Code(code) => format!("the binary ended with exit code {code}"),
@@ -126,7 +126,7 @@ impl Report {
         }
     }
 
-    /// A line for the moment of its end.
+    /// The line to print when it ends.
     pub(crate) fn line(&self) -> String {
         let (passed, failed) = (self.passed(), self.failed());
         let verdict = if failed == 0 { "done" } else { "FAILED" };
@@ -138,7 +138,7 @@ impl Report {
         line
     }
 
-    /// All that is known about its faults.
+    /// Details of its failures.
     fn details(&self) -> String {
         let mut text = String::new();
         for fault in self.faults() {
@@ -166,7 +166,7 @@ impl Report {
         text
     }
 
-    /// The end of what it wrote.
+    /// The end of its output.
     fn tail(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -175,7 +175,7 @@ impl Report {
     }
 }
 
-/// Time as people say it.
+/// A duration for display.
 pub(crate) fn duration(took: Duration) -> String {
     let seconds = took.as_secs();
     if seconds < 60 {
@@ -200,7 +200,7 @@ fn by_time(reports: &[Report]) -> Vec<(f64, &str, &str)> {
     all
 }
 
-/// A line for each test: seconds, binary, name; the slowest first.
+/// A line per test: seconds, binary, name; the slowest first.
 pub(crate) fn times(reports: &[Report]) -> String {
     let mut text = String::new();
     for (seconds, binary, test) in by_time(reports) {
@@ -209,10 +209,10 @@ pub(crate) fn times(reports: &[Report]) -> String {
     text
 }
 
-/// How long each part of a run took.
+/// Duration of each part of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Took {
-    /// The checks before, if there were any.
+    /// The checks, if they ran.
     pub(crate) checks: Option<Duration>,
     /// The build of what was not built yet.
     pub(crate) build: Duration,
@@ -220,12 +220,12 @@ pub(crate) struct Took {
     pub(crate) tests: Duration,
 }
 
-/// What may take how long on two cores once all is built: checks, unit tests and models; and everything.
+/// Time budget on two cores once everything is built: checks, unit tests and models; and everything.
 const DUE: (Duration, Duration) = (Duration::from_mins(4), Duration::from_mins(15));
 
 impl Took {
-    /// Seconds of each part beside what is due. CPU-bound binaries run alone, one after another, so that the rest is that of
-    /// the test clusters.
+    /// Seconds of each part and its budget. CPU-bound binaries run alone, one by one, so the rest is that of the test
+    /// clusters.
     fn render(&self, reports: &[Report]) -> String {
         let computing = reports.iter().filter(|r| r.lane == Lane::CpuBound);
         let computing = Duration::from_secs_f64(computing.map(Report::seconds).sum());
@@ -253,7 +253,7 @@ impl Took {
     }
 }
 
-/// The end of a run: the slowest tests, the parts' times, what failed, and the plain line with the numbers as the last.
+/// The end of a run: the slowest tests, the durations of the parts, the failures, and as the last line the numbers.
 pub(crate) fn render(reports: &[Report], took: Took) -> String {
     let mut text = format!("\nThe {SLOWEST} slowest tests; target/tests/times.tsv has all:\n");
     for (seconds, binary, test) in by_time(reports).into_iter().take(SLOWEST) {
@@ -335,7 +335,7 @@ mod tests {
             build: Duration::from_secs(5),
             tests: Duration::from_secs(200),
         };
-        // The clusters ran side by side.
+        // The clusters ran concurrently.
         let text = took.render(&all);
         let rows = text.lines().map(str::trim).collect::<Vec<_>>();
         assert_eq!(

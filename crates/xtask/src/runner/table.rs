@@ -1,4 +1,4 @@
-//! Owns what is known about the test binaries: which may run beside which, and how long each takes.
+//! Owns the facts about the test binaries: which may run concurrently, and how long each takes.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,21 +8,22 @@ use anyhow::Context;
 
 use super::binaries::{TargetKind, TestBinary};
 
-/// Which binaries may run side by side.
+/// Which binaries may run concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
     /// Uses all cores: one at a time, before all others.
     CpuBound,
-    /// Starts a test cluster and waits for it most of the time: several at a time.
+    /// Starts a test cluster and mostly waits for it: several at a time.
     WaitBound,
-    /// Measures something that a neighbour would spoil: nothing beside it, after all others.
+    /// Measures something that a concurrent binary would disturb: alone, after all others.
     Exclusive,
 }
 
 /// A row of the table: a package, a target or `*`, its lane, and why.
 type Row = (&'static str, &'static str, Lane, &'static str);
 
-/// The first row that fits counts. What fits none is CPU-bound: too careful for a binary that waits, never wrong.
+/// The first matching row counts. A binary without one is CPU-bound: slower than necessary for one that waits, never
+/// wrong.
 const TABLE: &[Row] = &[
     (
         "harvester-lb-e2e",
@@ -38,7 +39,7 @@ const TABLE: &[Row] = &[
     ),
 ];
 
-/// The lane of a binary. Unit tests never start a cluster, wherever they are.
+/// The lane of a binary. Unit tests never start a test cluster.
 pub(crate) fn lane(binary: &TestBinary) -> Lane {
     if binary.kind != TargetKind::Test {
         return Lane::CpuBound;
@@ -51,12 +52,12 @@ pub(crate) fn lane(binary: &TestBinary) -> Lane {
         .map_or(Lane::CpuBound, |(.., lane, _)| *lane)
 }
 
-/// Most test clusters at a time: more of them start and end slower on two cores than they save by waiting together.
+/// Most concurrent test clusters: with more of them, start and end on two cores cost more than concurrency saves.
 const MOST_CLUSTERS: usize = 3;
-/// Memory of a test cluster with the operator and the test in it: 0.9 GiB, and some to spare.
+/// Memory of a test cluster with the operator and the test: 0.9 GiB, plus a margin.
 const CLUSTER_KIB: u64 = 1_280 * 1_024;
 
-/// How many test clusters this machine has room for.
+/// Number of test clusters that this machine has memory for.
 pub(crate) fn clusters() -> usize {
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     clusters_within(available_kib(&meminfo))
@@ -74,7 +75,7 @@ fn available_kib(meminfo: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// How long each binary took when it last passed; the longest start first.
+/// Duration of each binary when it last passed; the longest start first.
 #[derive(Debug, Default)]
 pub(crate) struct Seconds {
     file: PathBuf,
@@ -82,7 +83,7 @@ pub(crate) struct Seconds {
 }
 
 impl Seconds {
-    /// Reads what an earlier run has stored. Without it there are guesses.
+    /// Reads the durations of an earlier run. Without them there are guesses.
     pub(crate) fn load(file: &Path) -> Self {
         let text = std::fs::read_to_string(file).unwrap_or_default();
         Self {
@@ -91,7 +92,7 @@ impl Seconds {
         }
     }
 
-    /// Seconds that a binary will take.
+    /// Expected duration of a binary, in seconds.
     pub(crate) fn of(&self, name: &str, lane: Lane) -> f64 {
         let unknown = match lane {
             Lane::CpuBound => 5.0,
@@ -100,12 +101,12 @@ impl Seconds {
         self.of.get(name).copied().unwrap_or(unknown)
     }
 
-    /// A binary has passed after so many seconds.
+    /// Records the duration of a binary that passed.
     pub(crate) fn remember(&mut self, name: &str, seconds: f64) {
         self.of.insert(name.to_owned(), seconds);
     }
 
-    /// Stores all for the next run.
+    /// Stores the durations for the next run.
     pub(crate) fn store(&self) -> anyhow::Result<()> {
         let mut text = String::new();
         for (name, seconds) in &self.of {
@@ -177,7 +178,7 @@ mod tests {
         let longer = |seconds: &Seconds, a: &str, b: &str| {
             seconds.of(a, Lane::WaitBound) > seconds.of(b, Lane::WaitBound)
         };
-        // The guess for what is not known is a minute.
+        // An unknown binary counts as a minute.
         assert!(longer(&seconds, "e2e other", "e2e crash"));
         seconds.remember("e2e other", 7.0);
         assert!(longer(&seconds, "e2e crash", "e2e other"));

@@ -1,11 +1,11 @@
-//! Owns what the soak is made of: its parts, the tests in each, and how much of each is to be played.
+//! Owns the definition of the soak: its parts, the tests in each, and the amount to run of each.
 
-/// What a test's progress is counted in, and how it is told how much to play.
+/// The unit of a test's progress, and the variable that sets the amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// Rounds, each with a seed of its own: `HLB_ROUNDS`.
+    /// Rounds, each with its own seed: `HLB_ROUNDS`.
     Rounds,
-    /// Schedules of the model, each with a seed of its own: `HLB_SCHEDULES`.
+    /// Schedules of the model, each with its own seed: `HLB_SCHEDULES`.
     Schedules,
     /// Objects of each kind: `HLB_OBJECTS`. The seed is that of the first one.
     Objects,
@@ -16,7 +16,7 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// The variable that says how many.
+    /// The variable that sets the amount.
     pub(crate) const fn variable(self) -> Option<&'static str> {
         match self {
             Self::Rounds => Some("HLB_ROUNDS"),
@@ -26,7 +26,7 @@ impl Unit {
         }
     }
 
-    /// What people call so many of them.
+    /// The display name of the unit, plural.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Rounds => "rounds",
@@ -37,7 +37,7 @@ impl Unit {
         }
     }
 
-    /// How many are played first, while it is not known how long one takes: half a minute to a few minutes.
+    /// Units in the first piece, while the duration of one is unknown: half a minute to a few minutes.
     pub(crate) const fn first_piece(self) -> u64 {
         match self {
             Self::Rounds => 3,
@@ -49,27 +49,27 @@ impl Unit {
     }
 }
 
-/// Tests of a part that are played to the same amount.
+/// Tests of a part with the same amount.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tests {
-    /// Package that they are in; in which binary, the binaries say.
+    /// Their package; the binary is found by name.
     pub(crate) package: &'static str,
-    /// What their names begin with.
+    /// The prefix of their names.
     pub(crate) names: &'static str,
-    /// How many such tests there are at least; fewer mean that one has been renamed.
+    /// Least number of such tests; fewer mean that one was renamed.
     pub(crate) least: usize,
-    /// What they are counted in.
+    /// Their unit.
     pub(crate) unit: Unit,
-    /// How much of each is to be played.
+    /// The amount of each.
     pub(crate) total: u64,
 }
 
 /// A part.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
-    /// What `PARTS` calls it.
+    /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// What it plays.
+    /// Its tests.
     pub(crate) tests: &'static [Tests],
 }
 
@@ -88,7 +88,7 @@ const fn runs(names: &'static str) -> Tests {
     }
 }
 
-/// All parts, in the order in which they are played.
+/// All parts, in the order in which they run.
 pub(crate) const PARTS: [Part; 6] = [
     Part {
         name: "model",

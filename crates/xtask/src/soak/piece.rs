@@ -1,37 +1,37 @@
-//! Owns the next piece of a test: how much of it, what the test is told, and what its output says about a wrong.
+//! Owns the next piece of a test: its size, the environment of the test, and the failure in its output.
 
 use std::time::Duration;
 
 use super::parts::Unit;
 use super::state::Progress;
 
-/// How long a piece should take: long beside the start of a test cluster, short enough to be lost.
+/// Duration of a piece: long compared with the start of a test cluster, short enough to lose.
 const PIECE: Duration = Duration::from_mins(5);
 
-/// So many units from a seed on.
+/// A number of units from a seed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// Seed of the first one.
+    /// Seed of the first unit.
     pub(crate) seed: u64,
-    /// How many.
+    /// Number of units.
     pub(crate) count: u64,
 }
 
-/// How a wrong is come to again.
+/// How to reproduce a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Again {
-    /// What the test is told.
+    /// The environment of the test.
     pub(crate) env: Vec<(&'static str, String)>,
-    /// How much of the piece was played, with the one that went wrong.
+    /// Units of the piece that were run, including the failed one.
     pub(crate) played: u64,
 }
 
 impl Piece {
-    /// The next piece of a test, or none that fits into the time that is left.
+    /// The next piece of a test, or `None` if none fits into the remaining time.
     pub(crate) fn next(progress: &Progress, unit: Unit, left: Option<Duration>) -> Option<Self> {
         let time = left.unwrap_or(PIECE).min(PIECE).as_secs_f64();
         let count = match progress.seconds_of_one() {
-            // A first one is begun whenever there is time left at all.
+            // A first one starts whenever there is any time left.
             None if time > 0.0 => unit.first_piece(),
             None => 0,
             Some(seconds) => units(time, seconds),
@@ -43,7 +43,7 @@ impl Piece {
         })
     }
 
-    /// What the test is told.
+    /// The environment of the test.
     pub(crate) fn env(self, unit: Unit) -> Vec<(&'static str, String)> {
         let mut env = vec![
             ("HLB_SOAK", "1".to_owned()),
@@ -53,7 +53,7 @@ impl Piece {
         env
     }
 
-    /// The piece in words.
+    /// The piece, for display.
     pub(crate) fn words(self, unit: Unit) -> String {
         let Self { seed, count } = self;
         match unit {
@@ -67,7 +67,7 @@ impl Piece {
         }
     }
 
-    /// How a wrong in this piece is come to again. The output may name the seed; else it is the piece as a whole.
+    /// How to reproduce a failure in this piece. The output may name the seed; otherwise the whole piece is needed.
     pub(crate) fn again(self, unit: Unit, output: &str) -> Again {
         let whole = Again {
             env: self.env(unit),
@@ -77,7 +77,7 @@ impl Piece {
             return whole;
         };
         let played = match unit {
-            // A round may hang on those before it: the test says how many.
+            // A round may depend on those before it: the test reports how many.
             Unit::Rounds => rounds.unwrap_or(1),
             Unit::Schedules => seed.wrapping_sub(self.seed).wrapping_add(1),
             Unit::Objects | Unit::Seconds | Unit::Runs => return whole,
@@ -91,7 +91,7 @@ impl Piece {
                 count: played,
             }
             .env(unit),
-            // A seed alone plays that one schedule and shows it.
+            // A seed alone runs that one schedule and prints it.
             _ => vec![("HLB_SEED", seed.to_string())],
         };
         Again { env, played }
@@ -121,7 +121,7 @@ fn named(output: &str) -> Option<(u64, Option<u64>)> {
     Some((seed, rounds.and_then(number)))
 }
 
-/// The line of an output that says best what was wrong.
+/// The line of an output that best describes the failure.
 pub(crate) fn found(output: &str) -> String {
     let says = |word: &str| output.lines().find(|line| line.contains(word));
     let line = says("WRONG in")

@@ -1,4 +1,4 @@
-//! Owns what is known of a soak between two calls: how far each test came, and everything wrong that was found.
+//! Owns the state of a soak between two calls: the progress of each test, and every failure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,16 +11,16 @@ use serde_json::{Value, json};
 use super::parts::Unit;
 use crate::runner::duration;
 
-/// How far a test came.
+/// Progress of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Progress {
     /// Seed of the first unit.
     pub(crate) first: u64,
-    /// Units that were played.
+    /// Units that were run.
     pub(crate) done: u64,
-    /// Units that are to be played.
+    /// Units to run.
     pub(crate) total: u64,
-    /// How long those took that were played.
+    /// Duration of the units that were run, in seconds.
     pub(crate) seconds: f64,
 }
 
@@ -30,18 +30,18 @@ impl Progress {
         self.total.saturating_sub(self.done)
     }
 
-    /// Seed of the unit that comes next.
+    /// Seed of the next unit.
     pub(crate) const fn next_seed(&self) -> u64 {
         self.first.wrapping_add(self.done)
     }
 
-    /// How long a unit takes; unknown before the first.
+    /// Duration of a unit, in seconds; `None` before the first.
     #[allow(clippy::cast_precision_loss, reason = "an estimate")]
     pub(crate) fn seconds_of_one(&self) -> Option<f64> {
         (self.done > 0).then(|| self.seconds / self.done as f64)
     }
 
-    /// So many more were played in that time.
+    /// Adds units that were run in that time.
     pub(crate) fn add(&mut self, count: u64, took: Duration) {
         self.done += count;
         self.seconds += took.as_secs_f64();
@@ -65,21 +65,21 @@ impl Progress {
     }
 }
 
-/// Something wrong that was found.
+/// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wrong {
     /// Part and test.
     pub(crate) track: String,
-    /// What the test said.
+    /// The message of the test.
     pub(crate) found: String,
-    /// The command that comes to it again.
+    /// The command that reproduces it.
     pub(crate) command: String,
-    /// All that was written.
+    /// The log file with all output.
     pub(crate) log: String,
 }
 
 impl Wrong {
-    /// For people.
+    /// Its text for display.
     pub(crate) fn text(&self) -> String {
         format!(
             "{}: {}\n  repeat: {}\n  log: {}\n",
@@ -88,16 +88,16 @@ impl Wrong {
     }
 }
 
-/// All that is known.
+/// The whole state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct State {
     progress: BTreeMap<String, Progress>,
-    /// Everything wrong, in the order in which it was found.
+    /// Every failure, in the order found.
     pub(crate) wrongs: Vec<Wrong>,
 }
 
 impl State {
-    /// Reads it; a file that is not there is a beginning.
+    /// Reads the state; a missing file is an empty state.
     pub(crate) fn load(file: &Path) -> anyhow::Result<Self> {
         match std::fs::read_to_string(file) {
             Ok(text) => Self::parse(&text).with_context(|| {
@@ -111,14 +111,14 @@ impl State {
         }
     }
 
-    /// Writes it, in one step: an interrupt leaves the state before or after.
+    /// Writes the state atomically: an interrupt leaves the old state or the new one.
     pub(crate) fn store(&self, file: &Path) -> anyhow::Result<()> {
         let part = file.with_extension("part");
         std::fs::write(&part, self.text()).with_context(|| part.display().to_string())?;
         std::fs::rename(&part, file).with_context(|| file.display().to_string())
     }
 
-    /// A test is to be played from this seed on, unless it has begun already.
+    /// Registers a test from this seed on, unless it has started already.
     pub(crate) fn begin(&mut self, track: &str, total: u64, seed: u64) {
         let fresh = Progress {
             first: seed,
@@ -130,17 +130,17 @@ impl State {
         progress.total = total;
     }
 
-    /// How far a test came.
+    /// Progress of a test.
     pub(crate) fn of(&self, track: &str) -> Option<&Progress> {
         self.progress.get(track)
     }
 
-    /// The same, to be changed.
+    /// Progress of a test, mutable.
     pub(crate) fn of_mut(&mut self, track: &str) -> Option<&mut Progress> {
         self.progress.get_mut(track)
     }
 
-    /// What was played of these tests, what is left, and everything wrong, that of other tests too.
+    /// Progress of these tests, what is left, and every failure, also of other tests.
     pub(crate) fn summary(&self, tracks: &[(&str, Unit)]) -> String {
         let mut text = String::from("Played so far:\n");
         let mut left = 0.0;
@@ -284,7 +284,7 @@ mod tests {
             command: "HLB_SEED=7 cargo test".to_owned(),
             log: "c.log".to_owned(),
         });
-        // Of a test that was not asked for now.
+        // Of a test that was not selected now.
         let text = wrong.summary(&tracks);
         assert!(
             text.contains("Found wrong: 1\nfaults/c: lost\n  repeat: HLB_SEED=7 cargo test\n"),

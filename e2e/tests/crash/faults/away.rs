@@ -1,4 +1,4 @@
-//! The API server is away: it refuses connections, or takes them and says nothing.
+//! The API server is unavailable: it refuses connections, or accepts them and does not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,20 +7,20 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_testkit::proxy::{Away, Match, Proxy};
 
-use super::course::Course;
+use super::fault_run::FaultRun;
 
-/// For how long.
+/// Duration of the outage.
 fn away(how: Away) -> Duration {
     match how {
         _ if soaks() => Duration::from_mins(5),
         Away::Refused => Duration::from_secs(6),
-        // Longer than a request may take: each is given up once.
+        // Longer than the timeout of a request: each times out once.
         Away::Silent => Duration::from_secs(18),
     }
 }
 
 pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
-    let course = Course::open(&world, "away").await?;
+    let run = FaultRun::open(&world, "away").await?;
     let requests = |proxy: &Proxy| proxy.counts().values().sum::<u64>();
     let watches = |proxy: &Proxy| proxy.watches(&Match::any()) as u64;
     for (name, how) in [
@@ -35,7 +35,8 @@ pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
         let ends = |proxy: &Proxy, (before, watched): (u64, u64)| {
             let hits = match how {
                 Away::Silent => requests(proxy) - before,
-                // Refused connections are no requests: the watches that ran are what was hit, if none of them is left.
+                // Refused connections are not counted as requests: the watches that ran were hit, if none of them is
+                // left.
                 Away::Refused if watches(proxy) == 0 => watched,
                 Away::Refused => 0,
             };
@@ -43,7 +44,7 @@ pub async fn alc_8_api_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
             hits
         };
         let name = format!("{name} for {:?}", away(how));
-        course.endure_with(&name, away(how), begins, ends).await?;
+        run.endure_with(&name, away(how), begins, ends).await?;
     }
-    course.close().await
+    run.close().await
 }

@@ -1,5 +1,5 @@
-//! Load balancers that come and go all the while, of both types, past the proxy. Names come back under new uids; some
-//! stay, and those that stayed before go.
+//! LoadBalancers of both types that are created and deleted continuously, not through the proxy. Names are reused with
+//! new uids; some LoadBalancers stay, and those that stayed before are deleted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,15 +13,15 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-/// One comes and one goes each such time.
+/// One is created and one deleted in each interval.
 const PACE: Duration = Duration::from_millis(100);
-/// Names that are in use; half of them are there at a time.
+/// Number of names; half of them exist at a time.
 const NAMES: usize = 24;
-/// So many of the first ones stay: nothing happens to them any more, so nothing but a back-off brings the operator to
-/// what it could not do at once.
+/// This many of the first ones stay: nothing happens to them any more, so that only the back-off makes the operator
+/// retry what failed at first.
 const STAY: usize = 20;
 
-/// What has been done.
+/// The work that was done.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Work {
     made: usize,
@@ -38,14 +38,14 @@ impl fmt::Display for Work {
     }
 }
 
-/// Goes on until it is ended.
+/// Runs until it is ended.
 pub struct Churn {
     stop: Arc<AtomicBool>,
     task: JoinHandle<anyhow::Result<Work>>,
 }
 
 impl Churn {
-    /// Begins the churn of a round; rounds are counted from 1.
+    /// Starts the churn of a round; rounds are counted from 1.
     pub fn start(world: &Arc<World>, ns: &'static str, round: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let task = tokio::spawn(run(Arc::clone(world), ns, round, Arc::clone(&stop)));
@@ -84,7 +84,7 @@ async fn run(
     Ok(work)
 }
 
-/// Begins with its type; a third are of VM type.
+/// Starts with its type; a third are of VM type.
 fn name(number: usize) -> String {
     let prefix = if number.is_multiple_of(3) { "v" } else { "c" };
     format!("{prefix}{number}")

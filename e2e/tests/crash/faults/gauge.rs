@@ -1,4 +1,4 @@
-//! What must not notice the faults: health checks and what they say, and the operator's memory.
+//! What the faults must not affect: health checks and their verdicts, and the operator's memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::{StreamExt, pin_mut};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::Steady;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::fake_kube_vip::Steady;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::stage::{NODE, PROBED};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-/// The operator may not take more memory than this, in KiB. Undisturbed, with as many objects, it takes a fifth of it.
+/// Memory limit of the operator, in KiB. Without faults, with as many objects, it uses a fifth of it.
 const MEMORY: u64 = 128 * 1024;
 
-/// Longest time in which no health check may be seen to succeed. There is one each second; a machine under load may be late
-/// with some of them, and a look comes only every now and then.
+/// Longest time without a successful health check. There is one each second; a machine under load may delay some of
+/// them, and the metrics are read only now and then.
 const GAP: Duration = Duration::from_secs(6);
 
-/// Reads the operator's figures again and again.
+/// Reads the operator's metrics repeatedly.
 pub struct Gauge {
     world: Arc<World>,
     operator: Arc<Process>,
@@ -34,7 +34,7 @@ pub struct Gauge {
     before: Probes,
     last: Probes,
     last_change: Instant,
-    /// Longest time in which no health check was seen to succeed.
+    /// Longest time without a successful health check.
     gap: Duration,
     memory: u64,
     peak: u64,
@@ -51,7 +51,7 @@ struct Probes {
 
 impl Probes {
     async fn read(world: &World) -> anyhow::Result<Self> {
-        let figures = Figures::read(world, NODE).await?;
+        let figures = MetricsSnapshot::read(world, NODE).await?;
         let with = |wanted: &dyn Fn(&str) -> bool| {
             figures.sum("harvester_lb_probes_total", |s| wanted(s.label("result")))
         };
@@ -64,7 +64,7 @@ impl Probes {
     }
 }
 
-/// What was seen.
+/// The observations.
 pub struct Seen {
     probes: f64,
     gap: Duration,
@@ -103,7 +103,7 @@ impl Gauge {
         })
     }
 
-    /// Looks once.
+    /// Reads the metrics once.
     pub async fn look(&mut self) -> anyhow::Result<()> {
         let now = Probes::read(&self.world).await?;
         self.gap = self.gap.max(self.last_change.elapsed());
@@ -116,11 +116,11 @@ impl Gauge {
         Ok(())
     }
 
-    /// Looks for the last time, and whether anything has noticed.
+    /// Reads the metrics for the last time, and checks that nothing was affected.
     pub async fn end(mut self) -> anyhow::Result<Seen> {
         self.look().await?;
         let time = self.begun.elapsed();
-        // One each second to each of the two backends.
+        // One per second to each of the two backends.
         let wanted = time.as_secs_f64();
         let allowed = 0.8 * wanted - 2.0..1.2 * wanted + 2.0;
         for (what, count) in [
@@ -163,10 +163,10 @@ impl Gauge {
 /// Addresses, and whether each is ready.
 type Endpoints = Vec<(String, bool)>;
 
-/// Watches the EndpointSlice of the probed load balancer, and keeps what it has said.
+/// Watches the EndpointSlice of the probed LoadBalancer, and records its endpoints.
 pub struct Readiness {
     api: Api<EndpointSlice>,
-    /// What it said, in order, each once; `None`: it was gone.
+    /// The recorded states, in order, without repetitions; `None`: it was deleted.
     said: Arc<Mutex<Vec<Option<Endpoints>>>>,
     task: JoinHandle<()>,
 }
@@ -185,7 +185,7 @@ impl Readiness {
         Self { api, said, task }
     }
 
-    /// Looks whether it has always said the same: one endpoint ready, one not.
+    /// Checks that the endpoints have not changed: one ready, one not.
     pub async fn unchanged(&self) -> anyhow::Result<()> {
         let now = endpoints(&self.api.get(PROBED).await?);
         let mut ready: Vec<bool> = now.iter().map(|(_, ready)| *ready).collect();

@@ -1,4 +1,4 @@
-//! Slow writes, and everything at once.
+//! Slow writes, and all faults at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,35 +7,33 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::{seed, soaks};
 use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
 
-use super::course::Course;
+use super::fault_run::FaultRun;
 
 pub async fn alc_8_writes_are_slow(world: Arc<World>) -> anyhow::Result<()> {
-    let course = Course::open(&world, "slow").await?;
+    let run = FaultRun::open(&world, "slow").await?;
     let (slow, hung) = if soaks() { (120, 300) } else { (5, 18) };
     for (name, delay, time) in [
         ("each write takes 0.5 s longer", 500, slow),
-        // Each is done in the end, when whoever has sent it has given up.
+        // Each is done in the end, after its sender has timed out.
         ("writes hang", 900_000, hung),
     ] {
         let delay = Fault::Delay(Duration::from_millis(delay));
         let faults = vec![(Match::writes(), Share::all(), delay)];
-        course
-            .endure(name, Duration::from_secs(time), faults)
-            .await?;
+        run.endure(name, Duration::from_secs(time), faults).await?;
     }
-    course.close().await
+    run.close().await
 }
 
 pub async fn alc_8_every_fault_at_once(world: Arc<World>) -> anyhow::Result<()> {
     let mut rng = fastrand::Rng::with_seed(seed());
-    let course = Course::open(&world, "mixed").await?;
+    let run = FaultRun::open(&world, "mixed").await?;
     let rounds = if soaks() { 20 } else { 1 };
     for round in 1..=rounds {
         let name = format!("everything at once, round {round}");
         let faults = everything(&mut rng);
-        course.endure(&name, Duration::from_secs(8), faults).await?;
+        run.endure(&name, Duration::from_secs(8), faults).await?;
     }
-    course.close().await
+    run.close().await
 }
 
 fn everything(rng: &mut fastrand::Rng) -> Vec<(Match, Share, Fault)> {

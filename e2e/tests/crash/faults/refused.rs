@@ -1,4 +1,4 @@
-//! Requests that the API server refuses, or does and does not say so.
+//! Requests that the API server refuses, or executes without a proper answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::seed;
 use harvester_lb_testkit::proxy::{Fault, Match, Refusal, Share};
 
-use super::course::Course;
+use super::fault_run::FaultRun;
 
 const TIME: Duration = Duration::from_secs(3);
 
 pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();
-    let course = Course::open(&world, "third").await?;
+    let run = FaultRun::open(&world, "third").await?;
     for (name, refusals) in [
         ("409", vec![Refusal::conflict(), Refusal::already_exists()]),
         ("410", vec![Refusal::expired()]),
@@ -34,14 +34,14 @@ pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
             (Match::any(), share, Fault::Refuse(refusal))
         });
         let name = format!("a third is answered with {name}");
-        course.endure(&name, TIME, faults.collect()).await?;
+        run.endure(&name, TIME, faults.collect()).await?;
     }
-    course.close().await
+    run.close().await
 }
 
 pub async fn alc_8_answers_are_lost(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();
-    let course = Course::open(&world, "lost").await?;
+    let run = FaultRun::open(&world, "lost").await?;
     for (name, fault) in [
         ("the line is cut", Fault::LoseAnswer),
         ("it says 500", Fault::DenyAnswer(Refusal::internal())),
@@ -50,13 +50,13 @@ pub async fn alc_8_answers_are_lost(world: Arc<World>) -> anyhow::Result<()> {
         let name = format!("of 40 % of the writes, done as they are, {name}");
         let share = Share::percent(40, seed);
         let faults = vec![(Match::writes(), share, fault)];
-        course.endure(&name, TIME, faults).await?;
+        run.endure(&name, TIME, faults).await?;
     }
-    course.close().await
+    run.close().await
 }
 
 pub async fn alc_8_one_resource_is_refused(world: Arc<World>) -> anyhow::Result<()> {
-    let course = Course::open(&world, "single").await?;
+    let run = FaultRun::open(&world, "single").await?;
     for (resource, code, refusal) in [
         ("ipallocations", 500, Refusal::internal()),
         ("services", 500, Refusal::internal()),
@@ -66,7 +66,7 @@ pub async fn alc_8_one_resource_is_refused(world: Arc<World>) -> anyhow::Result<
         let name = format!("{resource}: each request is answered with {code}");
         let requests = Match::any().resource(resource);
         let faults = vec![(requests, Share::all(), Fault::Refuse(refusal))];
-        course.endure(&name, TIME, faults).await?;
+        run.endure(&name, TIME, faults).await?;
     }
-    course.close().await
+    run.close().await
 }

@@ -1,4 +1,4 @@
-//! Watches that break, lie or fall silent, and lists that stop in the middle.
+//! Watches that break, report errors or fall silent, and lists that stop in the middle.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,13 +7,13 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::seed;
 use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
 
-use super::course::Course;
+use super::fault_run::FaultRun;
 
 const TIME: Duration = Duration::from_secs(3);
 
 pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();
-    let course = Course::open(&world, "cut").await?;
+    let run = FaultRun::open(&world, "cut").await?;
     let soon = After::Time(Duration::from_millis(300));
     let some = |percent| Share::percent(percent, seed);
     for (name, faults) in [
@@ -47,11 +47,11 @@ pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Resul
         let watches = Match::any().verbs(&[Verb::Watch]);
         let faults = faults.into_iter();
         let faults = faults.map(|(share, fault)| (watches.clone(), share, fault));
-        course.endure(name, TIME, faults.collect()).await?;
+        run.endure(name, TIME, faults.collect()).await?;
     }
     let of = |verb| Match::any().verbs(&[verb]);
     let some = || Share::percent(30, seed);
-    // Each watch leads to a new list, those come in pages, and few of them are whole.
+    // Each watch leads to a relist, lists are paginated, and few of them are complete.
     let relist = Fault::EndWatch(After::Time(Duration::from_millis(500)), End::Expired);
     let expired = Fault::Refuse(Refusal::expired());
     let faults = vec![
@@ -60,8 +60,7 @@ pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Resul
         (of(Verb::List).continued(), some(), expired),
         (of(Verb::List), some(), Fault::Truncate),
     ];
-    course
-        .endure("lists are cut, and their pages expire", TIME, faults)
+    run.endure("lists are cut, and their pages expire", TIME, faults)
         .await?;
-    course.close().await
+    run.close().await
 }

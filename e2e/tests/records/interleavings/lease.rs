@@ -1,14 +1,16 @@
-//! Two operators on one host, told apart by their pods: one is resumed amid its work, one renews its Lease too late.
+//! Two operators on one host, distinguished by their pods: one is resumed during its work, one renews its Lease too
+//! late.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::figures::Figures;
-use harvester_lb_e2e::quiet::{audited, wipe};
-use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
@@ -18,10 +20,10 @@ use kube::Api;
 
 use crate::stage::leads;
 
-/// Longer than the status of a pool may wait for its turn ([`harvester_lb_e2e::world::BRISK`]).
+/// Longer than the longest delay of a pool status ([`harvester_lb_e2e::world::BRISK`]).
 const STILL: Duration = Duration::from_millis(1_200);
 
-/// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
+/// Two operators of one host and two pods: the first is leader, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
     let path = proxy.kubeconfig("admin")?;
     let path = path.to_str().context("no text")?;
@@ -36,13 +38,13 @@ async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> 
 
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
-        let leads = Figures::read(world, node).await?.leads();
+        let leads = MetricsSnapshot::read(world, node).await?.leads();
         Ok((!leads).then_some(()))
     })
     .await
 }
 
-/// Ends both, the one that does not lead first.
+/// Ends both, the one that is not leader first.
 async fn end(operators: [Arc<Process>; 2]) -> anyhow::Result<()> {
     for operator in operators {
         ensure!(operator.is_running(), "it has ended");
@@ -58,7 +60,7 @@ async fn holder(world: &World) -> anyhow::Result<String> {
 }
 
 async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
-    wipe(world).await?;
+    reset(world).await?;
     world.namespace(ns).await?;
     world.pool_for(ns, ns, &[subnet("10.110.0.0/24")]).await
 }
@@ -66,12 +68,12 @@ async fn furnish(world: &World, ns: &str) -> anyhow::Result<()> {
 pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "late-lease";
     furnish(&world, ns).await?;
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
     let before = holder(&world).await?;
     let mut hold = proxy.holds(Match::of(Verb::Update, "leases"), Moment::Before, 8);
     let mut late = vec![hold.arrived().await?];
-    // It cannot renew, and stands by from then on (RUN-5).
+    // It cannot renew, and is standby from then on (RUN-5).
     stands_by(&world, "node2").await?;
     leads(&world, "node1").await?;
     let after = holder(&world).await?;
@@ -102,10 +104,10 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
 pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, count) = ("resumed-lease", 24);
     furnish(&world, ns).await?;
-    let witness = Witness::start(&world.client());
-    let proxy = Proxy::start(&world.bed).await?;
+    let history = HistoryChecker::start(&world.client());
+    let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
-    // Some of its work is done, some is on its way when it is paused.
+    // When it is paused, some of its work is done, some is in flight.
     let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
     let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
     let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
@@ -143,7 +145,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let after = writes(&proxy);
     ensure!(
         before == after,
-        "it wrote after it was resumed: {before} and {after}"
+        "it wrote after it was resumed: {before:?} and {after:?}"
     );
     let mut codes = Vec::new();
     for held in late {
@@ -153,13 +155,13 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     eprintln!("resumed; what it had on its way was answered {codes:?}");
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == count - count / 4, "{found:?}");
-    let wrongs = witness.wrongs(&world).await?;
+    let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     end([first, second]).await
 }
 
-/// Waits until an operator has done all that it can without the answers that are held. What it had decided on and not sent
-/// would go out after it was resumed, as it was allowed to when it decided.
+/// Waits until an operator has done all that it can without the answers that are held. A request that it was allowed to
+/// send, and has not sent when it is paused, is sent when it is resumed.
 async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
     eventually("it waits for answers", SOON, || async {
         let before = writes(proxy);
@@ -169,11 +171,9 @@ async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
     .await
 }
 
-/// Requests that were to change something, the Lease apart.
-fn writes(proxy: &Proxy) -> u64 {
-    let counts = proxy.counts();
-    let writes = counts
-        .iter()
-        .filter(|((verb, resource), _)| verb.is_write() && resource != "leases");
-    writes.map(|(_, count)| count).sum()
+/// Write requests by verb and resource, without the Lease.
+fn writes(proxy: &Proxy) -> BTreeMap<(Verb, String), u64> {
+    let mut counts = proxy.counts();
+    counts.retain(|(verb, resource), _| verb.is_write() && resource != "leases");
+    counts
 }

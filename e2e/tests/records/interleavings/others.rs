@@ -1,4 +1,4 @@
-//! Pools: their status, and what an administrator asks of them. Two in a round: there are two workers for them.
+//! Pools: their status, and releases by hand. Two in a round: pools have two workers.
 
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
@@ -13,7 +13,7 @@ pub const STATUS: Row = Row {
     ..ROW
 };
 
-/// Pools that go.
+/// Pools that are deleted.
 pub const POOLS: &[Row] = &[
     Row {
         name: "pool_status_pool_gone",
@@ -36,7 +36,7 @@ const RELEASE: Row = Row {
     given: &[CreateLb("a"), Holds("a", 2), PoolHas(2)],
     trigger: &[ManualRelease(2, "a")],
     write: Write::Pool,
-    // What it was to take off is not there: the API server says so before it looks at the version.
+    // The value to remove does not exist: the API server reports that before it checks the version.
     code: 422,
     ..ROW
 };

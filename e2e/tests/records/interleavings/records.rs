@@ -1,4 +1,4 @@
-//! Records: late creations (IPA-6), and late changes of what is there (IPA-5).
+//! IPAllocations: late creates (IPA-6), and late changes of existing ones (IPA-5).
 
 use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 
@@ -15,7 +15,7 @@ const CREATE: Row = Row {
     ..ROW
 };
 
-/// A record is created late.
+/// An IPAllocation is created late.
 pub const CREATIONS: &[Row] = &[
     Row {
         name: "create_record_done_by_the_next",
@@ -155,7 +155,7 @@ const SURPLUS: Row = Row {
     ..ROW
 };
 
-/// History that has fallen out of the pool's range. One in a round: what forgets history is one worker.
+/// A released IPAllocation that is outside of the pool's range now. One in a round: one worker deletes history.
 pub const REMOVE: Row = Row {
     given: &[
         CreateLb("a"),
@@ -168,7 +168,7 @@ pub const REMOVE: Row = Row {
     ..ROW
 };
 
-/// A guest cluster is removed. One in a round: there is one worker for them.
+/// A guest cluster is removed. One in a round: guest clusters have one worker.
 pub const MARK: Row = Row {
     given: &[CreateGuestLb("a"), Holds("a", 2)],
     trigger: &[CreateGuestNode],
@@ -176,7 +176,7 @@ pub const MARK: Row = Row {
     ..ROW
 };
 
-/// A record is taken over, replaced, released or deleted late.
+/// An IPAllocation is taken over, replaced, released or deleted late.
 pub const CHANGES: &[Row] = &[
     Row {
         name: "take_over_done_by_the_next",

@@ -1,12 +1,12 @@
-//! One round: many writes of one operator are caught, it is killed, the next one leads, and then they arrive.
+//! One round: many writes of one operator are held, it is killed, the next one becomes leader, and then they arrive.
 
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::{audited, quiet, wipe};
-use harvester_lb_e2e::witness::Witness;
+use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::quiet::{audited, quiet, reset};
 use harvester_lb_testkit::Process;
 use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
 use tokio::time::Instant;
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::step::{Place, Step};
 use crate::stage::leads;
 
-/// The write that comes late.
+/// The late write.
 #[derive(Clone, Copy, Debug)]
 pub enum Write {
-    /// Of the record of an address.
+    /// Of the IPAllocation of an address.
     Record(Verb, u8),
-    /// Of the load balancer `a`; a patch holds this text.
+    /// Of the LoadBalancer `a`; a patch contains this text.
     Lb(Verb, &'static str),
     /// Of the Service `a`.
     Service(Verb),
@@ -27,38 +27,38 @@ pub enum Write {
     Slice(Verb),
     /// Of the pool.
     Pool,
-    /// Of the machine `a`, by resource.
+    /// Of the VirtualMachine or VirtualMachineInstance `a`, by resource.
     Machine(&'static str),
 }
 
-/// One interleaving. In each the names are `a`, whose write comes late, and `b`.
+/// One interleaving. The names are always `a`, whose write is late, and `b`.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// Its name, also that of its namespace and its pool, with dashes.
     pub name: &'static str,
     /// First and last address of the pool.
     pub range: (u8, u8),
-    /// What there is before, by the work of an operator of earlier.
+    /// The state before, as left by an earlier operator.
     pub given: &'static [Step],
-    /// What then happens while there is no operator.
+    /// Events while there is no operator.
     pub unseen: &'static [Step],
-    /// What makes the operator decide on the write.
+    /// Events that make the operator decide on the write.
     pub trigger: &'static [Step],
     /// The write.
     pub write: Write,
-    /// What happens after the operator's end, before the next one leads.
+    /// Events after the operator's end, before the next one is leader.
     pub unled: &'static [Step],
-    /// The write arrives before the next one leads.
+    /// The write arrives before the next one is leader.
     pub early: bool,
-    /// What happens, or is waited for, under the next one.
+    /// Events and conditions while the next one is leader.
     pub led: &'static [Step],
     /// The API server's answer to the late write.
     pub code: u16,
-    /// What must come of it in the end.
+    /// The final state.
     pub then: &'static [Step],
 }
 
-/// A row in which nothing happens, for `..ROW`.
+/// A row without events, for `..ROW`.
 pub const ROW: Row = Row {
     name: "",
     range: (2, 14),
@@ -89,7 +89,7 @@ impl Row {
         }
     }
 
-    /// Addresses change hands because the row says so.
+    /// Whether the row itself moves addresses.
     fn moves(&self) -> bool {
         let all = [self.trigger, self.unled, self.led, self.then].concat();
         all.iter()
@@ -97,7 +97,7 @@ impl Row {
     }
 }
 
-/// Does the same part of all rows side by side.
+/// Runs the same part of all rows concurrently.
 async fn all(
     world: &World,
     rows: &[(Place, Row)],
@@ -123,7 +123,8 @@ async fn all(
     Ok(())
 }
 
-/// Starts an operator; all of a round are of one pod, so that the next need not wait for the Lease of the one before.
+/// Starts an operator; all of a round have the same pod, so that the next need not wait for the Lease of its
+/// predecessor.
 async fn start(
     world: &World,
     node: &str,
@@ -131,7 +132,7 @@ async fn start(
 ) -> anyhow::Result<Arc<Process>> {
     let mut env = vec![("POD_UID", "interleavings")];
     env.extend(kubeconfig.map(|path| ("KUBECONFIG", path)));
-    // Each write that is held has a worker that waits.
+    // Each held write blocks a worker.
     let operator = world
         .start_operator_with(node, &["--threadiness=64"], &env)
         .await?;
@@ -139,10 +140,10 @@ async fn start(
     Ok(operator)
 }
 
-/// Plays a round.
+/// Runs a round.
 pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Result<()> {
     let began = Instant::now();
-    wipe(world).await?;
+    reset(world).await?;
     let rows: Vec<(Place, Row)> = rows
         .iter()
         .zip(0..)
@@ -151,14 +152,14 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     for (place, row) in &rows {
         place.make(world, row.range).await?;
     }
-    let witness = Witness::start(&world.client());
+    let history = HistoryChecker::start(&world.client());
 
     let earlier = start(world, "node1", None).await?;
     all(world, &rows, "given", |row| row.given).await?;
     earlier.end().await?;
     all(world, &rows, "unseen", |row| row.unseen).await?;
 
-    let proxy = Proxy::start(&world.bed).await?;
+    let proxy = Proxy::start(&world.cluster).await?;
     let mut holds: Vec<Hold> = rows
         .iter()
         .map(|(place, row)| proxy.holds(row.matching(place), Moment::Before, 8))
@@ -172,7 +173,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
         held.push(arrived.with_context(|| format!("{}: its write", row.name))?);
     }
     first.kill9()?;
-    // What the same worker, or another, has tried again.
+    // Retries of the same worker, or of another.
     for hold in &mut holds {
         while let Some(more) = hold.try_arrived() {
             more.cut();
@@ -213,10 +214,10 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
         .collect();
     let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
     audited(world, "node1", &pools).await?;
-    witness.caught_up(world).await?;
-    let doubled = witness.doubled();
+    history.caught_up(world).await?;
+    let doubled = history.doubled();
     ensure!(doubled.is_empty(), "{doubled:#?}");
-    let moved: Vec<String> = witness
+    let moved: Vec<String> = history
         .moved()
         .into_iter()
         .filter(|line| {
@@ -232,7 +233,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     Ok(())
 }
 
-/// Lets a write go and looks at the answer.
+/// Releases a write and checks the answer.
 async fn arrive(held: Held, row: &Row, wrong: &mut Vec<String>) -> anyhow::Result<()> {
     let code = held.let_go().await.with_context(|| row.name)?;
     eprintln!("{}: {code}", row.name);

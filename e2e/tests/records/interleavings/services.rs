@@ -1,4 +1,4 @@
-//! Services: created, altered and deleted late.
+//! Services: created, changed and deleted late.
 
 use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 

@@ -1,4 +1,4 @@
-//! EndpointSlices, and finalizers of old.
+//! EndpointSlices, and finalizers of the Go operator.
 
 use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 

@@ -1,4 +1,4 @@
-//! Status of load balancers: the commit of an address, and what is said when all is ready.
+//! Status of LoadBalancers: the commit of an address, and the status when everything is ready.
 
 use harvester_lb_testkit::proxy::Verb::{Delete as Remove, Patch};
 

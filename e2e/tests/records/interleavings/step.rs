@@ -1,9 +1,9 @@
-//! What happens in a row, and what is waited for.
+//! Events and conditions of a row.
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::announcer::announce;
+use harvester_lb_e2e::fake_kube_vip::announce;
 use harvester_lb_e2e::read::{allocated, endpoints};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{
@@ -79,13 +79,13 @@ pub enum Step {
     /// That node is deleted.
     DeleteGuestNode,
 
-    /// Status and record say that it has this address.
+    /// Its status and the IPAllocation have this address.
     Holds(&'static str, u8),
     /// It has some address.
     HoldsAny(&'static str),
-    /// The record is Released, and its last owner was this.
+    /// The IPAllocation is Released, and this was its last owner.
     Remembered(u8, &'static str),
-    /// There is no record of the address.
+    /// The address has no IPAllocation.
     NoRecord(u8),
     /// Its condition Ready has this reason.
     Waits(&'static str, &'static str),
@@ -101,13 +101,13 @@ pub enum Step {
     PortIs(&'static str, u16),
     /// The EndpointSlice has these machines, by the last part of the address.
     Backends(&'static str, &'static [u8]),
-    /// `status.address` is this.
+    /// `status.address` has this value.
     Address(&'static str, &'static str),
     /// `status.address` is an address of the pool.
     AddressIs(&'static str, u8),
     /// The Service still has the user's annotation.
     Noted(&'static str),
-    /// The machine's finalizers are these.
+    /// The object has these finalizers.
     Finalizers(&'static str, &'static [&'static str]),
     /// The pool's map has the address.
     PoolHas(u8),
@@ -119,17 +119,17 @@ pub enum Step {
     Marked(&'static str),
 }
 
-/// Where a row plays.
+/// The namespace and pools of a row.
 #[derive(Clone, Debug)]
 pub struct Place {
-    /// Namespace and pool.
+    /// Name of the namespace and the pool.
     pub ns: String,
     subnet: String,
 }
 
-/// What a user writes on a Service.
+/// The annotation of a user on a Service.
 const NOTE: &str = "example.org/note";
-/// Finalizers of somebody else.
+/// A foreign finalizer.
 const KEPT: &str = "example.org/kept";
 const LATE: &str = "example.org/late";
 
@@ -165,7 +165,7 @@ impl Place {
         world.pool(&self.ns, spec).await
     }
 
-    /// Makes the namespace and both pools.
+    /// Creates the namespace and both pools.
     pub async fn make(&self, world: &World, range: (u8, u8)) -> anyhow::Result<()> {
         world.namespace(&self.ns).await?;
         self.pool(world, range).await?;
@@ -175,7 +175,7 @@ impl Place {
 }
 
 impl Step {
-    /// Does it, or waits for it.
+    /// Executes the event, or waits for the condition.
     pub async fn take(&self, world: &World, at: &Place) -> anyhow::Result<()> {
         let ns = &*at.ns;
         let lbs = world.lbs(ns);
@@ -260,13 +260,13 @@ impl Step {
                 machine(world, ns, kind, json!({"finalizers": finalizers})).await?;
             }
             Self::AddFinalizer(kind) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let finalizers = [keys::LEGACY_VM_FINALIZERS[0], KEPT, LATE];
                 let patch = json!({"metadata": {"finalizers": finalizers}});
                 world.merge(&api, "a", patch).await?;
             }
             Self::DeleteLegacyMachine(kind) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let patch = json!({"metadata": {"finalizers": null}});
                 world.merge(&api, "a", patch).await?;
                 api.delete("a", &plain).await?;
@@ -294,11 +294,11 @@ impl Step {
                 world.records().delete(&at.ip(host), &plain).await?;
             }
             Self::CreateGuestNode => {
-                world.bed.apply(&removed_node(ns, "a")).await?;
+                world.cluster.apply(&removed_node(ns, "a")).await?;
             }
             Self::DeleteGuestNode => {
                 let kind = ("kubevirt.io/v1", "VirtualMachine");
-                world.bed.delete(kind.0, kind.1, Some(ns), "a").await?;
+                world.cluster.delete(kind.0, kind.1, Some(ns), "a").await?;
             }
             Self::Gone(name) => world.gone(&lbs, name).await?,
             Self::NoSlice(name) => world.gone(&world.slices(ns), name).await?,
@@ -324,7 +324,7 @@ impl Step {
         Ok(())
     }
 
-    /// Looks once; what is not so is an error.
+    /// Checks the condition once; an error if it does not hold.
     async fn holds(&self, world: &World, at: &Place) -> anyhow::Result<()> {
         let ns = &*at.ns;
         let lbs = world.lbs(ns);
@@ -374,7 +374,7 @@ impl Step {
                 );
             }
             Self::Finalizers(kind, wanted) => {
-                let api = world.bed.api("kubevirt.io/v1", kind, Some(ns)).await?;
+                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
                 let found = api.get("a").await?.metadata.finalizers.unwrap_or_default();
                 ensure!(found == wanted, "{found:?}");
             }
@@ -408,6 +408,6 @@ async fn machine(world: &World, ns: &str, kind: &str, mut metadata: Value) -> an
     let object = json!({
         "apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": {},
     });
-    world.bed.apply(&object).await?;
+    world.cluster.apply(&object).await?;
     Ok(())
 }

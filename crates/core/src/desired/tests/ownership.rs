@@ -1,4 +1,4 @@
-//! Whose an object of the name is (SVC-1).
+//! Ownership of an object of the load balancer's name (SVC-1).
 
 use super::*;
 

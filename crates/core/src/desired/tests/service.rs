@@ -55,7 +55,7 @@ fn section_8_2_node_ports_follow_protocol_and_port() {
     let mut present: Service = object(STORED_SERVICE);
     present.spec.as_mut().unwrap().ports = Some(vec![
         ServicePort {
-            // As an old client leaves it: no protocol is TCP.
+            // As an old client writes it: an absent protocol is TCP.
             port: 80,
             node_port: Some(30080),
             ..ServicePort::default()
@@ -119,7 +119,7 @@ fn section_8_2_node_ports_are_switched_off_where_nothing_is_said() {
         .unwrap()
         .allocate_load_balancer_node_ports = None;
     assert_eq!(switch(Some(&present)), None);
-    // Somebody has made it another type, which takes the switch off.
+    // A user has changed the type, which removes allocateLoadBalancerNodePorts.
     present.spec.as_mut().unwrap().type_ = Some("ClusterIP".to_owned());
     assert_eq!(switch(Some(&present)), Some(false));
     present.spec = None;

@@ -1,4 +1,4 @@
-//! The EndpointSlice, and both at rest (section 8.3, EPS-1 to EPS-3, REC-5).
+//! The EndpointSlice, and the steady state of both objects (section 8.3, EPS-1 to EPS-3, REC-5).
 
 use super::*;
 use crate::desired::backends as build_backends;

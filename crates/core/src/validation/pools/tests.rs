@@ -17,7 +17,7 @@ fn range(subnet: &str, start: &str, end: &str) -> Value {
     json!({"subnet": subnet, "rangeStart": start, "rangeEnd": end})
 }
 
-/// A pool of a subnet of its own with this selector.
+/// A pool with its own subnet and this selector.
 fn pool(number: u8, selector: &Value) -> Value {
     json!({"ranges": [{"subnet": format!("10.10.{number}.0/24")}], "selector": selector})
 }

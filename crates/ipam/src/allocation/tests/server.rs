@@ -1,4 +1,5 @@
-//! A simulated API server: it holds IPAllocations by address, and accepts a write only over the version it was decided from.
+//! A simulated API server: it stores IPAllocations by address, and accepts a write only if the version in its
+//! precondition is the stored one.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,14 +10,14 @@ use crate::allocation::{Allocation, Step};
 use crate::ledger::Ledger;
 use crate::types::{Micros, Record, RecordSpec};
 
-/// What becomes of a request that changes something.
+/// Outcome of a write or deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is carried out, unless the object is another by now.
+    /// It is executed, unless the object has changed.
     CarriedOut,
-    /// It is refused, whatever the object is.
+    /// It is refused, whether or not the object has changed.
     Refused,
-    /// It is carried out, and the answer is lost.
+    /// It is executed, and the response is lost.
     Lost,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Stores a record, as if somebody had written it whom the ledger has not heard of.
+    /// Stores a record that the ledger does not observe, as by another writer.
     pub(crate) fn store(&mut self, spec: RecordSpec) -> Record {
         self.version += 1;
         let record = Record {
@@ -38,7 +39,7 @@ impl Server {
         record
     }
 
-    /// Tells the ledger all there is.
+    /// Passes all stored records to the ledger.
     pub(crate) fn tell(&self, ledger: &mut Ledger) {
         for record in self.records.values() {
             ledger.observe(record.clone());
@@ -61,8 +62,8 @@ impl Server {
         self.records.get(&addr).map(|record| record.version) == version
     }
 
-    /// Carries an allocation out as the operator does; all its steps. An answer that is none ends it after that step.
-    /// `answer` may change what the server holds before it says what becomes of a request.
+    /// Runs an allocation as the operator does; returns all its steps. A lost response, or a refusal other than of a
+    /// deletion, ends it. `answer` may change the stored records before it returns the outcome of a request.
     pub(crate) fn play(
         &mut self,
         ledger: &mut Ledger,

@@ -39,7 +39,7 @@ fn families_do_not_meet() {
 }
 
 proptest! {
-    /// The same as a look at all, after any insertions and removals.
+    /// Finds the same pools as a linear search, after any insertions and removals.
     #[test]
     fn ipa_4_those_that_a_look_at_all_finds(
         spans in prop::collection::vec((0u32..600, 0u32..200), 1..24),

@@ -1,5 +1,5 @@
-//! IPA-4: which pool overlaps an older one, kept as pools come, go and are edited: of the others only those are looked at whose
-//! ranges meet those of the pool that changes.
+//! IPA-4: for each pool the oldest older pool that overlaps it, updated when pools are added, deleted or edited. An
+//! update visits only the pools whose ranges overlap those of the changed pool.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use super::{Pools, Seniority};
 use crate::types::PoolName;
 
 impl Pools {
-    /// The pools whose ranges meet those of this one.
+    /// The pools whose ranges overlap those of this one.
     fn neighbours(&self, at: u32) -> BTreeSet<u32> {
         let mut others = self.near.around(self[at].cover());
         others.remove(&at);
         others
     }
 
-    /// Takes the ranges of a pool out, and finds anew whom its neighbours overlap.
+    /// Removes the ranges of a pool, and updates the neighbours whose older pool it was.
     pub(super) fn cross_out(&mut self, at: u32) {
         let seniority = self[at].seniority();
         let neighbours = self.neighbours(at);
@@ -30,7 +30,7 @@ impl Pools {
         self.set_older(at, None);
     }
 
-    /// Takes the ranges of a pool in, and with them what it means to its neighbours.
+    /// Adds the ranges of a pool, and updates it and its neighbours.
     pub(super) fn cross_in(&mut self, at: u32) {
         let Some(own) = self[at].seniority() else {
             return;
@@ -62,7 +62,7 @@ impl Pools {
         }
     }
 
-    /// Pools that overlap another than before, and these others, since the last call (IPA-4).
+    /// Pools whose older overlapping pool changed since the last call, and the pools that it was and is (IPA-4).
     pub(crate) fn take_crossed(&mut self) -> BTreeSet<PoolName> {
         std::mem::take(&mut self.crossed)
     }

@@ -4,7 +4,7 @@ use super::*;
 use crate::select::{Requirement, Workload};
 use crate::types::Owner;
 
-/// Every third is of VM type.
+/// Every third load balancer is of VM type.
 fn request(name: u8, created: i64) -> Request {
     let workload = if name.is_multiple_of(3) {
         Workload::Vm
@@ -50,11 +50,11 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The border is where a count would have it, whatever comes, goes, is freed or taken.
+    /// Room is as counted, after any insertions, removals and changes of the free addresses.
     #[test]
     fn alc_5_room_is_what_a_count_says(steps in prop::collection::vec(step(), 1..60)) {
         let mut queue = Queue::default();
-        // Ages do not follow the names.
+        // Ages are not in the order of the names.
         let of = |name: u8| request(name, i64::from(name.wrapping_mul(7) % 12 / 2));
         let mut naive: BTreeMap<Age, (Workload, bool)> = BTreeMap::new();
         let (mut v4, mut v6) = (0usize, 0usize);

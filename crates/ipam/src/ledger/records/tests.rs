@@ -4,25 +4,25 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn slot(last: u8, name: u8, phase: Phase) -> Slot {
+fn slot(last: u8, name: u8, phase: Phase) -> RecordEntry {
     let owner = Owner::new("ns", &format!("lb{name}"), "u");
-    Slot::new([10, 0, 0, last].into(), owner, 0, phase)
+    RecordEntry::new([10, 0, 0, last].into(), owner, 0, phase)
 }
 
 #[test]
 fn a_record_stays_small() {
-    assert!(size_of::<Option<Slot>>() <= 96);
+    assert!(size_of::<Option<RecordEntry>>() <= 96);
 }
 
 #[test]
 fn deletions_are_remembered_within_a_bound() {
     let mut records = Records::default();
     let addr = [10, 0, 0, 1].into();
-    records.bury(addr, Version(7));
+    records.tombstone(addr, Version(7));
     assert!(!records.is_news(addr, Version(7)));
     assert!(records.is_news(addr, Version(8)));
     for n in 0..=u32::try_from(DELETIONS).unwrap() {
-        records.bury(
+        records.tombstone(
             std::net::Ipv4Addr::from_bits(n).into(),
             Version(100 + u64::from(n)),
         );

@@ -1,11 +1,11 @@
-//! Which address: the worked examples, ALC-1 to ALC-8, SEL-1, SEL-8, RNG-8.
+//! Choice of the address: the worked examples, ALC-1 to ALC-8, SEL-1, SEL-8, RNG-8.
 
 use super::*;
 
 /// The long worked example of 6.1, row by row.
 #[test]
 fn alc_worked_example() {
-    let mut world = World::example();
+    let mut fixture = Fixture::example();
     let mut row = |delete: &str,
                    asks: &str,
                    answer: &[Option<u8>],
@@ -14,18 +14,18 @@ fn alc_worked_example() {
                    history: &str,
                    available: i64| {
         if !delete.is_empty() {
-            world.delete(delete);
+            fixture.delete(delete);
         }
         for (name, answer) in asks.split_whitespace().zip(answer) {
-            let got = world.ask(&lb(name));
+            let got = fixture.ask(&lb(name));
             assert_eq!(got, answer.map(|n| IpAddr::from([172, 20, 1, n])), "{name}");
         }
-        let view = world.ledger.projection("p").unwrap();
+        let view = fixture.ledger.projection("p").unwrap();
         let shown = view.last_allocated.map(|addr| addr.to_string()).unwrap();
         assert_eq!(shown, format!("172.20.1{last}"));
         assert_eq!((view.total, view.available), (5, available));
-        assert_eq!(world.map("p", false), allocated);
-        assert_eq!(world.map("p", true), history);
+        assert_eq!(fixture.map("p", false), allocated);
+        assert_eq!(fixture.map("p", true), history);
     };
     row("", "a", &[Some(2)], ".2", "2=a", "", 4);
     row("", "b", &[Some(3)], ".3", "2=a 3=b", "", 3);
@@ -41,15 +41,15 @@ fn alc_worked_example() {
     );
     row("", "f", &[Some(2)], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
     row("", "g", &[None], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
-    // g gives up; it would be served before a otherwise, if it were the older one.
+    // g is withdrawn; otherwise it would be served before a, if it were the older one.
     row("g", "", &[], ".2", "2=f 3=b 4=c 5=d 6=e", "", 0);
     row("d", "a", &[Some(5)], ".5", "2=f 3=b 4=c 5=a 6=e", "", 0);
     row("c", "c", &[Some(4)], ".4", "2=f 3=b 4=c 5=a 6=e", "", 0);
     row("b", "h", &[Some(3)], ".3", "2=f 3=h 4=c 5=a 6=e", "", 0);
-    let before = world.version;
-    assert!(matches!(world.decide(&lb("a")), Decision::Held { .. }));
-    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.5")));
-    assert_eq!(world.version, before, "nothing is written");
+    let before = fixture.version;
+    assert!(matches!(fixture.decide(&lb("a")), Decision::Held { .. }));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.5")));
+    assert_eq!(fixture.version, before, "nothing is written");
 }
 
 #[test]
@@ -58,29 +58,29 @@ fn alc_worked_example_of_two_ranges() {
         range("172.20.1.0/24", "172.20.1.10", "172.20.1.11"),
         range("172.20.2.0/30", "", ""),
     ];
-    let mut world = World::new(&[pool("p", &ranges)]);
+    let mut fixture = Fixture::new(&[pool("p", &ranges)]);
     for (name, addr) in [
         ("a", "172.20.1.10"),
         ("b", "172.20.1.11"),
         ("c", "172.20.2.2"),
     ] {
-        assert_eq!(world.ask(&lb(name)), Some(ip(addr)));
+        assert_eq!(fixture.ask(&lb(name)), Some(ip(addr)));
     }
-    assert_eq!(world.ask(&lb("d")), None);
-    world.delete("d");
-    world.delete("a");
-    assert_eq!(world.ask(&lb("d")), Some(ip("172.20.1.10")));
+    assert_eq!(fixture.ask(&lb("d")), None);
+    fixture.delete("d");
+    fixture.delete("a");
+    assert_eq!(fixture.ask(&lb("d")), Some(ip("172.20.1.10")));
 }
 
 #[test]
 fn alc_1_same_name_other_uid_adopts() {
-    let mut world = World::example();
-    world.bind("172.20.1.4", "p", "a", "old");
+    let mut fixture = Fixture::example();
+    fixture.bind("172.20.1.4", "p", "a", "old");
     let Decision::Adopt {
         grant,
         record,
         surplus,
-    } = world.decide(&lb_uid("a", "new"))
+    } = fixture.decide(&lb_uid("a", "new"))
     else {
         panic!("not adopted");
     };
@@ -91,39 +91,42 @@ fn alc_1_same_name_other_uid_adopts() {
     );
     assert_eq!(record.spec.phase, Phase::Bound);
     assert_eq!(surplus, []);
-    assert_eq!(world.ask(&lb_uid("a", "new")), Some(ip("172.20.1.4")));
-    held(world.decide(&lb_uid("a", "new")));
+    assert_eq!(fixture.ask(&lb_uid("a", "new")), Some(ip("172.20.1.4")));
+    held(fixture.decide(&lb_uid("a", "new")));
 }
 
 #[test]
 fn alc_2_lowest_of_history_unless_unusable() {
-    let mut world = World::example();
+    let mut fixture = Fixture::example();
     for addr in ["172.20.1.1", "172.20.1.9", "172.20.1.4", "172.20.1.3"] {
-        world.bind(addr, "p", "a", "x");
+        fixture.bind(addr, "p", "a", "x");
     }
-    world.delete("a");
+    fixture.delete("a");
     let Decision::Take {
         grant,
         why,
         over,
         stale,
         ..
-    } = world.decide(&lb("a"))
+    } = fixture.decide(&lb("a"))
     else {
         panic!("not taken");
     };
-    assert_eq!((grant.addr, why), (ip("172.20.1.3"), Why::Sticky));
+    assert_eq!(
+        (grant.addr, why),
+        (ip("172.20.1.3"), AllocationReason::Sticky)
+    );
     assert_eq!(
         over,
-        world
+        fixture
             .ledger
             .record(ip("172.20.1.3"))
             .map(|record| record.version)
     );
     let stale: Vec<_> = stale.iter().map(|record| record.spec.addr).collect();
     assert_eq!(stale, [ip("172.20.1.1"), ip("172.20.1.9")]);
-    // The gateway and the address outside are listed as excess too, whoever asks.
-    let excess: Vec<_> = world
+    // The gateway and the address outside are history excess too.
+    let excess: Vec<_> = fixture
         .ledger
         .history_excess(10)
         .iter()
@@ -134,21 +137,21 @@ fn alc_2_lowest_of_history_unless_unusable() {
 
 #[test]
 fn alc_2_history_shown_by_a_foreign_service_is_passed_over() {
-    let mut world = World::example();
-    world.bind("172.20.1.4", "p", "a", "x");
-    world.delete("a");
-    world
+    let mut fixture = Fixture::example();
+    fixture.bind("172.20.1.4", "p", "a", "x");
+    fixture.delete("a");
+    fixture
         .ledger
         .set_shown(&OwnerId::new("ns", "other"), &[ip("172.20.1.4")]);
-    assert_eq!(taken(world.decide(&lb("a"))).1, Why::Fresh);
-    // A Service of its own is no obstacle.
-    let mut world = World::example();
-    world.bind("172.20.1.4", "p", "a", "x");
-    world.delete("a");
-    world
+    assert_eq!(taken(fixture.decide(&lb("a"))).1, AllocationReason::Fresh);
+    // Its own Service does not block the address.
+    let mut fixture = Fixture::example();
+    fixture.bind("172.20.1.4", "p", "a", "x");
+    fixture.delete("a");
+    fixture
         .ledger
         .set_shown(&OwnerId::new("ns", "a"), &[ip("172.20.1.4")]);
-    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.4");
+    assert_eq!(taken(fixture.decide(&lb("a"))).0, "172.20.1.4");
 }
 
 #[test]
@@ -156,79 +159,79 @@ fn alc_3_starts_at_last_allocated_of_the_status() {
     let start = |last: Option<(&str, i64)>, record: bool| {
         let mut spec = pool("p", &[range("172.20.1.0/29", "", "")]);
         spec.last_allocated = last.map(|(addr, at)| (ip(addr), Micros(at)));
-        let mut world = World::new(&[spec]);
+        let mut fixture = Fixture::new(&[spec]);
         if record {
-            world.bind("172.20.1.2", "p", "x", "x");
+            fixture.bind("172.20.1.2", "p", "x", "x");
         }
-        taken(world.decide(&lb("a"))).0
+        taken(fixture.decide(&lb("a"))).0
     };
     assert_eq!(start(None, false), "172.20.1.2");
     assert_eq!(start(Some(("172.20.1.4", i64::MIN)), false), "172.20.1.5");
     assert_eq!(start(Some(("9.9.9.9", i64::MIN)), false), "172.20.1.2");
-    // Every record corrects our own projection, none an older than what somebody else wrote.
+    // Every record overrides our own status write, no record a status of another writer that is newer than it.
     assert_eq!(start(Some(("172.20.1.4", i64::MIN)), true), "172.20.1.3");
     assert_eq!(start(Some(("172.20.1.4", 1 << 40)), true), "172.20.1.5");
 }
 
 #[test]
 fn alc_3_a_record_of_the_future_does_not_stop_the_turn() {
-    let mut world = World::example();
-    let mut spec = world.bind("172.20.1.2", "p", "x", "x").spec;
+    let mut fixture = Fixture::example();
+    let mut spec = fixture.bind("172.20.1.2", "p", "x", "x").spec;
     spec.bound_at = Micros(i64::MAX);
-    world.store(spec);
-    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.3")));
-    world.delete("a");
-    world.ledger.forget(ip("172.20.1.3"), Version(99));
-    assert_eq!(world.ask(&lb("b")), Some(ip("172.20.1.4")));
+    fixture.store(spec);
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.3")));
+    fixture.delete("a");
+    fixture.ledger.forget(ip("172.20.1.3"), Version(99));
+    assert_eq!(fixture.ask(&lb("b")), Some(ip("172.20.1.4")));
 }
 
 #[test]
 fn alc_5_missing_invalid_and_full_pools() {
-    let mut world = World::new(&[]);
-    let (reason, text, ..) = waits(world.decide(&lb("a")));
+    let mut fixture = Fixture::new(&[]);
+    let (reason, text, ..) = waits(fixture.decide(&lb("a")));
     assert_eq!(
         (reason, text.as_str()),
         (WaitReason::NoMatchedPool, "there are no pools")
     );
-    let (reason, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    let (reason, text, ..) = waits(fixture.decide(&in_pool(lb("b"), "p")));
     assert_eq!(
         (reason, text.as_str()),
         (WaitReason::PoolNotFound, "pool p: does not exist")
     );
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
-    world
+    assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
+    fixture
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "x", "")]));
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
-    assert_eq!(world.misinformed(), ["a", "b"]);
-    let (reason, text, ..) = waits(world.decide(&lb("a")));
+    assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
+    assert_eq!(fixture.misinformed(), ["a", "b"]);
+    let (reason, text, ..) = waits(fixture.decide(&lb("a")));
     assert_eq!(reason, WaitReason::PoolInvalid);
     assert!(text.contains("rangeStart"), "{text}");
-    waits(world.decide(&in_pool(lb("b"), "p")));
-    // One address for two: the older is woken to get it, the other to be told why it gets none.
-    world
+    waits(fixture.decide(&in_pool(lb("b"), "p")));
+    // One address for two load balancers: the older is woken to get it, the other has an outdated explanation.
+    fixture
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
-    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
-    assert_eq!(world.misinformed(), ["b"]);
-    let (reason, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    assert_eq!(fixture.misinformed(), ["b"]);
+    let (reason, text, ..) = waits(fixture.decide(&in_pool(lb("b"), "p")));
     assert_eq!(reason, WaitReason::NoAvailableIp);
     assert_eq!(
         text,
         "pool p: older load balancers wait for its free addresses"
     );
-    assert_eq!(world.misinformed(), [""; 0]);
-    assert_eq!(world.ask(&lb("a")), Some(ip("172.20.1.2")));
-    assert_eq!(world.misinformed(), ["b"], "nothing is free any more");
-    let (_, text, ..) = waits(world.decide(&in_pool(lb("b"), "p")));
+    assert_eq!(fixture.misinformed(), [""; 0]);
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.2")));
+    assert_eq!(fixture.misinformed(), ["b"], "nothing is free any more");
+    let (_, text, ..) = waits(fixture.decide(&in_pool(lb("b"), "p")));
     assert_eq!(text, "pool p: all addresses are taken");
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
-    world.delete("a");
-    assert_eq!(names(world.ledger.take_wakes()), ["b"]);
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
-    world.ledger.remove_pool("p");
-    assert_eq!(names(world.ledger.take_wakes()), [""; 0]);
-    assert_eq!(world.misinformed(), [""; 0], "it is about to ask");
+    assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
+    fixture.delete("a");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["b"]);
+    assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
+    fixture.ledger.remove_pool("p");
+    assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
+    assert_eq!(fixture.misinformed(), [""; 0], "it is about to ask");
 }
 
 #[test]
@@ -238,7 +241,7 @@ fn alc_6_mask_and_gateway() {
         pool("v6", &[range("fd10:5::/64", "", "")]),
         pool("host", &[range("10.0.0.1/32", "", "")]),
     ];
-    let mut world = World::new(&specs);
+    let mut fixture = Fixture::new(&specs);
     for (pool, addr, mask, gateway) in [
         ("v4", "172.20.1.2", "255.255.255.248", Some("172.20.1.1")),
         (
@@ -249,7 +252,7 @@ fn alc_6_mask_and_gateway() {
         ),
         ("host", "10.0.0.1", "255.255.255.255", None),
     ] {
-        let Decision::Take { grant, .. } = world.decide(&in_pool(guest(pool), pool)) else {
+        let Decision::Take { grant, .. } = fixture.decide(&in_pool(guest(pool), pool)) else {
             panic!("not taken");
         };
         assert_eq!((grant.addr, grant.mask.as_deref()), (ip(addr), Some(mask)));
@@ -267,76 +270,82 @@ fn alc_7_status_without_record() {
         },
         ..pool(name, &[range(subnet, "", "")])
     };
-    let mut world = World::new(&[
+    let mut fixture = Fixture::new(&[
         network("p", "172.20.1.0/29", ""),
         network("q", "172.20.2.0/29", "other"),
     ]);
-    // Free, in range, in the pool that is selected now.
-    let (addr, why, _) = taken(world.decide(&with_status(lb("a"), "p", "172.20.1.5")));
-    assert_eq!((addr.as_str(), why), ("172.20.1.5", Why::Recorded));
-    // In the words of the status the pool may be any: the address decides.
-    let (addr, ..) = taken(world.decide(&with_status(lb("b"), "q", "172.20.1.6")));
+    // Free, in range, in the pool that section 5 selects now.
+    let (addr, why, _) = taken(fixture.decide(&with_status(lb("a"), "p", "172.20.1.5")));
+    assert_eq!(
+        (addr.as_str(), why),
+        ("172.20.1.5", AllocationReason::Recorded)
+    );
+    // The pool in the status does not matter, only the address.
+    let (addr, ..) = taken(fixture.decide(&with_status(lb("b"), "q", "172.20.1.6")));
     assert_eq!(addr, "172.20.1.6");
-    // Held or reserved by another, the gateway, or another pool's: a new address.
+    // Held or reserved by another load balancer, the gateway, or of another pool: a new address.
     for (name, addr, holder) in [
         ("c", "172.20.1.5", Some("a")),
         ("d", "172.20.1.1", None),
         ("e", "172.20.2.4", None),
     ] {
-        let decision = world.decide(&with_status(lb(name), "p", addr));
+        let decision = fixture.decide(&with_status(lb(name), "p", addr));
         let Decision::Take { grant, why, .. } = decision else {
             panic!("{decision:?}")
         };
-        assert_eq!(why, Why::Fresh);
+        assert_eq!(why, AllocationReason::Fresh);
         let holder = holder.map(|name| OwnerId::new("ns", name));
         assert_eq!(
             grant.lost,
-            Some(Lost {
+            Some(AddressConflict {
                 addr: ip(addr),
                 holder
             })
         );
     }
-    // The named pool counts before the selected one.
+    // The pool in the spec takes precedence over the selected one.
     let request = in_pool(with_status(lb("f"), "q", "172.20.2.4"), "q");
-    assert_eq!(taken(world.decide(&request)).1, Why::Recorded);
+    assert_eq!(
+        taken(fixture.decide(&request)).1,
+        AllocationReason::Recorded
+    );
 }
 
 #[test]
 fn alc_8_conflict_is_proposed_anew() {
-    let mut world = World::example();
-    let first = world.decide(&lb("a"));
+    let mut fixture = Fixture::example();
+    let first = fixture.decide(&lb("a"));
     assert_eq!(
         taken(first.clone()),
-        ("172.20.1.2".into(), Why::Fresh, None)
+        ("172.20.1.2".into(), AllocationReason::Fresh, None)
     );
-    world.now += 60;
+    fixture.now += 60;
     assert_eq!(
-        world.decide(&lb("a")),
+        fixture.decide(&lb("a")),
         first,
         "the same question, the same answer"
     );
-    // Somebody else's record was first.
-    world.bind("172.20.1.2", "p", "b", "b-1");
-    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
-    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.3");
-    // A Released record that was not known: the same address, over it.
-    world.bind("172.20.1.3", "p", "z", "z");
-    world.release(ip("172.20.1.3"), "z");
-    assert_eq!(taken(world.decide(&lb("a"))).0, "172.20.1.4");
-    let mut spec = world.bind("172.20.1.6", "p", "y", "y").spec;
+    // Another load balancer's record was stored first.
+    fixture.bind("172.20.1.2", "p", "b", "b-1");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    assert_eq!(taken(fixture.decide(&lb("a"))).0, "172.20.1.3");
+    // A Released record that was unknown: the same address, replacing that record.
+    fixture.bind("172.20.1.3", "p", "z", "z");
+    fixture.release(ip("172.20.1.3"), "z");
+    assert_eq!(taken(fixture.decide(&lb("a"))).0, "172.20.1.4");
+    let mut spec = fixture.bind("172.20.1.6", "p", "y", "y").spec;
     spec.addr = ip("172.20.1.4");
     spec.phase = Phase::Released;
-    let version = world.store(spec).version;
+    let version = fixture.store(spec).version;
     assert_eq!(
-        taken(world.decide(&lb("a"))),
-        ("172.20.1.4".into(), Why::Fresh, Some(version))
+        taken(fixture.decide(&lb("a"))),
+        ("172.20.1.4".into(), AllocationReason::Fresh, Some(version))
     );
-    // Given up for good.
-    world
+    // The reservation is abandoned.
+    fixture
         .ledger
         .abandon(&OwnerId::new("ns", "a"), ip("172.20.1.4"));
-    assert_eq!(world.ledger.counts().reserved, 0);
+    assert_eq!(fixture.ledger.counts().reserved, 0);
 }
 
 #[test]
@@ -359,82 +368,82 @@ fn sel_1_explicit_pool_is_taken_as_is_and_sel_8_address_stays() {
         selector: Selector::default(),
         ..pool("q", &[range("10.0.0.0/29", "", "")])
     };
-    let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")]), other]);
-    assert_eq!(world.ask(&in_pool(lb("a"), "q")), Some(ip("10.0.0.2")));
+    let mut fixture = Fixture::new(&[pool("p", &[range("172.20.1.0/29", "", "")]), other]);
+    assert_eq!(fixture.ask(&in_pool(lb("a"), "q")), Some(ip("10.0.0.2")));
     // spec.ipPool cleared, and nothing matches any more: nothing moves.
-    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
-    world.ledger.remove_pool("p");
-    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.2")));
+    fixture.ledger.remove_pool("p");
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.2")));
 }
 
 #[test]
 fn rng_8_a_huge_pool_costs_no_more() {
     for (subnet, first) in [("fd10:5::/64", "fd10:5::2"), ("10.0.0.0/8", "10.0.0.2")] {
-        let mut world = World::new(&[pool("p", &[range(subnet, "", "")])]);
-        let total = world.ledger.projection("p").unwrap().total;
-        assert_eq!(world.ask(&guest("a")), Some(ip(first)));
-        assert_eq!(world.ledger.projection("p").unwrap().available, total - 1);
+        let mut fixture = Fixture::new(&[pool("p", &[range(subnet, "", "")])]);
+        let total = fixture.ledger.projection("p").unwrap().total;
+        assert_eq!(fixture.ask(&guest("a")), Some(ip(first)));
+        assert_eq!(fixture.ledger.projection("p").unwrap().available, total - 1);
     }
 }
 
 #[test]
 fn be_7_a_load_balancer_of_vm_type_gets_no_ipv6_address() {
     let v6 = || range("fd10:5::/124", "", "");
-    let mut world = World::new(&[pool("p", &[v6()])]);
-    let (reason, message, ..) = waits(world.decide(&lb("a")));
+    let mut fixture = Fixture::new(&[pool("p", &[v6()])]);
+    let (reason, message, ..) = waits(fixture.decide(&lb("a")));
     assert_eq!(reason, WaitReason::AddressFamilyMismatch);
     assert!(
-        message.starts_with("pool p: has IPv6 addresses alone"),
+        message.starts_with("pool p: has only IPv6 addresses"),
         "{message}"
     );
-    // It is in nobody's way, however little is free.
+    // It blocks no other load balancer, however few addresses are free.
     for nth in 2..=15 {
         let name = format!("b{nth:02}");
         let addr = ip(&format!("fd10:5::{nth:x}"));
-        assert_eq!(world.ask(&guest(&name)), Some(addr), "{name}");
+        assert_eq!(fixture.ask(&guest(&name)), Some(addr), "{name}");
     }
-    assert_eq!(world.ask(&guest("c")), None);
-    world.delete("b03");
-    let woken = names(world.ledger.take_wakes());
+    assert_eq!(fixture.ask(&guest("c")), None);
+    fixture.delete("b03");
+    let woken = names(fixture.ledger.take_wakes());
     assert!(woken.contains(&"c".to_owned()), "{woken:?}");
-    assert_eq!(world.ask(&guest("c")), Some(ip("fd10:5::3")));
-    // IPv4 comes: it is served, and there alone.
-    world
+    assert_eq!(fixture.ask(&guest("c")), Some(ip("fd10:5::3")));
+    // IPv4 is added: it is served, from there only.
+    fixture
         .ledger
         .set_pool(pool("p", &[v6(), range("10.0.0.0/30", "", "")]));
-    let woken = names(world.ledger.take_wakes());
+    let woken = names(fixture.ledger.take_wakes());
     assert!(woken.contains(&"a".to_owned()), "{woken:?}");
-    assert_eq!(world.ask(&lb("a")), Some(ip("10.0.0.2")));
-    world.delete("c");
-    let (reason, message, ..) = waits(world.decide(&lb("d")));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.2")));
+    fixture.delete("c");
+    let (reason, message, ..) = waits(fixture.decide(&lb("d")));
     assert_eq!(reason, WaitReason::NoAvailableIp);
     assert!(
         message.starts_with("pool p: all IPv4 addresses are taken"),
         "{message}"
     );
     assert_eq!(
-        world.ask(&guest("e")),
+        fixture.ask(&guest("e")),
         Some(ip("fd10:5::3")),
         "d does not want it"
     );
-    world.delete("a");
-    assert_eq!(names(world.ledger.take_wakes()), ["d"]);
-    assert_eq!(world.ask(&lb("d")), Some(ip("10.0.0.2")));
+    fixture.delete("a");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["d"]);
+    assert_eq!(fixture.ask(&lb("d")), Some(ip("10.0.0.2")));
 }
 
 #[test]
 fn be_7_one_that_holds_an_ipv6_address_keeps_it_and_history_gives_none() {
     let ranges = [range("fd10:5::/124", "", ""), range("10.0.0.0/29", "", "")];
-    let mut world = World::new(&[pool("p", &ranges)]);
-    world.bind("fd10:5::7", "p", "a", "a-1");
-    let (grant, _) = held(world.decide(&lb("a")));
+    let mut fixture = Fixture::new(&[pool("p", &ranges)]);
+    fixture.bind("fd10:5::7", "p", "a", "a-1");
+    let (grant, _) = held(fixture.decide(&lb("a")));
     assert_eq!(grant.addr, ip("fd10:5::7"));
-    // Its record is deleted by hand: it is made again while its owner lives (IPA-7).
-    world.ledger.forget(ip("fd10:5::7"), Version(99));
-    let (addr, why, _) = taken(world.decide(&lb("a")));
-    assert_eq!((&*addr, why), ("fd10:5::7", Why::Recorded));
-    // A later one of the name does not get it back.
-    world.bind("fd10:5::8", "p", "b", "b-1");
-    world.delete("b");
-    assert_eq!(world.ask(&lb_uid("b", "b-2")), Some(ip("10.0.0.2")));
+    // Its record is deleted by hand: it is created again while its owner exists (IPA-7).
+    fixture.ledger.forget(ip("fd10:5::7"), Version(99));
+    let (addr, why, _) = taken(fixture.decide(&lb("a")));
+    assert_eq!((&*addr, why), ("fd10:5::7", AllocationReason::Recorded));
+    // A later load balancer of the name does not get it back.
+    fixture.bind("fd10:5::8", "p", "b", "b-1");
+    fixture.delete("b");
+    assert_eq!(fixture.ask(&lb_uid("b", "b-2")), Some(ip("10.0.0.2")));
 }

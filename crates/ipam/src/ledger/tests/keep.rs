@@ -1,30 +1,30 @@
-//! What a load balancer keeps whose spec is refused (ALC-10).
+//! The address that a load balancer with an invalid spec keeps (ALC-10).
 
 use super::*;
 
-/// Pools that serve those who name them: p of .10 to .12, q of .20 to .22.
-fn world() -> World {
+/// Pools without a selector: p of .10 to .12, q of .20 to .22.
+fn fixture() -> Fixture {
     let named = |name: &str, first: &str, last: &str| PoolSpec {
         selector: Selector::default(),
         ..pool(name, &[range("10.0.0.0/24", first, last)])
     };
-    World::new(&[
+    Fixture::new(&[
         named("p", "10.0.0.10", "10.0.0.12"),
         named("q", "10.0.0.20", "10.0.0.22"),
     ])
 }
 
-fn keep(world: &mut World, request: &Request) -> Result<Decision, Vec<Record>> {
-    world.now += 1;
-    world.ledger.keep(request, Micros(world.now))
+fn keep(fixture: &mut Fixture, request: &Request) -> Result<Decision, Vec<Record>> {
+    fixture.now += 1;
+    fixture.ledger.keep(request, Micros(fixture.now))
 }
 
-/// The address that is recorded for it, and in which pool.
+/// The address that is recorded, and its pool.
 #[track_caller]
 fn recorded(outcome: Result<Decision, Vec<Record>>) -> (String, String) {
     match outcome {
         Ok(Decision::Take { spec, why, .. }) => {
-            assert_eq!(why, Why::Recorded);
+            assert_eq!(why, AllocationReason::Recorded);
             (spec.addr.to_string(), spec.pool.to_string())
         }
         other => panic!("{other:?}"),
@@ -33,65 +33,68 @@ fn recorded(outcome: Result<Decision, Vec<Record>>) -> (String, String) {
 
 #[test]
 fn alc_10_nothing_new_is_given_out() {
-    let mut world = world();
-    assert_eq!(keep(&mut world, &in_pool(lb("a"), "p")), Err(vec![]));
-    // The address that its status names is another's; it is given no other.
-    world.bind("10.0.0.10", "p", "b", "b-1");
+    let mut fixture = fixture();
+    assert_eq!(keep(&mut fixture, &in_pool(lb("a"), "p")), Err(vec![]));
+    // The address that its status names belongs to another load balancer; it gets no other address.
+    fixture.bind("10.0.0.10", "p", "b", "b-1");
     let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
-    assert_eq!(keep(&mut world, &a), Err(vec![]));
-    // Nor what it had before.
-    world.bind("10.0.0.11", "p", "a", "a-1");
-    world.release(ip("10.0.0.11"), "a-1");
-    assert_eq!(keep(&mut world, &a), Err(vec![]));
-    assert_eq!(world.ledger.counts().reserved, 0);
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    // Nor an address that it had before.
+    fixture.bind("10.0.0.11", "p", "a", "a-1");
+    fixture.release(ip("10.0.0.11"), "a-1");
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    assert_eq!(fixture.ledger.counts().reserved, 0);
 }
 
 #[test]
 fn alc_10_nobody_waits_behind_it() {
-    let mut world = world();
+    let mut fixture = fixture();
     for (n, name) in ["x", "y", "z"].iter().enumerate() {
-        world.bind(&format!("10.0.0.1{n}"), "p", name, name);
+        fixture.bind(&format!("10.0.0.1{n}"), "p", name, name);
     }
     let older = in_pool(lb("a"), "p");
-    assert!(matches!(world.decide(&older), Decision::Wait { .. }));
-    assert_eq!(keep(&mut world, &older), Err(vec![]));
-    assert_eq!(world.ledger.counts().waiting, 0);
-    world.release(ip("10.0.0.10"), "x");
-    assert_eq!(world.ask(&in_pool(lb("b"), "p")), Some(ip("10.0.0.10")));
+    assert!(matches!(fixture.decide(&older), Decision::Wait { .. }));
+    assert_eq!(keep(&mut fixture, &older), Err(vec![]));
+    assert_eq!(fixture.ledger.counts().waiting, 0);
+    fixture.release(ip("10.0.0.10"), "x");
+    assert_eq!(fixture.ask(&in_pool(lb("b"), "p")), Some(ip("10.0.0.10")));
 }
 
 #[test]
 fn alc_10_what_was_promised_is_given_up() {
-    let mut world = world();
+    let mut fixture = fixture();
     let a = in_pool(lb("a"), "p");
-    assert!(matches!(world.decide(&a), Decision::Take { .. }));
-    assert_eq!(keep(&mut world, &a), Err(vec![]));
-    assert_eq!(world.ledger.counts().reserved, 0);
+    assert!(matches!(fixture.decide(&a), Decision::Take { .. }));
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    assert_eq!(fixture.ledger.counts().reserved, 0);
 }
 
 #[test]
 fn alc_10_its_record_stays_whatever_pool_it_names() {
-    let mut world = world();
-    world.bind("10.0.0.10", "p", "a", "a-1");
-    world.bind("10.0.0.11", "p", "a", "a-1");
+    let mut fixture = fixture();
+    fixture.bind("10.0.0.10", "p", "a", "a-1");
+    fixture.bind("10.0.0.11", "p", "a", "a-1");
     let kept = |outcome: Result<Decision, Vec<Record>>| match outcome {
         Ok(Decision::Held { grant, surplus }) => (grant.addr, surplus.len()),
         other => panic!("{other:?}"),
     };
     for request in [lb("a"), in_pool(lb("a"), "q"), in_pool(lb("a"), "none")] {
-        assert_eq!(kept(keep(&mut world, &request)), (ip("10.0.0.10"), 1));
+        assert_eq!(kept(keep(&mut fixture, &request)), (ip("10.0.0.10"), 1));
     }
     let named = with_status(in_pool(lb("a"), "q"), "p", "10.0.0.11");
-    assert_eq!(kept(keep(&mut world, &named)), (ip("10.0.0.11"), 1));
+    assert_eq!(kept(keep(&mut fixture, &named)), (ip("10.0.0.11"), 1));
 }
 
 #[test]
 fn alc_10_an_earlier_ones_record_is_its_own_if_its_status_names_it() {
-    let mut world = world();
-    let record = world.bind("10.0.0.10", "p", "a", "a-0");
-    assert_eq!(keep(&mut world, &in_pool(lb("a"), "p")), Err(vec![record]));
+    let mut fixture = fixture();
+    let record = fixture.bind("10.0.0.10", "p", "a", "a-0");
+    assert_eq!(
+        keep(&mut fixture, &in_pool(lb("a"), "p")),
+        Err(vec![record])
+    );
     let restored = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
-    let Ok(Decision::Adopt { record, .. }) = keep(&mut world, &restored) else {
+    let Ok(Decision::Adopt { record, .. }) = keep(&mut fixture, &restored) else {
         panic!();
     };
     assert_eq!(record.spec.owner, restored.owner);
@@ -99,61 +102,61 @@ fn alc_10_an_earlier_ones_record_is_its_own_if_its_status_names_it() {
 
 #[test]
 fn alc_10_what_a_map_says_stays() {
-    let mut world = world();
+    let mut fixture = fixture();
     let a = in_pool(lb("a"), "q");
     let evidence = Evidence::Trusted("p".into());
-    world
+    fixture
         .ledger
         .claim(ip("10.0.0.10"), a.owner.clone(), evidence);
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
-    assert_eq!(recorded(keep(&mut world, &a)), expected);
-    // The same answer until the record is seen.
-    assert_eq!(recorded(keep(&mut world, &a)), expected);
+    assert_eq!(recorded(keep(&mut fixture, &a)), expected);
+    // The same decision until the record is observed.
+    assert_eq!(recorded(keep(&mut fixture, &a)), expected);
 }
 
 #[test]
 fn alc_10_what_its_own_service_shows_stays() {
-    let mut world = world();
+    let mut fixture = fixture();
     let a = with_status(in_pool(lb("a"), "q"), "p", "10.0.0.10");
     let (own, other) = (OwnerId::new("ns", "a"), OwnerId::new("ns", "b"));
-    world.ledger.set_shown(&own, &[ip("10.0.0.10")]);
+    fixture.ledger.set_shown(&own, &[ip("10.0.0.10")]);
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
-    assert_eq!(recorded(keep(&mut world, &a)), expected);
-    world.ledger.withdraw(&own);
-    // Of no pool that is known of: no record, and yet nobody else's.
-    world.ledger.set_shown(&own, &[ip("10.0.0.21")]);
-    assert_eq!(keep(&mut world, &in_pool(lb("a"), "p")), Err(vec![]));
+    assert_eq!(recorded(keep(&mut fixture, &a)), expected);
+    fixture.ledger.withdraw(&own);
+    // Shown without a known pool: it gets no record, but no other load balancer gets it.
+    fixture.ledger.set_shown(&own, &[ip("10.0.0.21")]);
+    assert_eq!(keep(&mut fixture, &in_pool(lb("a"), "p")), Err(vec![]));
     for name in ["x", "y"] {
-        world.ask(&in_pool(lb(name), "q"));
+        fixture.ask(&in_pool(lb(name), "q"));
     }
-    assert_eq!(world.ask(&in_pool(lb("z"), "q")), None);
-    // What another's Service shows is not its own.
-    world.ledger.set_shown(&own, &[]);
-    world.ledger.set_shown(&other, &[ip("10.0.0.10")]);
+    assert_eq!(fixture.ask(&in_pool(lb("z"), "q")), None);
+    // An address that another load balancer's Service shows is not its own.
+    fixture.ledger.set_shown(&own, &[]);
+    fixture.ledger.set_shown(&other, &[ip("10.0.0.10")]);
     let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
-    assert_eq!(keep(&mut world, &a), Err(vec![]));
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
 }
 
 #[test]
 fn alc_10_what_only_its_status_names_is_for_the_pool_that_serves_it() {
-    let mut world = world();
+    let mut fixture = fixture();
     let status = |request| with_status(request, "p", "10.0.0.10");
     // Neither spec.ipPool nor section 5 leads to the pool.
     assert_eq!(
-        keep(&mut world, &status(in_pool(lb("a"), "q"))),
+        keep(&mut fixture, &status(in_pool(lb("a"), "q"))),
         Err(vec![])
     );
-    assert_eq!(keep(&mut world, &status(lb("a"))), Err(vec![]));
+    assert_eq!(keep(&mut fixture, &status(lb("a"))), Err(vec![]));
     let none = status(in_pool(lb("a"), "none"));
-    assert_eq!(keep(&mut world, &none), Err(vec![]));
+    assert_eq!(keep(&mut fixture, &none), Err(vec![]));
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
     assert_eq!(
-        recorded(keep(&mut world, &status(in_pool(lb("a"), "p")))),
+        recorded(keep(&mut fixture, &status(in_pool(lb("a"), "p")))),
         expected
     );
-    world.ledger.withdraw(&OwnerId::new("ns", "a"));
-    world
+    fixture.ledger.withdraw(&OwnerId::new("ns", "a"));
+    fixture
         .ledger
         .set_pool(pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.12")]));
-    assert_eq!(recorded(keep(&mut world, &status(lb("a")))), expected);
+    assert_eq!(recorded(keep(&mut fixture, &status(lb("a")))), expected);
 }

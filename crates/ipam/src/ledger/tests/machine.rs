@@ -1,5 +1,5 @@
-//! The ledger against a model that keeps lists and scans them, step by step. Here: the model; what it
-//! answers is in `decide`, what a step does to it in `steps`, allocations in `allocate` and `fate`, the comparison in `subject`.
+//! The ledger compared, step by step, with a model of plain lists that are scanned. Here: the model; its
+//! answers are in `decide`, the steps in `steps`, allocations in `allocate` and `fate`, the comparison in `subject`.
 
 mod allocate;
 mod decide;
@@ -16,8 +16,8 @@ const POOLS: [&str; 2] = ["p", "q"];
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CREATED: [i64; 6] = [3, 1, 2, 2, 5, 4];
 
-/// Shapes of a pool; they overlap, some have addresses of IPv6, one cannot be decoded, one asks for what is not
-/// supported, and one is invalid.
+/// Variants of a pool; they overlap, some have IPv6 addresses, one cannot be decoded, one has an unsupported
+/// annotation, and one is invalid.
 fn shape(number: usize) -> PoolSpec {
     let ranges = match number {
         0 | 7 => vec![range("10.0.0.0/29", "", "")],
@@ -53,7 +53,7 @@ fn shape(number: usize) -> PoolSpec {
     PoolSpec {
         selector,
         withheld,
-        // Of pools that overlap sometimes one is the older and sometimes the other.
+        // Of two overlapping pools either may be the older one.
         created: Micros(i64::try_from(number % 3).unwrap()),
         ..pool("", &ranges)
     }
@@ -61,7 +61,7 @@ fn shape(number: usize) -> PoolSpec {
 
 const SHAPES: usize = 10;
 
-/// How many addresses there are; the last few are of IPv6.
+/// Number of addresses; the last few are IPv6.
 const ADDRESSES: u8 = 16;
 
 fn at(last: u8) -> IpAddr {
@@ -76,14 +76,14 @@ pub(super) enum Step {
     SetPool(usize, usize),
     RemovePool(usize),
     Ask(usize),
-    /// The whole of ALC-8, with what becomes of each write.
+    /// A whole allocation (ALC-8), with the outcome of each write.
     Allocate(usize, Vec<Fate>),
-    /// A late write lands.
+    /// A late write is stored.
     Land(usize),
     Enlist(usize),
     Commit(usize),
     Abandon(usize),
-    /// A record of this load balancer appears: of another process, or of a late write.
+    /// A record of this load balancer appears, from another process or a late write.
     Appears(usize, usize, u8),
     Release(usize),
     Adopt(usize),
@@ -95,14 +95,14 @@ pub(super) enum Step {
     Demand(usize, Option<usize>),
 }
 
-/// What a step does to the ledger, and what must come of it.
+/// Effect of a step on the ledger, and the expected result.
 #[derive(Clone, Debug)]
 enum Effect {
     None,
     SetPool(PoolSpec),
     RemovePool(&'static str),
     Decide(Request, i64, Outcome),
-    /// What was stored before, and what is to happen.
+    /// The records stored before, and the expected steps.
     Allocate(Request, Vec<Record>, Vec<Turn>),
     Enlist(Request),
     Observe(Record),
@@ -116,7 +116,7 @@ enum Effect {
 enum Outcome {
     Held(IpAddr, Vec<IpAddr>),
     Adopt(IpAddr, Vec<IpAddr>),
-    Take(RecordSpec, Option<Version>, Why, Vec<IpAddr>),
+    Take(RecordSpec, Option<Version>, AllocationReason, Vec<IpAddr>),
     /// Whether what it has stays as it is comes last.
     Wait(WaitReason, Vec<IpAddr>, bool),
 }
@@ -139,7 +139,7 @@ struct Reserved {
     addr: IpAddr,
     owner: Owner,
     pool: PoolName,
-    why: Why,
+    why: AllocationReason,
     at: i64,
 }
 
@@ -148,9 +148,9 @@ pub(super) struct Model {
     pools: Vec<PoolSpec>,
     records: Vec<Record>,
     reserved: Vec<Reserved>,
-    /// The pool that a map or a record has said; none if a status says so.
+    /// The pool that a map or a record names; none for a claim by status.
     claims: Vec<(IpAddr, Owner, Option<PoolName>)>,
-    /// IPA-9: those that wait for a pool to tell whether an address is their own.
+    /// IPA-9: load balancers that wait for a pool to confirm their address.
     held_back: Vec<(Owner, IpAddr, PoolName)>,
     shown: Vec<(OwnerId, IpAddr)>,
     waiting: Vec<Request>,
@@ -174,7 +174,7 @@ impl Model {
         self.pool(name)?.ranges.as_ref().ok()
     }
 
-    /// Every address that a pool can hand out, with its range, in written order.
+    /// Every address that a pool can allocate, with its range, in written order.
     fn listed(&self, name: &str) -> Vec<(usize, IpAddr)> {
         let Some(ranges) = self.ranges(name) else {
             return Vec::new();
@@ -217,7 +217,7 @@ impl Model {
         records
     }
 
-    /// Everybody who has something on the address.
+    /// All load balancers with a record, reservation, claim or Service of the address.
     fn holders(&self, addr: IpAddr) -> Vec<OwnerId> {
         if let Some(record) = self.record(addr).filter(|r| r.spec.phase == Phase::Bound) {
             return vec![record.spec.owner.id.clone()];
@@ -237,14 +237,14 @@ impl Model {
         shown.map(|shown| shown.1).collect()
     }
 
-    /// Whether somebody has the address already, and is not only to get it.
+    /// Whether a load balancer has the address, not only a reservation.
     fn is_held(&self, addr: IpAddr) -> bool {
         self.is_bound(addr)
             || self.claims.iter().any(|claim| claim.0 == addr)
             || self.shown.iter().any(|shown| shown.1 == addr)
     }
 
-    /// The oldest of the older pools that overlap one.
+    /// The oldest of the older pools that overlap this one.
     fn older(&self, name: &str) -> Option<PoolName> {
         let own = self.pool(name)?;
         let seniority = |pool: &PoolSpec| (pool.created, pool.name.clone());
@@ -258,8 +258,8 @@ impl Model {
         older.map(seniority).min().map(|(_, name)| name)
     }
 
-    /// ALC-5, BE-7, IPA-9: whether a free address of the family of this one may be given: more of them are free than
-    /// older ones wait that could have one.
+    /// ALC-5, BE-7, IPA-9: whether a free address of the family of this one may be allocated: more of them are free
+    /// than older load balancers wait for them.
     fn has_room(&self, name: &str, request: &Request, addr: IpAddr) -> bool {
         let listed = self.listed(name);
         let free = listed
@@ -277,7 +277,7 @@ impl Model {
         hands_out && request.takes(addr) && free > older
     }
 
-    /// Whether it may be given anything.
+    /// Whether it may get any address.
     fn is_due(&self, name: &str, request: &Request) -> bool {
         let listed = self.listed(name);
         let mut listed = listed.iter();
@@ -313,7 +313,7 @@ impl Model {
         (request.created, request.owner.clone())
     }
 
-    /// Those that wait for a pool, oldest first.
+    /// The load balancers that wait for a pool, oldest first.
     fn queue(&self, pool: &str) -> Vec<&Request> {
         let mut queue: Vec<_> = self
             .waiting
@@ -349,7 +349,7 @@ impl Model {
             .find(|l| l.0 == spec.pool)
             .map_or(i64::MIN, |l| l.2);
         let newest = spec.bound_at.0 > last || (why.is_some() && last > self.stamp);
-        if newest && why != Some(Why::Recorded) {
+        if newest && why != Some(AllocationReason::Recorded) {
             self.last.retain(|l| l.0 != spec.pool);
             self.last.push((spec.pool.clone(), addr, spec.bound_at.0));
         }
@@ -362,14 +362,14 @@ impl Model {
         self.effect = Effect::Observe(record);
     }
 
-    /// An earlier load balancer of the name waits no more, before the later one does.
+    /// Removes an earlier load balancer of the name from the queue, before the later one waits.
     fn earlier_ones_leave(&mut self, owner: &Owner) {
         self.waiting
             .retain(|w| w.owner.id != owner.id || w.owner == *owner);
         self.tidy();
     }
 
-    /// Nothing is remembered of a missing pool that nobody names.
+    /// Forgets the last address of missing pools that no record or waiting load balancer names.
     fn tidy(&mut self) {
         let last = std::mem::take(&mut self.last);
         let named = |name: &PoolName| {

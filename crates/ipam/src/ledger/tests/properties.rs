@@ -1,4 +1,4 @@
-//! What must hold whatever is asked: who is served, and in which order.
+//! Properties of the ledger: which load balancers are served, and in which order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 proptest! {
-    /// ALC-3: while nothing is released the addresses come in the order written.
+    /// ALC-3: while no address is released, addresses are allocated in the order written.
     #[test]
     fn alc_3_order_is_round_robin(
         bounds in prop::collection::vec((0u8..8, 1u8..30, 1u8..30), 1..5),
@@ -29,7 +29,7 @@ proptest! {
         let mut spec = pool("p", &ranges);
         let last = IpAddr::from([10, 0, start, offset]);
         spec.last_allocated = Some((last, Micros::MIN));
-        // Where the turn begins, by the words of the rule.
+        // Where the search begins, according to the rule.
         let inside = spec.ranges.as_ref().unwrap().contains(last);
         let first = if inside {
             let in_range = listed.iter().position(|(n, l)| *n == start && *l > offset);
@@ -44,45 +44,45 @@ proptest! {
         } else {
             0
         };
-        let mut world = World::new(&[spec]);
+        let mut fixture = Fixture::new(&[spec]);
         for step in 0..listed.len() {
             let (net, host) = listed[(first + step) % listed.len()];
-            let got = world.ask(&lb(&format!("lb{step:04}")));
+            let got = fixture.ask(&lb(&format!("lb{step:04}")));
             prop_assert_eq!(got, Some(IpAddr::from([10, 0, net, host])));
         }
-        prop_assert_eq!(world.ask(&lb("zz")), None);
+        prop_assert_eq!(fixture.ask(&lb("zz")), None);
     }
 
-    /// Whoever comes, in whatever order: no address twice, none outside, no gateway, and nobody is
-    /// passed over by a younger one.
+    /// For any events: no address is allocated twice, none outside of the ranges, no gateway, and no
+    /// load balancer is served before an older one that waits.
     #[test]
     fn fairness_nobody_is_served_before_an_older_one_that_waits(
         events in prop::collection::vec((0u8..20, 0u8..3), 1..200),
     ) {
-        let mut world = World::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
+        let mut fixture = Fixture::new(&[pool("p", &[range("172.20.1.0/29", "", "")])]);
         let mut holders: BTreeMap<IpAddr, u8> = BTreeMap::new();
         let mut waiting: BTreeSet<(u8, u8)> = BTreeSet::new();
-        // Ages do not follow the names.
+        // Ages are not in the order of the names.
         let age = |n: u8| n.wrapping_mul(7) % 20;
         let request = |n: u8| Request { created: Micros(age(n).into()), ..lb(&format!("lb{n:02}")) };
         for (n, event) in events {
             let mut queue = vec![n];
             if event == 0 {
-                // Goes, and lets others in.
+                // It leaves, so that others can be served.
                 queue.clear();
-                world.delete(&format!("lb{n:02}"));
+                fixture.delete(&format!("lb{n:02}"));
                 holders.retain(|_, holder| *holder != n);
                 waiting.remove(&(age(n), n));
             }
             if event != 1 {
-                let woken = world.ledger.take_wakes();
+                let woken = fixture.ledger.take_wakes();
                 queue.extend(woken.iter().map(|id| id.name()[2..].parse::<u8>().unwrap()));
             }
             for n in queue {
                 let held = holders.values().any(|holder| *holder == n);
                 let free = 5 - holders.len();
                 let older = waiting.range(..(age(n), n)).count();
-                let got = world.ask(&request(n));
+                let got = fixture.ask(&request(n));
                 prop_assert_eq!(got.is_some(), held || free > older);
                 match got {
                     Some(addr) => {
@@ -97,16 +97,16 @@ proptest! {
                 }
             }
         }
-        // In the end everybody who can be served has been woken.
-        let woken = world.ledger.take_wakes();
+        // In the end all that can be served were woken.
+        let woken = fixture.ledger.take_wakes();
         for id in woken {
-            world.ask(&request(id.name()[2..].parse().unwrap()));
+            fixture.ask(&request(id.name()[2..].parse().unwrap()));
         }
-        let view = world.ledger.projection("p").unwrap();
+        let view = fixture.ledger.projection("p").unwrap();
         prop_assert!(view.waiting == 0 || view.available == 0);
     }
 
-    /// The answer depends on what the pools are, not on the order in which they were seen.
+    /// The decision depends on the pools, not on the order in which they were added.
     #[test]
     fn sel_order_of_events_does_not_matter(
         priorities in prop::collection::vec(0u32..3, 1..6), turn in 0usize..6,
@@ -119,27 +119,26 @@ proptest! {
             },
             ..pool(&format!("p{n}"), &[range(&format!("10.0.{n}.0/29"), "", "")])
         }).collect();
-        let first = World::new(&pools).decide(&lb("a"));
+        let first = Fixture::new(&pools).decide(&lb("a"));
         let turn = turn % pools.len();
         pools.rotate_left(turn);
-        prop_assert_eq!(World::new(&pools).decide(&lb("a")), first);
+        prop_assert_eq!(Fixture::new(&pools).decide(&lb("a")), first);
     }
 }
 
-/// 60,000 scattered records: every second address of a /15. A search that looked at each of them
-/// would take minutes here.
+/// 60,000 scattered records: every second address of a /15. A linear search would take minutes here.
 #[test]
 fn alc_3_scattered_records_are_not_scanned() {
-    let mut world = World::new(&[pool("p", &[range("10.0.0.0/15", "", "")])]);
+    let mut fixture = Fixture::new(&[pool("p", &[range("10.0.0.0/15", "", "")])]);
     for n in 0..60_000u32 {
         let addr = std::net::Ipv4Addr::from_bits(0x0a00_0002 + 2 * n);
-        world.bind(&addr.to_string(), "p", &format!("lb{n}"), "u");
+        fixture.bind(&addr.to_string(), "p", &format!("lb{n}"), "u");
     }
     for n in 0..10_000u32 {
         let name = format!("new{n}");
-        assert!(world.ask(&lb(&name)).is_some());
+        assert!(fixture.ask(&lb(&name)).is_some());
     }
-    let view = world.ledger.projection("p").unwrap();
+    let view = fixture.ledger.projection("p").unwrap();
     assert_eq!(view.available, view.total - 70_000);
     assert_eq!(view.allocated().count(), 70_000);
 }
@@ -156,14 +155,14 @@ fn alc_3_full_ranges_are_not_scanned() {
             )
         })
         .collect();
-    let mut world = World::new(&[pool("p", &ranges)]);
+    let mut fixture = Fixture::new(&[pool("p", &ranges)]);
     for n in 0..10_000u32 {
-        world.ask(&lb(&format!("lb{n}")));
+        fixture.ask(&lb(&format!("lb{n}")));
     }
     for _ in 0..1_000 {
-        world.delete("lb5000");
-        assert_eq!(world.ask(&lb("other")), Some(ip("10.0.78.34")));
-        world.delete("other");
-        assert_eq!(world.ask(&lb("lb5000")), Some(ip("10.0.78.34")));
+        fixture.delete("lb5000");
+        assert_eq!(fixture.ask(&lb("other")), Some(ip("10.0.78.34")));
+        fixture.delete("other");
+        assert_eq!(fixture.ask(&lb("lb5000")), Some(ip("10.0.78.34")));
     }
 }

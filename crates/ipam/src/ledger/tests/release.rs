@@ -1,16 +1,16 @@
-//! Giving back, and what is remembered (REL-4, IPA-3, POOL-1).
+//! Release of addresses, and the history (REL-4, IPA-3, POOL-1).
 
 use super::*;
 
 #[test]
 fn rel_4_moves_and_releases_when_the_service_has_switched() {
-    let mut world = World::new(&[
+    let mut fixture = Fixture::new(&[
         pool("p", &[range("172.20.1.0/29", "", "")]),
         pool("q", &[range("172.20.2.0/30", "", "")]),
     ]);
     let a = || with_status(lb("a"), "p", "172.20.1.2");
-    assert_eq!(world.ask(&in_pool(lb("a"), "p")), Some(ip("172.20.1.2")));
-    world
+    assert_eq!(fixture.ask(&in_pool(lb("a"), "p")), Some(ip("172.20.1.2")));
+    fixture
         .ledger
         .set_shown(&lb("a").owner.id, &[ip("172.20.1.2")]);
     let Decision::Take {
@@ -19,84 +19,84 @@ fn rel_4_moves_and_releases_when_the_service_has_switched() {
         why,
         surplus,
         ..
-    } = world.decide(&in_pool(a(), "q"))
+    } = fixture.decide(&in_pool(a(), "q"))
     else {
         panic!("not taken");
     };
     assert_eq!(
         (grant.addr, why, grant.lost),
-        (ip("172.20.2.2"), Why::Moved, None)
+        (ip("172.20.2.2"), AllocationReason::Moved, None)
     );
     assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
-    world.store(spec);
-    let (grant, surplus) = held(world.decide(&in_pool(a(), "q")));
+    fixture.store(spec);
+    let (grant, surplus) = held(fixture.decide(&in_pool(a(), "q")));
     assert_eq!((grant.addr, surplus.len()), (ip("172.20.2.2"), 1));
-    let release = |world: &World| {
-        world
+    let release = |fixture: &Fixture| {
+        fixture
             .ledger
             .may_release(ip("172.20.1.2"), &Uid::new("a-1"), Micros(9))
             .map(|it| it.version)
     };
     assert_eq!(
-        release(&world),
+        release(&fixture),
         Err(Blocked::Shown {
             owner: OwnerId::new("ns", "a")
         })
     );
-    world
+    fixture
         .ledger
         .set_shown(&lb("a").owner.id, &[ip("172.20.2.2")]);
-    assert_eq!(release(&world), Ok(Version(1)));
+    assert_eq!(release(&fixture), Ok(Version(1)));
 }
 
 #[test]
 fn rel_4_full_pool_leaves_no_address_and_the_old_record_to_be_released() {
-    let mut world = World::new(&[
+    let mut fixture = Fixture::new(&[
         pool("p", &[range("172.20.1.0/29", "", "")]),
         pool("q", &[range("172.20.2.0/30", "", "")]),
     ]);
-    world.bind("172.20.2.2", "q", "x", "x");
-    world.ask(&in_pool(lb("a"), "p"));
+    fixture.bind("172.20.2.2", "q", "x", "x");
+    fixture.ask(&in_pool(lb("a"), "p"));
     let request = in_pool(with_status(lb("a"), "p", "172.20.1.2"), "q");
-    let (reason, _, lost, surplus) = waits(world.decide(&request));
+    let (reason, _, lost, surplus) = waits(fixture.decide(&request));
     assert_eq!((reason, lost), (WaitReason::NoAvailableIp, None));
     assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
-    world.release(ip("172.20.1.2"), "a-1");
-    world.delete("x");
-    assert_eq!(names(world.ledger.take_wakes()), ["a"]);
-    assert_eq!(world.ask(&request), Some(ip("172.20.2.2")));
+    fixture.release(ip("172.20.1.2"), "a-1");
+    fixture.delete("x");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    assert_eq!(fixture.ask(&request), Some(ip("172.20.2.2")));
 }
 
 #[test]
 fn ipa_3_release_touches_only_the_uid_that_went() {
-    let mut world = World::example();
-    world.bind("172.20.1.4", "p", "a", "new");
+    let mut fixture = Fixture::example();
+    fixture.bind("172.20.1.4", "p", "a", "new");
     let id = OwnerId::new("ns", "a");
-    let release = |world: &World, uid| {
-        world
+    let release = |fixture: &Fixture, uid| {
+        fixture
             .ledger
             .may_release(ip("172.20.1.4"), &Uid::new(uid), Micros(5))
             .map(|it| it.spec)
     };
     assert_eq!(
-        release(&world, "old"),
+        release(&fixture, "old"),
         Err(Blocked::OtherOwner { owner: id.clone() })
     );
-    world.ledger.set_shown(&id, &[ip("172.20.1.4")]);
+    fixture.ledger.set_shown(&id, &[ip("172.20.1.4")]);
     assert_eq!(
-        release(&world, "new"),
+        release(&fixture, "new"),
         Err(Blocked::Shown { owner: id.clone() })
     );
-    world.ledger.set_shown(&id, &[]);
-    let spec = release(&world, "new").unwrap();
+    fixture.ledger.set_shown(&id, &[]);
+    let spec = release(&fixture, "new").unwrap();
     assert_eq!(
         (spec.phase, spec.released_at),
         (Phase::Released, Some(Micros(5)))
     );
-    world.store(spec);
-    assert_eq!(release(&world, "new"), Err(Blocked::NotBound));
+    fixture.store(spec);
+    assert_eq!(release(&fixture, "new"), Err(Blocked::NotBound));
     assert_eq!(
-        world
+        fixture
             .ledger
             .may_release(ip("172.20.1.5"), &Uid::new("new"), Micros(5)),
         Err(Blocked::NoRecord)
@@ -157,13 +157,13 @@ fn pool_1_history_is_bounded_oldest_first() {
 
 #[test]
 fn tidy_forgets_missing_pools_that_nobody_names_any_more() {
-    let mut world = World::new(&[]);
+    let mut fixture = Fixture::new(&[]);
     for n in 0..100 {
-        waits(world.decide(&in_pool(lb("a"), &format!("missing{n}"))));
+        waits(fixture.decide(&in_pool(lb("a"), &format!("missing{n}"))));
     }
-    assert!(world.ledger.pools.all().len() <= 2);
+    assert!(fixture.ledger.pools.all().len() <= 2);
     assert_eq!(
-        world.ledger.counts(),
+        fixture.ledger.counts(),
         Counts {
             waiting: 1,
             ..Counts::default()

@@ -1,4 +1,5 @@
-//! Pools that hand out nothing new: those that cannot be decoded, and those that ask for what this version lacks (IPA-9).
+//! Withheld pools: those that cannot be decoded, and those with an annotation that this version does not support
+//! (IPA-9).
 
 use super::*;
 
@@ -29,54 +30,65 @@ fn waits(decision: Decision) -> (WaitReason, String) {
 
 #[test]
 fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
-    let mut world = World::new(&[plain()]);
-    assert_eq!(world.ask(&lb("held")), Some(ip("10.0.0.10")));
-    assert_eq!(world.ask(&lb("gone")), Some(ip("10.0.0.11")));
-    world.delete("gone");
-    world.ledger.set_pool(excluding());
-    // New, by its name, of its history, and by its status.
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
+    assert_eq!(fixture.ask(&lb("gone")), Some(ip("10.0.0.11")));
+    fixture.delete("gone");
+    fixture.ledger.set_pool(excluding());
+    // A new one, one that names the pool, one with history, and one whose status names an address.
     for request in [
         lb("new"),
         in_pool(lb("named"), "p"),
         lb_uid("gone", "gone-2"),
         with_status(lb("forged"), "p", "10.0.0.12"),
     ] {
-        let (reason, message) = waits(world.decide(&request));
+        let (reason, message) = waits(fixture.decide(&request));
         assert_eq!(reason.as_str(), "UnsupportedAnnotation");
         assert!(
             message.contains(EXCLUDE) && message.contains("pool p"),
             "{message}"
         );
     }
-    // What is held stays, also when its owner is made anew.
-    assert_eq!(world.ask(&lb("held")), Some(ip("10.0.0.10")));
-    assert_eq!(world.ask(&lb_uid("held", "held-2")), Some(ip("10.0.0.10")));
-    // The status tells what it told: nothing here knows what is excluded. What a status names may be its own.
-    let view = world.ledger.projection("p").unwrap();
+    // Existing allocations stay, also if their owner is recreated.
+    assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
+    assert_eq!(
+        fixture.ask(&lb_uid("held", "held-2")),
+        Some(ip("10.0.0.10"))
+    );
+    // The status counts as before, as the exclusions are unknown here. The address in a status may be its own.
+    let view = fixture.ledger.projection("p").unwrap();
     assert_eq!((view.total, view.available), (3, 1));
-    assert!(world.ledger.take_wakes().is_empty());
-    // Without the annotation those that wait are served, oldest first, and the others are told that it is full.
-    world.ledger.set_pool(plain());
-    assert_eq!(names(world.ledger.take_wakes()), ["forged", "gone"]);
-    assert_eq!(world.misinformed(), ["named", "new"]);
-    assert_eq!(world.ask(&lb_uid("gone", "gone-2")), Some(ip("10.0.0.11")));
+    assert!(fixture.ledger.take_wakes().is_empty());
+    // Without the annotation the waiting ones are served, oldest first, and the others' explanation becomes that it is
+    // full.
+    fixture.ledger.set_pool(plain());
+    assert_eq!(names(fixture.ledger.take_wakes()), ["forged", "gone"]);
+    assert_eq!(fixture.misinformed(), ["named", "new"]);
+    assert_eq!(
+        fixture.ask(&lb_uid("gone", "gone-2")),
+        Some(ip("10.0.0.11"))
+    );
 }
 
 #[test]
 fn ipa_9_what_is_shown_or_trusted_is_nothing_new() {
-    let mut world = World::new(&[excluding()]);
+    let mut fixture = Fixture::new(&[excluding()]);
     let shown = with_status(lb("shown"), "p", "10.0.0.10");
-    world.ledger.set_shown(&shown.owner.id, &[ip("10.0.0.10")]);
-    assert_eq!(world.ask(&shown), Some(ip("10.0.0.10")));
+    fixture
+        .ledger
+        .set_shown(&shown.owner.id, &[ip("10.0.0.10")]);
+    assert_eq!(fixture.ask(&shown), Some(ip("10.0.0.10")));
     let trusted = lb("trusted");
     let evidence = Evidence::Trusted("p".into());
     let owner = trusted.owner.clone();
-    world.ledger.claim(ip("10.0.0.11"), owner, evidence);
-    assert_eq!(world.ask(&trusted), Some(ip("10.0.0.11")));
+    fixture.ledger.claim(ip("10.0.0.11"), owner, evidence);
+    assert_eq!(fixture.ask(&trusted), Some(ip("10.0.0.11")));
     let claimed = with_status(lb("claimed"), "p", "10.0.0.12");
     let owner = claimed.owner.clone();
-    world.ledger.claim(ip("10.0.0.12"), owner, Evidence::Status);
-    waits(world.decide(&claimed));
+    fixture
+        .ledger
+        .claim(ip("10.0.0.12"), owner, Evidence::Status);
+    waits(fixture.decide(&claimed));
 }
 
 #[test]
@@ -87,15 +99,15 @@ fn pool_2_one_that_cannot_be_decoded_is_said_to_be_that() {
         withheld: Some(Withheld::Undecodable("spec.ranges: not a list".to_owned())),
         ..plain()
     };
-    let mut world = World::new(&[unknown]);
+    let mut fixture = Fixture::new(&[unknown]);
     let expected = "pool p: cannot be decoded: spec.ranges: not a list";
-    let (reason, message) = waits(world.decide(&in_pool(lb("a"), "p")));
+    let (reason, message) = waits(fixture.decide(&in_pool(lb("a"), "p")));
     assert_eq!((reason, &*message), (WaitReason::PoolInvalid, expected));
-    // Whom it would serve is not known, so it is said to everybody without a pool.
-    let (reason, message) = waits(world.decide(&lb("b")));
+    // Its selector is unknown, so every load balancer without a pool gets this explanation.
+    let (reason, message) = waits(fixture.decide(&lb("b")));
     assert_eq!((reason, &*message), (WaitReason::NoMatchedPool, expected));
-    world.ledger.set_pool(plain());
-    assert_eq!(world.ask(&in_pool(lb("a"), "p")), Some(ip("10.0.0.10")));
+    fixture.ledger.set_pool(plain());
+    assert_eq!(fixture.ask(&in_pool(lb("a"), "p")), Some(ip("10.0.0.10")));
 }
 
 #[track_caller]
@@ -121,18 +133,20 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
         (excluding(), WaitReason::PoolUnsupported),
         (undecodable, WaitReason::PoolInvalid),
     ] {
-        // Whether it is imported, or comes later; whether it names its pool, or is selected by it.
+        // Imported at the start or decided about later; naming the pool or matched by its selector.
         for (imported, named) in [(true, true), (true, false), (false, true), (false, false)] {
-            let mut world = World::new(std::slice::from_ref(&withheld));
+            let mut fixture = Fixture::new(std::slice::from_ref(&withheld));
             let mut request = with_status(lb("a"), "p", "10.0.0.10");
             if named {
                 request = in_pool(request, "p");
             }
             if imported {
                 let owner = request.owner.clone();
-                world.ledger.claim(ip("10.0.0.10"), owner, Evidence::Status);
+                fixture
+                    .ledger
+                    .claim(ip("10.0.0.10"), owner, Evidence::Status);
             }
-            let decision = world.decide(&request);
+            let decision = fixture.decide(&request);
             assert!(
                 stays(&decision),
                 "{expected:?}, imported {imported}, named {named}"
@@ -140,51 +154,51 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
             let (reason, message) = waits(decision);
             assert_eq!(reason, expected);
             assert!(message.starts_with("pool p: "), "{message}");
-            assert!(world.ledger.take_wakes().is_empty());
-            // Nobody else gets it meanwhile, from whichever pool, if it is known to be of this one.
+            assert!(fixture.ledger.take_wakes().is_empty());
+            // No other load balancer gets it meanwhile, from any pool, if it is known to be an address of this one.
             if withheld.ranges.is_ok() {
                 let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
-                world.ledger.set_pool(one);
-                assert_eq!(world.ask(&in_pool(lb("other"), "q")), None);
+                fixture.ledger.set_pool(one);
+                assert_eq!(fixture.ask(&in_pool(lb("other"), "q")), None);
             }
-            // It is not in the way of those who wait for what is free.
-            world.ledger.set_pool(plain());
-            assert!(world.ledger.take_wakes().contains(&request.owner.id));
-            assert_eq!(world.ask(&lb("younger")), Some(ip("10.0.0.11")));
-            assert_eq!(world.ask(&request), Some(ip("10.0.0.10")));
+            // It does not block those that wait for the free addresses.
+            fixture.ledger.set_pool(plain());
+            assert!(fixture.ledger.take_wakes().contains(&request.owner.id));
+            assert_eq!(fixture.ask(&lb("younger")), Some(ip("10.0.0.11")));
+            assert_eq!(fixture.ask(&request), Some(ip("10.0.0.10")));
         }
     }
 }
 
 #[test]
 fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
-    let mut world = World::new(&[plain()]);
-    assert_eq!(world.ask(&lb("held")), Some(ip("10.0.0.10")));
-    world.ledger.set_pool(excluding());
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
+    fixture.ledger.set_pool(excluding());
     let of_another = with_status(lb("forged"), "p", "10.0.0.10");
-    let Decision::Wait { stays, lost, .. } = world.decide(&of_another) else {
+    let Decision::Wait { stays, lost, .. } = fixture.decide(&of_another) else {
         panic!()
     };
     assert!(!stays && lost.is_some());
     let outside = in_pool(with_status(lb("outside"), "p", "10.0.0.99"), "p");
     assert!(matches!(
-        world.decide(&outside),
+        fixture.decide(&outside),
         Decision::Wait { stays: false, .. }
     ));
-    assert!(!stays_of(&mut world, &lb("new")));
-    // Two that name one address: the first has it.
+    assert!(!stays_of(&mut fixture, &lb("new")));
+    // Two load balancers name one address: the first one keeps it.
     let [one, two] = ["one", "two"].map(|name| with_status(lb(name), "p", "10.0.0.11"));
-    assert!(stays_of(&mut world, &one) && !stays_of(&mut world, &two));
-    assert!(stays_of(&mut world, &one));
-    // It goes, or asks for another pool.
-    world.ledger.withdraw(&one.owner.id);
-    assert!(stays_of(&mut world, &two));
-    assert!(!stays_of(&mut world, &in_pool(two, "missing")));
-    assert!(stays_of(&mut world, &one));
+    assert!(stays_of(&mut fixture, &one) && !stays_of(&mut fixture, &two));
+    assert!(stays_of(&mut fixture, &one));
+    // It is withdrawn, or requests another pool.
+    fixture.ledger.withdraw(&one.owner.id);
+    assert!(stays_of(&mut fixture, &two));
+    assert!(!stays_of(&mut fixture, &in_pool(two, "missing")));
+    assert!(stays_of(&mut fixture, &one));
 }
 
-fn stays_of(world: &mut World, request: &Request) -> bool {
-    matches!(world.decide(request), Decision::Wait { stays: true, .. })
+fn stays_of(fixture: &mut Fixture, request: &Request) -> bool {
+    matches!(fixture.decide(request), Decision::Wait { stays: true, .. })
 }
 
 #[test]
@@ -196,11 +210,14 @@ fn ipa_9_what_cannot_be_told_blocks_nobody_elses_address() {
         ..plain()
     };
     let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
-    let mut world = World::new(&[undecodable, one]);
+    let mut fixture = Fixture::new(&[undecodable, one]);
     let forged = with_status(lb("forged"), "p", "10.0.0.10");
-    assert!(stays_of(&mut world, &forged));
-    assert_eq!(world.ask(&in_pool(lb("other"), "q")), Some(ip("10.0.0.10")));
-    // Its record says whose it is.
-    assert_eq!(names(world.ledger.take_wakes()), ["forged"]);
-    assert!(!stays_of(&mut world, &forged));
+    assert!(stays_of(&mut fixture, &forged));
+    assert_eq!(
+        fixture.ask(&in_pool(lb("other"), "q")),
+        Some(ip("10.0.0.10"))
+    );
+    // The record shows the owner of the address.
+    assert_eq!(names(fixture.ledger.take_wakes()), ["forged"]);
+    assert!(!stays_of(&mut fixture, &forged));
 }

@@ -24,7 +24,7 @@ fn unreadable(name: &str) -> (String, Allocation) {
     (name.to_owned(), Allocation::Unreadable { version, why })
 }
 
-/// The pools that are written with their status, and what is lacking.
+/// The written pools with their status, and the messages about missing objects.
 fn planned(read: &Read) -> (Vec<(String, Value)>, Vec<String>) {
     let (exports, lacking) = plan(read, Micros(0));
     let status = |export: Export| {

@@ -1,48 +1,48 @@
-//! The address of a load balancer, whatever its source: a pool, or the network's DHCP server (OPS-3).
+//! The address of a load balancer, from either source: a pool or DHCP (OPS-3).
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::spec::Source;
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::{Lost, Record, Request};
+use harvester_lb_ipam::{AddressConflict, Record, Request};
 use harvester_lb_object::Key;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate::{self, Acquired};
 
-/// An address for a load balancer, whatever its source.
+/// The address of a load balancer.
 pub struct Address {
-    /// What the status says of it (ALC-6).
+    /// `status.allocatedAddress` (ALC-6).
     pub allocated: AllocatedAddress,
-    /// What the Service asks for: the address, or 0.0.0.0 for DHCP.
+    /// `spec.loadBalancerIP` of the Service: the address, or 0.0.0.0 for DHCP.
     pub load_balancer_ip: String,
-    /// Further records of the load balancer's name, to be released once nothing shows their addresses.
+    /// Further records of the load balancer's name, to be released once no Service shows their addresses.
     pub extra_records: Vec<Record>,
     /// Another address that the status named and that is not this load balancer's.
-    pub lost: Option<Lost>,
-    /// The ranges of its pool do not have it any more (IPA-7).
+    pub lost: Option<AddressConflict>,
+    /// Whether the address is no longer in the ranges of its pool (IPA-7).
     pub out_of_pool: bool,
 }
 
-/// What came of asking for one.
+/// The result of [`obtain`].
 pub enum Obtained {
-    /// It is recorded.
+    /// The address is recorded.
     Address(Address),
-    /// There is none; what the load balancer served before is taken down.
+    /// There is no address; the Service and EndpointSlice are deleted.
     Waiting {
-        /// Why.
+        /// The reason.
         readiness: Readiness,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<Lost>,
-        /// Records of its name, to be released once nothing shows their addresses.
+        lost: Option<AddressConflict>,
+        /// Records of its name, to be released once no Service shows their addresses.
         extra_records: Vec<Record>,
     },
-    /// What it serves at stays as it is, whatever that is, until it is looked at again.
+    /// The address, Service and EndpointSlice stay as they are until the next reconcile.
     Unchanged(Readiness, Requeue),
 }
 
-/// Gets a load balancer an address, or keeps the one that it has.
+/// Allocates an address, or returns the present one.
 pub async fn obtain(
     ctx: &Context,
     key: &Key,
@@ -87,7 +87,7 @@ async fn from_pool(
             stays,
         }) => {
             let readiness = Readiness::not(reason.as_str(), message);
-            // The address is nobody else's; what serves goes on until the record is repaired, or the pool can tell.
+            // No other load balancer has the address, so the Service stays until the IPAllocation or the pool is readable.
             if stays {
                 return Ok(Obtained::Unchanged(readiness, Requeue::Resync));
             }
@@ -106,7 +106,7 @@ async fn from_pool(
     }
 }
 
-/// DHCP is done by kube-vip (OPS-3); a pool's address that the load balancer may have had is given back.
+/// kube-vip is the DHCP client (OPS-3). Records from a pool that the load balancer still has become extra records.
 fn dhcp(ctx: &Context, key: &Key) -> Address {
     Address {
         allocated: AllocatedAddress {

@@ -1,7 +1,7 @@
-//! The requests of an allocation, and the records that a load balancer has (section 6).
+//! API requests of allocations, and writes of IPAllocations (section 6).
 //!
-//! What to send is [`Allocation`]'s to say: the ledger proposes an address, and creating the object that is named after it
-//! decides (ALC-8). Every answer is known to the ledger before it is asked again.
+//! [`Allocation`] decides on the requests: the ledger proposes an address, and the creation of the IPAllocation named after
+//! it succeeds for one owner only (ALC-8). The ledger sees each response before the next step.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
 use harvester_lb_ipam::{
-    Grant, Lost, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
+    AddressConflict, Grant, Micros, Owner, Record, RecordSpec, Request, WaitReason, addr,
 };
 use harvester_lb_object::{Key, Version};
 use kube::api::ObjectMeta;
@@ -22,34 +22,34 @@ use crate::clock;
 use crate::context::Context;
 use crate::index::Index;
 
-/// What came of asking for an address.
+/// The result of [`acquire`].
 #[derive(Debug)]
 pub enum Acquired {
-    /// The record is there.
+    /// The load balancer has a Bound IPAllocation.
     Granted {
         /// The address.
         grant: Grant,
-        /// Further records of this load balancer, to be released once nothing shows their addresses.
+        /// Further records of this load balancer, to be released once no Service shows their addresses.
         extra_records: Vec<Record>,
-        /// The record has just been written.
+        /// Whether the IPAllocation has just been written.
         written: bool,
     },
-    /// There is none; the ledger has enrolled the load balancer.
+    /// There is no address; the ledger has queued the load balancer as a waiter.
     Waiting {
-        /// The condition's reason.
+        /// The reason of the condition.
         reason: WaitReason,
-        /// Which pools were looked at, and why each did not serve.
+        /// The candidate pools, and why each was not used.
         message: String,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<Lost>,
-        /// As above.
+        lost: Option<AddressConflict>,
+        /// As for [`Acquired::Granted`].
         extra_records: Vec<Record>,
-        /// What it serves at stays as it is, the address in its status and the further records too.
+        /// Whether the address in the status, the Service and the extra records stay as they are.
         stays: bool,
     },
 }
 
-/// Gets the address of a load balancer recorded (ALC-1 to ALC-8).
+/// Allocates the address of a load balancer (ALC-1 to ALC-8).
 pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, WriteError> {
     match last_step(ctx, request, Allocation::acquire(request)).await? {
         Step::Done {
@@ -78,8 +78,8 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
     }
 }
 
-/// Keeps recorded what a load balancer has that cannot be served (ALC-10); it gets no new address. Answers the further
-/// records of its name, which are to be released.
+/// Keeps the address of a load balancer whose spec is refused recorded (ALC-10); it gets no new one. Returns the extra
+/// records of its name, which the caller releases.
 pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, WriteError> {
     match last_step(ctx, request, Allocation::keep(request)).await? {
         Step::Done { extra_records, .. }
@@ -89,7 +89,7 @@ pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, Write
     }
 }
 
-/// Carries an allocation out, one request for each step, and answers the last one, which asks for none.
+/// Executes an allocation, one request for each step. Returns the final step, which needs no request.
 async fn last_step(
     ctx: &Context,
     request: &Request,
@@ -118,7 +118,7 @@ async fn last_step(
                     allocation.accepted();
                     let reason =
                         reason.map_or_else(|| "Adopted".to_owned(), |why| format!("{why:?}"));
-                    info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address taken");
+                    info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address allocated");
                 }
             }
             Step::GiveUp(why) => return Err(gave_up(&why)),
@@ -127,25 +127,25 @@ async fn last_step(
     }
 }
 
-/// An allocation that has come to nothing.
+/// The error of an allocation that gave up.
 fn gave_up(why: &GiveUp) -> WriteError {
     match why {
         GiveUp::Unreleased(gone) => WriteError::Refused(format!(
-            "its address is still recorded for LoadBalancer {gone}, which is gone; that record could not be released yet"
+            "its address still belongs to LoadBalancer {gone}, which is deleted; that IPAllocation could not be released yet"
         )),
         GiveUp::TooManyRounds => WriteError::Conflict(format!(
-            "{ROUNDS} addresses in a row were taken by somebody else"
+            "lost {ROUNDS} addresses in a row to other load balancers"
         )),
     }
 }
 
-/// An allocation has ended as those do that are for something else.
+/// The error of an allocation that ends with a step of another kind of allocation.
 fn no_end(step: &Step) -> WriteError {
-    WriteError::Conflict(format!("not an end of this allocation: {step:?}"))
+    WriteError::Conflict(format!("unexpected end of an allocation: {step:?}"))
 }
 
-/// Records that are to be released as those of an earlier load balancer of the name. What is known of load balancers may be
-/// old: it may be the later one that has them (IPA-3).
+/// Verifies that records of another uid belong to an earlier load balancer of the name. The stored load balancer may be
+/// stale, and a later one of the name may own them (IPA-3).
 pub async fn earlier_ones_only(
     ctx: &Context,
     request: &Request,
@@ -158,19 +158,19 @@ pub async fn earlier_ones_only(
     ensure_uid_current(ctx, &request.owner).await
 }
 
-/// Deletes a record of the past that is of no use any more (ALC-2). If that is refused, nobody has to wait for it: it is
-/// named again the next time (RUN-1).
+/// Deletes an unusable Released IPAllocation (ALC-2). A refusal does not block the allocation; the deletion is retried with
+/// the next one (RUN-1).
 async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     match remove(ctx, record).await {
         Err(WriteError::Refused(why)) => {
-            warn!(address = %record.spec.addr, why, "a record of the past cannot be deleted");
+            warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
             Ok(())
         }
         other => other,
     }
 }
 
-/// Makes sure by a live read that a load balancer is the one of its name: a later one of the name may have its record.
+/// Verifies by a live read that the load balancer of this name still has this uid: a later one may own its record.
 pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
@@ -178,12 +178,12 @@ pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), Writ
         return Ok(());
     }
     Err(WriteError::Conflict(format!(
-        "LoadBalancer {key} has been made anew"
+        "LoadBalancer {key} was deleted or recreated"
     )))
 }
 
-/// Makes sure by a live read that a load balancer is the one of its name, and that its status names the address. If not, the
-/// address is not kept for it any longer.
+/// Verifies by a live read that the load balancer of this name still has this uid, and that its status names the address.
+/// If not, the address is not reserved for it any longer.
 async fn ensure_status_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
     let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
@@ -193,12 +193,12 @@ async fn ensure_status_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Resu
     }
     ctx.index.abandon(&owner.id, addr);
     Err(WriteError::Conflict(format!(
-        "LoadBalancer {key} does not name {addr} any more"
+        "the status of LoadBalancer {key} no longer names {addr}"
     )))
 }
 
-/// Creates a record, or replaces it in that version. Answers whether it is ours now; if not, the ledger has learned
-/// what is there instead.
+/// Creates an IPAllocation, or replaces the given version. Returns whether it was written; on a conflict the ledger has the
+/// current object afterwards.
 pub async fn write(
     ctx: &Context,
     spec: &RecordSpec,
@@ -231,24 +231,24 @@ pub async fn write(
     }
 }
 
-/// Replaces a record in that version. If somebody else has written it meanwhile, the ledger has learned what, and the
-/// error makes whoever decided it decide again.
+/// Replaces the given version of an IPAllocation. On a conflict the ledger has the current object afterwards, and the error
+/// requeues the caller's key.
 async fn rewrite(ctx: &Context, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
     if write(ctx, spec, Some(version)).await? {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(
-        "the record of {} has just changed",
+        "the IPAllocation of {} has changed",
         spec.addr
     )))
 }
 
-/// The key of an address' record.
+/// The key of the IPAllocation of an address.
 fn record_key(address: IpAddr) -> Key {
     Key::new("", addr::record_name(address))
 }
 
-/// All fields of a record, those that are not set as `null`, so that a merge leaves nothing of the record before.
+/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values.
 fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
     let spec = cached::allocation_spec(spec);
     json!({ "spec": {
@@ -261,9 +261,9 @@ fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
     }})
 }
 
-/// Writes a record of a load balancer's own anew, before its status commits an address that it did not name. When it named
-/// another or none, the record may have been an extra one to some process, and its release may still be on its way; of the
-/// newer copy the API server refuses that (IPA-5). Nothing else changes but a microsecond of the time.
+/// Rewrites the record of a load balancer before its status commits an address that it did not name so far. Until then an
+/// earlier process may have seen an extra record in it, and its release may be in flight; the new resource version makes
+/// that release a conflict (IPA-5). Only `boundAt` changes, by one microsecond.
 pub async fn touch_record(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
     let Some(record) = ctx.index.record(addr) else {
         return Ok(());
@@ -275,15 +275,15 @@ pub async fn touch_record(ctx: &Context, addr: IpAddr) -> Result<(), WriteError>
     rewrite(ctx, &spec, record.version).await
 }
 
-/// Writes a record as released (REL-1).
+/// Writes a record that the ledger has set to Released (REL-1).
 pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     rewrite(ctx, &record.spec, record.version).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
     Ok(())
 }
 
-/// Deletes a record of the past. If it is another by now, the ledger has learned what, and whoever decided it is to
-/// decide again.
+/// Deletes a Released IPAllocation. On a conflict the ledger has the current object afterwards, and the error requeues the
+/// caller's key.
 pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     let key = record_key(record.spec.addr);
     let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
@@ -300,8 +300,8 @@ pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// `status.allocatedAddress` of a granted address (ALC-6). What the pool cannot tell any more is kept as it was
-/// (IPA-7).
+/// `status.allocatedAddress` of a granted address (ALC-6). Mask and gateway that the pool no longer has stay as they are in
+/// the status (IPA-7).
 pub fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
     let ip = grant.addr.to_string();
     let before = lb
@@ -314,7 +314,7 @@ pub fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
     {
         return AllocatedAddress {
             ip_pool: Some(grant.pool.to_string()),
-            // What the Go operator writes where there is no gateway (ALC-6, ALC-9).
+            // The Go operator writes `<nil>` if there is no gateway (ALC-6, ALC-9).
             gateway: before.gateway.clone().filter(|text| text != "<nil>"),
             ..before.clone()
         };

@@ -1,5 +1,5 @@
-//! What follows from the address of a load balancer, or from there being none: its Service, EndpointSlice and health checks are
-//! brought to be as they should, or taken down. Answers what its status is to say.
+//! Applies the desired Service, EndpointSlice and health checks of a load balancer with an address, or deletes them if it has
+//! none, and computes its status.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::Found;
-use harvester_lb_core::readiness::{self, Facts};
+use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
-use harvester_lb_core::status::{self, Field, Readiness, Report};
-use harvester_lb_ipam::{Lost, Record, WaitReason, addr};
+use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use harvester_lb_ipam::{AddressConflict, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tracing::info;
@@ -25,19 +25,19 @@ use crate::controllers::load_balancer::unserved::follow;
 use crate::controllers::load_balancer::write_status::write_status;
 use crate::index::leader_ops::ShownAddress;
 
-/// What was done, and what remains to be done.
+/// The result of [`apply`], and the remaining steps.
 pub struct Applied<'a> {
-    /// The load balancer as it is stored by now.
+    /// The load balancer with its newest resource version.
     pub lb: Cow<'a, LoadBalancer>,
-    /// What its status is to say.
-    pub report: Report,
-    /// To be released once the status is written.
+    /// The status to write.
+    pub report: StatusUpdate,
+    /// Records to release after the status write.
     pub extra_records: Vec<Record>,
-    /// When it is looked at again, or what has failed meanwhile that the status need not wait for.
+    /// The requeue, or an error that must not prevent the status write.
     pub next: Result<Requeue, WriteError>,
 }
 
-/// Brings a load balancer's objects to be as they should. `vm`: it is of VM type.
+/// Applies the objects of a load balancer. `vm`: the spec of VM type, `None` for cluster type.
 pub async fn apply<'a>(
     ctx: &Context,
     key: &Key,
@@ -50,7 +50,7 @@ pub async fn apply<'a>(
             let followed = follow(ctx, key, lb).await;
             Ok(Applied {
                 lb: Cow::Borrowed(lb),
-                report: Report::only(readiness),
+                report: StatusUpdate::only(readiness),
                 extra_records: Vec::new(),
                 next: followed.map(|()| next),
             })
@@ -75,8 +75,8 @@ fn is_ipv6(address: &str) -> bool {
     addr::parse(address).is_some_and(|address| address.is_ipv6())
 }
 
-/// VM type with an IPv6 address, from before it could have none: it keeps the address, what there is of a Service goes on,
-/// and nothing is made for it (BE-7).
+/// VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is created
+/// (BE-7).
 async fn keep_ipv6<'a>(
     ctx: &Context,
     key: &Key,
@@ -89,15 +89,15 @@ async fn keep_ipv6<'a>(
         address.load_balancer_ip,
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
-    let report = Report {
+    let report = StatusUpdate {
         extras: readiness::extras(
             address.lost.as_ref(),
             Some(&address.load_balancer_ip),
             address.out_of_pool,
             &Found::default(),
         ),
-        allocated: Field::Set(Some(address.allocated)),
-        ..Report::only(Readiness::not(
+        allocated: FieldUpdate::Set(Some(address.allocated)),
+        ..StatusUpdate::only(Readiness::not(
             WaitReason::AddressFamilyMismatch.as_str(),
             message,
         ))
@@ -110,14 +110,14 @@ async fn keep_ipv6<'a>(
     }
 }
 
-/// There is no address. What the load balancer served before is taken down before its address is given back (REL-4).
+/// No address. The Service and EndpointSlice are deleted before the old address is released (REL-4).
 async fn wait<'a>(
     ctx: &Context,
     key: &Key,
     lb: &'a LoadBalancer,
     vm: Option<&VmSpec>,
     readiness: Readiness,
-    lost: Option<&Lost>,
+    lost: Option<&AddressConflict>,
     extra_records: Vec<Record>,
 ) -> Result<Applied<'a>, WriteError> {
     ctx.prober.remove_group(&key.to_string());
@@ -125,12 +125,20 @@ async fn wait<'a>(
     let is_vm = vm.is_some();
     let mut extras = readiness::extras(lost, None, false, &Found::default());
     extras.push(readiness::port_mismatch(vm));
-    let report = Report {
+    let report = StatusUpdate {
         readiness,
-        allocated: Field::Set(None),
-        // A guest keeps its own address in there (REC-1).
-        address: if is_vm { Field::Set(None) } else { Field::Keep },
-        backend_servers: if is_vm { Field::Set(None) } else { Field::Keep },
+        allocated: FieldUpdate::Set(None),
+        // For cluster type the guest writes `status.address` (REC-1).
+        address: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
+        backend_servers: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
         extras,
     };
     Ok(Applied {
@@ -148,7 +156,7 @@ async fn serve_cluster<'a>(
     lb: &'a LoadBalancer,
     address: Address,
 ) -> Result<Applied<'a>, WriteError> {
-    // There is nothing of the kind, unless it was of VM type before, under this uid (past WV-9) or an earlier one.
+    // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned(ctx, key).await?;
     let present = lb
@@ -164,16 +172,16 @@ async fn serve_cluster<'a>(
         &Found::default(),
     );
     extras.push(readiness::port_mismatch(None));
-    let report = Report {
+    let report = StatusUpdate {
         readiness: Readiness::ready(),
         address: if from_pool && present.is_empty() {
-            Field::Set(Some(address.load_balancer_ip.clone()))
+            FieldUpdate::Set(Some(address.load_balancer_ip.clone()))
         } else {
-            Field::Keep
+            FieldUpdate::Unchanged
         },
-        backend_servers: Field::Keep,
+        backend_servers: FieldUpdate::Unchanged,
         extras,
-        allocated: Field::Set(Some(address.allocated)),
+        allocated: FieldUpdate::Set(Some(address.allocated)),
     };
     Ok(Applied {
         lb: Cow::Borrowed(lb),
@@ -183,7 +191,7 @@ async fn serve_cluster<'a>(
     })
 }
 
-/// VM type: the address, an EndpointSlice, a Service, and the probes.
+/// VM type: the address, an EndpointSlice, a Service and health checks.
 async fn serve_vm<'a>(
     ctx: &Context,
     key: &Key,
@@ -197,10 +205,10 @@ async fn serve_vm<'a>(
         .iter()
         .map(|b| b.address.to_string())
         .collect();
-    let servers = Field::Set((!servers.is_empty()).then_some(servers));
-    // The status commits the address before anything serves it (IPA-6). What else is known goes along, so that the
-    // next write is that of the external address.
-    // Mask and gateway commit nothing: where they alone are others than before, the last write brings them along (ALC-9).
+    let servers = FieldUpdate::Set((!servers.is_empty()).then_some(servers));
+    // The status commits the address before the Service has it (IPA-6). The same write carries the other known fields, so
+    // that the next write is that of the external address.
+    // Mask and gateway commit nothing: if only they change, the last status write carries them (ALC-9).
     let committed = lb
         .status
         .as_ref()
@@ -209,12 +217,12 @@ async fn serve_vm<'a>(
     let (lb, committed) = if committed == address.allocated.ip.as_ref() {
         (Cow::Borrowed(lb), Committed::Stored)
     } else {
-        let waiting = readiness::waiting_for_external_ip(key, &address.load_balancer_ip);
-        let report = Report {
-            allocated: Field::Set(Some(address.allocated.clone())),
+        let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
+        let report = StatusUpdate {
+            allocated: FieldUpdate::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
             extras: vec![readiness::port_mismatch(Some(vm))],
-            ..Report::only(waiting)
+            ..StatusUpdate::only(waiting)
         };
         let written = write_status(ctx, key, lb, &report).await?;
         (Cow::Owned(written), Committed::Written)
@@ -223,14 +231,16 @@ async fn serve_vm<'a>(
     let ip = &address.load_balancer_ip;
     let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip, committed).await;
     let (readiness, external, next) = match owned {
-        // What the API server refused has changed nothing: a Service that is there goes on.
+        // A refused write changes nothing: an existing Service continues to work.
         Err(WriteError::Refused(message)) => {
             let message = format!("Service or EndpointSlice {key}: {message}");
             let readiness = Readiness::not(status::API_ERROR, message);
-            (readiness, Field::Keep, Requeue::Backoff)
+            (readiness, FieldUpdate::Unchanged, Requeue::Backoff)
         }
         Err(other) => return Err(other),
-        Ok(OwnedObjects::Failed(readiness)) => (readiness, Field::Set(None), Requeue::Backoff),
+        Ok(OwnedObjects::Failed(readiness)) => {
+            (readiness, FieldUpdate::Set(None), Requeue::Backoff)
+        }
         Ok(OwnedObjects::Present {
             service,
             healthy,
@@ -239,11 +249,11 @@ async fn serve_vm<'a>(
             let external = readiness::external_ip(&service);
             let stuck = move_is_stuck(ctx, key, &service, &address);
             if stuck == Some(Duration::ZERO) {
-                info!(lb = %key, address = address.load_balancer_ip, "the Service still shows the address before, making it anew");
+                info!(lb = %key, address = address.load_balancer_ip, "Service still shows the previous address, recreating it");
                 release::delete_service(ctx, key).await?;
                 ctx.index.end_move(key);
             }
-            let readiness = readiness::readiness(&Facts {
+            let readiness = readiness::readiness(&ReadinessInput {
                 key,
                 vm,
                 found: &found,
@@ -258,7 +268,7 @@ async fn serve_vm<'a>(
                 None if readiness.is_ready() => Requeue::AwaitChange,
                 None => Requeue::Resync,
             };
-            (readiness, Field::Set(external), next)
+            (readiness, FieldUpdate::Set(external), next)
         }
     };
     let mut extras = readiness::extras(
@@ -268,9 +278,9 @@ async fn serve_vm<'a>(
         &found,
     );
     extras.push(readiness::port_mismatch(Some(vm)));
-    let report = Report {
+    let report = StatusUpdate {
         readiness,
-        allocated: Field::Set(Some(address.allocated)),
+        allocated: FieldUpdate::Set(Some(address.allocated)),
         address: external,
         backend_servers: servers,
         extras,
@@ -283,10 +293,10 @@ async fn serve_vm<'a>(
     })
 }
 
-/// How long the move to another address may still take (REL-4); `None` if none is under way.
+/// The remaining time of a move to another address (REL-4); `None` if no move is in progress.
 ///
-/// kube-vip can miss that a Service's address was changed: its election for the Service is restarted with the copy from
-/// before, and the old address is announced again and for good. A Service that is made anew it takes as it is.
+/// kube-vip can miss a change of a Service's address: it restarts its election for the Service with the old object and
+/// announces the old address permanently. Recreating the Service helps.
 fn move_is_stuck(
     ctx: &Context,
     key: &Key,
@@ -298,7 +308,7 @@ fn move_is_stuck(
         .extra_records
         .iter()
         .any(|r| external == Some(r.spec.addr));
-    // Whoever asked kube-vip for another address gets what was asked for, and a lease is the DHCP server's to choose.
+    // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
         || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);

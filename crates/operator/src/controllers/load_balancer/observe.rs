@@ -1,5 +1,4 @@
-//! What is known of a load balancer before anything is decided about it: which kind of case it is, and the virtual machines
-//! behind it. Nothing is written here.
+//! Observation of a load balancer: its case and its backends. Nothing is written here.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::backends::Found;
@@ -12,19 +11,19 @@ use tracing::debug;
 
 use crate::context::Context;
 
-/// Which case a load balancer that exists is.
+/// The case of an existing load balancer.
 pub enum Observed<'a> {
-    /// It cannot be decoded, for this reason.
+    /// It cannot be decoded; its metadata and the error.
     Invalid(&'a ObjectMeta, &'a str),
-    /// It is being deleted.
+    /// It has a deletionTimestamp.
     Deleting(&'a LoadBalancer),
-    /// It is not this version's to touch (IPA-9).
+    /// This version leaves it alone, for this reason (IPA-9).
     Unsupported(&'a LoadBalancer, Unsupported),
-    /// It is to be served, if its spec can be.
+    /// Any other; it is served if its spec is valid.
     Usual(&'a LoadBalancer),
 }
 
-/// Tells the cases apart.
+/// Determines the case of a load balancer.
 pub fn observe<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Observed<'a> {
     match lb {
         Lb::Invalid(meta, why) => Observed::Invalid(meta, why),
@@ -36,7 +35,7 @@ pub fn observe<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Observed<'a> {
     }
 }
 
-/// The virtual machines behind a load balancer, less those whose address is refused (BE-1, BE-2, BE-8).
+/// Discovers the backends of a load balancer, without those whose address is refused (BE-1, BE-2, BE-8).
 pub fn find_backends(ctx: &Context, key: &Key, vm: &VmSpec) -> Found {
     let mut found = Found::default();
     let vmis = &ctx.index.stores.vmis;
@@ -45,8 +44,8 @@ pub fn find_backends(ctx: &Context, key: &Key, vm: &VmSpec) -> Found {
     });
     found.judge(|address| ctx.index.standing(address));
     for refused in &found.refused {
-        // Whose address it is goes to the log alone; the tenant's condition does not name another's object.
-        debug!(lb = %key, vmi = %refused.name, address = %refused.address, why = ?refused.why, "an address is not usable as a backend's");
+        // Only the log names the holder; the tenant's condition must not name another tenant's object.
+        debug!(lb = %key, vmi = %refused.name, address = %refused.address, why = ?refused.why, "backend address refused");
     }
     found
 }

@@ -1,5 +1,5 @@
-//! The Service and the EndpointSlice of a load balancer of VM type: brought to be as they should (sections 8.2, 8.3),
-//! and what the probes know of the backends.
+//! Writes the Service and the EndpointSlice of a load balancer of VM type (sections 8.2, 8.3), with the verdicts of its
+//! health checks.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -25,14 +25,14 @@ use tracing::info;
 use crate::context::Context;
 use crate::controllers::load_balancer::release;
 
-/// Where verdicts on backends come from.
+/// The source of verdicts on backends.
 #[derive(Clone, Copy, Debug)]
 pub enum Checking {
-    /// There is no health check: each backend is good (HC-2).
+    /// No health check: every backend is healthy (HC-2).
     Off,
     /// This health check.
     By(HealthCheck),
-    /// It cannot be told: health checks that are under way go on, else readiness stays as it is (BE-6).
+    /// The spec is unreadable: a running health check continues, otherwise readiness stays as it is (BE-6).
     AsItIs,
 }
 
@@ -53,20 +53,20 @@ pub enum Committed {
 
 /// What came of it.
 pub enum OwnedObjects {
-    /// They are there.
+    /// Both objects are as desired.
     Present {
         /// The Service.
         service: Arc<CachedService>,
-        /// How many backends take traffic.
+        /// Number of ready backends.
         healthy: usize,
-        /// How many backends have been probed at all.
+        /// Number of backends with at least one health check result.
         probed: usize,
     },
-    /// They cannot be.
+    /// They cannot be created, for this reason.
     Failed(Readiness),
 }
 
-/// Brings both to be as they should: the EndpointSlice first, so that nothing is announced without endpoints (REC-3).
+/// Creates or updates both objects, the EndpointSlice first, so that no address is announced without endpoints (REC-3).
 pub async fn ensure(
     ctx: &Context,
     key: &Key,
@@ -106,14 +106,14 @@ pub async fn ensure(
             .is_some_and(|was| was != ready)
         {
             let verdict = if *ready { "up" } else { "down" };
-            info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "a backend has changed");
+            info!(lb = %key, vmi = %backend.name, address = %backend.address, verdict, "backend verdict changed");
         }
     }
     if let Some(why) = stored
         .as_ref()
         .and_then(|stored| stored.undecodable.as_ref())
     {
-        // What else it has is not known, and must stay.
+        // Its other fields are unknown and must not be overwritten.
         return Err(WriteError::Refused(format!(
             "the Service cannot be decoded, correct it or delete it: {why}"
         )));
@@ -152,11 +152,11 @@ async fn still_committed(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<
 
 /// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
 fn shared(key: &Key) -> WriteError {
-    WriteError::Conflict(format!("{key} belongs to several load balancers"))
+    WriteError::Conflict(format!("Service {key} belongs to several load balancers"))
 }
 
-/// An object of the name is somebody else's and is not touched (SVC-1). Nothing of ours must stand beside it: an
-/// EndpointSlice would send the traffic of a foreign Service to our backends.
+/// An object of the name has another owner and is not written (SVC-1). Our other object is deleted: an EndpointSlice would
+/// send the traffic of a foreign Service to our backends.
 async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<OwnedObjects, WriteError> {
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned(ctx, key).await?;
@@ -168,7 +168,8 @@ async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<OwnedObjects, 
     )))
 }
 
-/// The backends with what the probes, or else the EndpointSlice, know of them (EPS-1), less what their state forbids (BE-5).
+/// The backends with their readiness: the verdict of the prober, else the value in the EndpointSlice (EPS-1), limited by
+/// their state (BE-5).
 fn with_readiness(
     ctx: &Context,
     key: &Key,
@@ -213,8 +214,8 @@ fn with_readiness(
     backends.zip(backends::ready(&verdicts)).collect()
 }
 
-/// The backends as the EndpointSlice tells of them; as they are if it does not have them yet, or if what is new of them is
-/// no verdict but a state, which is told at once (BE-5).
+/// The backends with the readiness in the EndpointSlice. A new backend, and one whose state decides, has its new readiness,
+/// because these are written at once (BE-5).
 fn as_told(
     backends: &[(Backend, bool)],
     known: &BTreeMap<(String, Ipv4Addr), bool>,
@@ -230,9 +231,9 @@ fn as_told(
     backends.iter().map(told).collect()
 }
 
-/// Whether changed verdicts would alter the EndpointSlice, they alone, and too soon after the write before: then it
-/// stays `as_before`, and the load balancer is looked at again when their turn has come. A backend that goes is taken
-/// out at once.
+/// Whether an EndpointSlice write is postponed, because only verdicts have changed and the throttle does not allow it yet.
+/// Then the slice stays `as_before`, and the load balancer is queued for when it does. Removals of backends are never
+/// postponed.
 fn verdicts_wait(
     ctx: &Context,
     key: &Key,
@@ -249,16 +250,16 @@ fn verdicts_wait(
     true
 }
 
-/// Lets what is served of a load balancer follow the world although nothing new can be done for it: its spec is refused, its
-/// record cannot be read or written, or it is being deleted and waits for somebody (BE-6). An endpoint whose machine is gone,
-/// on its way out or at another address is taken out, verdicts are written; nothing is made or restored.
+/// Updates the existing endpoints of a load balancer that cannot be reconciled: its spec is refused, its IPAllocation cannot
+/// be read or written, or it is being deleted and has a foreign finalizer (BE-6). An endpoint whose VirtualMachineInstance is
+/// gone, being deleted or at another address is removed, verdicts are written; nothing is created or restored.
 pub async fn follow(
     ctx: &Context,
     key: &Key,
     lb: &ObjectMeta,
     check: Checking,
 ) -> Result<(), WriteError> {
-    // Before anything is read, so that no later change is missed.
+    // Before the stores are read, so that no change is missed.
     ctx.index.start_following(key);
     let Some(present) = ctx.index.stores.slices.get(key) else {
         return Ok(());
@@ -287,13 +288,13 @@ pub async fn follow(
     Ok(())
 }
 
-/// How many backends have been probed at all.
+/// The number of backends with at least one health check result.
 fn probed(ctx: &Context, key: &Key) -> usize {
     let targets = ctx.prober.group(&key.to_string()).unwrap_or_default();
     targets.iter().filter(|t| t.last.is_some()).count()
 }
 
-/// Creates or alters the EndpointSlice. Answers whether it is ours.
+/// Creates or patches the EndpointSlice. Returns whether it is ours.
 async fn ensure_slice(
     ctx: &Context,
     key: &Key,
@@ -308,7 +309,7 @@ async fn ensure_slice(
         };
     };
     if present.address_type != wanted.address_type {
-        // The field cannot be changed; the deletion queues this load balancer again.
+        // The field is immutable. The deletion event queues this load balancer again.
         ctx.client
             .delete::<EndpointSlice>(key, &present.metadata)
             .await?;
@@ -332,8 +333,8 @@ async fn ensure_slice(
     Ok(true)
 }
 
-/// There is an EndpointSlice that the store does not have. Answers whether it is ours, which takes another look: the
-/// watch sees only what has our label.
+/// Handles an existing EndpointSlice that the store does not have, because the watch selects by our label. Returns false if
+/// it has another owner. If it is ours, the label is added and the error requeues the load balancer.
 async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, WriteError> {
     if let Some(found) = ctx.client.get_live::<EndpointSlice>(key).await? {
         if desired::ownership(&found.metadata, &key.name) != Ownership::Ours {
@@ -349,7 +350,7 @@ async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, Writ
     Err(WriteError::AlreadyExists(why))
 }
 
-/// Creates or alters the Service. Answers it, or nothing if it is not ours.
+/// Creates or patches the Service and returns it; `None` if it has another owner.
 async fn ensure_service(
     ctx: &Context,
     key: &Key,

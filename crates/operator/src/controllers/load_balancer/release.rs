@@ -1,7 +1,6 @@
-//! Giving back: of load balancers that are gone, of addresses that are no longer needed, of Services that must not
-//! serve any more (section 6.3, IPA-3).
+//! Release of addresses, and deletion of Services and EndpointSlices that are no longer needed (section 6.3, IPA-3).
 //!
-//! An address is given back last: after its owner is known to be gone, and after no Service shows it.
+//! An address is released last: after its owner is known to be deleted, and after no Service shows it.
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
@@ -20,13 +19,13 @@ use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
 use crate::index::leader_ops::{LeftBehind, ReleaseVerdict};
 
-/// What a load balancer that is gone has left behind (REL-2, REL-3).
+/// Cleans up after a deleted load balancer: health checks, Service, EndpointSlice, IPAllocations (REL-2, REL-3).
 pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let Ok(LeftBehind { deleted, bound }) = ctx.index.left_behind(key) else {
         return Ok(Requeue::AwaitChange);
     };
     if deleted.is_none() && bound.is_empty() {
-        // Nobody to make a record again that was deleted by hand (IPA-7).
+        // A record that was deleted by hand is not recreated without an owner (IPA-7).
         ctx.index.withdraw(key);
         return Ok(Requeue::AwaitChange);
     }
@@ -34,8 +33,8 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         !d.final_state_unknown && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid)
     });
     if !is_gone && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
-        // Absent from a list, or from a store that lags, and there all the same (IPA-3 a). The watch or this read
-        // puts it back into the store, and a living load balancer is reconciled as such.
+        // Absent from a list or a stale store, but it exists (IPA-3 a). The watch or this read puts it back into the store,
+        // and the next reconcile treats it as existing.
         return Ok(Requeue::Resync);
     }
 
@@ -48,7 +47,7 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
     if had_service
         && !bound.is_empty()
         && ctx.index.stores.services.get(key).is_none()
-        // The store may be behind; the address must not be given back while it is announced (IPA-3 b).
+        // The store may be stale; the address must not be released while it is announced (IPA-3 b).
         && ctx.client.get_live::<Service>(key).await?.is_some()
     {
         delete_owned(ctx, key).await?;
@@ -61,8 +60,8 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
     Ok(Requeue::Resync)
 }
 
-/// Deletes the Service, then the EndpointSlice, of a load balancer that is gone or has no address. Does not wait: the
-/// end of the Service is an event.
+/// Deletes the Service, then the EndpointSlice, of a load balancer that is deleted or has no address. Does not wait: the
+/// deletion event of the Service queues the load balancer.
 pub async fn delete_owned(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     delete_service(ctx, key).await?;
     if let Some(slice) = ctx.index.stores.slices.get(key)
@@ -80,20 +79,20 @@ pub async fn delete_service(ctx: &Context, key: &Key) -> Result<(), WriteError> 
     if let Some(service) = ctx.index.stores.services.get(key)
         && should_delete(&service.metadata, key)
     {
-        info!(service = %key, "deleting the Service");
+        info!(service = %key, "deleting Service");
         ctx.client.delete::<Service>(key, &service.metadata).await?;
     }
     Ok(())
 }
 
-/// Whether an object of a load balancer's name is ours and not on its way out yet.
+/// Whether an object of a load balancer's name is ours and not being deleted yet.
 fn should_delete(meta: &ObjectMeta, key: &Key) -> bool {
     meta.deletion_timestamp.is_none() && desired::ownership(meta, &key.name) == Ownership::Ours
 }
 
-/// Releases further records of a load balancer that lives, as [`release_records`] does.
+/// Releases extra records of an existing load balancer, see [`release_records`].
 ///
-/// A late write of a process before this one may have committed one of them meanwhile, or made a Service that shows it, so
+/// A late write of an earlier process may have committed one of them meanwhile, or created a Service with its address, so
 /// both are read live first (IPA-3, IPA-6).
 pub async fn release_extra_records(
     ctx: &Context,
@@ -106,7 +105,7 @@ pub async fn release_extra_records(
         && records.iter().any(|r| r.spec.addr == named.addr)
     {
         return Err(WriteError::Conflict(format!(
-            "LoadBalancer {key} has just been given {}",
+            "the status of LoadBalancer {key} names {} now",
             named.addr
         )));
     }
@@ -116,7 +115,7 @@ pub async fn release_extra_records(
         ctx.client.get_live::<Service>(key).await?;
         if ctx.index.stores.services.get(key).is_some() {
             return Err(WriteError::Conflict(format!(
-                "Service {key} has just been found"
+                "Service {key} exists, the store was behind"
             )));
         }
     }
@@ -124,8 +123,8 @@ pub async fn release_extra_records(
     Ok(())
 }
 
-/// Releases records that nobody needs any more. Answers whether all are released; one that a Service still shows is
-/// released when that ends, which is an event.
+/// Releases records that are no longer needed. Returns whether all are released. A record whose address a Service still
+/// shows is released after the event that ends it.
 pub async fn release_records(
     ctx: &Context,
     key: &Key,
@@ -133,7 +132,7 @@ pub async fn release_records(
 ) -> Result<bool, WriteError> {
     let service = ctx.index.stores.services.get(key);
     if service.is_some_and(|service| service.undecodable.is_some()) {
-        debug!(lb = %key, "nothing is released, which addresses its Service shows is not known");
+        debug!(lb = %key, reason = "the Service cannot be decoded, and may show the address", "address not released");
         return Ok(records.is_empty());
     }
     let mut all = true;
@@ -143,23 +142,23 @@ pub async fn release_records(
             continue;
         }
         match ctx.index.may_release(&record, clock::now())? {
-            // IPA-9: whoever shares it ends, or leaves: that is an event.
+            // IPA-9: released after the event by which the last load balancer stops sharing it.
             ReleaseVerdict::Shared => {
-                debug!(lb = %key, address = %record.spec.addr, "not released, others share it");
+                debug!(lb = %key, address = %record.spec.addr, reason = "other load balancers share the address", "address not released");
                 all = false;
             }
             ReleaseVerdict::Release(released) => match allocate::release(ctx, &released).await {
-                // That of one address delays none of the others (RUN-1).
+                // A refusal for one address does not delay the others (RUN-1).
                 Err(error) if error.is_refusal() => failed = Some(error),
                 other => other?,
             },
             ReleaseVerdict::Blocked(why @ (Blocked::Shown { .. } | Blocked::Unreadable)) => {
-                debug!(lb = %key, address = %record.spec.addr, %why, "not released yet");
+                debug!(lb = %key, address = %record.spec.addr, reason = %why, "address not released");
                 all = false;
             }
-            // Released, taken over or gone meanwhile: nothing is left to do for this owner.
+            // Released, taken over or deleted meanwhile: nothing is left to release for this owner.
             ReleaseVerdict::Blocked(other) => {
-                debug!(lb = %key, address = %record.spec.addr, ?other, "not released");
+                debug!(lb = %key, address = %record.spec.addr, reason = %other, "address not released");
             }
         }
     }

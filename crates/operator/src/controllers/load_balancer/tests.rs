@@ -144,8 +144,8 @@ fn knows(ctx: &Context, version: u64, record: &Value) {
     stores.allocations.written(&key, Version(version), record);
 }
 
-/// As on a standby behind a watch that lagged: a record is known as that of an earlier load balancer of the name and is this
-/// one's by now; a late write has made a further one.
+/// As after a standby with a stale watch: the ledger has a record of an earlier load balancer of the name that belongs to
+/// this one by now, and a late write has created an extra one.
 #[tokio::test]
 async fn ipa_7_an_old_copy_of_a_record_takes_no_address_away() {
     let (shelf, lb) = (Shelf::default(), named("cluster"));
@@ -167,7 +167,7 @@ async fn ipa_7_an_old_copy_of_a_record_takes_no_address_away() {
     assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Bound");
 }
 
-/// As on a standby behind a watch that had died, which leads now: the load balancer has given the address up since.
+/// As on a new leader whose watch was dead: the load balancer has given the address up meanwhile.
 #[tokio::test]
 async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
     let shelf = Shelf::default();
@@ -186,7 +186,7 @@ async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
         "{outcome:?}"
     );
     assert_eq!(shelf.writes(), []);
-    // The next look knows better.
+    // The next reconcile sees the current object.
     reconcile(&ctx, &key()).await.unwrap();
     assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
     let after = shelf.get(LB).unwrap();

@@ -1,11 +1,11 @@
-//! Load balancers that are not served as they ask: one that cannot be decoded, is being deleted, has a spec that is refused, or
-//! is not this version's to touch. What they have stays theirs, and the endpoints that are served follow the world (BE-6).
+//! Load balancers that cannot be reconciled fully: undecodable, being deleted, with a refused spec, or unsupported by this
+//! version. They keep their address, and their existing endpoints are kept up to date (BE-6).
 
 use harvester_lb_api::{Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::spec::{self, Refusal};
-use harvester_lb_core::status::{self, Readiness, Report};
+use harvester_lb_core::status::{self, Readiness, StatusUpdate};
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,7 +17,7 @@ use crate::controllers::load_balancer::owned_objects::{self, Checking};
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
 use crate::controllers::load_balancer::{allocate, release};
 
-/// One that cannot be decoded waits for no address any more, and is told why.
+/// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
     ctx: &Context,
     key: &Key,
@@ -35,7 +35,7 @@ pub async fn invalid(
     Ok(Requeue::AwaitChange)
 }
 
-/// One that is being deleted loses the finalizers of old; the rest follows when it is gone (FIN-2).
+/// Handles a load balancer that is being deleted: removes legacy finalizers. Cleanup follows its deletion (FIN-2).
 pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
     let followed = if is_held_up(&lb.metadata) {
         follow(ctx, key, lb).await
@@ -47,7 +47,7 @@ pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Req
     Ok(next)
 }
 
-/// A load balancer that is not this version's to touch: its readiness is told, and that of its endpoints (IPA-9).
+/// Handles an unsupported load balancer: only its condition and the readiness of its endpoints are written (IPA-9).
 pub async fn leave_alone(
     ctx: &Context,
     key: &Key,
@@ -57,12 +57,12 @@ pub async fn leave_alone(
     ctx.index.set_aside(key);
     let followed = follow(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
-    let report = Report::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
+    let report = StatusUpdate::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
     write_status(ctx, key, lb, &report).await?;
     followed.map(|()| Requeue::AwaitChange)
 }
 
-/// One whose spec is refused is told what is wrong with it, whatever comes of what it has (ALC-10).
+/// Handles a load balancer with a refused spec: its condition is written even if another step fails (ALC-10).
 pub async fn refused(
     ctx: &Context,
     key: &Key,
@@ -72,19 +72,19 @@ pub async fn refused(
     let followed = follow(ctx, key, lb).await;
     let kept = keep_what_it_has(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {error}");
-    let report = Report::only(Readiness::not(error.reason(), message));
+    let report = StatusUpdate::only(Readiness::not(error.reason(), message));
     write_status(ctx, key, lb, &report).await?;
     kept.and(followed).map(|()| Requeue::AwaitChange)
 }
 
-/// Lets the endpoints that are served follow the world (BE-6).
+/// Keeps the existing endpoints up to date, see [`owned_objects::follow`] (BE-6).
 pub async fn follow(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let check = spec::health_check(lb).map_or(Checking::AsItIs, Checking::from);
     owned_objects::follow(ctx, key, &lb.metadata, check).await
 }
 
-/// As [`follow`], after an error that ends the work: what keeps the record from being written need not keep the
-/// EndpointSlice. Answers that error.
+/// As [`follow`], after an error that ends the reconcile: a failed write of the IPAllocation must not stop updates of the
+/// EndpointSlice. Returns that error.
 pub async fn follow_after(
     ctx: &Context,
     key: &Key,
@@ -94,21 +94,21 @@ pub async fn follow_after(
     if !matches!(error, WriteError::Fenced)
         && let Err(also) = follow(ctx, key, lb).await
     {
-        debug!(lb = %key, error = %also, "its endpoints could not follow");
+        debug!(lb = %key, error = %also, "EndpointSlice not updated");
     }
     error
 }
 
-/// Whether an object that is being deleted waits for somebody's finalizer. Those of the garbage collector and those of old
-/// keep it for a moment only (FIN-2).
+/// Whether the deletion of an object waits for a foreign finalizer. Those of the garbage collector and the legacy ones
+/// delay it only briefly (FIN-2).
 fn is_held_up(meta: &ObjectMeta) -> bool {
     let passing = ["foregroundDeletion", "orphan"];
     let mut all = meta.finalizers.iter().flatten().map(String::as_str);
     all.any(|f| !passing.contains(&f) && !keys::LEGACY_FINALIZERS.contains(&f))
 }
 
-/// A load balancer that cannot be served as it is gets no new address and waits for none; what it has stays its own
-/// (ALC-10). What an earlier load balancer of its name has left is released.
+/// Keeps the address of a load balancer with a refused spec; it gets no new one and does not wait for one (ALC-10). Records
+/// of an earlier load balancer of its name are released.
 async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let request = spec::request(lb);
     let further = match lb.spec.address_source() {

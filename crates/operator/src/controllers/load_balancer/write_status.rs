@@ -1,11 +1,11 @@
-//! Writes of load balancers: the difference and nothing else.
+//! Writes of LoadBalancer objects, as merge patches of the differences.
 
 use harvester_lb_api::condition::{self, Condition, READY};
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::merge_patch::difference;
-use harvester_lb_core::status::{self, Report};
+use harvester_lb_core::status::{self, StatusUpdate};
 use harvester_lb_core::time;
 use harvester_lb_object::Key;
 use tracing::info;
@@ -13,12 +13,12 @@ use tracing::info;
 use crate::clock;
 use crate::context::Context;
 
-/// Writes a load balancer's status if it says something else than before, and the Events that this calls for.
+/// Writes a load balancer's status if it changes, and publishes the Events of the change.
 pub async fn write_status(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
-    report: &Report,
+    report: &StatusUpdate,
 ) -> Result<LoadBalancer, WriteError> {
     let wanted = status::apply(lb, report, &time::rfc3339(clock::now()));
     let Some(patch) = difference(lb, &wanted) else {
@@ -38,15 +38,15 @@ pub async fn write_status(
     if now != ready(before.unwrap_or_default())
         && let Some((reason, message)) = now
     {
-        info!(lb = %key, reason, message, "status");
+        info!(lb = %key, reason, message, "status changed");
     }
-    for notice in status::notices(before, after) {
-        ctx.notify_lb(&lb.metadata, &notice);
+    for draft in status::event_drafts(before, after) {
+        ctx.notify_lb(&lb.metadata, &draft);
     }
     Ok(written)
 }
 
-/// Being deleted: only finalizers of old are in our power (FIN-2); the address follows when the object is gone (6.3).
+/// Removes legacy finalizers of an object that is being deleted (FIN-2). Its address is released after its deletion (6.3).
 pub async fn drop_finalizers(
     ctx: &Context,
     key: &Key,
@@ -63,7 +63,7 @@ pub async fn drop_finalizers(
             .patch::<LoadBalancer>(key, &lb.metadata, patch)
             .await
         {
-            // The last finalizer: the answer is the object as it was when it went.
+            // Removing the last finalizer deletes the object.
             Ok(_) | Err(WriteError::NotFound(_)) => {}
             Err(other) => return Err(other),
         }

@@ -1,4 +1,4 @@
-//! How fast records of the past are deleted, and which of them the API server refuses to delete (POOL-5).
+//! Rate limit for deletions of Released IPAllocations, and those that the API server refuses to delete (POOL-5).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,20 +8,20 @@ use harvester_lb_controller_kit::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// Records that one pass deletes at most, one after the other.
+/// Maximum number of sequential deletions in one pass.
 pub const BATCH: u32 = 16;
-/// Time between two deletions in the long run. A deletion takes the API server some milliseconds; the load balancers that
-/// come and go meanwhile must not notice.
+/// Time between two deletions beyond the burst. A deletion takes the API server some milliseconds; reconciles of load
+/// balancers must not be slowed down.
 const INTERVAL: Duration = Duration::from_millis(10);
 
-/// How fast the past is forgotten, and what of it the API server refuses to forget.
+/// The token bucket of the deletions, and the refused ones.
 #[derive(Debug)]
 pub struct Forgetting(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
     budget: TokenBucket,
-    /// Not to be tried before this.
+    /// Time of the next attempt for each refused address.
     refused: BTreeMap<IpAddr, Instant>,
 }
 
@@ -35,19 +35,22 @@ impl Default for Forgetting {
 }
 
 impl Forgetting {
-    /// Addresses whose records are left alone for now, those whose time has come taken out.
+    /// The refused addresses with the time of their next attempt. Expired entries are removed.
     pub fn refused(&self, now: Instant) -> BTreeMap<IpAddr, Instant> {
         let mut state = self.0.lock();
         state.refused.retain(|_, until| *until > now);
         state.refused.clone()
     }
 
-    /// Leaves the record of an address alone until then.
+    /// Suspends deletions of an address until then.
     pub fn refuse(&self, addr: IpAddr, until: Instant) {
         self.0.lock().refused.insert(addr, until);
     }
 
-    /// Takes a turn if one is due; else answers how long to wait.
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// No token is available; the time until the next one.
     pub fn turn(&self, now: Instant) -> Result<(), Duration> {
         let budget = &mut self.0.lock().budget;
         match budget.due_in(now) {

@@ -1,15 +1,15 @@
-//! How fast messages of load balancers that wait are brought up to date (SEL-7).
+//! Rate limit for updates of the messages of waiting load balancers (SEL-7).
 
 use std::time::Duration;
 
 use harvester_lb_controller_kit::token_bucket::TokenBucket;
 use parking_lot::Mutex;
 
-/// Load balancers that are told at once. Their messages are written by all workers, in less than two seconds.
+/// Load balancers that are queued at once. The workers write their messages within two seconds.
 const BURST: u32 = 200;
-/// Time between two of them in the long run: a hundred writes a second leave the API server most of its time.
+/// Time between two of them beyond the burst: 100 writes a second leave the API server most of its time.
 const INTERVAL: Duration = Duration::from_millis(10);
-/// How fast those who wait are told.
+/// The token bucket of the message updates.
 #[derive(Debug)]
 pub struct Telling(pub(super) Mutex<TokenBucket>);
 

@@ -59,7 +59,7 @@ fn gc_2_the_removals_that_are_remembered_are_bounded() {
     );
 }
 
-/// A leader that knows the pool `p` of 172.20.2.2 alone.
+/// A leader with the pool `p`, which has 172.20.2.2 only.
 fn leader_of_one_pool() -> LeaderState {
     let mut leader = LeaderState::new(Ledger::new(Settings::default()));
     leader.set_pool(&Key::new("", "p"), &pool("172.20.2.0/30"));
@@ -67,7 +67,7 @@ fn leader_of_one_pool() -> LeaderState {
     leader
 }
 
-/// The record of 172.20.2.2 in a version; one that bears another name cannot be read.
+/// The IPAllocation of 172.20.2.2 in a version; with another name it is unreadable.
 fn allocation(version: u64, phase: &str, is_readable: bool) -> Allocation {
     let name = if is_readable {
         "172.20.2.2"
@@ -107,7 +107,7 @@ fn ipa_1_an_unreadable_copy_from_before_blocks_nothing() {
     assert_eq!(leader.ledger.counts().blocked, 0);
 }
 
-/// A dead owner's record of an address that a living load balancer names, which could not be released.
+/// A record of a deleted owner that could not be released and whose address an existing load balancer names.
 #[test]
 fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     let (addr, gone): (IpAddr, Key) = ("172.20.2.2".parse().unwrap(), Key::new("n", "a"));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use harvester_lb_api::{IPAllocation, LoadBalancer};
 use harvester_lb_controller_kit::lease::Settings;
 use harvester_lb_core::cached::{Allocation, Lb};
-use harvester_lb_core::status::Notice;
+use harvester_lb_core::status::EventDraft;
 use harvester_lb_fixtures::{allocated_address, cluster_spec, load_balancer, record, stored, with};
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
@@ -21,10 +21,10 @@ use super::*;
 use crate::fake::{self, Asked, failure};
 use crate::timings::Timings;
 
-/// Longest time for anything here; nothing waits for it.
+/// Upper time limit of each step; no test waits for it.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// What happens to the request that the beginning of a term makes.
+/// The response to the request of the takeover.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is answered at once.
@@ -35,13 +35,13 @@ enum Fate {
     Never,
 }
 
-/// An API server: a Lease that can be lost, and a load balancer that is asked for at the beginning.
+/// An API server with a Lease that can be lost, and a load balancer that the takeover reads.
 struct Server {
     fate: Fate,
     ctx: Mutex<Option<Arc<Context>>>,
     /// The Lease cannot be renewed.
     away: AtomicBool,
-    /// A request of the beginning has arrived.
+    /// A request of the takeover has arrived.
     arrived: Notify,
     asked: AtomicUsize,
     answered: AtomicUsize,
@@ -97,7 +97,7 @@ fn object<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-/// The owner of a record is gone and a living load balancer names the address: that is asked about before anything else.
+/// A record of a deleted owner whose address an existing load balancer names: the takeover reads the owner first.
 fn left_behind(ctx: &Context) {
     let lb = load_balancer("n", "lives", "u-lives", &cluster_spec());
     let lb: LoadBalancer = object(with(lb, allocated_address("10.0.0.2", "p")));
@@ -116,10 +116,10 @@ fn left_behind(ctx: &Context) {
         .written(&name, Version(2), record);
 }
 
-/// Leads for a term with this ctx, until `during` is over; then it is asked to stop, unless it has lost the Lease.
+/// Runs a term with this context until `during` ends, then stops it unless it has lost the Lease.
 async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Context)) -> End {
     let limits = harvester_lb_prober::Settings::for_file_limit(64);
-    let (_prober, mut edges) = Prober::start(limits, Arc::new(()));
+    let (_prober, mut verdicts) = Prober::start(limits, Arc::new(()));
     let ctx = Arc::new(ctx);
     left_behind(&ctx);
     *server.ctx.lock() = Some(Arc::clone(&ctx));
@@ -135,7 +135,7 @@ async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Cont
     let stop = CancellationToken::new();
     let leadership = Arc::clone(&ctx.leadership);
     candidate.acquire(leadership, &stop, || {}).await.unwrap();
-    let leads = Box::pin(lead(&ctx, 1, &mut edges, &mut candidate, &stop));
+    let leads = Box::pin(lead(&ctx, 1, &mut verdicts, &mut candidate, &stop));
     let during = async {
         server.arrived.notified().await;
         during(&ctx).await;
@@ -161,7 +161,7 @@ async fn run_5_requests_of_the_beginning_are_answered_before_the_lease_is_asked_
     let ctx = fake::first(server.client(), timings);
     let end = term(&server, ctx, async |_| server.away.store(true, Relaxed)).await;
     assert_eq!(end, End::Lost);
-    // The answer came after the loss.
+    // The response came after the loss of the Lease.
     assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
     assert!(server.answered.load(Relaxed) > 0);
 }
@@ -200,7 +200,7 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_does_not_begin_again() {
         flush_limit: LIMIT * 100,
         ..Timings::default()
     };
-    // It cannot take over what is there, as it may not write.
+    // The takeover cannot succeed, as the process may not write.
     let ctx = fake::context(server.client(), timings, false);
     assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
 }
@@ -210,13 +210,13 @@ async fn run_5_events_that_wait_are_written_before_the_lease_is_given_up() {
     let server = Server::new(Fate::AtOnce);
     let ctx = fake::first(server.client(), Timings::default());
     let left = async |ctx: &Context| {
-        let notice = Notice {
+        let draft = EventDraft {
             warning: false,
             reason: "Reason".into(),
             text: "text".into(),
         };
         for _ in 0..500 {
-            ctx.notify_lb(&ObjectMeta::default(), &notice);
+            ctx.notify_lb(&ObjectMeta::default(), &draft);
         }
     };
     assert_eq!(term(&server, ctx, left).await, End::Stopped);

@@ -1,9 +1,9 @@
-//! The engine under paused time against a network without sockets.
+//! The engine under paused time, on a network without sockets.
 
 use super::*;
 
 const PERIOD: Duration = Duration::from_secs(5);
-/// A pass of the timer task and the resolution of tokio's timers.
+/// A pass of the timer task plus the resolution of tokio's timers.
 const TICK: Duration = Duration::from_millis(12);
 
 fn names(groups: &[GroupId]) -> Vec<&str> {
@@ -88,7 +88,7 @@ async fn hc_5_dead_and_slow_targets_never_delay_others() {
 #[tokio::test(start_paused = true)]
 async fn hc_5_beyond_the_in_flight_bound_probes_are_late_never_failed() {
     let (prober, _edges, network, recorder) = start(4);
-    // Twenty dead targets for three seconds each through four places: 15 s for a round.
+    // Twenty dead targets for three seconds each through four slots: 15 s for a round.
     network.set(0..20, Act::Hang);
     prober.set_group("dead", check(), targets(0..20, true));
     prober.set_group("good", check(), targets(20..30, true));
@@ -113,7 +113,7 @@ async fn hc_5_beyond_the_in_flight_bound_probes_are_late_never_failed() {
 #[tokio::test(start_paused = true)]
 async fn hc_5_the_silent_do_not_hold_the_places_of_those_that_answer() {
     let (prober, _edges, network, recorder) = start(8);
-    // Six places for a hundred dead targets with a timeout of 3 s: 50 s for a round.
+    // Six slots for a hundred dead targets with a timeout of 3 s: 50 s for a round.
     network.set(0..100, Act::Hang);
     prober.set_group("dead", check(), targets(0..100, true));
     prober.set_group("good", check(), targets(100..120, true));
@@ -188,7 +188,7 @@ async fn run_5_all_groups_are_forgotten_at_once_and_others_come_later() {
         (0, Snapshot::default())
     );
     assert_eq!(prober.groups(), []);
-    // What had changed before is told of no more; what comes is probed as ever.
+    // Earlier changes are no longer delivered; new groups are probed as usual.
     prober.set_group("b", check_of(1, 1, 5, 3), targets([2], false));
     let asked = tokio::time::Instant::now();
     assert_eq!(names(&edges.next().await.unwrap()), ["b"]);
@@ -311,7 +311,7 @@ async fn hc_5_consumer_that_does_not_come_stops_nothing_and_gets_one_delivery_pe
 async fn hc_5_edge_is_delivered_at_most_200_ms_after_the_change() {
     let (prober, mut edges, network, _) = start(10);
     prober.set_group("g", check(), targets([1], false));
-    // `next` is dropped and called again all the time: cancel safe.
+    // `next` is dropped and called again repeatedly: cancel safe.
     let groups = loop {
         if let Ok(groups) = tokio::time::timeout(Duration::from_millis(7), edges.next()).await {
             break groups.unwrap();

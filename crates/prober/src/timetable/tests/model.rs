@@ -1,4 +1,4 @@
-//! The timetable against a model without any index: a list that is searched each time.
+//! The timetable against a model without an index: a list that is searched each time.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ enum Step {
     Remove {
         key: u32,
     },
-    /// Time passes, then what is due is taken.
+    /// Time passes, then the due keys are taken.
     Due {
         after: u64,
         room: Room,
@@ -61,7 +61,7 @@ impl Key {
             return;
         };
         self.silent = silent;
-        // The slot this probe was for is the last one at or before its due time.
+        // The slot of this probe is the last one at or before its due time.
         let slot = self
             .slots()
             .take_while(|slot| *slot <= self.next)
@@ -179,8 +179,7 @@ impl StateMachineTest for Real {
 
     fn apply(mut state: Self, model: &Model, step: Step) -> Self {
         state.out.clear();
-        // The model has taken this step already: its time is that of the step's end, and an
-        // addition takes no time.
+        // The model has applied this step already: its time is that of the step's end, and an addition takes no time.
         match step {
             Step::Add { key, period, phase } => {
                 state
@@ -207,7 +206,7 @@ impl StateMachineTest for Real {
             assert_eq!(state.table.next_deadline(room), next.min());
         }
         for key in model.keys.values() {
-            // Once per period: never more probes than slots have passed.
+            // At most once per period: never more probes than slots have passed.
             let slots = key.slots().take_while(|slot| *slot <= model.now).count();
             assert!(key.starts as usize <= slots, "{key:?} at {:?}", model.now);
         }
@@ -224,8 +223,8 @@ prop_state_machine! {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// With probes shorter than their period and a timer that comes often, each key has exactly
-    /// one probe per slot, at most one pass of the timer late.
+    /// With probes shorter than their period and a frequent timer, each key has exactly one probe per slot, at most one
+    /// pass of the timer late.
     #[test]
     fn hc_every_target_is_probed_exactly_once_per_period(
         keys in prop::collection::vec((1_u64..6, any::<u64>(), 0_u64..5000, 1_u64..900), 1..40),

@@ -1,6 +1,6 @@
-//! Allocations beside the model. The API server has a fate for each write: it accepts or refuses it, somebody else is faster,
-//! or its answer is lost and it lands late. Behind every step of one the process may crash: what a later process does then
-//! is looked at too, with all that is known and with what was known before.
+//! Allocations compared with the model. Each write has a fate: it is accepted or refused, another writer is faster, or
+//! its response is lost and it is stored later. After every step the process may crash: the test also runs the
+//! allocation of a later process, with the present records and with the stale ones from before the allocation.
 
 use proptest::prelude::*;
 
@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// Something is stored instead of what was to be written, or that is.
+    /// Stores a record: the written one, or another one in its place.
     fn stores(&mut self, spec: RecordSpec) -> Option<Record> {
         self.store(spec);
         match std::mem::replace(&mut self.effect, Effect::None) {
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    /// A write under way lands, if it still can.
+    /// A pending write is stored, if its precondition still holds.
     pub(super) fn land(&mut self, n: usize) {
         if !self.in_flight.is_empty() {
             let (spec, replaces) = self.in_flight.remove(n % self.in_flight.len());
@@ -54,7 +54,7 @@ impl Model {
         }
     }
 
-    /// What is stored before a write arrives.
+    /// The record that is stored before a write arrives.
     fn overtakes(
         &mut self,
         fate: Fate,
@@ -99,6 +99,7 @@ impl Model {
                 Outcome::Wait(_, extra, _) => (None, extra),
             };
             let extra = extra.clone();
+            // IPA-9: a load balancer that is held back loses nothing.
             let stays = matches!(outcome, Outcome::Wait(_, _, true));
             let has_own = |addr| {
                 let record = self.record(addr);
@@ -168,7 +169,7 @@ fn addrs(records: &[Record]) -> Vec<IpAddr> {
     records.iter().map(|record| record.spec.addr).collect()
 }
 
-/// Carries an allocation out beside the model; `before` is what was stored then.
+/// Runs an allocation and compares it with the model; `before`: the records stored before it.
 pub(super) fn carry_out(
     ledger: &mut Ledger,
     model: &Model,
@@ -179,7 +180,7 @@ pub(super) fn carry_out(
     let mut allocation = Allocation::acquire(request);
     for turn in turns {
         let mut next = allocation.next(ledger, Micros(turn.now));
-        // RUN-1: all of these are refused.
+        // RUN-1: the API server refuses all deletions.
         while let Next::Delete(record) = next {
             assert_eq!(record.spec.phase, Phase::Released);
             assert_eq!(record.spec.owner.id, request.owner.id);
@@ -225,7 +226,7 @@ pub(super) fn carry_out(
     }
 }
 
-/// A later process that knows these records, beside the API server that holds the others.
+/// A later process whose cache holds `known`, and an API server that holds `stored`.
 fn later(model: &Model, stored: &[Record], known: &[Record]) -> (Ledger, Server) {
     let mut ledger = Ledger::new(Settings::default());
     for pool in &model.pools {
@@ -245,7 +246,8 @@ fn later(model: &Model, stored: &[Record], known: &[Record]) -> (Ledger, Server)
     (ledger, server)
 }
 
-/// The process has crashed. A later one goes on from what is stored, and knows that or only what was stored before.
+/// After a crash of the process: a later one continues, with a cache that is current, or stale from before the
+/// allocation.
 fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) {
     let id = &request.owner.id;
     let is_bound = |it: &&Record| it.spec.phase == Phase::Bound;
@@ -270,13 +272,13 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
             .filter(|addr| !had.contains(addr))
             .collect();
 
-        // Each round reads, or verifies and writes; besides, a record may be deleted.
+        // Each round reads, or verifies and writes; in addition, records may be deleted.
         assert!(steps.len() <= 2 * ROUNDS as usize + known.len());
         match steps.last().unwrap() {
             Next::Done { grant, written, .. } => {
                 let found = server.records.get(&grant.addr).filter(is_bound);
                 let is_held = found.is_some_and(|it| it.spec.owner == request.owner);
-                // What it has known for its own before it wrote anything may have gone; it will hear of that.
+                // A record in its stale cache may be gone if it wrote nothing; the watch will tell it.
                 assert!(is_held || !is_current && !written, "{steps:?}");
             }
             Next::Wait { .. } => assert!(!keeps),

@@ -1,4 +1,4 @@
-//! What the model answers: the rules of allocation, one after the other, by looking through lists.
+//! The answers of the model: the rules of allocation, in order, each by a scan of lists.
 
 use super::*;
 
@@ -90,10 +90,13 @@ impl Model {
         }
     }
 
-    /// IPA-9: the address that the status names and a pool may have that hands out nothing new.
+    /// IPA-9: the address that the status names and a withheld pool may have.
     fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
         let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
-        let recorded = self.reserved.iter().filter(|r| r.why == Why::Recorded);
+        let recorded = self
+            .reserved
+            .iter()
+            .filter(|r| r.why == AllocationReason::Recorded);
         let own = self
             .claims
             .iter()
@@ -112,7 +115,7 @@ impl Model {
         may_have.then(|| (addr, pool.name.clone()))
     }
 
-    /// Nobody else gets what a pool is known to have.
+    /// Claims the address if its pool is known to have it.
     fn claim_held_back(&mut self, (owner, addr, pool): &(Owner, IpAddr, PoolName)) {
         let others = self.holders(*addr);
         let is_free = others.iter().all(|holder| *holder == owner.id);
@@ -122,7 +125,7 @@ impl Model {
         }
     }
 
-    /// The pool is another, or gone.
+    /// The pool has changed, or is deleted.
     pub(super) fn wake_held_back(&mut self, name: &str) {
         let of_pool = |held: &&(Owner, IpAddr, PoolName)| *held.2 == *name;
         let mut woken: Vec<_> = self.held_back.iter().filter(of_pool).cloned().collect();
@@ -139,7 +142,7 @@ impl Model {
         request: &Request,
         status: Option<IpAddr>,
         bound: &[Record],
-    ) -> Result<(IpAddr, PoolName, Why, Option<i64>), Refused> {
+    ) -> Result<(IpAddr, PoolName, AllocationReason, Option<i64>), Refused> {
         let id = &request.owner.id;
         let demanded = |pool: &PoolName| {
             request
@@ -149,7 +152,7 @@ impl Model {
         };
         if let Some(r) = self.reserved.iter().find(|r| r.owner == request.owner)
             && demanded(&r.pool)
-            && (r.why == Why::Recorded || self.usable(&r.pool, r.addr))
+            && (r.why == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
         {
             return Ok((r.addr, r.pool.clone(), r.why, Some(r.at)));
         }
@@ -171,7 +174,7 @@ impl Model {
             }),
         };
         if let Some((addr, pool)) = claims.into_iter().find_map(|c| Some((c.0, of(c)?))) {
-            return Ok((addr, pool, Why::Recorded, None));
+            return Ok((addr, pool, AllocationReason::Recorded, None));
         }
         if let Some((addr, pool)) = self.held_back_of(request, bound) {
             let reason = match self.pool(&pool).map(|pool| &pool.withheld) {
@@ -207,7 +210,7 @@ impl Model {
             && self.usable(&target, addr)
         {
             if allowed(addr) {
-                return Ok((addr, target, Why::Recorded, None));
+                return Ok((addr, target, AllocationReason::Recorded, None));
             }
             if !served {
                 return Err(none.into());
@@ -223,7 +226,7 @@ impl Model {
             .collect();
         history.sort();
         if let Some(addr) = history.first() {
-            return Ok((*addr, target, Why::Sticky, None));
+            return Ok((*addr, target, AllocationReason::Sticky, None));
         }
         if !served {
             return Err(none.into());
@@ -246,7 +249,11 @@ impl Model {
             .map(|(_, addr)| *addr)
             .find(|addr| self.holders(*addr).is_empty() && has_room(*addr));
         let moved = bound.iter().any(|r| r.spec.owner == request.owner);
-        let why = if moved { Why::Moved } else { Why::Fresh };
+        let why = if moved {
+            AllocationReason::Moved
+        } else {
+            AllocationReason::Fresh
+        };
         let free = free.ok_or(none)?;
         Ok((free, target, why, None))
     }

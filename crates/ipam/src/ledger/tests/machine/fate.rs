@@ -1,47 +1,47 @@
-//! What becomes of the writes of an allocation, and what the allocation must do then.
+//! Outcomes of the writes of an allocation, and the expected steps.
 
 use std::net::IpAddr;
 
 use harvester_lb_object::Version;
 
-use crate::ledger::{WaitReason, Why};
+use crate::ledger::{AllocationReason, WaitReason};
 use crate::types::{Record, RecordSpec};
 
-/// What becomes of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::ledger::tests) enum Fate {
     Accepted,
     Refused,
-    /// There is no answer; it lands later, if at all.
+    /// There is no response; it is stored later, if at all.
     Late,
-    /// Somebody takes the address first, or releases it if it is to be adopted.
+    /// Another writer takes the address first, or releases it if it is to be adopted.
     Faster(usize),
-    /// An earlier one to the same address lands first.
+    /// An earlier pending write to the same address is stored first.
     Overtaken,
 }
 
-/// What an allocation must do.
+/// The expected step of an allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expected {
     Read(IpAddr),
     Verify,
     VerifyStatus(IpAddr),
-    Write(RecordSpec, Option<Version>, Option<Why>),
+    Write(RecordSpec, Option<Version>, Option<AllocationReason>),
     Done(IpAddr, bool, Vec<IpAddr>),
     Wait(WaitReason, Vec<IpAddr>, bool),
     GiveUp,
 }
 
-/// One step: what it must be, and what comes of it.
+/// An expected step, and its result.
 #[derive(Clone, Debug)]
 pub(super) struct Turn {
     pub(super) now: i64,
     pub(super) expected: Expected,
     pub(super) learned: Option<Record>,
     pub(super) accepted: bool,
-    /// What the API server holds after it.
+    /// The stored records after it.
     pub(super) records: Vec<Record>,
 }
 
-/// A write under way: what, and over which version.
+/// A pending write: the spec, and the version that is its precondition.
 pub(super) type InFlight = (RecordSpec, Option<Version>);

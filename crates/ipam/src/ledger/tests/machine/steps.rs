@@ -1,4 +1,4 @@
-//! The steps: which there are, how often each comes, what it does to the model and is to do to the ledger.
+//! The steps: their weights, and their effect on the model and the ledger.
 
 use proptest::prelude::*;
 use proptest_state_machine::ReferenceStateMachine;

@@ -1,19 +1,19 @@
-//! The ledger beside the model: the same steps, the same answers, and all that can be seen of both compared.
+//! The ledger compared with the model: the same steps, the same decisions, the same visible state.
 
 use proptest_state_machine::{StateMachineTest, prop_state_machine};
 
 use super::*;
 use crate::select::Verdict;
 
-/// The ledger, and who was woken and has not asked since.
+/// The ledger, and the load balancers that were woken and not decided about since.
 struct Subject {
     ledger: Ledger,
     woken: BTreeSet<OwnerId>,
-    /// What each pool overlaps, as far as was told.
+    /// The older pool that each pool overlaps, as reported.
     overlaps: [Option<PoolName>; 2],
 }
 
-/// Nobody who waits was told what is not true, but those who are about to ask.
+/// No waiting load balancer has an outdated explanation, unless it was woken.
 fn all_are_told(ledger: &mut Ledger) {
     assert!(!ledger.has_suspects());
     let waiting: Vec<_> = ledger.waiting.values().cloned().collect();
@@ -21,7 +21,7 @@ fn all_are_told(ledger: &mut Ledger) {
         let waiter = ledger.queue(place).get(&age).unwrap();
         let (request, told, named) = (waiter.request.clone(), waiter.told, waiter.named);
         let explanation = ledger.explain_to(&request);
-        // What older ones can have by now was taken when it asked.
+        // Addresses that older load balancers can have by now may have been taken at its last decision.
         let left = explanation.pools.first().map(|pool| &pool.verdict);
         let taken = |name: &str| {
             let pool = ledger.pools.by_name(name).unwrap();
@@ -88,7 +88,7 @@ impl StateMachineTest for Subject {
             Effect::Decide(request, now, wanted) => {
                 subject.woken.remove(&request.owner.id);
                 assert_eq!(outcome(ledger.decide(&request, Micros(now))), wanted);
-                // The same question gets the same answer.
+                // The same request gets the same decision.
                 assert_eq!(outcome(ledger.decide(&request, Micros(now + 1))), wanted);
             }
             Effect::Allocate(request, before, turns) => {
@@ -193,7 +193,7 @@ impl StateMachineTest for Subject {
                 .filter(|addr| model.ranges(name).is_some() && !model.usable(name, *addr))
                 .collect();
             assert_eq!(addrs(&ledger.out_of_pool(name)), strays);
-            // Nobody who could be served is left asleep.
+            // Every load balancer that can be served was woken.
             assert_eq!(view.waiting, model.queue(name).len());
             let queue = model.queue(name).into_iter();
             for request in queue.filter(|request| model.is_due(name, request)) {

@@ -25,7 +25,7 @@ fn key(name: &str) -> Key {
     Key::new("n", name)
 }
 
-/// A ctx that knows the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that has it.
+/// A context with the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that stores it.
 fn with_record() -> (Context, Shelf) {
     let shelf = Shelf::default();
     let record = record("10.0.0.2", "p", "Bound", ("n", "held", "u-held"));
@@ -41,7 +41,7 @@ fn with_record() -> (Context, Shelf) {
     (ctx, shelf)
 }
 
-/// It leads, and knows that record.
+/// Makes it the leader, with that record.
 fn lead(ctx: &Context) {
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
@@ -64,7 +64,7 @@ fn appears(ctx: &Context, name: &str, annotation: &str, value: &str) {
     ctx.index.lb_changed(&key(name), &change.unwrap());
 }
 
-/// It is seen to go.
+/// Delivers its deletion.
 fn goes(ctx: &Context, name: &str) {
     let change = ctx.index.stores.lbs.forget(&key(name), Version(9));
     ctx.index.lb_changed(&key(name), &change.unwrap());
@@ -74,7 +74,7 @@ fn phase(shelf: &Shelf) -> Value {
     shelf.get(RECORD).unwrap()["spec"]["phase"].clone()
 }
 
-/// What is due now, and no more afterwards.
+/// Takes the queued keys.
 fn due(ctx: &Context) -> Vec<Key> {
     let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
     let due: Vec<Key> = std::iter::from_fn(next).collect();
@@ -119,7 +119,7 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
 async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
     let (ctx, shelf) = with_record();
     lead(&ctx);
-    // Members of the group of a load balancer that is no more: one holds the record, one shares its address.
+    // Members of the group of a deleted load balancer: one owns the record, one shares its address.
     appears(&ctx, "held", keys::ANNOTATION_PRIMARY, "first");
     appears(&ctx, "member", keys::ANNOTATION_PRIMARY, "first");
     goes(&ctx, "held");

@@ -1,32 +1,37 @@
-//! What the status of a load balancer names but somebody else has. The status is only a copy, and
-//! any tenant can write it.
+//! Addresses that the status of a load balancer names and another load balancer has. The status is
+//! only a copy, and any tenant can write it.
 
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{Lost, Request, StatusAddress, Why};
-use super::records::Slot;
+use super::decision::{AddressConflict, AllocationReason, Request, StatusAddress};
+use super::records::RecordEntry;
 use crate::types::OwnerId;
 
 impl Ledger {
-    /// ALC-7: the address in the status, unless a record of this load balancer's own says that it
-    /// is the one it moves away from (REL-4).
+    /// ALC-7: the address in the status, unless this load balancer has a Bound record of it: then
+    /// it is the one that it moves away from (REL-4).
     pub(super) fn status_to_consider(&self, request: &Request) -> Option<IpAddr> {
         let StatusAddress { addr, .. } = request.status.as_ref()?;
-        let own = |slot: &Slot| slot.is_bound() && slot.owner.id == request.owner.id;
+        let own = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == request.owner.id;
         (!self.records.get(*addr).is_some_and(own)).then_some(*addr)
     }
 
-    /// ALC-7, IPA-2: whether the address in the status is lost to a load balancer that gets `addr`
-    /// of `pool`, or is to get some address of it.
-    pub(super) fn lost_to(&self, request: &Request, addr: IpAddr, pool: &str) -> Option<Lost> {
+    /// ALC-7, IPA-2: the conflict about the address in the status, if a load balancer that gets
+    /// `addr`, or some address, of `pool` loses it.
+    pub(super) fn address_conflict(
+        &self,
+        request: &Request,
+        addr: IpAddr,
+        pool: &str,
+    ) -> Option<AddressConflict> {
         let named = self.status_to_consider(request)?;
         let id = &request.owner.id;
         if let Some(holder) = self
             .rival(named, id)
             .filter(|_| !self.claims(request, named))
         {
-            return Some(Lost {
+            return Some(AddressConflict {
                 addr: named,
                 holder: Some(holder.clone()),
             });
@@ -37,14 +42,14 @@ impl Ledger {
                 .by_name(pool)
                 .is_some_and(|pool| pool.usable(named))
         };
-        // One that moves to another pool by its own spec has not lost anything.
+        // A load balancer whose spec moves it to another pool loses nothing.
         let moves = request.pool.is_some()
             && request
                 .status
                 .as_ref()
                 .is_some_and(|status| status.pool != request.pool);
         let kept = named == addr && self.claims(request, named);
-        (!kept && !moves && elsewhere()).then_some(Lost {
+        (!kept && !moves && elsewhere()).then_some(AddressConflict {
             addr: named,
             holder: None,
         })
@@ -56,10 +61,11 @@ impl Ledger {
         let claimed = hold.and_then(|hold| hold.claim.as_ref());
         let reserved = hold.and_then(|hold| hold.reservation.as_ref());
         claimed.is_some_and(|claim| claim.owner == request.owner)
-            || reserved.is_some_and(|it| it.owner == request.owner && it.why == Why::Recorded)
+            || reserved
+                .is_some_and(|it| it.owner == request.owner && it.why == AllocationReason::Recorded)
     }
 
-    /// Who holds the address, other than `id`: a Bound record, a reservation, a claim or a Service.
+    /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         match self.records.get(addr).filter(|slot| slot.is_bound()) {
             Some(slot) => Some(&slot.owner.id).filter(|owner| *owner != id),

@@ -1,5 +1,5 @@
-//! Somebody who wants no harm: a pool, load balancers that hold, have been promised, and wait for an address, and what
-//! the operator answers them.
+//! The bystanders: a pool and valid load balancers that hold, have reserved and wait for an address, and the ledger's
+//! decisions about them.
 
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_core::cached::{self, Pool};
@@ -16,16 +16,16 @@ use harvester_lb_object::Version;
 use harvester_load_balancer::index::leader_state::LeaderState;
 use serde_json::{Value, json};
 
-/// Where the bystanders live.
+/// Namespace of the bystanders.
 pub(crate) const CALM: &str = "calm";
-/// Where the hostile objects come from.
+/// Namespace of the hostile objects.
 pub(crate) const LOUD: &str = "loud";
-/// What the bystander holds.
+/// The bystander's address.
 pub(crate) const HELD: &str = "10.200.0.9";
 const UID: &str = "0a1b2c3d-0000-4000-8000-00000000000f";
 const NOW: Micros = Micros(1_770_000_000_000_000);
 
-/// What the hostile objects know of the bystanders.
+/// Values of the bystanders that the hostile objects use.
 pub(crate) fn targets() -> Targets {
     let text = |all: &[&str]| all.iter().map(ToString::to_string).collect();
     Targets {
@@ -54,20 +54,20 @@ pub(crate) fn calm_lb(name: &str, uid: &str, pool: &str) -> LoadBalancer {
     object(stored(load_balancer(CALM, name, uid, &spec), uid, 5))
 }
 
-/// A pool as the store keeps it.
+/// A cached pool.
 pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
     let pool = stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 5);
     Pool::valid(object::<IPPool>(pool))
 }
 
-/// The leader's knowledge with the bystanders in it.
-pub(crate) struct World {
+/// The leader state with the bystanders.
+pub(crate) struct Scene {
     pub(crate) leader: LeaderState,
     bystanders: Vec<Request>,
     answers: Vec<String>,
 }
 
-impl World {
+impl Scene {
     pub(crate) fn new() -> Self {
         let mut leader = LeaderState::new(Ledger::new(Settings::default()));
         for (name, subnet) in [
@@ -89,17 +89,17 @@ impl World {
             request("promised", "u-promised", "calm"),
             request("waits", "u-waits", "calm-full"),
         ];
-        let mut world = Self {
+        let mut scene = Self {
             leader,
             bystanders,
             answers: Vec::new(),
         };
-        world.answers = world.ask();
-        assert!(world.answers[0].contains(HELD) && world.answers[1].contains("10.200.0.10"));
-        world
+        scene.answers = scene.ask();
+        assert!(scene.answers[0].contains(HELD) && scene.answers[1].contains("10.200.0.10"));
+        scene
     }
 
-    /// What the bystanders are told: the address and its pool, or why there is none.
+    /// The decisions for the bystanders: the address and its pool, or the reason without one.
     fn ask(&mut self) -> Vec<String> {
         let ledger = &mut self.leader.ledger;
         self.bystanders
@@ -119,13 +119,12 @@ impl World {
             .collect()
     }
 
-    /// The bystanders are told what they were told before.
+    /// Checks that the decisions for the bystanders are unchanged.
     pub(crate) fn nobody_is_harmed(&mut self) {
         assert_eq!(self.ask(), self.answers);
     }
 
-    /// Asks for an address and, if there is one to be written down, writes it down as the API server would. Answers
-    /// what there is to say to a user.
+    /// Allocates an address and stores its record as the API server would. Returns the message for the user.
     pub(crate) fn serve(&mut self, request: &Request, version: u64) -> String {
         let decision = self.leader.ledger.decide(request, NOW);
         let spec = match decision {
@@ -140,7 +139,7 @@ impl World {
         address
     }
 
-    /// A load balancer is gone, and all that it held is given back.
+    /// Deletes a load balancer and releases all its addresses.
     pub(crate) fn leave(&mut self, request: &Request, version: u64) {
         let ledger = &mut self.leader.ledger;
         ledger.withdraw(&request.owner.id);
@@ -156,7 +155,7 @@ impl World {
         }
     }
 
-    /// Whether a load balancer could be given this address.
+    /// Whether this address can be allocated to a load balancer.
     pub(crate) fn is_free(&mut self, address: std::net::IpAddr) -> bool {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         let name = PoolName::from("only-this");

@@ -1,4 +1,4 @@
-//! The operator's figures, read from its admin port.
+//! The operator's metrics, read from its admin port.
 
 use std::collections::BTreeMap;
 
@@ -25,19 +25,19 @@ impl Series {
     }
 }
 
-/// All figures of one operator at one moment.
+/// All metrics of one operator at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Figures(pub Vec<Series>);
+pub struct MetricsSnapshot(pub Vec<Series>);
 
-impl Figures {
-    /// Reads the figures of the operator on a node.
+impl MetricsSnapshot {
+    /// Reads the metrics of the operator on a node.
     pub async fn read(world: &World, node: &str) -> anyhow::Result<Self> {
         let (code, text) = world.get(node, "/metrics").await?;
         ensure!(code == 200, "/metrics answers {code}");
         Self::parse(&text)
     }
 
-    /// Reads figures from the text that Prometheus would get.
+    /// Parses metrics in the text format of Prometheus.
     pub fn parse(text: &str) -> anyhow::Result<Self> {
         let lines = text
             .lines()
@@ -45,38 +45,38 @@ impl Figures {
         Ok(Self(lines.map(parse).collect::<anyhow::Result<_>>()?))
     }
 
-    /// The sum over the series of a name that are wanted.
+    /// The sum over the series of a name for which `wanted` holds.
     pub fn sum(&self, name: &str, wanted: impl Fn(&Series) -> bool) -> f64 {
         let all = self.0.iter().filter(|s| s.name == name && wanted(s));
         all.map(|s| s.value).sum()
     }
 
-    /// Whether the operator leads.
+    /// Whether the operator is leader.
     pub fn leads(&self) -> bool {
         self.sum("harvester_lb_leader", |_| true) > 0.0
     }
 
-    /// Whether nothing is due and nothing has failed.
+    /// Whether no key is due or failing.
     pub fn idle(&self) -> bool {
         let due = self.sum("harvester_lb_queue_depth", |_| true);
         let failing = self.sum("harvester_lb_failing", |_| true);
         due + failing < 0.5
     }
 
-    /// How often load balancers were looked at.
+    /// Number of reconciles of LoadBalancers.
     pub fn looks(&self) -> f64 {
         let name = "harvester_lb_reconcile_duration_seconds_count";
         self.sum(name, |s| s.label("kind") == "LoadBalancer")
     }
 
-    /// Requests that write, by `verb resource`, whatever their outcome.
+    /// Write requests, by `verb resource`, regardless of their outcome.
     pub fn writes(&self) -> BTreeMap<String, u64> {
         let mut writes = BTreeMap::new();
         for series in &self.0 {
             let verb = series.label("verb");
             if series.name == "harvester_lb_api_requests_total"
                 && ["create", "patch", "update", "delete"].contains(&verb)
-                // Asked at the start whether something is allowed; nothing is stored.
+                // Permission checks at the start; nothing is stored.
                 && series.label("resource") != "selfsubjectaccessreviews"
             {
                 let key = format!("{verb} {}", series.label("resource"));
@@ -92,7 +92,7 @@ impl Figures {
         writes
     }
 
-    /// What was written since an earlier reading, without what was not.
+    /// Writes since an earlier reading; resources without any are left out.
     pub fn writes_since(&self, before: &Self) -> BTreeMap<String, u64> {
         let before = before.writes();
         let mut now = self.writes();
@@ -104,12 +104,15 @@ impl Figures {
     }
 }
 
-/// Waits until one of the operators on these nodes leads, and answers which node that is.
+/// Waits until one of the operators on these nodes is leader, and returns its node.
 pub async fn leader<'a>(world: &World, nodes: &[&'a str]) -> anyhow::Result<&'a str> {
     eventually("one leads", SOON, || async {
         let mut leaders = Vec::new();
         for node in nodes {
-            if Figures::read(world, node).await.is_ok_and(|f| f.leads()) {
+            if MetricsSnapshot::read(world, node)
+                .await
+                .is_ok_and(|f| f.leads())
+            {
                 leaders.push(*node);
             }
         }

@@ -1,5 +1,5 @@
-//! A small world: an API server, processes of the operator, kube-vip, and the order of things, drawn from a seed. What happens
-//! in it is in the files beside: [`super::moves`], [`super::leader`], [`super::answers`].
+//! A simulated cluster: an API server, processes of the operator, kube-vip, and an order of steps drawn from a seed. The steps
+//! are in [`super::moves`], [`super::leader`], [`super::answers`].
 
 use fastrand::Rng;
 use harvester_lb_controller_kit::events::Note;
@@ -15,14 +15,14 @@ use super::process::{Planted, Process, Shared};
 use super::step::Step;
 use super::wire::Wire;
 
-/// A world, and one order of things in it.
-pub(crate) struct World {
+/// A simulated cluster with one order of steps.
+pub(crate) struct Simulation {
     pub(crate) server: Server,
     pub(crate) wire: Wire,
     pub(crate) shared: Shared,
-    /// The first one leads; a second one stands by.
+    /// The first is the leader, a second is a standby.
     pub(crate) processes: Vec<Process>,
-    /// Writes whose senders have given them up, and that may land yet.
+    /// Writes that their senders have abandoned and that may still be applied.
     pub(crate) late: Vec<Call>,
     pub(crate) kube_vip: KubeVip,
     pub(crate) chores: Vec<Step>,
@@ -31,27 +31,27 @@ pub(crate) struct World {
     pub(crate) style: Style,
     pub(crate) acts: std::vec::IntoIter<Act>,
     pub(crate) rng: Rng,
-    /// The API server answers everything, nothing breaks, nobody acts.
+    /// No faults and no acts: the API server answers every request.
     pub(crate) calm: bool,
     pub(crate) planted: Option<Planted>,
     pub(crate) tasks: u64,
     pub(crate) figures: Figures,
-    /// The last Event that the operator has made.
+    /// The last Event that the operator has published.
     pub(crate) last_event: Option<Note>,
     pub(crate) trace: Option<Vec<String>>,
 }
 
 macro_rules! say {
-    ($world:expr, $($arg:tt)*) => {
-        if let Some(trace) = &mut $world.trace {
+    ($simulation:expr, $($arg:tt)*) => {
+        if let Some(trace) = &mut $simulation.trace {
             trace.push(format!($($arg)*));
         }
     };
 }
 pub(crate) use say;
 
-impl World {
-    /// An empty world, and the order of a seed.
+impl Simulation {
+    /// An empty cluster with the order of a seed.
     pub(crate) fn new(
         plan: &Plan,
         order: u64,
@@ -60,7 +60,7 @@ impl World {
         planted: Option<Planted>,
         traced: bool,
     ) -> Self {
-        let mut world = Self {
+        let mut simulation = Self {
             server: Server::new(),
             wire: wire.clone(),
             shared: shared.clone(),
@@ -80,11 +80,11 @@ impl World {
             last_event: None,
             trace: traced.then(Vec::new),
         };
-        world.server.service_finalizers = plan.style.service_finalizers;
-        world
+        simulation.server.service_finalizers = plan.style.service_finalizers;
+        simulation
     }
 
-    /// Tells the watches and the oracle what has changed.
+    /// Passes the changes to the watches and the oracle.
     pub(crate) fn spread(&mut self) -> Result<(), Failure> {
         for event in std::mem::take(&mut self.server.events) {
             for process in &mut self.processes {
@@ -97,7 +97,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes out the Events that the step has brought.
+    /// Takes the Events of the step.
     pub(crate) fn read_events(&mut self) {
         for (at, process) in self.processes.iter_mut().enumerate() {
             while let Some(note) = process.notes.try_next() {

@@ -1,10 +1,9 @@
-//! Objects as lists, watches and answers bring them: each is decoded on its own, so that one that cannot be keeps no other
-//! away.
+//! Decodes each object of a list, watch or answer on its own, so that an undecodable object does not hide the others.
 //!
-//! An object is kept as text until its own turn comes. The JSON decoder refuses to build what is nested deeper than 128
-//! levels, and would refuse the whole list for it; fields that nobody reads it skips at any depth. The one field that is
-//! decoded and never read, `metadata.managedFields`, is taken out of the text before, for whoever may write an object
-//! may write that field too.
+//! An object is kept as text until it is decoded. The JSON decoder refuses to build values nested deeper than 128
+//! levels and would refuse the whole list for one of them; fields that no type declares it skips at any depth. The one
+//! field that is decoded but never used, `metadata.managedFields`, is cut out of the text first, because anyone with
+//! write access to an object can nest that field too.
 
 use std::borrow::Cow;
 
@@ -15,24 +14,24 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// Longest name of a field, and longest account of what is wrong with it, in bytes. Keys of maps are a part of the name and
-/// the decoder repeats the value; both can be of any length.
+/// Longest field path and longest error text, in bytes. Map keys are part of the path and the decoder quotes the value;
+/// both can be of any length.
 const FIELD_LIMIT: usize = 192;
 /// See [`FIELD_LIMIT`].
 const PROBLEM_LIMIT: usize = 320;
 
-/// An element of a list, or the object of an event.
+/// An item of a list, or the object of a watch event.
 #[derive(Clone, Debug)]
-pub struct Guarded<K>(pub Decoded<K>);
+pub struct DecodeGuard<K>(pub Decoded<K>);
 
-impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
+impl<'de, K: DeserializeOwned> Deserialize<'de> for DecodeGuard<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         decode(text.get()).map(Self).map_err(D::Error::custom)
     }
 }
 
-impl<K: Resource> Resource for Guarded<K> {
+impl<K: Resource> Resource for DecodeGuard<K> {
     type DynamicType = K::DynamicType;
     type Scope = K::Scope;
 
@@ -67,8 +66,8 @@ impl<K: Resource> Resource for Guarded<K> {
     }
 }
 
-/// Decodes an object. Of one that cannot be decoded its metadata are left, and which field is wrong and how; an error if
-/// not even they can be read, which the API server makes sure of.
+/// Decodes an object. An undecodable one yields its metadata, and the field and error; the result is an error only if
+/// the metadata cannot be read either, which the API server rules out.
 pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json::Error> {
     #[derive(Deserialize)]
     struct Meta {
@@ -79,7 +78,7 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
     if let Ok(object) = serde_json::from_str(&text) {
         return Ok(Ok(object));
     }
-    // Once more, slower, to learn which field it is.
+    // Decode again, with the slower decoder that reports the field.
     let mut again = serde_json::Deserializer::from_str(&text);
     let error = match serde_path_to_error::deserialize::<_, K>(&mut again) {
         Ok(object) => return Ok(Ok(object)),
@@ -94,22 +93,22 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
     }))
 }
 
-/// The field and the problem.
+/// The field and the error.
 fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let (field, problem) = (error.path().to_string(), error.inner().to_string());
-    // Where it is in the text says nothing, and changes with what stands before it.
+    // The position in the text is of no use, and it changes with the fields before it.
     let problem = problem
         .rsplit_once(" at line ")
         .map_or(&*problem, |(problem, _)| problem);
     let problem = &problem[..problem.floor_char_boundary(PROBLEM_LIMIT)];
     match &field[..field.floor_char_boundary(FIELD_LIMIT)] {
-        // Of the object itself: a field is missing.
+        // The object itself: a field is missing.
         "." => problem.to_owned(),
         field => format!("{field}: {problem}"),
     }
 }
 
-/// The text of an object with `null` for its `metadata.managedFields`.
+/// The text of an object with `metadata.managedFields` set to `null`.
 fn without_managed_fields(text: &str) -> Cow<'_, str> {
     #[derive(Deserialize)]
     struct Object<'a> {
@@ -125,7 +124,7 @@ fn without_managed_fields(text: &str) -> Cow<'_, str> {
     let Ok(object) = serde_json::from_str::<Object<'_>>(text) else {
         return Cow::Borrowed(text);
     };
-    // The field is a part of the text, so its place is the distance of the two.
+    // The field is a slice of the text; the difference of the addresses is its offset.
     let fields = object.metadata.managed_fields.get();
     let start = fields.as_ptr().addr() - text.as_ptr().addr();
     let (before, after) = (text.get(..start), text.get(start + fields.len()..));
@@ -142,7 +141,7 @@ mod tests {
     use kube::core::{ObjectList, WatchEvent};
     use serde_json::{Value, json};
 
-    /// Far deeper than the decoder goes; the API server takes up to 10,000.
+    /// Far deeper than the decoder's limit; the API server accepts up to 10,000 levels.
     fn deep() -> String {
         let levels = 5_000;
         format!("{}1{}", r#"{"f:a":"#.repeat(levels), "}".repeat(levels))
@@ -163,7 +162,7 @@ mod tests {
             r#"{"metadata":{"name":"c"},"spec":7}"#,
             "{}",
         ]);
-        let list: ObjectList<Guarded<Service>> = serde_json::from_str(&text).unwrap();
+        let list: ObjectList<DecodeGuard<Service>> = serde_json::from_str(&text).unwrap();
         let [a, b, c, none] = &list.items[..] else {
             panic!("{list:?}")
         };
@@ -195,7 +194,7 @@ mod tests {
             r#"{{"metadata":{{"name":"d","managedFields":[{{"fieldsV1":{deep}}}]}},"data":{{"k":{deep}}}}}"#
         );
         let text = list(&[&unknown, &managed, &typed, &both]);
-        let list: ObjectList<Guarded<ConfigMap>> = serde_json::from_str(&text).unwrap();
+        let list: ObjectList<DecodeGuard<ConfigMap>> = serde_json::from_str(&text).unwrap();
         let names: Vec<_> = list
             .items
             .iter()
@@ -208,7 +207,7 @@ mod tests {
         let labels = list.items[1].meta().labels.as_ref().unwrap();
         assert_eq!(labels["managedFields"], "kept");
         let event = format!(r#"{{"type":"ADDED","object":{managed}}}"#);
-        let event: WatchEvent<Guarded<ConfigMap>> = serde_json::from_str(&event).unwrap();
+        let event: WatchEvent<DecodeGuard<ConfigMap>> = serde_json::from_str(&event).unwrap();
         let WatchEvent::Added(object) = event else {
             panic!("{event:?}")
         };

@@ -1,5 +1,5 @@
-//! The witness: watches load balancers, records and Services all the while, and names every wrong that even one moment shows,
-//! which an audit afterwards could no longer see.
+//! Watches LoadBalancers, IPAllocations and Services during a test, and reports every violation that is visible for a
+//! moment only, which an audit afterwards could no longer see.
 
 #[cfg(test)]
 mod tests;
@@ -19,22 +19,22 @@ use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client};
 use tokio::task::JoinHandle;
 
-use crate::announcer::Steady;
+use crate::fake_kube_vip::Steady;
 use crate::read::{allocated, id};
 use crate::world::{OURS, World};
 
-/// A load balancer as it was seen last: its id and its address.
+/// A LoadBalancer as last seen: its id and its address.
 type Held = (String, Option<String>);
 
 #[derive(Default)]
 struct Seen {
     /// By uid.
     lbs: BTreeMap<String, Held>,
-    /// By address: the uids whose status names it.
+    /// By address: the uids of the LoadBalancers whose status has it.
     holders: HashMap<String, BTreeSet<String>>,
-    /// Bound records by name: the id of the owner.
+    /// Bound IPAllocations by name: the id of the owner.
     bound: BTreeMap<String, String>,
-    /// By id: the address that a Service asks for.
+    /// By id: the address that a Service requests.
     services: HashMap<String, String>,
     doubled: Vec<String>,
     moved: Vec<String>,
@@ -42,7 +42,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Remembers a load balancer as it is now; how it was before.
+    /// Stores the current state of a LoadBalancer; returns the state before.
     fn put(&mut self, lb: &LoadBalancer) -> Option<Held> {
         let uid = uid(&lb.metadata);
         let before = self.forget(&uid);
@@ -84,7 +84,7 @@ impl Seen {
         self.given.insert((uid, ip));
     }
 
-    /// Two Services must not show one address, however shortly (REL-3).
+    /// Two Services must never show the same address, not even briefly (REL-3).
     fn service(&mut self, service: &Service) {
         let id = id(&service.metadata);
         let spec = service.spec.as_ref();
@@ -121,12 +121,12 @@ impl Seen {
 }
 
 /// Watches until it is dropped.
-pub struct Witness {
+pub struct HistoryChecker {
     seen: Arc<Mutex<Seen>>,
     tasks: [JoinHandle<()>; 3],
 }
 
-impl Drop for Witness {
+impl Drop for HistoryChecker {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();
@@ -138,8 +138,8 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Witness {
-    /// Begins to watch.
+impl HistoryChecker {
+    /// Starts the watches.
     pub fn start(client: &Client) -> Self {
         let seen: Arc<Mutex<Seen>> = Arc::default();
         let lbs = tokio::spawn(watch_lbs(client.clone(), Arc::clone(&seen)));
@@ -151,7 +151,7 @@ impl Witness {
         }
     }
 
-    /// Waits until all that is stored has been seen.
+    /// Waits until all stored objects have been seen.
     pub async fn caught_up(&self, world: &World) -> anyhow::Result<()> {
         let api: Api<LoadBalancer> = Api::all(world.client());
         let what = "the witness has seen everything";
@@ -170,22 +170,22 @@ impl Witness {
         .await
     }
 
-    /// Addresses that two load balancers had at one time.
+    /// Addresses that two LoadBalancers had at the same time.
     pub fn doubled(&self) -> Vec<String> {
         lock(&self.seen).doubled.clone()
     }
 
-    /// Load balancers whose address was changed or taken away.
+    /// LoadBalancers whose address was changed or removed.
     pub fn moved(&self) -> Vec<String> {
         lock(&self.seen).moved.clone()
     }
 
-    /// How often an address was given to a load balancer.
+    /// Number of times that a LoadBalancer got an address.
     pub fn given(&self) -> usize {
         lock(&self.seen).given.len()
     }
 
-    /// Everything that must never be, once all has been seen.
+    /// All violations, once all objects have been seen.
     pub async fn wrongs(&self, world: &World) -> anyhow::Result<Vec<String>> {
         self.caught_up(world).await?;
         Ok([self.doubled(), self.moved()].concat())
@@ -205,7 +205,7 @@ async fn watch_lbs(client: Client, seen: Arc<Mutex<Seen>>) {
                 if let Some(listed) = &mut listed {
                     listed.insert(uid(&lb.metadata));
                 }
-                // Only when the list is complete is it known who has gone.
+                // Deletions are known only when the list is complete.
                 seen.put(&lb);
             }
             Ok(Event::InitDone) => {
@@ -232,7 +232,7 @@ async fn watch_records(client: Client, seen: Arc<Mutex<Seen>>) {
     while let Some(event) = stream.next().await {
         let mut seen = lock(&seen);
         match event {
-            // A list says nothing about what was between.
+            // A list does not show the changes in between.
             Ok(Event::Init) => seen.bound.clear(),
             Ok(Event::InitApply(record) | Event::Apply(record)) => seen.record(&record),
             Ok(Event::Delete(record)) => {
@@ -252,7 +252,7 @@ async fn watch_services(client: Client, seen: Arc<Mutex<Seen>>) {
     while let Some(event) = stream.next().await {
         let mut seen = lock(&seen);
         match event {
-            // What was between is not known, and neither is who has gone until the list is complete.
+            // The changes in between are unknown, and deletions until the list is complete.
             Ok(Event::Init) => seen.services.clear(),
             Ok(Event::InitApply(service) | Event::Apply(service)) => seen.service(&service),
             Ok(Event::Delete(service)) => {
@@ -267,7 +267,7 @@ fn uid(meta: &ObjectMeta) -> String {
     meta.uid.clone().unwrap_or_default()
 }
 
-/// The address that a load balancer has from a pool.
+/// The address that a LoadBalancer has from a pool.
 fn served(lb: &LoadBalancer) -> Option<String> {
     allocated(lb).filter(|ip| ip != keys::DHCP_ADDRESS)
 }

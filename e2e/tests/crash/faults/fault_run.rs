@@ -1,4 +1,4 @@
-//! A course: one operator behind one proxy, that goes through one fault after the other.
+//! A fault run: one operator behind one proxy, with one fault after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
-use harvester_lb_e2e::figures::Figures;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_e2e::world::PATIENT_LEASE;
@@ -18,25 +18,25 @@ use tokio::time::{Instant, sleep};
 use super::churn::Churn;
 use super::gauge::{Gauge, Readiness};
 
-/// All is to be well so long after the end of the faults.
+/// Everything must be consistent this long after the end of the faults.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Pause between two looks.
+/// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(200);
-/// For how long load balancers come and go before the faults begin: some are half done at that moment.
+/// Time of churn before the faults begin, so that some work is half done at that moment.
 const RUN_UP: Duration = Duration::from_millis(500);
 
 /// An operator behind a proxy.
-pub struct Course {
+pub struct FaultRun {
     stage: Stage,
     pub proxy: Proxy,
     readiness: Readiness,
     rounds: AtomicUsize,
 }
 
-impl Course {
-    /// Sets the stage, with everything at rest.
+impl FaultRun {
+    /// Creates the setup and waits until everything is idle.
     pub async fn open(world: &Arc<World>, ns: &'static str) -> anyhow::Result<Self> {
-        let proxy = Proxy::start(&world.bed).await?;
+        let proxy = Proxy::start(&world.cluster).await?;
         let kubeconfig = proxy.kubeconfig("admin")?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
         let stage = Stage::set(world, ns, &PATIENT_LEASE, &[("KUBECONFIG", kubeconfig)]).await?;
@@ -49,7 +49,7 @@ impl Course {
         })
     }
 
-    /// Goes through faults that are rules. Watches are cut at their beginning, so that they come under the rules too.
+    /// Runs faults that are rules. Watches are cut at the beginning, so that the rules apply to them too.
     pub async fn endure(
         &self,
         name: &str,
@@ -69,8 +69,9 @@ impl Course {
         .await
     }
 
-    /// Goes through faults: those between `begins` and `ends`, for so long, while load balancers come and go. Then all is
-    /// well within ten seconds, and health checks have not noticed. `ends` answers how many requests were hit.
+    /// Runs the faults between `begins` and `ends` for the given time, with churn. Then everything must be consistent
+    /// within ten seconds, and health checks must not have been affected. `ends` returns the number of requests that
+    /// were hit.
     pub async fn endure_with<T>(
         &self,
         name: &str,
@@ -111,8 +112,8 @@ impl Course {
         Ok(())
     }
 
-    /// Waits until all is well: the operator leads and has nothing to do, and the auditor finds no wrong. A pool's status
-    /// alone may be behind by its pace (POOL-3).
+    /// Waits until everything is consistent: the operator is leader and idle, and the audit has no findings. Only a
+    /// pool's status may be behind because of its pause (POOL-3).
     async fn converged(&self, gauge: &mut Gauge, since: Instant) -> anyhow::Result<Duration> {
         let world = &self.stage.world;
         loop {
@@ -135,9 +136,10 @@ impl Course {
         }
     }
 
-    /// Looks once more whether all is well, the pool's status too, and that nothing is ever given twice.
+    /// Checks once more that everything is consistent, including the pool's status, and that no address was ever
+    /// allocated twice.
     pub async fn close(self) -> anyhow::Result<()> {
-        // The status of a pool that was edited is written at once, so that nobody waits here for its pace (POOL-3).
+        // The status of an edited pool is written at once, so that the test need not wait for the pause (POOL-3).
         let world = &self.stage.world;
         let edit = json!({"spec": {"selector": {"priority": 1}}});
         world.merge(&world.pools(), self.stage.ns, edit).await?;
@@ -148,6 +150,6 @@ impl Course {
 }
 
 async fn idle(world: &World) -> bool {
-    let figures = Figures::read(world, NODE).await;
+    let figures = MetricsSnapshot::read(world, NODE).await;
     figures.is_ok_and(|f| f.leads() && f.idle())
 }

@@ -1,4 +1,4 @@
-//! The witness can fail: what must never be, however shortly, is named.
+//! The history checker can fail: violations are reported even if they were brief.
 
 use harvester_lb_fixtures::{self as fixtures, cluster_spec, load_balancer, owned_by, with};
 use serde_json::json;
@@ -33,7 +33,7 @@ fn one_after_the_other_is_well() {
     seen.record(&record("Bound", "b"));
     seen.lb(&lb("b", Some("10.0.0.2")));
     seen.service(&service("b", "10.0.0.2"));
-    // DHCP has one address for all.
+    // LoadBalancers with DHCP all have the same placeholder address.
     seen.lb(&lb("c", Some(keys::DHCP_ADDRESS)));
     seen.lb(&lb("d", Some(keys::DHCP_ADDRESS)));
     seen.service(&service("c", keys::DHCP_ADDRESS));

@@ -1,4 +1,4 @@
-//! Owns etcd and the API server, and the list of all the bed's own programs.
+//! Owns etcd and the API server, and the list of all programs of the test cluster.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use anyhow::{Context, bail};
 
 use crate::layout::Layout;
 use crate::netns::Netns;
-use crate::options::BedOptions;
+use crate::options::TestClusterOptions;
 use crate::pki::{Pki, kubeconfig, token_of};
 use crate::process::{Process, Start};
 use crate::supply;
 
-/// What the binary calls itself for each program.
+/// The name of each program in the combined binary.
 const PROGRAMS: [&str; 6] = [
     "etcd",
     "kube-apiserver",
@@ -23,26 +23,26 @@ const PROGRAMS: [&str; 6] = [
     "kube-vip",
     "kubectl",
 ];
-/// Longest start of one program. Far above the usual 1 to 4 s, for machines that are busy.
+/// Start timeout of one program. Far above the usual 1 to 4 s, for busy machines.
 pub(crate) const START: Duration = Duration::from_mins(2);
 const SERVICE_RANGE: &str = "10.53.0.0/16";
 const PORT: u16 = 6443;
 
 /// The running programs, by name.
-pub(crate) struct Plane {
+pub(crate) struct ControlPlane {
     pub(crate) folder: PathBuf,
     pub(crate) pki: Pki,
     pub(crate) server: String,
     pub(crate) processes: Vec<(String, Arc<Process>)>,
 }
 
-impl Plane {
-    /// Starts etcd and the API server and waits until the latter answers. The rest follows with
-    /// [`Self::start_nodes`], when there is a client.
+impl ControlPlane {
+    /// Starts etcd and the API server and waits until the latter answers. [`Self::start_nodes`] starts the rest, once
+    /// there is a client.
     pub(crate) fn start(
         folder: &Path,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
     ) -> anyhow::Result<Self> {
         let binary = PathBuf::from(std::env::var_os(supply::PLANE).with_context(|| {
             format!("{} is not set: enter() comes first in main", supply::PLANE)
@@ -62,7 +62,7 @@ impl Plane {
         let cp = layout.open("cp")?;
         let client_url = format!("http://{address}:2379");
         let peer_url = format!("http://{address}:2380");
-        // Started together: the API server tries again until etcd answers.
+        // Started together: the API server retries until etcd answers.
         plane.run(
             &cp,
             "etcd",
@@ -88,7 +88,7 @@ impl Plane {
         &self,
         etcd: &str,
         layout: &Layout,
-        options: &BedOptions,
+        options: &TestClusterOptions,
     ) -> anyhow::Result<Vec<String>> {
         let file = |name: &str| self.pki.file(name).display().to_string();
         let mut args = vec![
@@ -125,7 +125,7 @@ impl Plane {
         self.folder.join("audit.log")
     }
 
-    /// Waits until the API server says that it is ready.
+    /// Waits until the API server reports that it is ready.
     pub(crate) async fn apiserver_ready(&self, client: &kube::Client) -> anyhow::Result<()> {
         let etcd = self.process("etcd")?;
         let apiserver = self.process("kube-apiserver")?;
@@ -143,7 +143,7 @@ impl Plane {
         ready.await
     }
 
-    /// Writes the kubeconfig of one of the bed's users.
+    /// Writes the kubeconfig of one of the test cluster's users.
     pub(crate) fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
         self.write_kubeconfig(user, token_of(user)?)
     }
@@ -152,7 +152,7 @@ impl Plane {
         let path = self
             .folder
             .join(format!("{}.kubeconfig", user.replace([':', '/'], "-")));
-        // In one step: a program that was started before may be reading the one of before.
+        // Atomic: a program started earlier may be reading the previous file.
         let new = path.with_extension("new");
         std::fs::write(
             &new,
@@ -195,7 +195,7 @@ impl Plane {
     }
 }
 
-/// Each request once, when answered, with its head only: enough to prove who wrote what, and when.
+/// Each request once, after its response, as metadata only: enough to prove which user wrote what, and when.
 const AUDIT_POLICY: &str = "apiVersion: audit.k8s.io/v1\nkind: Policy\n\
                             omitStages: [RequestReceived]\nrules: [{level: Metadata}]\n";
 

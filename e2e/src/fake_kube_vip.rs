@@ -1,4 +1,4 @@
-//! In place of kube-vip, where no traffic is wanted: says in each Service that its address is announced.
+//! Replaces kube-vip where no traffic is needed: writes into each Service that its address is announced.
 
 use std::time::Duration;
 
@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 
 use crate::world::OURS;
 
-/// Tries a watch again every half second: one that has waited longer and longer for an API server that was away would
-/// see its return too late for a test.
+/// Retries a watch every half second: with an exponential back-off it would notice the return of the API server too
+/// late for a test.
 #[derive(Debug)]
 pub struct Steady;
 
@@ -31,17 +31,17 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// Announces until it is dropped.
-pub struct Announcer(JoinHandle<()>);
+/// Announces addresses until it is dropped.
+pub struct FakeKubeVip(JoinHandle<()>);
 
-impl Drop for Announcer {
+impl Drop for FakeKubeVip {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-impl Announcer {
-    /// Begins to announce the Services of the operator.
+impl FakeKubeVip {
+    /// Starts announcing the operator's Services.
     pub fn start(client: &Client) -> Self {
         Self(tokio::spawn(run(client.clone())))
     }
@@ -54,13 +54,13 @@ async fn run(client: Client) {
     pin_mut!(stream);
     while let Some(event) = stream.next().await {
         if let Ok(Event::Apply(service) | Event::InitApply(service)) = event {
-            // Changed or deleted meanwhile: there is another event.
+            // On a conflict or deletion there is another event.
             let _ = announce(&client, &service).await;
         }
     }
 }
 
-/// Writes the wanted address of a Service into its status, unless it is there.
+/// Writes the requested address of a Service into its status, unless it is there.
 pub async fn announce(client: &Client, service: &Service) -> kube::Result<()> {
     let wanted = service
         .spec

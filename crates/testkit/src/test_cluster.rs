@@ -1,4 +1,4 @@
-//! Owns the bed as a whole: start, the way to its parts, programs of the tests' own, the end.
+//! Owns the test cluster as a whole: its start, access to its parts, the tests' own programs, its end.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -16,27 +16,27 @@ use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, ApiResource};
 use parking_lot::Mutex;
 
+use crate::control_plane::ControlPlane;
 use crate::enter;
 use crate::layout::{FIRST_VM, Layout, MAX_NODES};
 use crate::netns::Netns;
-use crate::options::BedOptions;
-use crate::plane::Plane;
+use crate::options::TestClusterOptions;
 use crate::process::{Process, Start, as_path};
 use crate::serve::Server;
 
-/// Folder to keep the beds' logs in; without it they go with the namespaces.
+/// Folder to keep the logs in; without it they are removed with the namespaces.
 const KEEP: &str = "BED_KEEP";
 
-/// Beds of one process are numbered.
+/// The test clusters of one process are numbered.
 static BEDS: AtomicU8 = AtomicU8::new(0);
 
 /// Kinds that discovery has found so far.
 type Resources = Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>;
 
 /// A control plane with nodes, a LAN, a client on it and virtual machines. Dropping it ends it.
-pub struct Bed {
-    // Fields are dropped in this order: programs before the namespaces they are in.
-    plane: Mutex<Plane>,
+pub struct TestCluster {
+    // Fields are dropped in this order: programs before the namespaces they run in.
+    plane: Mutex<ControlPlane>,
     client: kube::Client,
     server: String,
     client_netns: Netns,
@@ -46,24 +46,24 @@ pub struct Bed {
     pub(crate) resources: Resources,
 }
 
-impl std::fmt::Debug for Bed {
+impl std::fmt::Debug for TestCluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Bed")
+        f.debug_struct("TestCluster")
             .field("folder", &self.folder)
             .finish_non_exhaustive()
     }
 }
 
-/// A program of the control plane that was killed, and how it was started.
+/// A program of the control plane that was killed, with its command line.
 #[derive(Debug)]
 pub struct Killed {
     name: String,
     args: Vec<String>,
 }
 
-impl Bed {
-    /// Starts everything and returns when all of it is ready: about 8 s on two free cores.
-    pub async fn start(options: BedOptions) -> anyhow::Result<Self> {
+impl TestCluster {
+    /// Starts everything and returns when all of it is ready: about 8 s on two idle cores.
+    pub async fn start(options: TestClusterOptions) -> anyhow::Result<Self> {
         if std::env::var_os(enter::STAGE).is_none() {
             bail!("not inside namespaces: enter() comes first in main");
         }
@@ -75,7 +75,7 @@ impl Bed {
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         let folder = run_folder(number)?;
         let layout = Layout::create(number, options.nodes)?;
-        let mut plane = Plane::start(&folder, &layout, &options)?;
+        let mut plane = ControlPlane::start(&folder, &layout, &options)?;
         let client = client(&plane.kubeconfig("admin")?).await?;
         plane.apiserver_ready(&client).await?;
         plane.start_nodes(&layout, &options, &client).await?;
@@ -91,7 +91,7 @@ impl Bed {
         })
     }
 
-    /// A client with all rights, for use in this process.
+    /// A client with all permissions, for use in this process.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
@@ -101,12 +101,12 @@ impl Bed {
         &self.server
     }
 
-    /// Certificate of the authority that the API server's certificate is from.
+    /// Certificate of the authority that issued the API server's certificate.
     pub fn ca_pem(&self) -> String {
         self.plane.lock().pki.ca_pem()
     }
 
-    /// A server certificate of the bed's authority and its key, both PEM.
+    /// A server certificate of the test cluster's authority and its key, both PEM.
     pub fn issue(
         &self,
         names: &[&str],
@@ -120,18 +120,17 @@ impl Bed {
         &self.folder
     }
 
-    /// The API server's audit log, one JSON object per line, if asked for.
+    /// The API server's audit log, one JSON object per line, if enabled.
     pub fn audit(&self) -> PathBuf {
         self.plane.lock().audit_log()
     }
 
-    /// A kubeconfig file for one of the bed's users: `admin`, `kube-vip`, `system:kube-proxy`.
+    /// A kubeconfig file for one of the test cluster's users: `admin`, `kube-vip`, `system:kube-proxy`.
     pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
         self.plane.lock().kubeconfig(user)
     }
 
-    /// A kubeconfig file with a token of a ServiceAccount, to run a program with the rights that
-    /// its chart gives it.
+    /// A kubeconfig file with a token of a ServiceAccount, to run a program with the permissions that its chart grants.
     pub async fn service_account_kubeconfig(
         &self,
         namespace: &str,
@@ -155,7 +154,7 @@ impl Bed {
             .write_kubeconfig(&format!("{namespace}:{name}"), &token)
     }
 
-    /// Runs kubectl as admin and gives its standard output.
+    /// Runs kubectl as admin and returns its standard output.
     pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         let output = tokio::process::Command::new(self.folder.join("bin/kubectl"))
             .args(args)
@@ -178,7 +177,7 @@ impl Bed {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// A namespace of the bed: `lan`, `cp`, `gw`, `client`, `node1`, a VM's name.
+    /// A namespace of the test cluster: `lan`, `cp`, `gw`, `client`, `node1`, a VM's name.
     pub fn netns(&self, name: &str) -> anyhow::Result<Netns> {
         self.layout.open(name)
     }
@@ -206,7 +205,7 @@ impl Bed {
 
     /// Pulls a node's cables (`false`) or plugs them in again (`true`).
     ///
-    /// The kernel drops the routes of an interface that goes down, so they are made again.
+    /// The kernel drops the routes of an interface that goes down, so they are created again.
     pub fn set_node_links(&self, node: &str, up: bool) -> anyhow::Result<()> {
         let state = if up { "up" } else { "down" };
         self.ip(
@@ -220,8 +219,8 @@ impl Bed {
         }
     }
 
-    /// Starts a program in a namespace, with the environment of this process plus `env`. What it
-    /// writes goes to `<log>.log` in the run folder.
+    /// Starts a program in a namespace, with the environment of this process plus `env`. Its output goes to `<log>.log`
+    /// in the run folder.
     pub fn spawn(
         &self,
         netns: &str,
@@ -243,8 +242,8 @@ impl Bed {
         )
     }
 
-    /// One of the bed's own programs: `etcd`, `kube-apiserver`, `kube-controller-manager`,
-    /// `kube-proxy-node1`, `kube-vip-node1`.
+    /// One of the test cluster's programs: `etcd`, `kube-apiserver`, `kube-controller-manager`, `kube-proxy-node1`,
+    /// `kube-vip-node1`.
     pub fn process(&self, name: &str) -> anyhow::Result<Arc<Process>> {
         self.plane.lock().process(name)
     }
@@ -265,14 +264,14 @@ impl Bed {
         })
     }
 
-    /// Starts a program of the control plane again, as it was before.
+    /// Restarts a program of the control plane with the same command line.
     pub fn start_again(&self, killed: &Killed) -> anyhow::Result<Arc<Process>> {
         let netns = self.netns("cp")?;
         let Killed { name, args } = killed;
         self.plane.lock().run(&netns, name, name, &[], args)
     }
 
-    /// Starts kube-vip on a node again, after it was ended.
+    /// Restarts kube-vip on a node, after it was ended.
     pub fn start_kube_vip(&self, node: u8) -> anyhow::Result<Arc<Process>> {
         self.plane.lock().start_kube_vip(&self.layout, node)
     }
@@ -282,7 +281,7 @@ impl Bed {
         self.next_vm.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Resident memory of the bed's own programs, in KiB.
+    /// Resident memory of the test cluster's programs, in KiB.
     pub fn rss_kib(&self) -> Vec<(String, u64)> {
         let plane = self.plane.lock();
         let all = plane.processes.iter();
@@ -292,11 +291,11 @@ impl Bed {
 }
 
 fn run_folder(number: u8) -> anyhow::Result<PathBuf> {
-    // On the tmpfs that enter() has mounted, unless the logs are to be kept.
+    // On the tmpfs that enter() has mounted, unless the logs have to be kept.
     let folder = match std::env::var_os(KEEP) {
         None => PathBuf::from(format!("/run/bed{number}")),
         Some(keep) => {
-            // The process id inside is the same in every run, so the time tells runs apart.
+            // The process id inside is the same in every run, so the time distinguishes runs.
             let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
             PathBuf::from(keep).join(format!("bed-{}-{number}", now.as_millis()))
         }
