@@ -1,6 +1,7 @@
 //! Two operators on one host, told apart by their pods: one is resumed amid its work, one renews its Lease too late.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
@@ -16,6 +17,9 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
 use crate::stage::leads;
+
+/// Longer than the status of a pool may wait for its turn ([`harvester_lb_e2e::world::BRISK`]).
+const STILL: Duration = Duration::from_millis(1_200);
 
 /// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
@@ -101,7 +105,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let history = HistoryChecker::start(&world.client());
     let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
-    // Some of its work is done, some is on its way, some is yet to be begun when it is paused.
+    // Some of its work is done, some is on its way when it is paused.
     let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
     let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
     let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
@@ -118,6 +122,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     for _ in 0..8 {
         late.push(commits.arrived().await?);
     }
+    waits_for_answers(&proxy).await?;
     first.stop()?;
     leads(&world, "node1").await?;
     for n in 0..count {
@@ -151,6 +156,17 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let wrongs = history.wrongs(&world).await?;
     ensure!(wrongs.is_empty(), "{wrongs:#?}");
     end([first, second]).await
+}
+
+/// Waits until an operator has done all that it can without the answers that are held. What it had decided on and not sent
+/// would go out after it was resumed, as it was allowed to when it decided.
+async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
+    eventually("it waits for answers", SOON, || async {
+        let before = writes(proxy);
+        tokio::time::sleep(STILL).await;
+        Ok((writes(proxy) == before).then_some(()))
+    })
+    .await
 }
 
 /// Requests that were to change something, the Lease apart.
