@@ -2,6 +2,7 @@
 //! late.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
@@ -18,7 +19,10 @@ use kube::Api;
 
 use crate::stage::leads;
 
-/// Two operators of one host and two pods: the first is leader, through a proxy; the second waits.
+/// Longer than the status of a pool may wait for its turn ([`harvester_lb_e2e::world::BRISK`]).
+const STILL: Duration = Duration::from_millis(1_200);
+
+/// Two operators of one host and two pods: the first leads, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
     let path = proxy.kubeconfig("admin")?;
     let path = path.to_str().context("no text")?;
@@ -102,7 +106,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     let history = HistoryChecker::start(&world.client());
     let proxy = Proxy::start(&world.cluster).await?;
     let [first, second] = two(&world, &proxy).await?;
-    // When it is paused, some of its work is done, some is in flight, some has not begun.
+    // Some of its work is done, some is on its way when it is paused.
     let mut creations = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::Before, 8);
     let mut commits = proxy.holds(Match::of(Verb::Patch, "loadbalancers"), Moment::Before, 8);
     let mut answers = proxy.holds(Match::of(Verb::Create, "ipallocations"), Moment::After, 4);
@@ -119,6 +123,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     for _ in 0..8 {
         late.push(commits.arrived().await?);
     }
+    waits_for_answers(&proxy).await?;
     first.stop()?;
     leads(&world, "node1").await?;
     for n in 0..count {
@@ -154,7 +159,18 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     end([first, second]).await
 }
 
-/// Write requests, without the Lease.
+/// Waits until an operator has done all that it can without the answers that are held. What it had decided on and not sent
+/// would go out after it was resumed, as it was allowed to when it decided.
+async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
+    eventually("it waits for answers", SOON, || async {
+        let before = writes(proxy);
+        tokio::time::sleep(STILL).await;
+        Ok((writes(proxy) == before).then_some(()))
+    })
+    .await
+}
+
+/// Requests that were to change something, the Lease apart.
 fn writes(proxy: &Proxy) -> u64 {
     let counts = proxy.counts();
     let writes = counts
