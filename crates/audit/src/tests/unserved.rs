@@ -1,8 +1,8 @@
-//! Load balancers that are not served or must not be: what of it is correct, and what is reported.
+//! Load balancers that are not served, or not to be: what is right about that, and what is named.
 
 use super::*;
 
-/// Name and function of a change.
+/// What is changed, and how.
 type Changed = (&'static str, fn(&mut Snapshot));
 
 fn is_right(changes: &[Changed]) {
@@ -13,7 +13,7 @@ fn is_right(changes: &[Changed]) {
     }
 }
 
-/// The address of the first load balancer is only in its status, and its pool cannot confirm it (IPA-9).
+/// The address of the first is in its status alone, and its pool cannot tell whether it is its own (IPA-9).
 fn held_back(all: &mut Snapshot) {
     all.records.remove(0);
     all.pools[0] = pool(3, &[("10.0.0.3", "n/b")], &[("10.0.0.4", "n/old")]);
@@ -50,7 +50,7 @@ fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
     ]);
 }
 
-/// A load balancer that lacks something, or is blocked by a foreign object, is correctly not Ready.
+/// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
 #[test]
 fn not_to_be_ready_can_be_right() {
     fn nobody_is_served(all: &mut Snapshot) {

@@ -1,5 +1,5 @@
-//! The ledger compared, step by step, with a model of plain lists that are scanned. Here: the model; its
-//! answers are in `decide`, the steps in `steps`, allocations in `allocate` and `fate`, the comparison in `subject`.
+//! The ledger against a model that keeps lists and scans them, step by step. Here: the model; what it
+//! answers is in `decide`, what a step does to it in `steps`, allocations in `allocate` and `fate`, the comparison in `subject`.
 
 mod allocate;
 mod decide;

@@ -1,4 +1,4 @@
-//! The answers of the model: the rules of allocation, in order, each by a scan of lists.
+//! What the model answers: the rules of allocation, one after the other, by looking through lists.
 
 use super::*;
 
@@ -90,7 +90,7 @@ impl Model {
         }
     }
 
-    /// IPA-9: the address that the status names and a withheld pool may have.
+    /// IPA-9: the address that the status names and a pool may have that hands out nothing new.
     fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
         let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
         let recorded = self
@@ -115,7 +115,7 @@ impl Model {
         may_have.then(|| (addr, pool.name.clone()))
     }
 
-    /// Claims the address if its pool is known to have it.
+    /// Nobody else gets what a pool is known to have.
     fn claim_held_back(&mut self, (owner, addr, pool): &(Owner, IpAddr, PoolName)) {
         let others = self.holders(*addr);
         let is_free = others.iter().all(|holder| *holder == owner.id);
@@ -125,7 +125,7 @@ impl Model {
         }
     }
 
-    /// The pool has changed, or is deleted.
+    /// The pool is another, or gone.
     pub(super) fn wake_held_back(&mut self, name: &str) {
         let of_pool = |held: &&(Owner, IpAddr, PoolName)| *held.2 == *name;
         let mut woken: Vec<_> = self.held_back.iter().filter(of_pool).cloned().collect();
