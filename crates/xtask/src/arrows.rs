@@ -167,6 +167,24 @@ const RULES: &[Rule] = &[
     },
 ];
 
+/// Words that must not appear where decisions are made from arguments only.
+const DECIDES: &[&str] = &[
+    "async ",
+    "Client",
+    "Instant",
+    "Prober",
+    "SystemTime",
+    "Timestamp::now",
+    "println!",
+    "static mut",
+    "std::env",
+    "std::fs",
+    "std::io",
+    "std::process",
+    "std::thread",
+    "tokio",
+];
+
 /// Folders and files without input, output, clock or randomness, and the words that must not appear in their sources.
 const PURE: &[(&str, &[&str])] = &[
     (
@@ -194,42 +212,8 @@ const PURE: &[(&str, &[&str])] = &[
         "crates/prober/src/timetable.rs",
         &["tokio", "Instant::now", "SystemTime", "std::net::Tcp"],
     ),
-    (
-        "crates/core/src",
-        &[
-            "async ",
-            "Client",
-            "Instant",
-            "Prober",
-            "SystemTime",
-            "Timestamp::now",
-            "println!",
-            "static mut",
-            "std::env",
-            "std::fs",
-            "std::io",
-            "std::process",
-            "std::thread",
-            "tokio",
-        ],
-    ),
-    (
-        "crates/audit/src",
-        &[
-            "async ",
-            "Instant",
-            "SystemTime",
-            "Timestamp::now",
-            "println!",
-            "static mut",
-            "std::env",
-            "std::fs",
-            "std::io",
-            "std::process",
-            "std::thread",
-            "tokio",
-        ],
-    ),
+    ("crates/core/src", DECIDES),
+    ("crates/audit/src", DECIDES),
     ("crates/object/src", &["std::time", "std::env", "std::io"]),
 ];
 

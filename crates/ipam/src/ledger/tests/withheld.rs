@@ -16,6 +16,16 @@ fn excluding() -> PoolSpec {
     }
 }
 
+/// Its ranges and its selector are unknown.
+fn undecodable(why: &str) -> PoolSpec {
+    PoolSpec {
+        ranges: PoolRanges::parse(&[]),
+        selector: Selector::default(),
+        withheld: Some(Withheld::Undecodable(why.to_owned())),
+        ..plain()
+    }
+}
+
 #[track_caller]
 fn waits(decision: Decision) -> (WaitReason, String) {
     match decision {
@@ -93,13 +103,7 @@ fn ipa_9_what_is_shown_or_trusted_is_nothing_new() {
 
 #[test]
 fn pool_2_one_that_cannot_be_decoded_is_said_to_be_that() {
-    let unknown = PoolSpec {
-        ranges: PoolRanges::parse(&[]),
-        selector: Selector::default(),
-        withheld: Some(Withheld::Undecodable("spec.ranges: not a list".to_owned())),
-        ..plain()
-    };
-    let mut fixture = Fixture::new(&[unknown]);
+    let mut fixture = Fixture::new(&[undecodable("spec.ranges: not a list")]);
     let expected = "pool p: cannot be decoded: spec.ranges: not a list";
     let (reason, message) = waits(fixture.decide(&in_pool(lb("a"), "p")));
     assert_eq!((reason, &*message), (WaitReason::PoolInvalid, expected));
@@ -123,15 +127,9 @@ fn stays(decision: &Decision) -> bool {
 
 #[test]
 fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
-    let undecodable = PoolSpec {
-        ranges: PoolRanges::parse(&[]),
-        selector: Selector::default(),
-        withheld: Some(Withheld::Undecodable("x".to_owned())),
-        ..plain()
-    };
     for (withheld, expected) in [
         (excluding(), WaitReason::PoolUnsupported),
-        (undecodable, WaitReason::PoolInvalid),
+        (undecodable("x"), WaitReason::PoolInvalid),
     ] {
         // Imported at the start or decided about later; naming the pool or matched by its selector.
         for (imported, named) in [(true, true), (true, false), (false, true), (false, false)] {
@@ -203,14 +201,8 @@ fn stays_of(fixture: &mut Fixture, request: &Request) -> bool {
 
 #[test]
 fn ipa_9_what_cannot_be_told_blocks_nobody_elses_address() {
-    let undecodable = PoolSpec {
-        ranges: PoolRanges::parse(&[]),
-        selector: Selector::default(),
-        withheld: Some(Withheld::Undecodable("x".to_owned())),
-        ..plain()
-    };
     let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
-    let mut fixture = Fixture::new(&[undecodable, one]);
+    let mut fixture = Fixture::new(&[undecodable("x"), one]);
     let forged = with_status(lb("forged"), "p", "10.0.0.10");
     assert!(stays_of(&mut fixture, &forged));
     assert_eq!(

@@ -10,7 +10,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::Found;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
-use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
 use harvester_lb_ipam::{AddressConflict, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -75,6 +75,16 @@ fn is_ipv6(address: &str) -> bool {
     addr::parse(address).is_some_and(|address| address.is_ipv6())
 }
 
+/// The conditions besides `Ready` of a load balancer with an address.
+fn extras(address: &Address, found: &Found) -> Vec<ExtraCondition> {
+    readiness::extras(
+        address.lost.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        found,
+    )
+}
+
 /// VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is created
 /// (BE-7).
 async fn keep_ipv6<'a>(
@@ -90,12 +100,7 @@ async fn keep_ipv6<'a>(
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
     let report = StatusUpdate {
-        extras: readiness::extras(
-            address.lost.as_ref(),
-            Some(&address.load_balancer_ip),
-            address.out_of_pool,
-            &Found::default(),
-        ),
+        extras: extras(&address, &Found::default()),
         allocated: FieldUpdate::Set(Some(address.allocated)),
         ..StatusUpdate::only(Readiness::not(
             WaitReason::AddressFamilyMismatch.as_str(),
@@ -165,12 +170,7 @@ async fn serve_cluster<'a>(
         .and_then(|s| s.address.as_deref())
         .unwrap_or_default();
     let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
-    let mut extras = readiness::extras(
-        address.lost.as_ref(),
-        Some(&address.load_balancer_ip),
-        address.out_of_pool,
-        &Found::default(),
-    );
+    let mut extras = extras(&address, &Found::default());
     extras.push(readiness::port_mismatch(None));
     let report = StatusUpdate {
         readiness: Readiness::ready(),
@@ -271,12 +271,7 @@ async fn serve_vm<'a>(
             (readiness, FieldUpdate::Set(external), next)
         }
     };
-    let mut extras = readiness::extras(
-        address.lost.as_ref(),
-        Some(&address.load_balancer_ip),
-        address.out_of_pool,
-        &found,
-    );
+    let mut extras = extras(&address, &found);
     extras.push(readiness::port_mismatch(Some(vm)));
     let report = StatusUpdate {
         readiness,
