@@ -9,7 +9,7 @@ use std::{future::Future, io, net::SocketAddr, time::Duration};
 
 use nix::errno::Errno;
 use socket2::{Domain, Socket, Type};
-use tokio::net::TcpStream;
+use tokio::{io::Interest, net::TcpStream};
 
 /// Tries a connection; the engine is generic over it, so that scenarios run without sockets.
 pub trait Connector: Send + Sync + 'static {
@@ -43,8 +43,11 @@ impl Connector for TcpConnector {
             return Ok(());
         };
         let socket = TcpStream::from_std(socket.into()).map_err(ConnectError::Local)?;
-        // Writable: connected, or failed.
-        socket.writable().await.map_err(ConnectError::Local)?;
+        // Writable: connected, or failed; then the error closes the socket for writes.
+        let ready = socket.ready(Interest::WRITABLE).await;
+        if !ready.map_err(ConnectError::Local)?.is_write_closed() {
+            return Ok(());
+        }
         match socket.take_error() {
             Ok(None) => Ok(()),
             Ok(Some(error)) => Err(ConnectError::Remote(error)),

@@ -15,6 +15,7 @@
 pub mod address;
 pub mod allocate;
 pub mod apply;
+pub mod live;
 pub mod observe;
 pub mod owned_objects;
 pub mod release;

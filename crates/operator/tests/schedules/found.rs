@@ -107,6 +107,25 @@ pub(crate) fn found() -> Vec<(&'static str, Plan)> {
             ),
         ),
         (
+            "a leader behind a watch of load balancers that lags takes no Service down",
+            plan(
+                Style {
+                    standby: 15,
+                    crash: 15,
+                    watch: [2, 40, 40, 40, 10, 10, 10, 10],
+                    ..smooth
+                },
+                &[
+                    pool(10, 13),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::NamePool(0, Some(3)),
+                    Act::NamePool(0, Some(0)),
+                    Act::NamePool(0, Some(3)),
+                    Act::NamePool(0, Some(0)),
+                ],
+            ),
+        ),
+        (
             "a pool's counts follow the records of others after an overlap has ended",
             plan(
                 smooth,

@@ -23,6 +23,9 @@ struct Lb {
     excused: Option<String>,
     /// It has requested a later version's feature since its creation (IPA-9).
     asks: bool,
+    vm: bool,
+    /// The operator has written its status since its spec was last changed.
+    answered: bool,
 }
 
 /// A record.
@@ -70,6 +73,8 @@ impl Lb {
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
             asks: asks_for_more(object),
+            vm: object["spec"]["workloadType"] == "vm",
+            answered: false,
         }
     }
 }
@@ -129,6 +134,16 @@ impl Oracle {
         let before = self.lbs.remove(key).filter(|b| b.uid == now.uid);
         if let Some(before) = &before {
             now.asks &= before.asks;
+            now.answered = match event.by {
+                By::Operator => true,
+                _ => {
+                    before.answered
+                        && event
+                            .before
+                            .as_ref()
+                            .is_some_and(|b| b["spec"] == object["spec"])
+                }
+            };
             now.excused = match event.by {
                 _ if before.committed == now.committed => before.excused.clone(),
                 By::Late => before.committed.clone(),
@@ -269,6 +284,13 @@ impl Oracle {
                 "the operator writes to a Service {key} that is somebody else's"
             );
         }
+        let is_deleted = |o: &Value| !o["metadata"]["deletionTimestamp"].is_null();
+        if event.by == By::Operator
+            && event.before.as_ref().is_some_and(|o| !is_deleted(o))
+            && event.after.as_ref().is_none_or(|o| is_deleted(o))
+        {
+            self.taken_down(key)?;
+        }
         let Some(object) = event.after.as_ref().filter(|o| is_ours(o, key)) else {
             self.services.remove(key);
             return Ok(());
@@ -310,6 +332,32 @@ impl Oracle {
         }
         self.services.insert(key.clone(), now);
         self.nobody_shows_what_is_anothers()
+    }
+
+    /// REL-4, IPA-7: a Service is not deleted while it announces the address that its load balancer has and is to have.
+    fn taken_down(&self, key: &Key) -> Result<(), Failure> {
+        let (Some(service), Some(lb)) = (self.services.get(key), self.lbs.get(key)) else {
+            return Ok(());
+        };
+        let Some(address) = lb
+            .committed
+            .as_ref()
+            .filter(|_| lb.vm && !lb.dhcp && lb.answered)
+        else {
+            return Ok(());
+        };
+        let is_wanted = |record: &&Record| {
+            let of_pool = lb.pool.as_ref().is_none_or(|pool| *pool == record.pool);
+            record.bound && record.owner == *key && record.uid == lb.uid && of_pool
+        };
+        let holds = self.records.get(address).filter(is_wanted).is_some();
+        let shows = [&service.asked, &service.announced].map(Option::as_ref) == [Some(address); 2];
+        must!(
+            "REL-4",
+            !holds || !shows || self.by_hand.contains(address),
+            "the Service of {key} is deleted although it announces {address}, which it has"
+        );
+        Ok(())
     }
 
     /// IPA-3, REL-3: an address that a Service shows is not allocated to another load balancer.

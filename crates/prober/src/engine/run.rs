@@ -1,6 +1,9 @@
 //! The tasks of the engine: the timer task and the probes it starts.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
 
 use tokio::{task::AbortHandle, time::Instant};
 
@@ -14,8 +17,10 @@ use crate::{
 /// at 20,000 a second); the added lag is negligible.
 const TICK: Duration = Duration::from_millis(10);
 
-/// Most probes started by one pass. With [`TICK`] it paces overdue probes after a stall of the machine: 60,000 probes a
-/// second, three times what 100,000 targets need at 5 s, instead of all at once.
+/// Most probes started by one pass, and most whose task has not run yet. With [`TICK`] it paces overdue probes after a stall
+/// of the machine: 60,000 probes a second, three times what 100,000 targets need at 5 s, instead of all at once. A core that
+/// is slower than that gets no more tasks than it runs: thousands of waiting ones would push each other out of its caches,
+/// and slow it down further.
 const BATCH: usize = 600;
 
 /// Most probes of silent targets among them. Dead targets time out in waves, as they were started in waves; the others
@@ -37,6 +42,7 @@ pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) 
             let flight = Flight {
                 shared: Arc::clone(&shared),
                 ticket: launch.ticket,
+                queued: true,
                 ended: false,
             };
             let task = tokio::spawn(probe(flight, Arc::clone(&connector), launch));
@@ -49,7 +55,8 @@ pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) 
 }
 
 /// One probe.
-async fn probe<C: Connector>(flight: Flight, connector: Arc<C>, launch: Launch) {
+async fn probe<C: Connector>(mut flight: Flight, connector: Arc<C>, launch: Launch) {
+    flight.begin();
     let started = Instant::now();
     let since_origin = started.saturating_duration_since(flight.shared.origin);
     flight
@@ -71,10 +78,19 @@ struct Closed;
 struct Flight {
     shared: Arc<Shared>,
     ticket: Ticket,
+    /// Its task has not run yet.
+    queued: bool,
     ended: bool,
 }
 
 impl Flight {
+    /// Its task runs, or was aborted before it did.
+    fn begin(&mut self) {
+        if std::mem::take(&mut self.queued) {
+            self.shared.queued.fetch_sub(1, Relaxed);
+        }
+    }
+
     /// The probe has a result.
     fn end(mut self, result: ProbeResult, duration: Duration) {
         self.ended = true;
@@ -92,6 +108,7 @@ impl Drop for Flight {
     /// The task ended without a result: it was aborted (then its result is not needed), or the connector panicked (then
     /// the target continues with the next period).
     fn drop(&mut self) {
+        self.begin();
         if !self.ended {
             self.shared
                 .finish(self.ticket, ProbeResult::OwnFault(OwnFault::Other));
@@ -108,12 +125,14 @@ impl Shared {
             return Err(Closed);
         }
         let mut room = state.slots.room();
-        room.all = room.all.min(BATCH);
+        let queued = self.queued.load(Relaxed);
+        room.all = room.all.min(BATCH.saturating_sub(queued));
         room.silent = room.silent.min(SILENT_BATCH);
         state.registry.launch(self.now(), room, launches);
         for launch in &*launches {
             state.slots.take(launch.ticket.silent);
         }
+        self.queued.fetch_add(launches.len(), Relaxed);
         let room = state.slots.room();
         if room.all == 0 {
             state.pause = Pause::ForRoom;

@@ -1,7 +1,10 @@
 //! State shared by the prober's handles and tasks: the registry and the probes in flight, behind one mutex, and the
 //! notifications between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicUsize},
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -14,6 +17,8 @@ pub(super) struct Shared {
     pub(super) origin: Instant,
     pub(super) observer: Arc<dyn Observer>,
     pub(super) state: Mutex<State>,
+    /// Probes whose task has not run yet.
+    pub(super) queued: AtomicUsize,
     /// Wakes the timer task: an earlier deadline, a free slot, or the shutdown.
     pub(super) timer: Notify,
     /// Wakes the consumer of verdict changes: a group became dirty, or the shutdown.
@@ -83,6 +88,7 @@ impl Shared {
                 pause: Pause::No,
                 closed: false,
             }),
+            queued: AtomicUsize::new(0),
             timer: Notify::new(),
             dirty: Notify::new(),
         }

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::live;
 use crate::index::Index;
 
 /// The result of [`acquire`].
@@ -106,8 +107,8 @@ async fn last_step(
                     .get_live::<IPAllocation>(&record_key(addr))
                     .await?;
             }
-            Step::VerifyOwner => ensure_uid_current(ctx, &request.owner).await?,
-            Step::VerifyStatus(addr) => ensure_status_names(ctx, &request.owner, addr).await?,
+            Step::VerifyOwner => live::ensure_uid(ctx, &request.owner).await?,
+            Step::VerifyStatus(addr) => verify_status(ctx, &request.owner, addr).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {
                 spec,
@@ -144,18 +145,16 @@ fn no_end(step: &Step) -> WriteError {
     WriteError::Conflict(format!("unexpected end of an allocation: {step:?}"))
 }
 
-/// Verifies that records of another uid belong to an earlier load balancer of the name. The stored load balancer may be
-/// stale, and a later one of the name may own them (IPA-3).
+/// Verifies that records of another uid belong to an earlier load balancer of the name (IPA-3).
 pub async fn earlier_ones_only(
     ctx: &Context,
     request: &Request,
     records: &[Record],
 ) -> Result<(), WriteError> {
-    let own = |record: &Record| record.spec.owner == request.owner;
-    if records.iter().all(own) {
+    if records.iter().all(|r| r.spec.owner == request.owner) {
         return Ok(());
     }
-    ensure_uid_current(ctx, &request.owner).await
+    live::ensure_uid(ctx, &request.owner).await
 }
 
 /// Deletes an unusable Released IPAllocation (ALC-2). A refusal does not block the allocation; the deletion is retried with
@@ -170,31 +169,17 @@ async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> 
     }
 }
 
-/// Verifies by a live read that the load balancer of this name still has this uid: a later one may own its record.
-pub async fn ensure_uid_current(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
-    let key = cached::key(&owner.id);
-    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
-    if living.is_some_and(|lb| spec::owner(&lb.metadata) == *owner) {
-        return Ok(());
+/// Verifies that the status still names the address (IPA-6). If not, the address is not reserved for it any longer.
+async fn verify_status(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
+    let names = |lb: &LoadBalancer| {
+        let now = spec::request(lb);
+        now.owner == *owner && now.names(addr)
+    };
+    let verified = live::ensure(ctx, &cached::key(&owner.id), names).await;
+    if matches!(verified, Err(WriteError::Conflict(_))) {
+        ctx.index.abandon(&owner.id, addr);
     }
-    Err(WriteError::Conflict(format!(
-        "LoadBalancer {key} was deleted or recreated"
-    )))
-}
-
-/// Verifies by a live read that the load balancer of this name still has this uid, and that its status names the address.
-/// If not, the address is not reserved for it any longer.
-async fn ensure_status_names(ctx: &Context, owner: &Owner, addr: IpAddr) -> Result<(), WriteError> {
-    let key = cached::key(&owner.id);
-    let living = ctx.client.get_live::<LoadBalancer>(&key).await?;
-    let now = living.as_ref().map(spec::request);
-    if now.is_some_and(|now| now.owner == *owner && now.names(addr)) {
-        return Ok(());
-    }
-    ctx.index.abandon(&owner.id, addr);
-    Err(WriteError::Conflict(format!(
-        "the status of LoadBalancer {key} no longer names {addr}"
-    )))
+    verified
 }
 
 /// Creates an IPAllocation, or replaces the given version. Returns whether it was written; on a conflict the ledger has the

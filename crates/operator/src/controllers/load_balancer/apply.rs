@@ -126,7 +126,7 @@ async fn wait<'a>(
     extra_records: Vec<Record>,
 ) -> Result<Applied<'a>, WriteError> {
     ctx.prober.remove_group(&key.to_string());
-    release::delete_owned(ctx, key).await?;
+    release::delete_owned_of(ctx, key, lb).await?;
     let is_vm = vm.is_some();
     let mut extras = readiness::extras(lost, None, false, &Found::default());
     extras.push(readiness::port_mismatch(vm));
@@ -163,7 +163,7 @@ async fn serve_cluster<'a>(
 ) -> Result<Applied<'a>, WriteError> {
     // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
     ctx.prober.remove_group(&key.to_string());
-    release::delete_owned(ctx, key).await?;
+    release::delete_owned_of(ctx, key, lb).await?;
     let present = lb
         .status
         .as_ref()

@@ -6,6 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::{self, Backend, Found};
 use harvester_lb_core::cached::{self, CachedService, State};
@@ -18,12 +19,14 @@ use harvester_lb_prober::{GroupId, HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use serde_json::json;
 use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::release;
+use crate::controllers::load_balancer::{live, release};
+use crate::index::Index;
 
 /// The source of verdicts on backends.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +82,7 @@ pub async fn ensure(
     let stored = ctx.index.stores.services.get(key);
     let service = stored.as_deref().map(|stored| &**stored);
     match service.map(|s| desired::ownership(&s.metadata, &key.name)) {
-        Some(Ownership::Foreign) => return conflict(ctx, key, "Service").await,
+        Some(Ownership::Foreign) => return conflict::<Service>(ctx, key).await,
         Some(Ownership::Shared) => return Err(shared(key)),
         Some(Ownership::Ours) | None => {}
     }
@@ -98,7 +101,7 @@ pub async fn ensure(
     }
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
     if !ensure_slice(ctx, key, slice.as_deref(), wanted).await? {
-        return conflict(ctx, key, "EndpointSlice").await;
+        return conflict::<EndpointSlice>(ctx, key).await;
     }
     for (backend, ready) in &backends {
         if known
@@ -128,7 +131,7 @@ pub async fn ensure(
             healthy,
             probed: probed(ctx, key),
         }),
-        None => conflict(ctx, key, "Service").await,
+        None => conflict::<Service>(ctx, key).await,
     }
 }
 
@@ -137,17 +140,13 @@ fn asked_address(service: Option<&Service>) -> Option<&str> {
     service?.spec.as_ref()?.load_balancer_ip.as_deref()
 }
 
-/// Makes sure by a live read that a load balancer is the one of its name, and that its status names what the copy in the store
-/// says. The copy of the Service may be newer than that, and then the API server would take an address that was left (IPA-6).
+/// Verifies that the status names what the stored copy says. The copy of the Service may be newer, and then the Service would
+/// ask for an address that the load balancer has left (IPA-6).
 async fn still_committed(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let named = |lb: &LoadBalancer| lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone();
-    let living = ctx.client.get_live::<LoadBalancer>(key).await?;
-    if living.is_some_and(|now| now.metadata.uid == lb.metadata.uid && named(&now) == named(lb)) {
-        return Ok(());
-    }
-    Err(WriteError::Conflict(format!(
-        "the status of LoadBalancer {key} has just been changed"
-    )))
+    let is_same =
+        |now: &LoadBalancer| now.metadata.uid == lb.metadata.uid && named(now) == named(lb);
+    live::ensure(ctx, key, is_same).await
 }
 
 /// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
@@ -157,9 +156,17 @@ fn shared(key: &Key) -> WriteError {
 
 /// An object of the name has another owner and is not written (SVC-1). Our other object is deleted: an EndpointSlice would
 /// send the traffic of a foreign Service to our backends.
-async fn conflict(ctx: &Context, key: &Key, kind: &str) -> Result<OwnedObjects, WriteError> {
+async fn conflict<K>(ctx: &Context, key: &Key) -> Result<OwnedObjects, WriteError>
+where
+    K: CachedResource<Index>,
+{
+    if release::has_owned(ctx, key) {
+        let is_foreign = |now: &K| desired::ownership(now.meta(), &key.name) == Ownership::Foreign;
+        live::ensure(ctx, key, is_foreign).await?;
+    }
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned(ctx, key).await?;
+    let kind = K::kind(&());
     Ok(OwnedObjects::Failed(Readiness::not(
         status::NAME_CONFLICT,
         format!(

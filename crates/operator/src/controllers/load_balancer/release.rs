@@ -16,7 +16,7 @@ use tracing::{debug, info};
 
 use crate::clock;
 use crate::context::Context;
-use crate::controllers::load_balancer::allocate;
+use crate::controllers::load_balancer::{allocate, live};
 use crate::index::leader_ops::{LeftBehind, ReleaseVerdict};
 
 /// Cleans up after a deleted load balancer: health checks, Service, EndpointSlice, IPAllocations (REL-2, REL-3).
@@ -72,6 +72,28 @@ pub async fn delete_owned(ctx: &Context, key: &Key) -> Result<(), WriteError> {
             .await?;
     }
     Ok(())
+}
+
+/// As [`delete_owned`], for an existing load balancer that no longer needs them. No write with its resource version precedes
+/// the deletion, so a stale copy must not decide on it (REL-4).
+pub async fn delete_owned_of(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<(), WriteError> {
+    if has_owned(ctx, key) {
+        live::ensure_unchanged(ctx, key, lb).await?;
+    }
+    delete_owned(ctx, key).await
+}
+
+/// Whether there is something to delete for [`delete_owned`].
+pub fn has_owned(ctx: &Context, key: &Key) -> bool {
+    let stores = &ctx.index.stores;
+    let service = stores.services.get(key);
+    let slice = stores.slices.get(key);
+    service.is_some_and(|service| should_delete(&service.metadata, key))
+        || slice.is_some_and(|slice| should_delete(&slice.metadata, key))
 }
 
 /// Deletes the Service alone.
