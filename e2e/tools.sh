@@ -1,14 +1,14 @@
 #!/bin/sh
-# Makes the programs that the test bed needs from the system (nft, ip, and the
-# DHCP servers dnsmasq and kea-dhcp4) and the one that checks the alert rules
-# (promtool) available in a folder, without installing anything and without
-# root, and writes FOLDER/env, which sets PATH and LD_LIBRARY_PATH:
+# Provides the programs that the test cluster needs from the system (nft, ip,
+# the DHCP servers dnsmasq and kea-dhcp4) and promtool, which checks the alert
+# rules, in a folder. Installs nothing and does not need root. Writes FOLDER/env,
+# which sets PATH and LD_LIBRARY_PATH:
 #
 #	tools.sh FOLDER && . FOLDER/env
 #
-# What is on PATH already is used from there. The rest comes from Debian's
-# packages (or a derivative's): apt finds and downloads them with state and
-# cache of its own inside the folder, dpkg-deb unpacks them.
+# Programs that are on PATH are used from there. The others come from packages
+# of Debian or a derivative: apt downloads them, with its state and cache inside
+# the folder, and dpkg-deb unpacks them.
 set -eu
 [ $# -eq 1 ] || {
 	echo "usage: tools.sh FOLDER" >&2
@@ -16,14 +16,14 @@ set -eu
 }
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 root=$folder/root
-# Administration programs are not on every user's PATH, though installed. What
-# an earlier run unpacked does not count as there.
+# Administration programs may be installed but not on the user's PATH. Programs
+# unpacked by an earlier run do not count as installed.
 PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vF "$root/" | paste -sd: -):/usr/sbin:/sbin
 
 say() { echo "tools: $*" >&2; }
 
-# program=package; promtool is in a package that would bring a server with it,
-# so that one is unpacked without its dependencies (it needs the C library only).
+# program=package. The package of promtool depends on a server, so it is unpacked
+# without its dependencies (promtool needs the C library only).
 missing=
 for pair in nft=nftables ip=iproute2 dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server; do
 	command -v "${pair%%=*}" >/dev/null 2>&1 || missing="$missing ${pair#*=}"
@@ -31,7 +31,7 @@ done
 alone=
 command -v promtool >/dev/null 2>&1 || alone=prometheus
 
-# Several test binaries may ask at once: the first one works, the others wait.
+# Several test binaries may call this concurrently: the first one does the work, the others wait.
 if command -v flock >/dev/null 2>&1; then
 	exec 9>"$folder/lock"
 	flock 9
@@ -47,14 +47,14 @@ mkdir -p "$root.new"
 
 if [ -n "$missing$alone" ]; then
 	command -v apt-get >/dev/null 2>&1 && command -v dpkg-deb >/dev/null 2>&1 || {
-		say "not on PATH:$missing $alone; there is no apt-get here to fetch them with, install them"
+		say "not on PATH:$missing $alone; there is no apt-get to download them, install them"
 		exit 1
 	}
 	apt=$folder/apt
 	mkdir -p "$apt/cache/archives/partial" "$apt/state/lists/partial" "$apt/debs"
-	# The machine's own state is read (what is installed decides which
-	# dependencies are missing), never written: hooks that tidy its cache
-	# after an update are switched off.
+	# The system's dpkg status is read (it determines which dependencies are
+	# missing) and never written: hooks that clean the system's cache after an
+	# update are disabled.
 	cat >"$apt/conf" <<-CONF
 		Dir::Cache "$apt/cache/";
 		Dir::State "$apt/state/";
@@ -70,10 +70,10 @@ if [ -n "$missing$alone" ]; then
 		#clear APT::Update::Post-Invoke-Success;
 	CONF
 	export DEBIAN_FRONTEND=noninteractive
-	# Read after the machine's configuration, which may name a mirror or a proxy.
+	# Read after the system's configuration, which may set a mirror or a proxy.
 	apt_get() { apt-get -qq -c "$apt/conf" "$@"; }
 
-	# Names of the packages to unpack: those asked for and what they need that is not installed.
+	# Names of the packages to unpack: the requested ones and their missing dependencies.
 	names() {
 		[ -z "$missing" ] || apt_get --print-uris install $missing |
 			sed -n "s/^'[^']*' \([^_ ]*\)_.*/\1/p"
@@ -83,14 +83,14 @@ if [ -n "$missing$alone" ]; then
 		list=$(names) && [ -n "$list" ] && (cd "$apt/debs" && rm -f ./*.deb && apt_get download $list) >&2
 	}
 	update() {
-		say "fetching package lists"
+		say "downloading package lists"
 		apt_get update >&2
 	}
-	# Package lists are taken again when a download with the present ones fails: they age.
+	# The package lists are updated if there are none, or if a download fails because they are outdated.
 	[ -n "$(find "$apt/state/lists" -maxdepth 1 -name '*_Packages*' -print -quit)" ] || update
-	say "fetching$missing $alone"
+	say "downloading$missing $alone"
 	download || { update && download; } || {
-		say "could not fetch:$missing $alone"
+		say "could not download:$missing $alone"
 		exit 1
 	}
 	for deb in "$apt"/debs/*.deb; do
@@ -99,7 +99,7 @@ if [ -n "$missing$alone" ]; then
 	rm -rf "$apt/debs" "$apt/cache"
 fi
 
-# Changed in one step: a bed may be running with what was there.
+# Replaced atomically: a running test cluster may use the old folder.
 [ ! -d "$root" ] || mv "$root" "$root.old"
 mv "$root.new" "$root"
 rm -rf "$root.old"

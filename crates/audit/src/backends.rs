@@ -54,7 +54,7 @@ pub(crate) fn judge(
         "BE-8",
         lb,
         lb.is_told("BackendAddressRefused") != refused.is_empty(),
-        "has backends that are refused: {refused:?}, and is not told so, or is told without"
+        "refused backends: {refused:?}; the condition BackendAddressRefused does not match"
     );
     let shared = |backend: &&Backend| {
         let others = cluster.machines.iter();
@@ -66,7 +66,7 @@ pub(crate) fn judge(
         "BE-8",
         lb,
         lb.is_told("BackendAddressShared") != shared.is_empty(),
-        "has backends whose address is in another namespace too: {shared:?}, and is not told so, or is told without"
+        "backends whose address is used in another namespace: {shared:?}; the condition BackendAddressShared does not match"
     );
     let endpoints: Vec<(String, bool)> = slice.endpoints.iter().map(read).collect();
     let is_real = |endpoint: &&Endpoint| !is_stand_in(endpoint);
@@ -99,7 +99,7 @@ pub(crate) fn judge(
         "BE-3",
         lb,
         endpoints == expected,
-        "is to be served by {expected:?}, and is by {endpoints:?}"
+        "endpoints are {endpoints:?}, expected {expected:?}"
     );
     let status = lb.object.status.as_ref();
     let listed = status.and_then(|status| status.backend_servers.clone());
@@ -109,7 +109,7 @@ pub(crate) fn judge(
         "BE-3",
         lb,
         listed == addresses,
-        "is to list {addresses:?}, and lists {listed:?}"
+        "status.backendServers is {listed:?}, expected {addresses:?}"
     );
     let expected = if !is_announced {
         "WaitingForExternalIP"
@@ -126,7 +126,7 @@ pub(crate) fn judge(
         "section 9",
         lb,
         ready.reason.as_deref() == Some(expected),
-        "is {expected}, and says {}",
+        "the condition Ready is {}, expected reason {expected}",
         words(ready)
     );
     Ok(())
@@ -160,7 +160,7 @@ pub(crate) fn follow(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> 
             "BE-6",
             lb,
             stands,
-            "is not served anew, and goes on serving {address} of {:?}",
+            "keeps the endpoint {address} of VirtualMachineInstance {:?}, which is gone or must not be served",
             target.name
         );
     }

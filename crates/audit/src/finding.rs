@@ -31,7 +31,7 @@ impl Finding {
         match self.rule.as_bytes() {
             // An address that no load balancer can use.
             b"REL-2" | b"IPA-3" => {
-                "release the address by hand: annotate its IPPool with loadbalancer.harvesterhci.io/manuallyReleaseIP: \"<ip>: <namespace>/<name>\""
+                "release the address manually: annotate its IPPool with loadbalancer.harvesterhci.io/manuallyReleaseIP: \"<ip>: <namespace>/<name>\""
             }
             // Two load balancers with one address.
             b"ALC-8" | b"IPA-2" => {
@@ -39,7 +39,7 @@ impl Finding {
             }
             b"SVC-1" => "rename the Service or the LoadBalancer",
             _ => {
-                "restart the operator's leader: the next one takes over everything anew; keep the log of the one before"
+                "keep the log of the leader, then restart it: the next leader rebuilds its state from the stored objects"
             }
         }
     }

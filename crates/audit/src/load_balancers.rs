@@ -31,7 +31,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         "section 9",
         lb,
         (ready.status == "True") == (reason == "Ready"),
-        "says {}",
+        "status and reason of the condition Ready differ: {}",
         words(ready)
     );
     if objects.is_left_alone(lb) {
@@ -39,7 +39,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             "IPA-9",
             lb,
             reason == "UnsupportedAnnotation",
-            "is not this version's to touch, and says {}",
+            "is unsupported by this version, and the condition Ready is {}",
             words(ready)
         );
         return Ok(waiting);
@@ -53,7 +53,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             Spec::WithoutListeners => reason == "InvalidListener",
             Spec::Odd => true,
         },
-        "has a spec that is {spec:?}, and says {}",
+        "its spec is {spec:?}, and the condition Ready is {}",
         words(ready)
     );
     if spec == Spec::WithoutListeners || REFUSED.contains(&reason) {
@@ -65,14 +65,14 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             "OPS-3",
             lb,
             lb.given == keys::DHCP_ADDRESS,
-            "takes its address by DHCP and is given {:?}",
+            "uses DHCP, and status.allocatedAddress is {:?}",
             lb.given
         );
         must!(
             "OPS-3",
             lb,
             held.is_empty(),
-            "takes its address by DHCP and holds {held:?}"
+            "uses DHCP, and has Bound IPAllocations: {held:?}"
         );
         return owned_objects::judge(objects, lb, ready).map(|()| None);
     }
@@ -87,7 +87,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
                 "BE-7",
                 lb,
                 reason == "AddressFamilyMismatch",
-                "has {address} from another life, and says {}",
+                "has {address}, which a VM-type load balancer cannot use, and the condition Ready is {}",
                 words(ready)
             );
             backends::follow(objects, lb).map(|()| None)
@@ -95,7 +95,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         ref held => Err(Finding::new(
             "ALC-1",
             lb.to_string(),
-            format!("holds {held:?}"),
+            format!("has several Bound IPAllocations: {held:?}"),
         )),
     }
 }
@@ -111,7 +111,10 @@ pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
             continue;
         }
         if let Some(other) = given.insert(lb.given, lb) {
-            let text = format!("is given {} as well as {}", lb.given, other.key);
+            let text = format!(
+                "has address {}, as has LoadBalancer {}",
+                lb.given, other.key
+            );
             report
                 .findings
                 .push(Finding::new("ALC-8", lb.to_string(), text));
@@ -125,7 +128,7 @@ pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
         }
         let id = format!("Service {key}");
         if let Some(other) = shown.insert(address, id.clone()) {
-            let text = format!("asks for {address} as well as {other}");
+            let text = format!("spec.loadBalancerIP is {address}, as that of {other}");
             report.findings.push(Finding::new("REL-3", id, text));
         }
     }
@@ -221,7 +224,7 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         "ALC-6",
         lb,
         lb.given == address,
-        "holds {address} and is given {:?}",
+        "has the IPAllocation of {address}, and status.allocatedAddress is {:?}",
         lb.given
     );
     let status = lb.object.status.as_ref();
@@ -231,14 +234,14 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         "ALC-6",
         lb,
         says == Some(of),
-        "holds {address} of IPPool {of}, and its status says {says:?}"
+        "has {address} of IPPool {of}, and status.allocatedAddress.ipPool is {says:?}"
     );
     let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
     must!(
         "REL-4",
         lb,
         named.is_empty() || named == of,
-        "names IPPool {named} and holds {address} of {of}"
+        "spec.ipPool is {named}, and its address {address} is of IPPool {of}"
     );
     let outside = match objects.pools.get(of).map(|pool| &pool.ranges) {
         None => true,
@@ -253,7 +256,7 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         "IPA-7",
         lb,
         outside == told,
-        "holds {address} of IPPool {of}; outside of it: {outside}, told: {told}"
+        "has {address} of IPPool {of}; outside of its ranges: {outside}, condition AddressOutOfPool: {told}"
     );
     Ok(())
 }
@@ -282,7 +285,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         "section 9",
         lb,
         ready.reason.as_deref() == Some(expected),
-        "waits because of {expected}, and says {}",
+        "waits for an address; the condition Ready is {}, expected reason {expected}",
         words(ready)
     );
     let message = ready.message.as_deref().unwrap_or_default();
@@ -290,7 +293,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         "SEL-7",
         lb,
         says.iter().all(|part| message.contains(part)),
-        "waits and is to be told {says:?}, and is told {message:?}"
+        "waits for an address; the message of the condition Ready is {message:?}, and lacks some of {says:?}"
     );
     if objects.held_back(lb).is_some() {
         return backends::follow(objects, lb);
@@ -299,7 +302,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         "ALC-5",
         lb,
         lb.given.is_empty(),
-        "holds nothing and is given {}",
+        "has no Bound IPAllocation, and status.allocatedAddress is {}",
         lb.given
     );
     if lb.object.spec.workload() == WorkloadType::Vm {
@@ -307,7 +310,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
             "REL-4",
             lb,
             lb.address().is_empty(),
-            "waits, and its status.address is {}",
+            "waits for an address, and status.address is {}",
             lb.address()
         );
     }
@@ -321,7 +324,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
             "REL-4",
             lb,
             !meta.is_some_and(is_ours),
-            "waits and has the {kind} of its name"
+            "waits for an address, and its {kind} exists"
         );
     }
     Ok(())
@@ -368,7 +371,7 @@ fn exhausted(
         "ALC-5",
         lb,
         free.is_none(),
-        "waits ({}), and {free:?} of {pool} is free",
+        "waits for an address ({}), and {free:?} of {pool} is free",
         words(ready)
     );
     let why = if fit.len() < all {

@@ -32,19 +32,23 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
             "SVC-1",
             lb,
             reason == "NameConflict",
-            "has somebody else's Service or EndpointSlice, and says {}",
+            "has a foreign Service or EndpointSlice, and the condition Ready is {}",
             words(ready)
         );
         must!(
             "SVC-1",
             lb,
             !foreign || slice.is_none_or(|slice| !is_ours(&slice.metadata)),
-            "has an EndpointSlice beside somebody else's Service"
+            "has an EndpointSlice beside a foreign Service"
         );
         return Ok(());
     }
     let Some(service) = service else {
-        let text = format!("has {} and no Service; it says {}", lb.given, words(ready));
+        let text = format!(
+            "has address {} and no Service; the condition Ready is {}",
+            lb.given,
+            words(ready)
+        );
         return Err(Finding::new("REC-4", lb.to_string(), text));
     };
     the_service(lb, service)?;
@@ -53,7 +57,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "REC-2",
         lb,
         lb.address() == announced,
-        "is at {announced:?}, and its status.address is {:?}",
+        "status.address is {:?}, announced is {announced:?}",
         lb.address()
     );
     let annotations = service.metadata.annotations.as_ref();
@@ -64,7 +68,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         !objects.announcing
             || announced == lb.given
             || (overridden || lb.given == keys::DHCP_ADDRESS) && !announced.is_empty(),
-        "has {}, and {announced:?} is announced",
+        "has address {}, announced is {announced:?}",
         lb.given
     );
     let Some(slice) = slice else {
@@ -75,7 +79,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "section 8.3",
         lb,
         is_owned_by(&slice.metadata, lb.uid) && is_ours(&slice.metadata),
-        "its EndpointSlice has the owners {:?}",
+        "the ownerReferences of its EndpointSlice are {:?}",
         slice.metadata.owner_references
     );
     backends::judge(objects, lb, ready, slice, !announced.is_empty())
@@ -92,7 +96,7 @@ fn of_cluster(
         "REC-1",
         lb,
         ready.reason.as_deref() == Some("Ready"),
-        "has {}, and says {}",
+        "has address {}, and the condition Ready is {}",
         lb.given,
         words(ready)
     );
@@ -112,7 +116,7 @@ fn of_cluster(
         "REC-1",
         lb,
         lb.given == keys::DHCP_ADDRESS || !lb.address().is_empty(),
-        "has {}, and its status.address is empty",
+        "has address {}, and status.address is empty",
         lb.given
     );
     Ok(())
@@ -125,7 +129,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "section 8.2",
         lb,
         is_owned_by(meta, lb.uid),
-        "its Service has the owners {:?}",
+        "the ownerReferences of its Service are {:?}",
         meta.owner_references
     );
     let labels = meta.labels.as_ref();
@@ -140,7 +144,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "section 8.2",
         lb,
         asked(service) == lb.given,
-        "has {}, and its Service asks for {:?}",
+        "has address {}, and spec.loadBalancerIP of its Service is {:?}",
         lb.given,
         asked(service)
     );
@@ -172,7 +176,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "section 8.2",
         lb,
         ports == expected,
-        "has the listeners {expected:?}, and its Service the ports {ports:?}"
+        "has listeners {expected:?}, and its Service has ports {ports:?}"
     );
     Ok(())
 }

@@ -21,7 +21,7 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         "POOL-3",
         pool,
         says == held,
-        "status.allocated is not the records: {}",
+        "status.allocated differs from the IPAllocations: {}",
         difference(&says, &held)
     );
     let history = by_address(objects, pool, Phase::Released);
@@ -30,7 +30,7 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         "POOL-3",
         pool,
         says == history,
-        "status.allocatedHistory is not the records: {}",
+        "status.allocatedHistory differs from the IPAllocations: {}",
         difference(&says, &history)
     );
     let digest = projection::digest(Some(&held), Some(&history));
@@ -39,7 +39,7 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         "IPA-1",
         pool,
         says == Some(&digest),
-        "the hash of its maps is {says:?}, not {digest}"
+        "the digest of its maps is {says:?}, expected {digest}"
     );
     // It may be outside of the ranges: these may have changed since that allocation.
     let last = &status.last_allocated;
@@ -47,7 +47,7 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         "ALC-3",
         pool,
         last.is_empty() || last.parse::<IpAddr>().is_ok(),
-        "lastAllocated is {last:?}"
+        "status.lastAllocated is {last:?}"
     );
     if let Some(ranges) = pool.ranges.plain() {
         let outside =
@@ -57,14 +57,14 @@ pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
             "POOL-1",
             pool,
             strays.is_empty(),
-            "remembers {strays:?}, which it does not have"
+            "status.allocatedHistory has {strays:?}, outside of its ranges"
         );
         let strays: Vec<&String> = held.keys().filter(outside).collect();
         must!(
             "IPA-7",
             pool,
             pool.condition("AddressOutOfPool").is_some() != strays.is_empty(),
-            "holds {strays:?} outside of its ranges, and is not told so, or is told without"
+            "addresses outside of its ranges: {strays:?}; the condition AddressOutOfPool does not match"
         );
     }
     the_conditions(objects, pool)
@@ -89,7 +89,7 @@ fn counts(
         "POOL-1",
         pool,
         usize::try_from(total) == Ok(addresses.len()),
-        "total is {total}, its ranges have {} addresses",
+        "status.total is {total}, its ranges have {} addresses",
         addresses.len()
     );
     // An address that an owned Service shows is taken too, even if its record was released by hand.
@@ -107,7 +107,7 @@ fn counts(
         "ALC-11",
         pool,
         usize::try_from(available) == Ok(addresses.len() - taken.len()),
-        "available is {available}, {} of {total} are taken",
+        "status.available is {available}, {} of {total} addresses are taken",
         taken.len()
     );
     Ok(())
@@ -136,7 +136,7 @@ fn difference(says: &BTreeMap<String, String>, is: &BTreeMap<String, String>) ->
         .take(5)
         .map(|address| {
             let of = |map: &BTreeMap<String, String>| map.get(address).cloned();
-            format!("{address}: {:?}, not {:?}", of(says), of(is))
+            format!("{address}: {:?}, expected {:?}", of(says), of(is))
         })
         .collect();
     first.join("; ")
@@ -155,7 +155,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
             "POOL-2",
             pool,
             ready.reason.as_deref() == Some(expected),
-            "is {expected}, and says {}",
+            "the condition Ready is {}, expected reason {expected}",
             words(&ready)
         );
     }
@@ -172,7 +172,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
             "IPA-4",
             pool,
             pool.condition("Overlaps").is_some() == overlapped,
-            "overlaps an older one: {overlapped}, and is not told so, or is told without"
+            "overlaps an older IPPool: {overlapped}; the condition Overlaps does not match"
         );
     }
     must!(
@@ -180,7 +180,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
         pool,
         pool.annotation(keys::ANNOTATION_MANUALLY_RELEASE_IP)
             .is_none_or(str::is_empty),
-        "still asks for a release by hand"
+        "the annotation of a manual release is not processed"
     );
     Ok(())
 }

@@ -40,14 +40,14 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         return Ok(());
     }
     let Some(lb) = lb else {
-        let text = format!("is held for LoadBalancer {owner}, which is gone");
+        let text = format!("is Bound to LoadBalancer {owner}, which does not exist");
         return Err(Finding::new("REL-2", record.to_string(), text));
     };
     must!(
         "IPA-3",
         record,
         lb.uid == *uid,
-        "is held for an earlier LoadBalancer {owner}"
+        "is Bound to another uid than that of LoadBalancer {owner}"
     );
     let listeners = lb.object.spec.listeners.iter().flatten();
     let refused =
@@ -57,7 +57,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         record,
         // ALC-10: a load balancer with an invalid spec keeps its IPAllocation.
         refused || lb.given == *address,
-        "is held for LoadBalancer {owner}, whose status names {:?}",
+        "is Bound to LoadBalancer {owner}, whose status.allocatedAddress is {:?}",
         lb.given
     );
     Ok(())
@@ -72,7 +72,7 @@ fn named(record: &IPAllocation) -> Result<(), Finding> {
         "section 6.5",
         format!("IPAllocation {name}"),
         !of_address || name == spec.address,
-        "speaks of {}",
+        "spec.address is {}",
         spec.address
     );
     Ok(())
@@ -92,7 +92,7 @@ fn history(objects: &Objects<'_>) -> Result<(), Finding> {
         "POOL-5",
         "IPAllocations",
         most <= HISTORY_OF_A_POOL && all <= HISTORY,
-        "{all} addresses are remembered, {most} of one pool"
+        "{all} are Released, {most} of one IPPool; the limits are {HISTORY} and {HISTORY_OF_A_POOL}"
     );
     Ok(())
 }
@@ -105,7 +105,7 @@ pub(crate) fn judge_left(objects: &Objects<'_>, report: &mut Report) {
     let slices = slices.map(|(key, slice)| ("EndpointSlice", key, &slice.metadata));
     for (kind, key, meta) in services.chain(slices) {
         if !objects.lbs.contains_key(key) && is_ours(meta) && !is_shared(meta) {
-            let text = "is left of a LoadBalancer that is gone".to_owned();
+            let text = "belongs to a LoadBalancer that does not exist".to_owned();
             report
                 .findings
                 .push(Finding::new("REL-3", format!("{kind} {key}"), text));
@@ -115,7 +115,7 @@ pub(crate) fn judge_left(objects: &Objects<'_>, report: &mut Report) {
         let spec = &record.spec;
         if spec.phase == Phase::Released && !objects.pools.contains_key(&*spec.pool) {
             let object = format!("IPAllocation of {}", spec.address);
-            let text = format!("is remembered for IPPool {}, which is gone", spec.pool);
+            let text = format!("is Released in IPPool {}, which does not exist", spec.pool);
             report.findings.push(Finding::new("POOL-1", object, text));
         }
     }

@@ -171,52 +171,52 @@ fn wrongs_of_addresses_are_named() {
         (
             |all| all.records.push(record("10.0.0.5", "Bound", "gone")),
             "REL-2",
-            "10.0.0.5 (REL-2): is held for LoadBalancer n/gone, which is gone",
+            "10.0.0.5 (REL-2): is Bound to LoadBalancer n/gone, which does not exist",
         ),
         (
             |all| all.records[0].spec.owner.uid = "before".into(),
             "IPA-3",
-            "is held for an earlier LoadBalancer n/a",
+            "is Bound to another uid than that of LoadBalancer n/a",
         ),
         (
             |all| all.records[0].spec.owner.name = "c".into(),
             "REL-2",
-            "is held for LoadBalancer n/c",
+            "is Bound to LoadBalancer n/c",
         ),
         (
             |all| all.records[0].metadata.name = Some("10.0.0.9".into()),
             "section 6.5",
-            "IPAllocation 10.0.0.9 (section 6.5): speaks of 10.0.0.2",
+            "IPAllocation 10.0.0.9 (section 6.5): spec.address is 10.0.0.2",
         ),
         (
             |all| drop(all.records.remove(0)),
             "ALC-5",
-            "LoadBalancer n/a (ALC-5): waits",
+            "LoadBalancer n/a (ALC-5): waits for an address",
         ),
         (
             |all| all.records.push(record("10.0.0.5", "Bound", "a")),
             "ALC-1",
-            "LoadBalancer n/a (ALC-1): holds",
+            "LoadBalancer n/a (ALC-1): has several Bound IPAllocations",
         ),
         (
             |all| all.records[0].spec.pool = "q".into(),
             "ALC-6",
-            "holds 10.0.0.2 of IPPool q",
+            "has 10.0.0.2 of IPPool q",
         ),
         (
             |all| all.load_balancers[0].spec.ip_pool = Some("q".into()),
             "REL-4",
-            "names IPPool q and holds 10.0.0.2 of p",
+            "spec.ipPool is q, and its address 10.0.0.2 is of IPPool p",
         ),
         (
             |all| all.records[2].spec.pool = "q".into(),
             "POOL-1",
-            "is remembered for IPPool q, which is gone",
+            "is Released in IPPool q, which does not exist",
         ),
         (
             |all| all.load_balancers[0] = served("a", cluster_spec(), "10.0.0.3", &[]),
             "ALC-8",
-            "is given 10.0.0.3 as well as n/a",
+            "has address 10.0.0.3, as has LoadBalancer n/a",
         ),
         (
             |all| all.load_balancers[0].status = None,
@@ -228,7 +228,7 @@ fn wrongs_of_addresses_are_named() {
                 all.load_balancers.push(waiting("w", "NoMatchedPool", ""));
             },
             "ALC-5",
-            "LoadBalancer n/w (ALC-5): waits (False NoMatchedPool",
+            "LoadBalancer n/w (ALC-5): waits for an address (False NoMatchedPool",
         ),
         // An address is free: the waiting load balancer was forgotten.
         (
@@ -246,7 +246,7 @@ fn wrongs_of_addresses_are_named() {
                 lb.status.as_mut().unwrap().conditions = made(told);
             },
             "OPS-3",
-            "takes its address by DHCP and is given",
+            "uses DHCP, and status.allocatedAddress is",
         ),
     ]);
 }
@@ -257,7 +257,7 @@ fn wrongs_of_owned_objects_are_named() {
         (
             |all| drop(all.load_balancers.remove(1)),
             "REL-3",
-            "Service n/b (REL-3): is left",
+            "Service n/b (REL-3): belongs to a LoadBalancer that does not exist",
         ),
         (
             |all| all.slices.push(slice("gone")),
@@ -269,14 +269,14 @@ fn wrongs_of_owned_objects_are_named() {
         (
             |all| all.services[0] = service("b", "10.0.0.2"),
             "section 8.2",
-            "has 10.0.0.3, and its Service asks for \"10.0.0.2\"",
+            "has address 10.0.0.3, and spec.loadBalancerIP of its Service is \"10.0.0.2\"",
         ),
         (
             |all| {
                 all.services.push(service("a", "10.0.0.3"));
             },
             "REL-3",
-            "asks for 10.0.0.3 as well as Service n/a",
+            "spec.loadBalancerIP is 10.0.0.3, as that of Service n/a",
         ),
         (
             |all| all.services.push(service("a", "10.0.0.2")),
@@ -294,7 +294,7 @@ fn wrongs_of_owned_objects_are_named() {
                 owners.unwrap()[0].uid = "before".into();
             },
             "section 8.2",
-            "its Service has the owners",
+            "the ownerReferences of its Service are",
         ),
         (
             |all| {
@@ -302,12 +302,12 @@ fn wrongs_of_owned_objects_are_named() {
                 spec.ports.as_mut().unwrap()[0].port = 81;
             },
             "section 8.2",
-            "and its Service the ports",
+            "and its Service has ports",
         ),
         (
             |all| all.services[0].status = made(fixtures::announced("10.0.0.9")),
             "REC-2",
-            "is at \"10.0.0.9\"",
+            "announced is \"10.0.0.9\"",
         ),
         (
             |all| {
@@ -315,14 +315,14 @@ fn wrongs_of_owned_objects_are_named() {
                 all.load_balancers[1].status.as_mut().unwrap().address = Some("10.0.0.9".into());
             },
             "REL-4",
-            "and \"10.0.0.9\" is announced",
+            "has address 10.0.0.3, announced is \"10.0.0.9\"",
         ),
         (
             |all| {
                 all.services[0] = made(json!({"metadata": {"namespace": "n", "name": "b"}}));
             },
             "SVC-1",
-            "has somebody else's Service",
+            "has a foreign Service",
         ),
     ]);
 }
@@ -333,22 +333,22 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
         (
             |all| says(&mut all.load_balancers[0], "ApiError", ""),
             "REC-1",
-            "has 10.0.0.2, and says False ApiError",
+            "has address 10.0.0.2, and the condition Ready is False ApiError",
         ),
         (
             |all| says(&mut all.load_balancers[1], "WaitingForExternalIP", ""),
             "section 9",
-            "is Ready, and says False WaitingForExternalIP",
+            "the condition Ready is False WaitingForExternalIP: \"\", expected reason Ready",
         ),
         (
             |all| says(&mut all.load_balancers[1], "InvalidListener", ""),
             "section 9",
-            "has a spec that is Sound",
+            "its spec is Sound",
         ),
         (
             |all| all.load_balancers[1].spec.listeners = None,
             "section 9",
-            "has a spec that is WithoutListeners, and says True Ready",
+            "its spec is WithoutListeners, and the condition Ready is True Ready",
         ),
         (
             |all| {
@@ -356,17 +356,17 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                 conditions.as_mut().unwrap()[0].status = "False".into();
             },
             "section 9",
-            "says False Ready",
+            "status and reason of the condition Ready differ: False Ready",
         ),
         (
             |all| all.slices[0].endpoints.clear(),
             "BE-3",
-            "is to be served by [(\"10.52.0.1\", true)], and is by []",
+            "endpoints are [], expected [(\"10.52.0.1\", true)]",
         ),
         (
             |all| all.cluster.as_mut().unwrap().machines.clear(),
             "BE-3",
-            "is to be served by [(\"10.52.0.255\", true)]",
+            "expected [(\"10.52.0.255\", true)]",
         ),
         (
             |all| {
@@ -374,7 +374,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                 machine.status.as_mut().unwrap().phase = Some("Succeeded".into());
             },
             "BE-3",
-            "is to be served by [(\"10.52.0.1\", false), (\"10.52.0.255\", true)]",
+            "expected [(\"10.52.0.1\", false), (\"10.52.0.255\", true)]",
         ),
         (
             |all| {
@@ -382,7 +382,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                 status.backend_servers = None;
             },
             "BE-3",
-            "is to list [\"10.52.0.1\"], and lists []",
+            "status.backendServers is [], expected [\"10.52.0.1\"]",
         ),
         (
             |all| {
@@ -392,12 +392,12 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                     vec![made(with(json!({"metadata": {}}), node))];
             },
             "BE-8",
-            "has backends that are refused",
+            "refused backends: [",
         ),
         (
             |all| all.cluster.as_mut().unwrap().denied = vec![([10, 52, 0, 0].into(), 16)],
             "BE-8",
-            "has backends that are refused",
+            "refused backends: [",
         ),
         (
             |all| {
@@ -405,7 +405,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                 all.cluster.as_mut().unwrap().machines.push(made(other));
             },
             "BE-8",
-            "in another namespace too",
+            "backends whose address is used in another namespace",
         ),
         (
             // BE-6: the spec is invalid, and the backend that it served is gone.
@@ -416,7 +416,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                 all.cluster.as_mut().unwrap().machines.clear();
             },
             "BE-6",
-            "goes on serving 10.52.0.1",
+            "keeps the endpoint 10.52.0.1",
         ),
     ]);
 }
@@ -427,17 +427,17 @@ fn wrongs_of_pools_are_named() {
         (
             |all| status(all).available = 2,
             "ALC-11",
-            "available is 2, 2 of 3 are taken",
+            "status.available is 2, 2 of 3 addresses are taken",
         ),
         (
             |all| status(all).total = 4,
             "POOL-1",
-            "total is 4, its ranges have 3",
+            "status.total is 4, its ranges have 3",
         ),
         (
             |all| status(all).last_allocated = "none".into(),
             "ALC-3",
-            "lastAllocated is \"none\"",
+            "status.lastAllocated is \"none\"",
         ),
         (
             |all| {
@@ -448,22 +448,22 @@ fn wrongs_of_pools_are_named() {
                 all.pools[0] = pool(3, &allocated, &history);
             },
             "POOL-3",
-            "status.allocated is not the records: 10.0.0.3",
+            "status.allocated differs from the IPAllocations: 10.0.0.3",
         ),
         (
             |all| all.pools[0] = pool(3, &[("10.0.0.2", "n/a"), ("10.0.0.3", "n/b")], &[]),
             "POOL-3",
-            "status.allocatedHistory is not the records",
+            "status.allocatedHistory differs from the IPAllocations",
         ),
         (
             |all| all.pools[0].metadata.annotations = None,
             "IPA-1",
-            "the hash of its maps",
+            "the digest of its maps",
         ),
         (
             |all| status(all).conditions = None,
             "POOL-2",
-            "is Ready, and says",
+            "expected reason Ready",
         ),
         (
             |all| {
@@ -472,7 +472,7 @@ fn wrongs_of_pools_are_named() {
                 all.pools.push(older);
             },
             "IPA-4",
-            "overlaps an older one: true",
+            "overlaps an older IPPool: true",
         ),
         (
             |all| {
@@ -481,7 +481,7 @@ fn wrongs_of_pools_are_named() {
                 annotations.insert(keys::ANNOTATION_MANUALLY_RELEASE_IP.to_owned(), wish);
             },
             "section 6.4",
-            "still asks for a release",
+            "the annotation of a manual release is not processed",
         ),
         (
             |all| {
@@ -491,7 +491,7 @@ fn wrongs_of_pools_are_named() {
                 }
             },
             "POOL-5",
-            "1025 addresses are remembered",
+            "1025 are Released",
         ),
     ]);
 }

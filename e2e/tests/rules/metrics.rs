@@ -112,7 +112,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
     // Samples that fire each alert, and samples that do not.
     let cases: Vec<(&str, Scrapes, Scrapes)> = vec![
         (
-            "nobody leads",
+            "HarvesterLoadBalancerNoLeader",
             vec![
                 vec![],
                 vec![leader(1, 0.0), leader(2, 0.0)],
@@ -121,17 +121,17 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             vec![vec![leader(1, 1.0), leader(2, 0.0)]],
         ),
         (
-            "a pool runs out",
+            "HarvesterLoadBalancerPoolAlmostFull",
             vec![vec![at("ippool_addresses{state=\"available\"}", 0.0)]],
             vec![vec![at("ippool_addresses{state=\"available\"}", 5.0)]],
         ),
         (
-            "somebody gets no address",
+            "HarvesterLoadBalancerWaitingForAddress",
             vec![vec![at("load_balancers_waiting", 1.0)]],
             vec![vec![at("load_balancers_waiting", 0.0)]],
         ),
         (
-            "a load balancer is down",
+            "HarvesterLoadBalancerNotReady",
             vec![vec![at(
                 "load_balancers{ready=\"False\",reason=\"NoBackend\"}",
                 1.0,
@@ -142,17 +142,17 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             )]],
         ),
         (
-            "a backend is down",
+            "HarvesterLoadBalancerBackendNotReady",
             vec![vec![at("backends{state=\"not_ready\"}", 1.0)]],
             vec![vec![at("backends{state=\"not_ready\"}", 0.0)]],
         ),
         (
-            "no backend is up",
+            "HarvesterLoadBalancerNoReadyBackend",
             vec![vec![at("backends{state=\"ready\"}", 0.0)]],
             vec![vec![at("backends{state=\"ready\"}", 1.0)]],
         ),
         (
-            "faults of the host",
+            "HarvesterLoadBalancerHostFaults",
             vec![vec![rising("probes_total{result=\"own_file_limit\"}", 1.0)]],
             vec![vec![
                 rising("probes_total{result=\"own_file_limit\"}", 0.0),
@@ -160,23 +160,27 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             ]],
         ),
         (
-            "verdicts are of the past",
+            "HarvesterLoadBalancerVerdictsStale",
             vec![vec![at("probe_targets_unknown", 1.0)]],
             vec![vec![at("probe_targets_unknown", 0.0)]],
         ),
-        ("health checks are late", vec![lag(10.0)], vec![lag(0.0)]),
         (
-            "something fails again and again",
+            "HarvesterLoadBalancerHealthChecksLate",
+            vec![lag(10.0)],
+            vec![lag(0.0)],
+        ),
+        (
+            "HarvesterLoadBalancerReconcileFailing",
             vec![vec![at("failing{kind=\"IPPool\"}", 1.0)]],
             vec![vec![at("failing{kind=\"IPPool\"}", 0.0)]],
         ),
         (
-            "work piles up",
+            "HarvesterLoadBalancerQueueGrowing",
             vec![vec![at("queue_depth{kind=\"LoadBalancer\"}", 101.0)]],
             vec![vec![at("queue_depth{kind=\"LoadBalancer\"}", 100.0)]],
         ),
         (
-            "the API server fails",
+            "HarvesterLoadBalancerApiServerErrors",
             vec![
                 vec![rising("api_requests_total{code=\"503\"}", 9.0)],
                 vec![rising("api_requests_total{code=\"0\"}", 9.0)],

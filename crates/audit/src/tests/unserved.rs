@@ -35,7 +35,7 @@ fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
                 status(all).available = 2;
             },
             "ALC-11",
-            "available is 2, 2 of 3 are taken",
+            "status.available is 2, 2 of 3 addresses are taken",
         ),
         (
             |all| {
@@ -45,7 +45,7 @@ fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
                 all.records.push(record("10.0.0.2", "Bound", "c"));
             },
             "ALC-5",
-            "LoadBalancer n/a (ALC-5): holds nothing and is given 10.0.0.2",
+            "LoadBalancer n/a (ALC-5): has no Bound IPAllocation, and status.allocatedAddress is 10.0.0.2",
         ),
     ]);
 }
