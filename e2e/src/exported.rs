@@ -16,12 +16,12 @@ use crate::read::{allocated, ready};
 const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
 
 /// One line for each wrong metric.
-pub fn wrongs(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<String> {
-    let mut wrongs = Vec::new();
+pub fn findings(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<String> {
+    let mut findings = Vec::new();
     let mut compare = |what: &str, exported: BTreeMap<String, f64>, stored: &[(String, f64)]| {
         let stored: BTreeMap<String, f64> = stored.iter().cloned().collect();
         if exported != stored {
-            wrongs.push(differs(what, &exported, &stored));
+            findings.push(differs(what, &exported, &stored));
         }
     };
 
@@ -72,7 +72,7 @@ pub fn wrongs(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<
         exported.retain(|key, _| key.split(' ').next() == Some(pool));
         compare(name, exported, &stored);
     }
-    wrongs
+    findings
 }
 
 /// Values of a metric by the values of these labels.

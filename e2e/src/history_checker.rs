@@ -36,7 +36,7 @@ struct Seen {
     bound: BTreeMap<String, String>,
     /// By id: the address that a Service requests.
     services: HashMap<String, String>,
-    doubled: Vec<String>,
+    shared_addresses: Vec<String>,
     moved: Vec<String>,
     given: BTreeSet<(String, String)>,
 }
@@ -78,7 +78,7 @@ impl Seen {
             if *other != uid {
                 let other = self.lbs.get(other).map(|(id, _)| id);
                 let wrong = format!("{ip} is {id}'s and {other:?}'s at one time");
-                self.doubled.push(wrong);
+                self.shared_addresses.push(wrong);
             }
         }
         self.given.insert((uid, ip));
@@ -95,7 +95,7 @@ impl Seen {
         };
         if let Some((other, _)) = self.services.iter().find(|(_, shown)| **shown == ip) {
             let wrong = format!("Services {id} and {other} show {ip} at one time");
-            self.doubled.push(wrong);
+            self.shared_addresses.push(wrong);
         }
         self.services.insert(id, ip);
     }
@@ -113,7 +113,7 @@ impl Seen {
                     && before != id
                 {
                     let wrong = format!("the record {name} went from {before} straight to {id}");
-                    self.doubled.push(wrong);
+                    self.shared_addresses.push(wrong);
                 }
             }
         }
@@ -171,8 +171,8 @@ impl HistoryChecker {
     }
 
     /// Addresses that two LoadBalancers had at the same time.
-    pub fn doubled(&self) -> Vec<String> {
-        lock(&self.seen).doubled.clone()
+    pub fn shared_addresses(&self) -> Vec<String> {
+        lock(&self.seen).shared_addresses.clone()
     }
 
     /// LoadBalancers whose address was changed or removed.
@@ -186,9 +186,9 @@ impl HistoryChecker {
     }
 
     /// All violations, once all objects have been seen.
-    pub async fn wrongs(&self, world: &World) -> anyhow::Result<Vec<String>> {
+    pub async fn findings(&self, world: &World) -> anyhow::Result<Vec<String>> {
         self.caught_up(world).await?;
-        Ok([self.doubled(), self.moved()].concat())
+        Ok([self.shared_addresses(), self.moved()].concat())
     }
 }
 

@@ -9,10 +9,10 @@ pub mod fake_kube_vip;
 pub mod history_checker;
 pub mod lives;
 pub mod metrics_snapshot;
+pub mod permissions;
 pub mod quiet;
 pub mod read;
 pub mod requests;
-pub mod rights;
 pub mod runner;
 pub mod scout;
 pub mod seeds;
@@ -21,5 +21,5 @@ pub mod supervised;
 pub mod waits;
 pub mod world;
 
-pub use runner::{Test, audited_bed, run, run_in_turn};
+pub use runner::{Test, audited_cluster_options, run, run_in_turn};
 pub use world::World;

@@ -52,7 +52,7 @@ impl MetricsSnapshot {
     }
 
     /// Whether the operator is leader.
-    pub fn leads(&self) -> bool {
+    pub fn is_leader(&self) -> bool {
         self.sum("harvester_lb_leader", |_| true) > 0.0
     }
 
@@ -64,7 +64,7 @@ impl MetricsSnapshot {
     }
 
     /// Number of reconciles of LoadBalancers.
-    pub fn looks(&self) -> f64 {
+    pub fn reconciles(&self) -> f64 {
         let name = "harvester_lb_reconcile_duration_seconds_count";
         self.sum(name, |s| s.label("kind") == "LoadBalancer")
     }
@@ -111,7 +111,7 @@ pub async fn leader<'a>(world: &World, nodes: &[&'a str]) -> anyhow::Result<&'a 
         for node in nodes {
             if MetricsSnapshot::read(world, node)
                 .await
-                .is_ok_and(|f| f.leads())
+                .is_ok_and(|f| f.is_leader())
             {
                 leaders.push(*node);
             }

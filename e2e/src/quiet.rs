@@ -24,8 +24,8 @@ use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{OURS, World};
 use crate::{audit, exported};
 
-/// Twice the shortest interval between two writes of a pool's status (200 ms of debounce, and [`crate::world::BRISK`]),
-/// and a margin: all other pending work shows in the operator's metrics.
+/// Twice the shortest interval between two writes of a pool's status (200 ms of debounce, and
+/// [`crate::world::TEST_TIMINGS`]), and a margin: all other pending work shows in the operator's metrics.
 const STILL: Duration = Duration::from_millis(700);
 /// Longest time that a pool's status may be behind: the longest pause after a slow write (10 s where changes do not
 /// end), and a margin.
@@ -64,7 +64,7 @@ async fn idle(world: &World, node: &str, deadline: Instant) -> anyhow::Result<Wr
             "no quiet within {LIMIT:?}: {}",
             MetricsSnapshot::read(world, node).await.map_or_else(
                 |e| e.to_string(),
-                |f| format!("leads {}, idle {}", f.leads(), f.idle())
+                |f| format!("leads {}, idle {}", f.is_leader(), f.idle())
             )
         );
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -76,7 +76,7 @@ type Written = BTreeMap<String, u64>;
 /// The operator's writes, without the Lease and Events, if it is leader and idle.
 async fn at_rest(world: &World, node: &str) -> Option<Written> {
     let metrics = MetricsSnapshot::read(world, node).await.ok()?;
-    if !metrics.leads() || !metrics.idle() {
+    if !metrics.is_leader() || !metrics.idle() {
         return None;
     }
     let mut written = metrics.writes();
@@ -104,8 +104,8 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
         let all = audit::read(world).await?;
         let report = harvester_lb_audit::audit(&all);
         let metrics = MetricsSnapshot::read(world, node).await?;
-        let wrongs = exported::wrongs(&all, &metrics, pools);
-        if report.findings.is_empty() && wrongs.is_empty() {
+        let findings = exported::findings(&all, &metrics, pools);
+        if report.findings.is_empty() && findings.is_empty() {
             if since.elapsed() > Duration::from_secs(1) {
                 say_late(world, node, since.elapsed()).await;
             }
@@ -121,9 +121,9 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
             return Ok(report);
         }
         let behind = report.findings.iter().all(Finding::is_of_a_pool);
-        if !behind || !wrongs.is_empty() || since.elapsed() > PACE_LIMIT {
+        if !behind || !findings.is_empty() || since.elapsed() > PACE_LIMIT {
             say_late(world, node, since.elapsed()).await;
-            bail!("{:#?} {wrongs:#?}", lines(&report));
+            bail!("{:#?} {findings:#?}", lines(&report));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

@@ -69,7 +69,7 @@ pub fn run(
 }
 
 /// A test cluster of two nodes without kube-vip, whose API server writes an audit log of all requests.
-pub fn audited_bed() -> TestClusterOptions {
+pub fn audited_cluster_options() -> TestClusterOptions {
     TestClusterOptions {
         nodes: 2,
         kube_vip: false,

@@ -91,8 +91,8 @@ impl Stage {
     /// ended by itself.
     pub async fn judge(self) -> anyhow::Result<(usize, usize)> {
         let found = audited(&self.world, NODE, &[self.ns]).await?;
-        let wrongs = self.history.wrongs(&self.world).await?;
-        ensure!(wrongs.is_empty(), "{wrongs:#?}");
+        let findings = self.history.findings(&self.world).await?;
+        ensure!(findings.is_empty(), "{findings:#?}");
         let restarts = self.operator.restarts();
         self.operator.finish().await?;
         Ok((found.load_balancers, restarts))
@@ -105,7 +105,7 @@ pub async fn cluster(world: &World, ns: &str, name: &str) -> anyhow::Result<()> 
 }
 
 /// Retries until the API server has done the request, now or at an earlier attempt.
-pub async fn until_taken<F, Fut>(what: &str, ask: F) -> anyhow::Result<()>
+pub async fn until_accepted<F, Fut>(what: &str, ask: F) -> anyhow::Result<()>
 where
     F: Fn() -> Fut,
     Fut: Future<Output = anyhow::Result<()>>,

@@ -117,12 +117,12 @@ impl Supervised {
     }
 
     /// Kills it, and restarts it after a pause.
-    pub async fn kill9(&self, away: Duration) -> anyhow::Result<()> {
+    pub async fn kill9(&self, downtime: Duration) -> anyhow::Result<()> {
         let mut process = self.inner.process.lock().await;
         if process.is_running() {
             process.kill9()?;
         }
-        tokio::time::sleep(away).await;
+        tokio::time::sleep(downtime).await;
         *process = self.inner.spawn()?;
         Ok(())
     }

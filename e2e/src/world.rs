@@ -28,7 +28,7 @@ const OPERATOR: &str = "HLB_OPERATOR";
 
 /// Intervals of the operator in tests (its `timings`): shorter than in a cluster where no event can end the wait. The
 /// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own.
-pub const BRISK: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-away-cap=1s,rare-refused=1s,pool-pace=200ms,pool-pace-limit=1s";
+pub const TEST_TIMINGS: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-unavailable-cap=1s,rare-refused=1s,pool-status-interval=200ms,pool-status-max-pause=1s";
 
 /// Flags for a Lease that expires soon.
 pub const QUICK_LEASE: [&str; 3] = [
@@ -146,7 +146,7 @@ impl World {
                 "info,harvester_load_balancer=debug,harvester_lb_controller_kit=debug",
             ),
             // A release build ignores it.
-            ("HLB_TIMINGS", BRISK),
+            ("HLB_TIMINGS", TEST_TIMINGS),
         ];
         all.extend_from_slice(env);
         let program = self
@@ -165,7 +165,7 @@ impl World {
     }
 
     /// Removes the validation from our CRDs, so that anything can be stored.
-    pub async fn relax_definitions(&self) -> anyhow::Result<()> {
+    pub async fn remove_crd_validation(&self) -> anyhow::Result<()> {
         self.cluster
             .apply_crds(repository().join("crds/crds.yaml"))
             .await?;

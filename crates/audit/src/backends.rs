@@ -8,7 +8,7 @@ use harvester_lb_api::{Condition, keys};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use crate::finding::{Finding, must, words};
+use crate::finding::{Finding, describe, must};
 use crate::meta::key_of;
 use crate::objects::{Lb, Objects};
 use crate::snapshot::Cluster;
@@ -32,7 +32,7 @@ struct Backend {
 }
 
 /// Checks the endpoints of one load balancer, and its condition.
-pub(crate) fn judge(
+pub(crate) fn check(
     objects: &Objects<'_>,
     lb: &Lb<'_>,
     ready: &Condition,
@@ -53,7 +53,7 @@ pub(crate) fn judge(
     must!(
         "BE-8",
         lb,
-        lb.is_told("BackendAddressRefused") != refused.is_empty(),
+        lb.has_true_condition("BackendAddressRefused") != refused.is_empty(),
         "refused backends: {refused:?}; the condition BackendAddressRefused does not match"
     );
     let shared = |backend: &&Backend| {
@@ -65,7 +65,7 @@ pub(crate) fn judge(
     must!(
         "BE-8",
         lb,
-        lb.is_told("BackendAddressShared") != shared.is_empty(),
+        lb.has_true_condition("BackendAddressShared") != shared.is_empty(),
         "backends whose address is used in another namespace: {shared:?}; the condition BackendAddressShared does not match"
     );
     let endpoints: Vec<(String, bool)> = slice.endpoints.iter().map(read).collect();
@@ -127,13 +127,13 @@ pub(crate) fn judge(
         lb,
         ready.reason.as_deref() == Some(expected),
         "the condition Ready is {}, expected reason {expected}",
-        words(ready)
+        describe(ready)
     );
     Ok(())
 }
 
 /// BE-6: the endpoints that stay published of a load balancer that is not reconciled still exist.
-pub(crate) fn follow(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
+pub(crate) fn check_kept_endpoints(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
     let (Some(slice), Some(cluster)) = (objects.slices.get(&lb.key), objects.cluster) else {
         return Ok(());
     };

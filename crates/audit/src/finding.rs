@@ -86,7 +86,7 @@ macro_rules! must {
 pub(crate) use must;
 
 /// Status, reason and message of a condition, for the text of a finding.
-pub(crate) fn words(condition: &Condition) -> String {
+pub(crate) fn describe(condition: &Condition) -> String {
     let text = |text: &Option<String>| text.clone().unwrap_or_default();
     format!(
         "{} {}: {:?}",

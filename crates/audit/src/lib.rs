@@ -50,9 +50,9 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         load_balancers: objects.lbs.len(),
         ..Report::default()
     };
-    records::judge(&objects, &mut report);
+    records::check(&objects, &mut report);
     for lb in objects.lbs.values() {
-        match load_balancers::judge(&objects, lb) {
+        match load_balancers::check(&objects, lb) {
             Ok(None) => {}
             Ok(Some(reason)) => report.waiting.push(Waiting {
                 lb: lb.key.clone(),
@@ -62,9 +62,9 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         }
     }
     for pool in objects.pools.values() {
-        report.findings.extend(pools::judge(&objects, pool).err());
+        report.findings.extend(pools::check(&objects, pool).err());
     }
-    load_balancers::judge_pairs(&objects, &mut report);
-    records::judge_left(&objects, &mut report);
+    load_balancers::check_pairs(&objects, &mut report);
+    records::check_leftovers(&objects, &mut report);
     report
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
 use harvester_lb_api::{Condition, Ipam, WorkloadType, keys};
 
-use crate::finding::{Finding, Report, must, words};
+use crate::finding::{Finding, Report, describe, must};
 use crate::later::excludes;
 use crate::meta::{asked, is_ours};
 use crate::objects::{Lb, Objects, Pool};
@@ -17,9 +17,9 @@ use crate::{backends, owned_objects};
 const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
 
 /// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
-pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
+pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
     if lb.object.metadata.deletion_timestamp.is_some() {
-        return backends::follow(objects, lb).map(|()| None);
+        return backends::check_kept_endpoints(objects, lb).map(|()| None);
     }
     let Some(ready) = lb.condition("Ready") else {
         let text = "has no condition Ready".to_owned();
@@ -32,7 +32,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         lb,
         (ready.status == "True") == (reason == "Ready"),
         "status and reason of the condition Ready differ: {}",
-        words(ready)
+        describe(ready)
     );
     if objects.is_left_alone(lb) {
         must!(
@@ -40,7 +40,7 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             lb,
             reason == "UnsupportedAnnotation",
             "is unsupported by this version, and the condition Ready is {}",
-            words(ready)
+            describe(ready)
         );
         return Ok(waiting);
     }
@@ -49,15 +49,15 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         "section 9",
         lb,
         match spec {
-            Spec::Sound => !REFUSED.contains(&reason),
+            Spec::Valid => !REFUSED.contains(&reason),
             Spec::WithoutListeners => reason == "InvalidListener",
-            Spec::Odd => true,
+            Spec::Unknown => true,
         },
         "its spec is {spec:?}, and the condition Ready is {}",
-        words(ready)
+        describe(ready)
     );
     if spec == Spec::WithoutListeners || REFUSED.contains(&reason) {
-        return backends::follow(objects, lb).map(|()| waiting);
+        return backends::check_kept_endpoints(objects, lb).map(|()| waiting);
     }
     if lb.object.spec.address_source() == Ipam::Dhcp {
         let held = held(objects, lb);
@@ -74,23 +74,23 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             held.is_empty(),
             "uses DHCP, and has Bound IPAllocations: {held:?}"
         );
-        return owned_objects::judge(objects, lb, ready).map(|()| None);
+        return owned_objects::check(objects, lb, ready).map(|()| None);
     }
     match held(objects, lb)[..] {
         [] => waits(objects, lb, ready).map(|()| Some(reason)),
         [(address, pool)] => {
             holds(objects, lb, address, pool)?;
             if suits(lb, address) {
-                return owned_objects::judge(objects, lb, ready).map(|()| None);
+                return owned_objects::check(objects, lb, ready).map(|()| None);
             }
             must!(
                 "BE-7",
                 lb,
                 reason == "AddressFamilyMismatch",
                 "has {address}, which a VM-type load balancer cannot use, and the condition Ready is {}",
-                words(ready)
+                describe(ready)
             );
-            backends::follow(objects, lb).map(|()| None)
+            backends::check_kept_endpoints(objects, lb).map(|()| None)
         }
         ref held => Err(Finding::new(
             "ALC-1",
@@ -101,12 +101,12 @@ pub(crate) fn judge<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
 }
 
 /// No two load balancers have the same address (ALC-8), and no two Services request it (REL-3).
-pub(crate) fn judge_pairs(objects: &Objects<'_>, report: &mut Report) {
+pub(crate) fn check_pairs(objects: &Objects<'_>, report: &mut Report) {
     let mut given: BTreeMap<&str, &Lb<'_>> = BTreeMap::new();
     for lb in objects.lbs.values() {
         // Load balancers that share an address all name it (IPA-9), and the address of one with an invalid spec may
         // have been released by hand.
-        let aside = objects.is_left_alone(lb) || Spec::of(lb) != Spec::Sound;
+        let aside = objects.is_left_alone(lb) || Spec::of(lb) != Spec::Valid;
         if lb.given.is_empty() || lb.given == keys::DHCP_ADDRESS || aside {
             continue;
         }
@@ -150,18 +150,18 @@ fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spec {
     /// Certainly valid.
-    Sound,
+    Valid,
     /// Of VM type without a listener (WV-1): certainly invalid.
     WithoutListeners,
     /// Valid or not.
-    Odd,
+    Unknown,
 }
 
 impl Spec {
     fn of(lb: &Lb<'_>) -> Self {
         let spec = &lb.object.spec;
         if spec.workload() == WorkloadType::Cluster {
-            return Self::Sound;
+            return Self::Valid;
         }
         let listeners = spec.listeners.as_deref().unwrap_or_default();
         let selector = spec.backend_server_selector.iter().flatten();
@@ -173,9 +173,9 @@ impl Spec {
                 .all(|values| !values.is_empty())
             && spec.health_check.as_ref().is_none_or(is_plain)
         {
-            Self::Sound
+            Self::Valid
         } else {
-            Self::Odd
+            Self::Unknown
         }
     }
 }
@@ -251,7 +251,7 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
             .parse()
             .is_ok_and(|address: IpAddr| !ranges.contains(address)),
     };
-    let told = lb.is_told("AddressOutOfPool");
+    let told = lb.has_true_condition("AddressOutOfPool");
     must!(
         "IPA-7",
         lb,
@@ -286,7 +286,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         lb,
         ready.reason.as_deref() == Some(expected),
         "waits for an address; the condition Ready is {}, expected reason {expected}",
-        words(ready)
+        describe(ready)
     );
     let message = ready.message.as_deref().unwrap_or_default();
     must!(
@@ -296,7 +296,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         "waits for an address; the message of the condition Ready is {message:?}, and lacks some of {says:?}"
     );
     if objects.held_back(lb).is_some() {
-        return backends::follow(objects, lb);
+        return backends::check_kept_endpoints(objects, lb);
     }
     must!(
         "ALC-5",
@@ -372,7 +372,7 @@ fn exhausted(
         lb,
         free.is_none(),
         "waits for an address ({}), and {free:?} of {pool} is free",
-        words(ready)
+        describe(ready)
     );
     let why = if fit.len() < all {
         "all IPv4 addresses are taken"

@@ -202,7 +202,7 @@ impl<'a> Lb<'a> {
     }
 
     /// Whether a condition is True.
-    pub(crate) fn is_told(&self, type_: &str) -> bool {
+    pub(crate) fn has_true_condition(&self, type_: &str) -> bool {
         self.condition(type_).is_some_and(|c| c.status == "True")
     }
 

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends;
-use crate::finding::{Finding, must, words};
+use crate::finding::{Finding, describe, must};
 use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
 
@@ -13,7 +13,7 @@ use crate::objects::{Lb, Objects};
 const OVERRIDE: &str = keys::ANNOTATION_KUBE_VIP_ADDRESSES;
 
 /// Checks the owned objects of one load balancer, and the rest of its status.
-pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
+pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
     let service = objects.services.get(&lb.key);
     let slice = objects.slices.get(&lb.key);
     if lb.object.spec.workload() == WorkloadType::Cluster {
@@ -33,7 +33,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
             lb,
             reason == "NameConflict",
             "has a foreign Service or EndpointSlice, and the condition Ready is {}",
-            words(ready)
+            describe(ready)
         );
         must!(
             "SVC-1",
@@ -47,7 +47,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         let text = format!(
             "has address {} and no Service; the condition Ready is {}",
             lb.given,
-            words(ready)
+            describe(ready)
         );
         return Err(Finding::new("REC-4", lb.to_string(), text));
     };
@@ -82,7 +82,7 @@ pub(crate) fn judge(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {:?}",
         slice.metadata.owner_references
     );
-    backends::judge(objects, lb, ready, slice, !announced.is_empty())
+    backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 
 /// REC-1: a guest cluster has its own data path.
@@ -98,7 +98,7 @@ fn of_cluster(
         ready.reason.as_deref() == Some("Ready"),
         "has address {}, and the condition Ready is {}",
         lb.given,
-        words(ready)
+        describe(ready)
     );
     must!(
         "REC-1",

@@ -5,14 +5,14 @@ use std::net::IpAddr;
 
 use harvester_lb_api::{IPAllocation, Phase, keys, projection};
 
-use crate::finding::{Finding, must, words};
+use crate::finding::{Finding, describe, must};
 use crate::later::excludes;
 use crate::meta::{is_ours, shown};
 use crate::objects::{Objects, Pool};
 use crate::ranges::Ranges;
 
 /// Checks one pool.
-pub(crate) fn judge(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding> {
+pub(crate) fn check(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding> {
     let status = pool.object.status.clone().unwrap_or_default();
     counts(objects, pool, status.total, status.available)?;
     let held = by_address(objects, pool, Phase::Bound);
@@ -156,7 +156,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
             pool,
             ready.reason.as_deref() == Some(expected),
             "the condition Ready is {}, expected reason {expected}",
-            words(&ready)
+            describe(&ready)
         );
     }
     let age = |pool: &Pool<'_>| {
@@ -166,7 +166,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
     if let Some(ranges) = pool.ranges.plain() {
         let overlapped = objects.pools.values().any(|older| {
             let older_ranges = older.ranges.plain();
-            age(older) < age(pool) && older_ranges.is_some_and(|older| older.meets(ranges))
+            age(older) < age(pool) && older_ranges.is_some_and(|older| older.overlaps_any(ranges))
         });
         must!(
             "IPA-4",

@@ -39,7 +39,7 @@ impl Span {
         self.v4 == addr.is_ipv4() && self.bits.contains(&bits(addr))
     }
 
-    fn meets(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         self.v4 == other.v4
             && self.bits.start() <= other.bits.end()
             && other.bits.start() <= self.bits.end()
@@ -66,8 +66,8 @@ impl Ranges {
         let mut unknown = ranges.is_empty();
         for range in ranges {
             match one(range) {
-                Err(Odd::Invalid) => return Self::Invalid,
-                Err(Odd::Unknown) => unknown = true,
+                Err(NotCounted::Invalid) => return Self::Invalid,
+                Err(NotCounted::Unknown) => unknown = true,
                 Ok((span, gateway)) => {
                     plain.spans.push(span);
                     plain.gateways.insert(gateway);
@@ -91,26 +91,26 @@ impl Ranges {
 }
 
 /// Why a range is not counted here.
-enum Odd {
+enum NotCounted {
     Invalid,
     Unknown,
 }
 
 /// A range and its gateway.
-fn one(range: &Range) -> Result<(Span, IpAddr), Odd> {
-    let (network, prefix) = range.subnet.split_once('/').ok_or(Odd::Invalid)?;
-    let network: IpAddr = network.parse().map_err(|_| Odd::Invalid)?;
+fn one(range: &Range) -> Result<(Span, IpAddr), NotCounted> {
+    let (network, prefix) = range.subnet.split_once('/').ok_or(NotCounted::Invalid)?;
+    let network: IpAddr = network.parse().map_err(|_| NotCounted::Invalid)?;
     let digits = prefix.bytes().all(|b| b.is_ascii_digit());
-    let prefix: u32 = prefix.parse().map_err(|_| Odd::Invalid)?;
+    let prefix: u32 = prefix.parse().map_err(|_| NotCounted::Invalid)?;
     if !digits || network.to_canonical() != network {
-        return Err(Odd::Invalid);
+        return Err(NotCounted::Invalid);
     }
     let (v4, width) = (network.is_ipv4(), if network.is_ipv4() { 32 } else { 128 });
     if prefix > width {
-        return Err(Odd::Invalid);
+        return Err(NotCounted::Invalid);
     }
     if prefix > width - 2 || prefix == 0 {
-        return Err(Odd::Unknown);
+        return Err(NotCounted::Unknown);
     }
     let size = 1_u128 << (width - prefix);
     let network = bits(network) & !(size - 1);
@@ -120,10 +120,10 @@ fn one(range: &Range) -> Result<(Span, IpAddr), Odd> {
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Ok(otherwise);
         };
-        let addr: IpAddr = text.parse().map_err(|_| Odd::Invalid)?;
+        let addr: IpAddr = text.parse().map_err(|_| NotCounted::Invalid)?;
         let addr = addr.to_canonical();
         let inside = addr.is_ipv4() == v4 && hosts.contains(&bits(addr));
-        inside.then(|| bits(addr)).ok_or(Odd::Invalid)
+        inside.then(|| bits(addr)).ok_or(NotCounted::Invalid)
     };
     let last = if v4 { *hosts.end() } else { hosts.end() + 1 };
     let start = given(range.range_start.as_ref(), *hosts.start())?;
@@ -155,8 +155,8 @@ impl Plain {
     }
 
     /// Whether ranges of two pools overlap; gateways do not matter (IPA-4).
-    pub(crate) fn meets(&self, other: &Self) -> bool {
-        let others = |span: &Span| other.spans.iter().any(|other| span.meets(other));
+    pub(crate) fn overlaps_any(&self, other: &Self) -> bool {
+        let others = |span: &Span| other.spans.iter().any(|other| span.overlaps(other));
         self.spans.iter().any(others)
     }
 }
@@ -234,9 +234,9 @@ mod tests {
     fn pools_that_touch_do_not_overlap() {
         let read = |start: &str, end: &str| read(&[part("10.0.0.0/24", start, end)]);
         let a = read("10.0.0.10", "10.0.0.20");
-        let meets = |b: &Ranges| a.plain().unwrap().meets(b.plain().unwrap());
-        assert!(!meets(&read("10.0.0.21", "10.0.0.30")));
-        assert!(meets(&read("10.0.0.20", "10.0.0.30")));
-        assert!(meets(&read("10.0.0.12", "10.0.0.13")));
+        let overlap = |b: &Ranges| a.plain().unwrap().overlaps_any(b.plain().unwrap());
+        assert!(!overlap(&read("10.0.0.21", "10.0.0.30")));
+        assert!(overlap(&read("10.0.0.20", "10.0.0.30")));
+        assert!(overlap(&read("10.0.0.12", "10.0.0.13")));
     }
 }

@@ -15,7 +15,7 @@ const HISTORY_OF_A_POOL: usize = 1_024;
 const HISTORY: usize = 16_384;
 
 /// Checks all IPAllocations.
-pub(crate) fn judge(objects: &Objects<'_>, report: &mut Report) {
+pub(crate) fn check(objects: &Objects<'_>, report: &mut Report) {
     report.bound = objects.bound.len();
     report.released = objects.records.len() - objects.bound.len();
     for record in &objects.bound {
@@ -98,7 +98,7 @@ fn history(objects: &Objects<'_>) -> Result<(), Finding> {
 }
 
 /// Finds the leftovers of deleted objects.
-pub(crate) fn judge_left(objects: &Objects<'_>, report: &mut Report) {
+pub(crate) fn check_leftovers(objects: &Objects<'_>, report: &mut Report) {
     let services = objects.services.iter();
     let services = services.map(|(key, service)| ("Service", key, &service.metadata));
     let slices = objects.slices.iter();

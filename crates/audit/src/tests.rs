@@ -1,4 +1,4 @@
-//! The auditor finds violations: each is planted into a valid snapshot, and must be reported.
+//! The auditor finds violations: each is injected into a valid snapshot, and must be reported.
 
 mod selection;
 mod unserved;
@@ -144,17 +144,17 @@ fn all_is_well() {
     assert!(report.waiting.is_empty());
 }
 
-/// The violation to plant, the rule that it breaks, and the text of the finding.
-type Planted = (fn(&mut Snapshot), &'static str, &'static str);
+/// The violation to inject, the rule that it breaks, and the text of the finding.
+type InjectedViolation = (fn(&mut Snapshot), &'static str, &'static str);
 
 fn status(all: &mut Snapshot) -> &mut harvester_lb_api::IPPoolStatus {
     all.pools[0].status.as_mut().unwrap()
 }
 
-fn is_named(planted: &[Planted]) {
-    for (plant, rule, said) in planted {
+fn is_named(violations: &[InjectedViolation]) {
+    for (inject, rule, said) in violations {
         let mut all = well();
-        plant(&mut all);
+        inject(&mut all);
         let findings = audit(&all).findings;
         let named = |f: &Finding| f.rule == *rule && f.to_string().contains(said);
         assert!(
@@ -343,7 +343,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
         (
             |all| says(&mut all.load_balancers[1], "InvalidListener", ""),
             "section 9",
-            "its spec is Sound",
+            "its spec is Valid",
         ),
         (
             |all| all.load_balancers[1].spec.listeners = None,

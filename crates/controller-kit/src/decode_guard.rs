@@ -82,7 +82,7 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
     let mut again = serde_json::Deserializer::from_str(&text);
     let error = match serde_path_to_error::deserialize::<_, K>(&mut again) {
         Ok(object) => return Ok(Ok(object)),
-        Err(error) => told(&error),
+        Err(error) => error_text(&error),
     };
     let Meta { metadata } = serde_json::from_str(&text)?;
     let object = serde_json::from_str(&text).unwrap_or_default();
@@ -94,7 +94,7 @@ pub fn decode<K: DeserializeOwned>(text: &str) -> Result<Decoded<K>, serde_json:
 }
 
 /// The field and the error.
-fn told(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+fn error_text(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
     let (field, problem) = (error.path().to_string(), error.inner().to_string());
     // The position in the text is of no use, and it changes with the fields before it.
     let problem = problem

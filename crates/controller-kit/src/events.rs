@@ -26,7 +26,7 @@ use crate::writer::{Fence, bounded};
 /// have to do.
 const QUEUE: usize = 1024;
 /// Longest note that the API accepts, in bytes.
-const NOTE_LIMIT: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 /// Longest object name.
 const NAME_LIMIT: usize = 253;
 
@@ -40,7 +40,7 @@ pub enum Severity {
 }
 
 /// A queued Event.
-pub struct Note {
+pub struct QueuedEvent {
     /// The object that the Event is about.
     pub regarding: ObjectReference,
     /// The Event's `type`.
@@ -54,9 +54,9 @@ pub struct Note {
     fence: Option<Arc<dyn Fence>>,
 }
 
-impl fmt::Debug for Note {
+impl fmt::Debug for QueuedEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Note")
+        f.debug_struct("QueuedEvent")
             .field("regarding", &self.regarding)
             .field("reason", &self.reason)
             .field("text", &self.text)
@@ -65,7 +65,7 @@ impl fmt::Debug for Note {
 }
 
 enum Item {
-    Note(Box<Note>),
+    Event(Box<QueuedEvent>),
     /// Signals that all items before it are done.
     Mark(oneshot::Sender<()>),
 }
@@ -91,15 +91,15 @@ impl Events {
         controller: &'static str,
         instance: String,
     ) -> (Self, impl Future<Output = ()> + Send) {
-        let (events, notes) = Self::queue();
-        (events, notes.write(client, controller, instance))
+        let (events, receiver) = Self::queue();
+        (events, receiver.write(client, controller, instance))
     }
 
     /// The queue, and its receiving side.
-    pub fn queue() -> (Self, Notes) {
+    pub fn queue() -> (Self, EventReceiver) {
         let (sender, receiver) = mpsc::channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
-        let notes = Notes {
+        let receiver = EventReceiver {
             receiver,
             dropped: Arc::clone(&dropped),
         };
@@ -108,7 +108,7 @@ impl Events {
             dropped,
             fence: None,
         };
-        (events, notes)
+        (events, receiver)
     }
 
     /// The same queue, for Events that may be written only while this fence is open.
@@ -129,7 +129,7 @@ impl Events {
         action: &str,
         text: &str,
     ) {
-        let note = Note {
+        let note = QueuedEvent {
             regarding,
             severity,
             reason: reason.to_owned(),
@@ -137,7 +137,7 @@ impl Events {
             text: text.to_owned(),
             fence: self.fence.clone(),
         };
-        if self.sender.try_send(Item::Note(Box::new(note))).is_err() {
+        if self.sender.try_send(Item::Event(Box::new(note))).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -158,20 +158,20 @@ impl Events {
 }
 
 /// The receiving side of the queue. It leaves out Events whose fence has closed meanwhile.
-pub struct Notes {
+pub struct EventReceiver {
     receiver: mpsc::Receiver<Item>,
     dropped: Arc<AtomicU64>,
 }
 
-impl fmt::Debug for Notes {
+impl fmt::Debug for EventReceiver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notes").finish_non_exhaustive()
+        f.debug_struct("EventReceiver").finish_non_exhaustive()
     }
 }
 
-impl Notes {
+impl EventReceiver {
     /// The next Event, if one is queued.
-    pub fn try_next(&mut self) -> Option<Note> {
+    pub fn try_next(&mut self) -> Option<QueuedEvent> {
         loop {
             let item = self.receiver.try_recv().ok()?;
             if let Some(note) = self.due(item) {
@@ -198,12 +198,12 @@ impl Notes {
     }
 
     /// The Event to write now. One whose fence has closed is counted as dropped; a mark is signalled to its waiter.
-    fn due(&self, item: Item) -> Option<Note> {
+    fn due(&self, item: Item) -> Option<QueuedEvent> {
         match item {
-            Item::Note(note) if note.fence.as_ref().is_none_or(|fence| fence.is_open()) => {
+            Item::Event(note) if note.fence.as_ref().is_none_or(|fence| fence.is_open()) => {
                 Some(*note)
             }
-            Item::Note(_) => {
+            Item::Event(_) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
                 None
             }
@@ -216,7 +216,7 @@ impl Notes {
     }
 }
 
-fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event {
+fn event(note: QueuedEvent, controller: &str, instance: &str, now: Timestamp) -> Event {
     let suffix = format!(".{:x}", now.as_nanosecond());
     let object = note.regarding.name.as_deref().unwrap_or(controller);
     // A truncated name may end in a character that a name must not end in; the suffix follows, so that is harmless.
@@ -244,7 +244,7 @@ fn event(note: Note, controller: &str, instance: &str, now: Timestamp) -> Event 
         }),
         reason: Some(note.reason),
         action: Some(note.action),
-        note: Some(note.text[..note.text.floor_char_boundary(NOTE_LIMIT)].to_owned()),
+        note: Some(note.text[..note.text.floor_char_boundary(MAX_NOTE_BYTES)].to_owned()),
         reporting_controller: Some(controller.to_owned()),
         reporting_instance: Some(instance[..instance.floor_char_boundary(128)].to_owned()),
         regarding: Some(note.regarding),
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn long_names_and_notes_fit() {
-        let note = Note {
+        let note = QueuedEvent {
             regarding: ObjectReference {
                 name: Some(format!("{}.b", "a".repeat(251))),
                 namespace: Some("ns".into()),
@@ -273,7 +273,7 @@ mod tests {
         };
         let event = event(note, "c", "i", Timestamp::UNIX_EPOCH);
         assert!(event.metadata.name.unwrap().len() <= NAME_LIMIT);
-        assert!(event.note.unwrap().len() <= NOTE_LIMIT);
+        assert!(event.note.unwrap().len() <= MAX_NOTE_BYTES);
         assert_eq!(event.metadata.namespace.unwrap(), "ns");
     }
 

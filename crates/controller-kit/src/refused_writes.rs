@@ -10,9 +10,9 @@ use tokio::time::Instant;
 
 /// A refused write is retried at least once a minute. One that was not refused again within this time is no longer
 /// pending.
-const LASTS: Duration = Duration::from_mins(3);
+const PENDING_FOR: Duration = Duration::from_mins(3);
 /// Most objects that are remembered. Beyond that, the problem is not one of single objects.
-const MOST: usize = 10_000;
+const MAX_OBJECTS: usize = 10_000;
 
 /// The objects whose last write was refused, by kind.
 #[derive(Debug, Default)]
@@ -23,11 +23,11 @@ impl RefusedWrites {
     pub fn refused(&self, kind: &str, key: &Key) {
         let mut all = self.0.lock();
         let now = Instant::now();
-        if all.len() >= MOST {
-            all.retain(|_, at| now.duration_since(*at) < LASTS);
+        if all.len() >= MAX_OBJECTS {
+            all.retain(|_, at| now.duration_since(*at) < PENDING_FOR);
         }
         let key = (kind.to_owned(), key.clone());
-        if all.len() < MOST || all.contains_key(&key) {
+        if all.len() < MAX_OBJECTS || all.contains_key(&key) {
             all.insert(key, now);
         }
     }
@@ -44,7 +44,7 @@ impl RefusedWrites {
     pub fn all(&self) -> Vec<(String, Key)> {
         let mut all = self.0.lock();
         let now = Instant::now();
-        all.retain(|_, at| now.duration_since(*at) < LASTS);
+        all.retain(|_, at| now.duration_since(*at) < PENDING_FOR);
         all.keys().cloned().collect()
     }
 }
@@ -74,18 +74,18 @@ mod tests {
     async fn run_1_what_nobody_tries_any_more_is_forgotten() {
         let writes = RefusedWrites::default();
         writes.refused("Service", &key("a"));
-        tokio::time::advance(LASTS / 2).await;
+        tokio::time::advance(PENDING_FOR / 2).await;
         writes.refused("Service", &key("b"));
-        tokio::time::advance(LASTS / 2).await;
+        tokio::time::advance(PENDING_FOR / 2).await;
         assert_eq!(writes.all(), [("Service".to_owned(), key("b"))]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn run_1_the_memory_is_bounded() {
         let writes = RefusedWrites::default();
-        for n in 0..MOST + 10 {
+        for n in 0..MAX_OBJECTS + 10 {
             writes.refused("Service", &key(&n.to_string()));
         }
-        assert_eq!(writes.all().len(), MOST);
+        assert_eq!(writes.all().len(), MAX_OBJECTS);
     }
 }

@@ -14,7 +14,7 @@ use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 
 /// Number of keys below which idle ones are not swept.
-const FEW: usize = 64;
+const MIN_SWEEP: usize = 64;
 
 /// The spacing of writes. By default there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     pub fn new(settings: Settings) -> Self {
         let states = States {
             by_key: HashMap::default(),
-            sweep_at: FEW,
+            sweep_at: MIN_SWEEP,
         };
         Self {
             settings,
@@ -142,7 +142,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         let mut states = self.states.lock();
         if states.by_key.len() >= states.sweep_at {
             states.by_key.retain(|_, state| !state.is_idle(now));
-            states.sweep_at = FEW.max(2 * states.by_key.len());
+            states.sweep_at = MIN_SWEEP.max(2 * states.by_key.len());
         }
     }
 

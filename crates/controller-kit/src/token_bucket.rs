@@ -12,7 +12,7 @@ pub struct TokenBucket {
     /// Time between two tokens in the long run.
     interval: Duration,
     /// When the bucket is full again; `None` before the first token is taken.
-    whole: Option<Instant>,
+    full_at: Option<Instant>,
 }
 
 impl TokenBucket {
@@ -21,22 +21,22 @@ impl TokenBucket {
         Self {
             burst: interval.saturating_mul(burst.max(1)),
             interval,
-            whole: None,
+            full_at: None,
         }
     }
 
     /// Time until the next token is available; zero if one is available now.
     pub fn due_in(&self, now: Instant) -> Duration {
-        let whole = self
-            .whole
-            .map_or(Duration::ZERO, |whole| whole.saturating_duration_since(now));
-        (whole + self.interval).saturating_sub(self.burst)
+        let full_in = self.full_at.map_or(Duration::ZERO, |full_at| {
+            full_at.saturating_duration_since(now)
+        });
+        (full_in + self.interval).saturating_sub(self.burst)
     }
 
     /// Takes a token. Taking one that is not available yet delays the next one by as much.
     pub fn take(&mut self, now: Instant) {
-        let from = self.whole.map_or(now, |whole| whole.max(now));
-        self.whole = Some(from + self.interval);
+        let from = self.full_at.map_or(now, |full_at| full_at.max(now));
+        self.full_at = Some(from + self.interval);
     }
 }
 

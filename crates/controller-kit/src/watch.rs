@@ -80,15 +80,15 @@ where
                 // The stream does not end.
                 None => std::future::pending().await,
             };
-            let open = deliver(event, &store, &convert, &handler);
-            for (key, was) in open.older {
+            let pending = deliver(event, &store, &convert, &handler);
+            for (key, was) in pending.older {
                 let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
                 let now = found.as_ref().map(|object| Stamp::of(object.meta()));
                 if let Some(restored) = now.and_then(|n| Restored::proven(&kind, &key, was, n)) {
                     return restored;
                 }
             }
-            let mut found = stream::iter(open.unconfirmed)
+            let mut found = stream::iter(pending.unconfirmed)
                 .map(|(key, known)| {
                     let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
                     async move {
@@ -98,7 +98,7 @@ where
                 })
                 .buffer_unordered(LOOK_UPS_AT_A_TIME);
             while let Some((key, known, found)) = found.next().await {
-                settle(&key, known, found, &store, &convert, &handler);
+                apply_live_read(&key, known, found, &store, &convert, &handler);
             }
         }
     }
@@ -169,7 +169,7 @@ pub fn deliver<K, V>(
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
-) -> Open
+) -> NeedsLiveRead
 where
     K: Resource<DynamicType = ()>,
 {
@@ -198,21 +198,21 @@ where
                 handler(&key, change);
             }
             debug!(%kind, objects = store.len(), "listed");
-            return Open {
+            return NeedsLiveRead {
                 unconfirmed: listed.unconfirmed,
                 older: listed.older,
             };
         }
     }
-    Open::default()
+    NeedsLiveRead::default()
 }
 
 /// Objects that need a live read after a list.
 #[must_use]
 #[derive(Debug, Default)]
-pub struct Open {
+pub struct NeedsLiveRead {
     /// Objects that were written while the list was in progress and are missing from it, with their known versions:
-    /// read them live and pass the result to [`settle`].
+    /// read them live and pass the result to [`apply_live_read`].
     pub unconfirmed: Vec<(Key, Version)>,
     /// Objects that the list has in an older copy than was known, with the known stamp: if a live read returns an older
     /// copy too, the API server was restored from a backup ([`Restored::proven`]).
@@ -220,7 +220,7 @@ pub struct Open {
 }
 
 /// Applies the result of a live read of an unconfirmed object.
-pub fn settle<K, V>(
+pub fn apply_live_read<K, V>(
     key: &Key,
     known: Version,
     found: Option<DecodeGuard<K>>,

@@ -145,7 +145,7 @@ impl ServiceAddresses {
 
 /// Whether a backend may have an address that a VirtualMachineInstance reports (BE-8).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Standing {
+pub struct AddressVerdict {
     /// Why the address is refused; `None` if it is usable.
     pub refusal: Option<Refusal>,
     /// Whether VirtualMachineInstances of several namespaces report the address. It stays usable.
@@ -171,22 +171,22 @@ impl Addresses {
         }
     }
 
-    /// Replaces the addresses of a Node; empty when it is deleted. Returns the VirtualMachineInstances whose [`Standing`] may
-    /// have changed.
+    /// Replaces the addresses of a Node; empty when it is deleted. Returns the VirtualMachineInstances whose
+    /// [`AddressVerdict`] may have changed.
     pub fn set_node(&mut self, node: &Key, addresses: Vec<Ipv4Addr>) -> Vec<Key> {
         let changed = self.held.set(&Holder::Node(node.clone()), addresses);
         self.reporters_of(&changed)
     }
 
     /// Adds the readable addresses of a Node that cannot be decoded; its known ones stay. Returns the VirtualMachineInstances
-    /// whose [`Standing`] may have changed.
+    /// whose [`AddressVerdict`] may have changed.
     pub fn add_node(&mut self, node: &Key, addresses: &[Ipv4Addr]) -> Vec<Key> {
         let changed = self.held.add(&Holder::Node(node.clone()), addresses);
         self.reporters_of(&changed)
     }
 
-    /// Replaces the addresses of a Service; empty when it is deleted. Returns the VirtualMachineInstances whose [`Standing`]
-    /// may have changed.
+    /// Replaces the addresses of a Service; empty when it is deleted. Returns the VirtualMachineInstances whose
+    /// [`AddressVerdict`] may have changed.
     pub fn set_service(&mut self, service: &Key, addresses: ServiceAddresses) -> Vec<Key> {
         let mut changed = Vec::new();
         for (holder, addresses) in [
@@ -200,7 +200,7 @@ impl Addresses {
     }
 
     /// Adds the readable addresses of a Service that cannot be decoded; its known ones stay. Returns the
-    /// VirtualMachineInstances whose [`Standing`] may have changed.
+    /// VirtualMachineInstances whose [`AddressVerdict`] may have changed.
     pub fn add_service(&mut self, service: &Key, addresses: &ServiceAddresses) -> Vec<Key> {
         let mut changed = Vec::new();
         for (holder, addresses) in [
@@ -215,7 +215,7 @@ impl Addresses {
 
     /// Replaces the address that a VirtualMachineInstance reports; `None` when it is deleted. Returns the others whose
     /// address has become shared between namespaces, or is no longer.
-    pub fn set_machine(&mut self, vmi: &Key, address: Option<Ipv4Addr>) -> Vec<Key> {
+    pub fn set_vmi(&mut self, vmi: &Key, address: Option<Ipv4Addr>) -> Vec<Key> {
         let before: Vec<(Ipv4Addr, bool)> = self
             .reported
             .of(vmi)
@@ -245,10 +245,10 @@ impl Addresses {
     }
 
     /// Whether a backend may have a reported address. `allocated`: an IPAllocation of the address exists.
-    pub fn standing(&self, address: Ipv4Addr, allocated: bool) -> Standing {
+    pub fn address_verdict(&self, address: Ipv4Addr, allocated: bool) -> AddressVerdict {
         let held = self.held.holders(address).next().cloned();
         let denied = || self.denied.iter().find(|cidr| cidr.contains(address));
-        Standing {
+        AddressVerdict {
             refusal: held
                 .map(Refusal::Held)
                 .or_else(|| allocated.then_some(Refusal::Allocated))
@@ -259,8 +259,8 @@ impl Addresses {
 
     /// Whether VirtualMachineInstances of several namespaces report an address. Keys sort by namespace first.
     fn is_shared(&self, address: Ipv4Addr) -> bool {
-        let ends = self.reported.ends(address);
-        ends.is_some_and(|(first, last)| first.namespace != last.namespace)
+        let first_and_last = self.reported.first_and_last(address);
+        first_and_last.is_some_and(|(first, last)| first.namespace != last.namespace)
     }
 }
 

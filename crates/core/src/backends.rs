@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use harvester_lb_object::Key;
 
-use crate::backend_addresses::{Refusal, Standing};
-use crate::cached::{State, Vmi};
+use crate::backend_addresses::{AddressVerdict, Refusal};
+use crate::cached::{Vmi, VmiState};
 
 /// Largest number of backends of a load balancer: the API server's limit of 1,000 endpoints in an EndpointSlice, less one
 /// for the stand-in (EPS-2).
@@ -60,12 +60,12 @@ pub struct Backend {
     /// Its address (BE-2).
     pub address: Ipv4Addr,
     /// Its state as far as that concerns traffic (BE-5).
-    pub state: State,
+    pub state: VmiState,
 }
 
 /// A VirtualMachineInstance that matches and is no backend because of its address (BE-8).
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
+pub struct RefusedBackend {
     /// Name of the VirtualMachineInstance.
     pub name: Arc<str>,
     /// The address that it reports.
@@ -74,25 +74,26 @@ pub struct Refused {
     pub why: Refusal,
 }
 
-/// The discovered backends of a load balancer. Fill it with [`Found::look_at`] or [`Found::stay`], then call
-/// [`Found::judge`] once.
+/// The discovered backends of a load balancer. Fill it with [`DiscoveredBackends::add_if_selected`] or
+/// [`DiscoveredBackends::retain_endpoint`], then call [`DiscoveredBackends::apply_address_rules`] once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct DiscoveredBackends {
     /// Number of VirtualMachineInstances that match, with or without an address (BE-1).
     pub matched: usize,
-    /// Those with a usable address, sorted by name (REC-5). After [`Found::judge`] at most [`MAX_BACKENDS`].
+    /// Those with a usable address, sorted by name (REC-5). After [`DiscoveredBackends::apply_address_rules`] at most
+    /// [`MAX_BACKENDS`].
     pub backends: Vec<Backend>,
     /// Number of backends above [`MAX_BACKENDS`], which are not served.
     pub left_out: usize,
     /// Those that are left out because of their address (BE-8).
-    pub refused: Vec<Refused>,
+    pub refused: Vec<RefusedBackend>,
     /// Name and address of the backends whose address is also reported in another namespace; they are served (BE-8).
     pub shared: Vec<(Arc<str>, Ipv4Addr)>,
 }
 
-impl Found {
+impl DiscoveredBackends {
     /// Adds a VirtualMachineInstance if it matches (BE-1). Call it in the order of their names (REC-5).
-    pub fn look_at(&mut self, selector: &Selector, key: &Key, vmi: &Vmi) {
+    pub fn add_if_selected(&mut self, selector: &Selector, key: &Key, vmi: &Vmi) {
         if vmi.deleting || !selector.matches(&vmi.labels) {
             return;
         }
@@ -108,7 +109,7 @@ impl Found {
 
     /// Keeps an endpoint that is served already, if the cached VirtualMachineInstance of its name (`now`) has the same uid
     /// and address and is not being deleted (BE-6).
-    pub fn stay(&mut self, endpoint: Backend, now: Option<&Vmi>) {
+    pub fn retain_endpoint(&mut self, endpoint: Backend, now: Option<&Vmi>) {
         if let Some(vmi) = now
             && vmi.uid == endpoint.uid
             && vmi.address == Some(endpoint.address)
@@ -123,21 +124,21 @@ impl Found {
 
     /// Drops backends whose address is not usable (BE-8), terminated ones whose address another backend has (BE-5), and
     /// those above [`MAX_BACKENDS`].
-    pub fn judge(&mut self, standing: impl Fn(Ipv4Addr) -> Standing) {
-        let alive = self.backends.iter().filter(|b| !b.state.is_over());
+    pub fn apply_address_rules(&mut self, address_verdict: impl Fn(Ipv4Addr) -> AddressVerdict) {
+        let alive = self.backends.iter().filter(|b| !b.state.has_terminated());
         let mut taken: BTreeSet<Ipv4Addr> = alive.map(|b| b.address).collect();
         // Of several terminated ones with the same address the first stays.
         self.backends
-            .retain(|b| !b.state.is_over() || taken.insert(b.address));
+            .retain(|b| !b.state.has_terminated() || taken.insert(b.address));
         let (refused, shared) = (&mut self.refused, &mut self.shared);
         self.backends.retain(|backend| {
-            let Standing {
+            let AddressVerdict {
                 refusal,
                 shared: is_shared,
-            } = standing(backend.address);
+            } = address_verdict(backend.address);
             let (name, address) = (Arc::clone(&backend.name), backend.address);
             if let Some(why) = refusal {
-                refused.push(Refused { name, address, why });
+                refused.push(RefusedBackend { name, address, why });
                 return false;
             }
             if is_shared {
@@ -152,14 +153,14 @@ impl Found {
 
 /// The `ready` of each endpoint, in the same order, from its state and its health check verdict (BE-5): a terminated one is
 /// never ready, a paused one only while no running one is.
-pub fn ready(backends: &[(State, bool)]) -> Vec<bool> {
-    let runs_ready = backends.contains(&(State::Running, true));
+pub fn ready(backends: &[(VmiState, bool)]) -> Vec<bool> {
+    let runs_ready = backends.contains(&(VmiState::Running, true));
     backends
         .iter()
         .map(|(state, verdict)| match state {
-            State::Running => *verdict,
-            State::Paused => *verdict && !runs_ready,
-            State::Succeeded | State::Failed => false,
+            VmiState::Running => *verdict,
+            VmiState::Paused => *verdict && !runs_ready,
+            VmiState::Succeeded | VmiState::Failed => false,
         })
         .collect()
 }

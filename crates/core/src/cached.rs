@@ -14,7 +14,7 @@ pub use foreign::{
 pub use ip_allocation::{Allocation, allocation_spec, id, key, record};
 pub use ip_pool::{Maps, Pool};
 pub use load_balancer::Lb;
-pub use virtual_machine::{State, Vm, Vmi, backend_address};
+pub use virtual_machine::{Vm, Vmi, VmiState, backend_address};
 
 #[cfg(test)]
 mod tests;

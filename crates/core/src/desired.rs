@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends::Backend;
-use crate::cached::State;
+use crate::cached::VmiState;
 use crate::cached::{is_labelled, is_lb};
 use crate::spec::Port;
 
@@ -141,7 +141,7 @@ pub fn endpoint_slice(
 }
 
 /// The backends in an EndpointSlice, without malformed endpoints (EPS-3). Their state is unknown here and set to
-/// [`State::Running`].
+/// [`VmiState::Running`].
 pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
     real_endpoints(slice)
         .filter_map(|endpoint| {
@@ -153,7 +153,7 @@ pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
                 name: target.name.as_deref()?.into(),
                 uid: target.uid.clone()?,
                 address: address.parse().ok()?,
-                state: State::default(),
+                state: VmiState::default(),
             })
         })
         .collect()

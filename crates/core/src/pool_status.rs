@@ -151,20 +151,20 @@ pub fn conditions(
         None => (ConditionStatus::True, READY, ""),
     };
     wording::set(&mut all, READY, ready, reason, message, now);
-    let mut hold = |type_: &str, message: Option<String>| match message {
+    let mut set_or_clear = |type_: &str, message: Option<String>| match message {
         Some(message) => {
             wording::set(&mut all, type_, ConditionStatus::True, type_, &message, now);
         }
         None => condition::clear(&mut all, type_),
     };
-    hold(
+    set_or_clear(
         OVERLAPS,
         ledger.overlaps(name).map(|older| {
             format!("shares addresses with the older IPPool {older}; an address allocated from one is taken in both")
         }),
     );
     let outside = ledger.out_of_pool(name);
-    hold(
+    set_or_clear(
         ADDRESS_OUT_OF_POOL,
         outside.first().map(|first| {
             format!(
@@ -175,7 +175,7 @@ pub fn conditions(
             )
         }),
     );
-    hold(
+    set_or_clear(
         ALLOCATED_MAP_TRUNCATED,
         (projection.truncated > 0).then(|| {
             format!(
@@ -189,14 +189,14 @@ pub fn conditions(
 
 /// The JSON patch (RFC 6902) from the stored to the desired pool; `None` if nothing changes (REC-5). Its first operation
 /// carries the resource version, so that the API server answers a stale patch with a conflict (IPA-5). Legacy finalizers are
-/// removed (FIN-2). `asked`: the annotation of a manual release was processed and is removed (section 6.4).
+/// removed (FIN-2). `release_processed`: the annotation of a manual release was processed and is removed (section 6.4).
 ///
 /// A JSON patch and no merge patch, because the maps are replaced as a whole and the store does not have the old ones.
 pub fn patch(
     pool: &Pool,
     projection: &Projection,
     conditions: &[Condition],
-    asked: bool,
+    release_processed: bool,
 ) -> Option<Vec<Value>> {
     let digest = &*projection::digest(Some(&projection.allocated), Some(&projection.history));
     let version = pool.meta.resource_version.as_deref().unwrap_or_default();
@@ -234,7 +234,7 @@ pub fn patch(
             }));
         }
     }
-    if asked {
+    if release_processed {
         patch.push(json!({
             "op": "remove",
             "path": annotation_path(keys::ANNOTATION_MANUALLY_RELEASE_IP),

@@ -5,8 +5,8 @@ use harvester_lb_ipam::AddressConflict;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
-use crate::backends::{self, Found};
-use crate::cached::State;
+use crate::backends::{self, DiscoveredBackends};
+use crate::cached::VmiState;
 use crate::spec::VmSpec;
 use crate::status::{self, ExtraCondition, Readiness};
 use crate::wording::says_the_same;
@@ -22,7 +22,7 @@ pub struct ReadinessInput<'a> {
     /// Its checked spec.
     pub vm: &'a VmSpec,
     /// Its discovered backends.
-    pub found: &'a Found,
+    pub found: &'a DiscoveredBackends,
     /// `spec.loadBalancerIP` of its Service.
     pub wanted: &'a str,
     /// The address in the ingress of its Service, see [`external_ip`].
@@ -90,14 +90,14 @@ pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
     let port = check.port();
     let failing =
         format!("none of {backends} backends passes the health check on port {port}{states}");
-    let all_over = found.backends.iter().all(|b| b.state.is_over());
+    let all_over = found.backends.iter().all(|b| b.state.has_terminated());
     if input.probed > 0 || all_over {
         return Readiness::not(status::BACKENDS_UNHEALTHY, failing);
     }
     let first = format!(
         "the first health checks of {backends} backends on port {port} are under way{states}"
     );
-    if !status::was_judged_unhealthy(input.before) {
+    if !status::was_unhealthy(input.before) {
         return Readiness::first_checks(first);
     }
     // An earlier process has probed the backends, and this one has no result yet. A version without the condition
@@ -112,11 +112,11 @@ pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
 }
 
 /// The end of a message: how many backends are paused or terminated (BE-5).
-fn states(found: &Found) -> String {
+fn states(found: &DiscoveredBackends) -> String {
     let named: Vec<String> = [
-        (State::Paused, "paused"),
-        (State::Succeeded, "Succeeded"),
-        (State::Failed, "Failed"),
+        (VmiState::Paused, "paused"),
+        (VmiState::Succeeded, "Succeeded"),
+        (VmiState::Failed, "Failed"),
     ]
     .into_iter()
     .filter_map(|(state, name)| {
@@ -130,14 +130,14 @@ fn states(found: &Found) -> String {
     format!("; of these virtual machines {}", named.join(", "))
 }
 
-/// The extra conditions of a load balancer. `lost`: an address in its status that it may not have (IPA-2, ALC-7). `instead`:
-/// the address that it has. `out_of_pool`: that address is no longer in the ranges of its pool (IPA-7). `found`: its
-/// discovered backends (BE-8).
+/// The extra conditions of a load balancer. `address_conflict`: an address in its status that it may not have (IPA-2,
+/// ALC-7). `instead`: the address that it has. `out_of_pool`: that address is no longer in the ranges of its pool
+/// (IPA-7). `found`: its discovered backends (BE-8).
 pub fn extras(
-    lost: Option<&AddressConflict>,
+    address_conflict: Option<&AddressConflict>,
     instead: Option<&str>,
     out_of_pool: bool,
-    found: &Found,
+    found: &DiscoveredBackends,
 ) -> Vec<ExtraCondition> {
     let left_out = found.left_out;
     let mut extras = vec![
@@ -159,15 +159,15 @@ pub fn extras(
     ];
     extras.extend(backend_addresses(found));
     // Never cleared: it explains why the address has changed.
-    if let Some(lost) = lost {
-        let holder = match &lost.holder {
+    if let Some(address_conflict) = address_conflict {
+        let holder = match &address_conflict.holder {
             Some(holder) => format!("belongs to LoadBalancer {holder}"),
             None => "is not an address that this load balancer may have".to_owned(),
         };
         let now = instead.map_or_else(String::new, |i| format!("; {i} was allocated instead"));
         extras.push(ExtraCondition {
             type_: status::ADDRESS_LOST,
-            message: Some(format!("{} {holder}{now}", lost.addr)),
+            message: Some(format!("{} {holder}{now}", address_conflict.addr)),
         });
     }
     extras
@@ -182,7 +182,7 @@ pub fn port_mismatch(vm: Option<&VmSpec>) -> ExtraCondition {
 }
 
 /// The extra conditions about the addresses that virtual machines report (BE-8).
-fn backend_addresses(found: &Found) -> [ExtraCondition; 2] {
+fn backend_addresses(found: &DiscoveredBackends) -> [ExtraCondition; 2] {
     let refused = found.refused.iter().map(|r| {
         let (name, address, why) = (&r.name, r.address, &r.why);
         format!("VirtualMachineInstance {name} reports {address}, {why}")

@@ -53,7 +53,7 @@ pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
 /// Condition: virtual machines of another namespace report the same address (BE-8).
 pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
 /// Conditions of which each new message causes an Event, because it names other virtual machines.
-const TELLING: [&str; 2] = [BACKEND_ADDRESS_REFUSED, BACKEND_ADDRESS_SHARED];
+const EVENT_PER_MESSAGE: [&str; 2] = [BACKEND_ADDRESS_REFUSED, BACKEND_ADDRESS_SHARED];
 
 impl Readiness {
     /// Ready.
@@ -137,17 +137,17 @@ impl StatusUpdate {
 
 /// The desired load balancer: with the updated status and without legacy finalizers (FIN-2). `now` is RFC 3339 and is used
 /// for conditions that change. A stored message that differs only in wording stays, see [`wording::set`].
-pub fn apply(lb: &LoadBalancer, report: &StatusUpdate, now: &str) -> LoadBalancer {
+pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalancer {
     let mut lb = lb.clone();
     if let Some(kept) = finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         lb.metadata.finalizers = (!kept.is_empty()).then_some(kept);
     }
     let status = lb.status.get_or_insert_default();
-    set(&mut status.allocated_address, &report.allocated);
-    set(&mut status.address, &report.address);
-    set(&mut status.backend_servers, &report.backend_servers);
+    set(&mut status.allocated_address, &update.allocated);
+    set(&mut status.address, &update.address);
+    set(&mut status.backend_servers, &update.backend_servers);
     let conditions = status.conditions.get_or_insert_default();
-    let readiness = &report.readiness;
+    let readiness = &update.readiness;
     let verdict = if readiness.is_ready() {
         ConditionStatus::True
     } else {
@@ -161,7 +161,7 @@ pub fn apply(lb: &LoadBalancer, report: &StatusUpdate, now: &str) -> LoadBalance
             .first_checks
             .then(|| "no backend has a health check result yet".to_owned()),
     };
-    for extra in report.extras.iter().chain([&first_checks]) {
+    for extra in update.extras.iter().chain([&first_checks]) {
         match &extra.message {
             Some(message) => wording::set(
                 conditions,
@@ -228,7 +228,7 @@ pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Ev
             w.status == now.status
                 && w.reason == now.reason
                 && was_step == step
-                && (w.message == now.message || !TELLING.contains(&&*now.type_))
+                && (w.message == now.message || !EVENT_PER_MESSAGE.contains(&&*now.type_))
         };
         if was.is_some_and(same) {
             continue;
@@ -272,7 +272,7 @@ fn is_step(condition: &Condition, all: &[Condition]) -> bool {
 
 /// Whether the stored conditions say that health checks had verdicts and no backend is healthy. A status of a version
 /// without [`FIRST_HEALTH_CHECKS`] counts as that, with any message.
-pub fn was_judged_unhealthy(conditions: &[Condition]) -> bool {
+pub fn was_unhealthy(conditions: &[Condition]) -> bool {
     condition::find(conditions, READY)
         .is_some_and(|c| c.reason.as_deref() == Some(BACKENDS_UNHEALTHY) && !is_step(c, conditions))
 }

@@ -74,7 +74,7 @@ pub fn of_pool(meta: &ObjectMeta) -> Option<&'static str> {
 
 /// Whether a load balancer names a primary. The address in its status may then be the primary's and is no claim (IPA-1,
 /// IPA-2).
-pub fn shares(meta: &ObjectMeta) -> bool {
+pub fn names_primary(meta: &ObjectMeta) -> bool {
     annotation(meta, keys::ANNOTATION_PRIMARY).is_some()
 }
 
@@ -85,12 +85,12 @@ fn is_shared(meta: &ObjectMeta) -> bool {
 
 /// Two-way index of links between keys.
 #[derive(Debug, Default)]
-struct Links {
+struct KeyLinks {
     to: BTreeMap<Key, BTreeSet<Key>>,
     from: BTreeMap<Key, BTreeSet<Key>>,
 }
 
-impl Links {
+impl KeyLinks {
     /// Replaces the links of a key. Returns the old and the new ones together if they differ, else nothing.
     fn set(&mut self, key: &Key, to: BTreeSet<Key>) -> BTreeSet<Key> {
         let before = self.to.get(key).cloned().unwrap_or_default();
@@ -121,7 +121,7 @@ impl Links {
 
 /// The load balancers that an update of the [`Index`] may affect; the caller queues them.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Concerned {
+pub struct Affected {
     /// These load balancers.
     pub lbs: BTreeSet<Key>,
     /// The owners of the IPAllocations of these addresses, which are no longer shared.
@@ -130,12 +130,12 @@ pub struct Concerned {
 
 /// Two-way index between keys and addresses.
 #[derive(Debug, Default)]
-struct Named {
+struct AddressesByKey {
     by_key: BTreeMap<Key, BTreeSet<IpAddr>>,
     by_addr: BTreeMap<IpAddr, BTreeSet<Key>>,
 }
 
-impl Named {
+impl AddressesByKey {
     /// Replaces the addresses of a key. Returns those that it no longer has.
     fn set(&mut self, key: &Key, addrs: BTreeSet<IpAddr>) -> BTreeSet<IpAddr> {
         let before = self.by_key.remove(key).unwrap_or_default();
@@ -167,20 +167,20 @@ impl Named {
 #[derive(Debug, Default)]
 pub struct Index {
     /// From a load balancer to its primary.
-    primaries: Links,
+    primaries: KeyLinks,
     /// From a shared Service to its owners, and to the load balancer of its name.
-    services: Links,
+    services: KeyLinks,
     /// Addresses in the status of load balancers that name a primary.
-    named: Named,
+    named: AddressesByKey,
     /// Addresses of shared Services.
-    shown: Named,
+    shown: AddressesByKey,
     /// Uids of load balancers with a DHCP lease.
     leases: BTreeSet<String>,
 }
 
 impl Index {
     /// Updates a load balancer; `None` when it is deleted. Returns the others that may be affected.
-    pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Concerned {
+    pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Affected {
         let primary = lb.and_then(|lb| annotation(lb.meta(), keys::ANNOTATION_PRIMARY));
         let addr = match lb {
             Some(Lb::Valid(lb)) if primary.is_some() => spec::request(lb).status.map(|it| it.addr),
@@ -189,11 +189,11 @@ impl Index {
         let addrs = self.named.set(key, addr.into_iter().collect());
         let to = primary.map(|name| Key::new(&key.namespace, name));
         let lbs = self.primaries.set(key, to.into_iter().collect());
-        Concerned { lbs, addrs }
+        Affected { lbs, addrs }
     }
 
     /// Updates a Service; `None` when it is deleted. Returns the load balancers that may be affected.
-    pub fn set_service(&mut self, key: &Key, service: Option<&Service>) -> Concerned {
+    pub fn set_service(&mut self, key: &Key, service: Option<&Service>) -> Affected {
         let shared = service.filter(|service| is_shared(&service.metadata));
         let addrs = shared.map(cached::shown_addresses).unwrap_or_default();
         let addrs = self.shown.set(key, addrs.into_iter().collect());
@@ -208,7 +208,7 @@ impl Index {
             to.insert(key.clone());
         }
         let lbs = self.services.set(key, to);
-        Concerned { lbs, addrs }
+        Affected { lbs, addrs }
     }
 
     /// Updates whether the IPAllocation of this name exists. Returns the uid of the affected load balancer, if it is a new or

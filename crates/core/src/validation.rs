@@ -41,7 +41,7 @@ pub enum Violation {
     NoListener,
     /// WV-2: two listeners with the same name. An absent name counts as "".
     #[error("spec.listeners[{index}].name is {value:?}, as another listener's: names must differ")]
-    NameTwice {
+    DuplicateName {
         /// Index of the later listener.
         index: usize,
         /// The name.
@@ -49,7 +49,7 @@ pub enum Violation {
     },
     /// WV-3: two listeners with the same protocol and port.
     #[error("spec.listeners[{index}] serves {protocol} {port}, as another listener does")]
-    PortTwice {
+    DuplicatePort {
         /// Index of the later listener.
         index: usize,
         /// Its protocol.
@@ -61,7 +61,7 @@ pub enum Violation {
     #[error(
         "spec.listeners[{index}].backendPort is {protocol} {backend_port}, as that of spec.listeners[{other}]: backend ports must differ"
     )]
-    BackendPortTwice {
+    DuplicateBackendPort {
         /// Index of the later listener.
         index: usize,
         /// Index of the first listener with that backend port.
@@ -120,7 +120,7 @@ pub enum Violation {
     #[error(
         "spec.{field} cannot be changed from {before} to {after}: delete the load balancer and create it again"
     )]
-    Fixed {
+    Immutable {
         /// `ipam` (WV-8) or `workloadType` (WV-9).
         field: &'static str,
         /// The old value; the default if absent.
@@ -149,16 +149,16 @@ impl Violation {
     pub fn rule(&self) -> &'static str {
         match self {
             Self::NoListener => "WV-1",
-            Self::NameTwice { .. } => "WV-2",
-            Self::PortTwice { .. } => "WV-3",
-            Self::BackendPortTwice { .. } => "WV-4",
+            Self::DuplicateName { .. } => "WV-2",
+            Self::DuplicatePort { .. } => "WV-3",
+            Self::DuplicateBackendPort { .. } => "WV-4",
             Self::UnknownProtocol { .. } => "8.2",
             Self::PortOutOfRange { .. } => "WV-5",
             Self::SelectorWithoutValues(_) => "BE-1",
             Self::CheckPortOutOfRange(_) | Self::CheckPortMismatch { .. } => "WV-6",
             Self::CheckNumber { .. } => "WV-7",
-            Self::Fixed { field: "ipam", .. } => "WV-8",
-            Self::Fixed { .. } => "WV-9",
+            Self::Immutable { field: "ipam", .. } => "WV-8",
+            Self::Immutable { .. } => "WV-9",
         }
     }
 
@@ -166,9 +166,11 @@ impl Violation {
     pub fn field(&self) -> String {
         match self {
             Self::NoListener => "spec.listeners".to_owned(),
-            Self::NameTwice { index, .. } => format!("spec.listeners[{index}].name"),
-            Self::PortTwice { index, .. } => format!("spec.listeners[{index}].port"),
-            Self::BackendPortTwice { index, .. } => format!("spec.listeners[{index}].backendPort"),
+            Self::DuplicateName { index, .. } => format!("spec.listeners[{index}].name"),
+            Self::DuplicatePort { index, .. } => format!("spec.listeners[{index}].port"),
+            Self::DuplicateBackendPort { index, .. } => {
+                format!("spec.listeners[{index}].backendPort")
+            }
             Self::UnknownProtocol { index, .. } => format!("spec.listeners[{index}].protocol"),
             Self::PortOutOfRange { index, field, .. } => format!("spec.listeners[{index}].{field}"),
             Self::SelectorWithoutValues(key) => format!("spec.backendServerSelector[{key:?}]"),
@@ -176,7 +178,7 @@ impl Violation {
                 "spec.healthCheck.port".to_owned()
             }
             Self::CheckNumber { field, .. } => format!("spec.healthCheck.{field}"),
-            Self::Fixed { field, .. } => format!("spec.{field}"),
+            Self::Immutable { field, .. } => format!("spec.{field}"),
         }
     }
 
@@ -184,9 +186,11 @@ impl Violation {
     pub fn value(&self) -> String {
         match self {
             Self::NoListener | Self::SelectorWithoutValues(_) => "[]".to_owned(),
-            Self::NameTwice { value, .. } | Self::UnknownProtocol { value, .. } => value.clone(),
-            Self::PortTwice { port: value, .. }
-            | Self::BackendPortTwice {
+            Self::DuplicateName { value, .. } | Self::UnknownProtocol { value, .. } => {
+                value.clone()
+            }
+            Self::DuplicatePort { port: value, .. }
+            | Self::DuplicateBackendPort {
                 backend_port: value,
                 ..
             }
@@ -194,7 +198,7 @@ impl Violation {
             | Self::CheckPortOutOfRange(value)
             | Self::CheckNumber { value, .. } => value.to_string(),
             Self::CheckPortMismatch { port, .. } => port.to_string(),
-            Self::Fixed { after, .. } => (*after).to_owned(),
+            Self::Immutable { after, .. } => (*after).to_owned(),
         }
     }
 
@@ -210,7 +214,9 @@ impl Violation {
             )
             | (Self::CheckPortMismatch { .. }, Consumer::Operator) => Severity::Warn,
             (
-                Self::BackendPortTwice { .. } | Self::CheckNumber { .. } | Self::Fixed { .. },
+                Self::DuplicateBackendPort { .. }
+                | Self::CheckNumber { .. }
+                | Self::Immutable { .. },
                 Consumer::Operator,
             ) => Severity::Accept,
             _ => Severity::Refuse,
@@ -286,13 +292,13 @@ fn unique(listeners: &[Listener], found: &mut Vec<Violation>) {
             other => other,
         };
         if !names.insert(name) {
-            found.push(Violation::NameTwice {
+            found.push(Violation::DuplicateName {
                 index,
                 value: name.to_owned(),
             });
         }
         if !ports.insert((protocol, listener.port)) {
-            found.push(Violation::PortTwice {
+            found.push(Violation::DuplicatePort {
                 index,
                 protocol: protocol.to_owned(),
                 port: listener.port,
@@ -302,7 +308,7 @@ fn unique(listeners: &[Listener], found: &mut Vec<Violation>) {
             .entry((protocol, listener.backend_port))
             .or_insert(index);
         if other != index {
-            found.push(Violation::BackendPortTwice {
+            found.push(Violation::DuplicateBackendPort {
                 index,
                 other,
                 protocol: protocol.to_owned(),
@@ -368,7 +374,7 @@ pub fn validate_update(before: &LoadBalancer, after: &LoadBalancer) -> Vec<Viola
     ]
     .into_iter()
     .filter(|(_, before, after)| before != after)
-    .map(|(field, before, after)| Violation::Fixed {
+    .map(|(field, before, after)| Violation::Immutable {
         field,
         before,
         after,

@@ -63,7 +63,7 @@ pub(crate) fn address(decision: &Decision) -> Option<IpAddr> {
 }
 
 /// A leader's state with a pool and a bystander that holds an address of it and must not be affected.
-pub(crate) struct Calm {
+pub(crate) struct Bystander {
     /// The state.
     pub(crate) leader: LeaderState,
     holds: Request,
@@ -72,7 +72,7 @@ pub(crate) struct Calm {
 /// The address that the bystander holds.
 pub(crate) const HELD: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 200, 0, 9));
 
-impl Default for Calm {
+impl Default for Bystander {
     fn default() -> Self {
         let mut ledger = Ledger::new(Settings::default());
         ledger.set_pool(pool("calm", &[range("10.200.0.0/24")]));
@@ -101,7 +101,7 @@ impl Default for Calm {
     }
 }
 
-impl Calm {
+impl Bystander {
     /// Asserts that the bystander still holds its address.
     pub(crate) fn check(&mut self) {
         let decision = self.leader.ledger.decide(&self.holds, NOW);
@@ -112,7 +112,7 @@ impl Calm {
     }
 
     /// Requests an address and stores the IPAllocation.
-    pub(crate) fn serve(&mut self, request: &Request, version: u64) -> Decision {
+    pub(crate) fn allocate(&mut self, request: &Request, version: u64) -> Decision {
         let decision = self.leader.ledger.decide(request, NOW);
         let again = self.leader.ledger.decide(request, NOW);
         assert_eq!(decision, again, "the same question, another answer");

@@ -311,13 +311,13 @@ impl Model {
             }
             Decision::Take {
                 spec,
-                over,
-                why,
+                replaces,
+                reason,
                 stale,
                 ..
             } => {
                 let addr = spec.addr;
-                assert_eq!(over, self.records.get(&addr).map(|r| r.version));
+                assert_eq!(replaces, self.records.get(&addr).map(|r| r.version));
                 let bound = self
                     .records
                     .get(&addr)
@@ -335,12 +335,12 @@ impl Model {
                     .and_then(|pool| pool.ranges.as_ref().ok())
                     .is_some_and(|ranges| ranges.usable(addr));
                 assert!(
-                    usable || why == AllocationReason::Recorded,
+                    usable || reason == AllocationReason::Recorded,
                     "{addr} is none of {}",
                     spec.pool
                 );
                 // A proposal made before another object showed the address stands.
-                if why != AllocationReason::Recorded && stood != Some(addr) {
+                if reason != AllocationReason::Recorded && stood != Some(addr) {
                     let shown = self
                         .shown
                         .iter()
@@ -411,8 +411,11 @@ fn core(decision: &Decision) -> String {
         Decision::Held { grant, .. } => format!("held {} {}", grant.addr, grant.pool),
         Decision::Adopt { record, .. } => format!("adopt {record:?}"),
         Decision::Take {
-            spec, over, why, ..
-        } => format!("take {spec:?} {over:?} {why:?}"),
+            spec,
+            replaces,
+            reason,
+            ..
+        } => format!("take {spec:?} {replaces:?} {reason:?}"),
         Decision::Wait {
             reason,
             explanation,

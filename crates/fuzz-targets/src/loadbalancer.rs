@@ -2,7 +2,7 @@
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta;
-use harvester_lb_core::backends::Found;
+use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::Lb;
 use harvester_lb_core::desired;
 use harvester_lb_core::merge_patch::difference;
@@ -11,7 +11,7 @@ use harvester_lb_core::spec::{self, Source};
 use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use harvester_load_balancer::controllers::invalid_object;
 
-use crate::common::{Calm, address, object};
+use crate::common::{Bystander, address, object};
 
 /// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
@@ -32,7 +32,7 @@ pub fn run(data: &[u8]) -> bool {
         // The bystander itself; no other object has its name.
         return true;
     }
-    let mut calm = Calm::default();
+    let mut bystander = Bystander::default();
     let mut report = StatusUpdate::only(Readiness::ready());
     match spec::check(&lb) {
         Err(error) => {
@@ -40,14 +40,14 @@ pub fn run(data: &[u8]) -> bool {
         }
         Ok(checked) => {
             if let Source::Pool(request) = &checked.source {
-                let decision = calm.serve(request, 10);
+                let decision = bystander.allocate(request, 10);
                 let text = address(&decision)
                     .map(|a| a.to_string())
                     .unwrap_or_default();
                 report.address = FieldUpdate::Set(Some(text));
             }
             if let Some(vm) = &checked.vm {
-                let found = Found::default();
+                let found = DiscoveredBackends::default();
                 let service = desired::service(&lb, None, &vm.ports, "10.200.0.3");
                 let again = desired::service(&lb, Some(&service), &vm.ports, "10.200.0.3");
                 assert_eq!(service, again);
@@ -69,6 +69,6 @@ pub fn run(data: &[u8]) -> bool {
     let after = status::apply(&lb, &report, "2026-06-01T00:00:00Z");
     let again = status::apply(&after, &report, "2026-06-02T00:00:00Z");
     assert_eq!(difference(&after, &again), None, "never at rest");
-    calm.check();
+    bystander.check();
     true
 }

@@ -6,7 +6,7 @@ use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::pool_status;
 use harvester_lb_ipam::{Micros, PoolName, import, manual_release};
 
-use crate::common::{Calm, HELD, NOW, address, key, object, request};
+use crate::common::{Bystander, HELD, NOW, address, key, object, request};
 
 /// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
@@ -14,13 +14,13 @@ pub fn run(data: &[u8]) -> bool {
         return false;
     };
     let pool = Pool::from_watch(decoded);
-    let mut calm = Calm::default();
+    let mut bystander = Bystander::default();
     let name = PoolName::from("fuzzed");
-    calm.leader.set_pool(&key(&name), &pool);
-    let projection = pool_status::project(&calm.leader.ledger, &name, 1_000).unwrap();
+    bystander.leader.set_pool(&key(&name), &pool);
+    let projection = pool_status::project(&bystander.leader.ledger, &name, 1_000).unwrap();
     assert!(0 <= projection.available && projection.available <= projection.total);
     let conditions = pool_status::conditions(
-        &calm.leader.ledger,
+        &bystander.leader.ledger,
         &name,
         &pool,
         &projection,
@@ -36,7 +36,7 @@ pub fn run(data: &[u8]) -> bool {
         .flatten()
         .map(|(_, value)| value)
     {
-        manual_release::judge(&calm.leader.ledger, &name, wish, |_| false, NOW);
+        manual_release::verdict(&bystander.leader.ledger, &name, wish, |_| false, NOW);
     }
     if let Some(maps) = pool.foreign_maps.clone() {
         let maps = import::PoolMaps {
@@ -45,11 +45,11 @@ pub fn run(data: &[u8]) -> bool {
             allocated: maps.allocated.into_iter().collect(),
             history: maps.history.into_iter().collect(),
         };
-        let plan = import::plan(&calm.leader.ledger, &[maps], &[], NOW);
+        let plan = import::plan(&bystander.leader.ledger, &[maps], &[], NOW);
         assert!(plan.claims.is_empty());
         for record in plan.released {
             assert_ne!(record.addr, HELD);
-            calm.leader.ledger.claim(
+            bystander.leader.ledger.claim(
                 record.addr,
                 record.owner,
                 harvester_lb_ipam::Evidence::Trusted(record.pool),
@@ -58,13 +58,13 @@ pub fn run(data: &[u8]) -> bool {
     }
     for n in 0..4u64 {
         let request = request(&format!("guest{n}"), "u", Some(&name));
-        let decision = calm.serve(&request, 10 + n);
+        let decision = bystander.allocate(&request, 10 + n);
         if let Some(address) = address(&decision) {
             assert!(spec.ranges.as_ref().unwrap().usable(address));
         }
     }
-    calm.check();
-    calm.leader.remove_pool(&name);
-    calm.check();
+    bystander.check();
+    bystander.leader.remove_pool(&name);
+    bystander.check();
     true
 }

@@ -4,7 +4,7 @@ use harvester_lb_api::IPAllocation;
 use harvester_lb_core::cached::{Allocation, allocation_spec};
 use harvester_lb_ipam::{Decision, Phase, Request, Workload, addr};
 
-use crate::common::{Calm, HELD, NOW, object, pool, range, request};
+use crate::common::{Bystander, HELD, NOW, object, pool, range, request};
 
 /// Runs an input; returns whether it got past the decoder.
 pub fn run(data: &[u8]) -> bool {
@@ -22,8 +22,8 @@ pub fn run(data: &[u8]) -> bool {
         return true;
     }
     let allocation = Allocation::from_watch(decoded);
-    let mut calm = Calm::default();
-    calm.leader.observe_allocation(&name, &allocation);
+    let mut bystander = Bystander::default();
+    bystander.leader.observe_allocation(&name, &allocation);
     let prefix = if address.is_some_and(|a| a.is_ipv6()) {
         128
     } else {
@@ -32,16 +32,16 @@ pub fn run(data: &[u8]) -> bool {
     let only = address.map(|a| pool("only", &[range(&format!("{a}/{prefix}"))]));
     let usable = only.as_ref().is_some_and(|pool| pool.ranges.is_ok());
     if let Some(only) = only {
-        calm.leader.ledger.set_pool(only);
+        bystander.leader.ledger.set_pool(only);
     }
     // Of cluster type: the IPAllocation may be of an IPv6 address (BE-7).
     let asks = Request {
         workload: Workload::Cluster,
         ..request("asks", "u", Some("only"))
     };
-    let takes = |calm: &mut Calm| {
-        let decision = calm.leader.ledger.decide(&asks, NOW);
-        calm.leader.ledger.withdraw(&asks.owner.id);
+    let takes = |bystander: &mut Bystander| {
+        let decision = bystander.leader.ledger.decide(&asks, NOW);
+        bystander.leader.ledger.withdraw(&asks.owner.id);
         matches!(decision, Decision::Take { .. })
     };
     let (version, owner) = match &allocation {
@@ -51,7 +51,7 @@ pub fn run(data: &[u8]) -> bool {
             assert_eq!(written.address, record.spec.addr.to_string());
             let own = record.spec.owner.id == asks.owner.id;
             if !own && usable {
-                assert_eq!(takes(&mut calm), record.spec.phase == Phase::Released);
+                assert_eq!(takes(&mut bystander), record.spec.phase == Phase::Released);
             }
             (record.version, Some(record.spec.owner.id.clone()))
         }
@@ -61,19 +61,19 @@ pub fn run(data: &[u8]) -> bool {
         }
         Allocation::Unreadable { version, why } => {
             assert!(!why.is_empty() && why.len() < 2_048 + name.len());
-            assert!(address.is_none() || !takes(&mut calm));
+            assert!(address.is_none() || !takes(&mut bystander));
             (*version, None)
         }
     };
-    calm.check();
-    calm.leader.forget(&name, version);
+    bystander.check();
+    bystander.leader.forget(&name, version);
     if let Some(owner) = owner {
-        calm.leader.ledger.withdraw(&owner);
+        bystander.leader.ledger.withdraw(&owner);
     }
-    calm.check();
-    assert!(!usable || takes(&mut calm), "{name} is lost");
-    let counts = calm.leader.ledger.counts();
+    bystander.check();
+    assert!(!usable || takes(&mut bystander), "{name} is lost");
+    let counts = bystander.leader.ledger.counts();
     assert_eq!((counts.bound, counts.released, counts.blocked), (1, 0, 0));
-    calm.leader.remove_pool("only");
+    bystander.leader.remove_pool("only");
     true
 }

@@ -1,7 +1,7 @@
 //! A VirtualMachineInstance from a watch, and the backend derived from it.
 
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
-use harvester_lb_core::backends::{Found, Selector};
+use harvester_lb_core::backends::{DiscoveredBackends, Selector};
 use harvester_lb_core::cached::Vmi;
 use harvester_lb_object::Key;
 
@@ -17,8 +17,8 @@ pub fn run(data: &[u8]) -> bool {
     let key = Key::new("loud", "vm");
     let labels = [("app".to_owned(), vec!["web".to_owned(), String::new()])].into();
     let selector = Selector::new(Some(&labels)).unwrap();
-    let mut found = Found::default();
-    found.look_at(&selector, &key, &vmi);
+    let mut found = DiscoveredBackends::default();
+    found.add_if_selected(&selector, &key, &vmi);
     assert!(found.backends.len() <= found.matched && found.matched <= 1);
     assert_eq!(
         found.matched == 1,

@@ -4,8 +4,8 @@ use fastrand::Rng;
 use harvester_lb_fixtures::stored;
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, Targets, Way};
-use crate::{mutate, text, valid, wishes};
+use crate::kind::{Kind, Source, Targets};
+use crate::{attacks, mutate, text, valid};
 
 /// A mutated object.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Mutant {
     /// The mutations, to diagnose a failure.
     pub what: Vec<String>,
     /// Whether no API server would ever send this, because its own decoder rejects it.
-    pub impossible: bool,
+    pub rejected_by_decoder: bool,
 }
 
 /// Generates hostile objects of a kind.
@@ -29,14 +29,14 @@ pub struct Mutant {
 pub struct Generator {
     rng: Rng,
     kind: Kind,
-    way: Way,
+    source: Source,
     targets: Targets,
     number: u64,
 }
 
 impl Generator {
     /// A generator; the same arguments give the same objects.
-    pub fn new(seed: u64, kind: Kind, way: Way, targets: Targets) -> Self {
+    pub fn new(seed: u64, kind: Kind, source: Source, targets: Targets) -> Self {
         // Different kinds must not get the same sequence of random numbers.
         let number = Kind::ALL
             .iter()
@@ -46,30 +46,30 @@ impl Generator {
         Self {
             rng,
             kind,
-            way,
+            source,
             targets,
             number: 0,
         }
     }
 
     /// A valid object of that namespace and name.
-    pub fn sound(&mut self, namespace: &str, name: &str) -> Value {
+    pub fn valid(&mut self, namespace: &str, name: &str) -> Value {
         let mut object = valid::object(&mut self.rng, self.kind, &self.targets);
         let (api_version, kind) = self.kind.names();
         object["apiVersion"] = json!(api_version);
         object["kind"] = json!(kind);
         object["metadata"]["name"] = json!(name);
-        if !self.kind.is_cluster_wide() {
+        if !self.kind.is_cluster_scoped() {
             object["metadata"]["namespace"] = json!(namespace);
         }
-        if self.way == Way::ToServer && self.kind == Kind::Service {
+        if self.source == Source::ToServer && self.kind == Kind::Service {
             // The API server allocates these, each one unique.
             for field in ["clusterIP", "clusterIPs"] {
                 object["spec"][field].take();
             }
             object["spec"]["ports"][0]["nodePort"].take();
         }
-        if self.way == Way::FromWatch {
+        if self.source == Source::FromWatch {
             self.number += 1;
             let uid = valid::uid(&mut self.rng);
             object = stored(object, &uid, 1_000 + self.number);
@@ -79,7 +79,7 @@ impl Generator {
 
     /// A mutated object of that namespace and name.
     pub fn mutant(&mut self, namespace: &str, name: &str) -> Mutant {
-        let mut object = self.sound(namespace, name);
+        let mut object = self.valid(namespace, name);
         let mut what = Vec::new();
         let rng = &mut self.rng;
         let mut rounds = 1;
@@ -88,27 +88,27 @@ impl Generator {
         }
         for _ in 0..rounds {
             let done = if rng.u8(..5) < 2 {
-                wishes::one(rng, self.kind, self.way, &self.targets, &mut object)
+                attacks::one(rng, self.kind, self.source, &self.targets, &mut object)
             } else {
-                let large = rng.usize(..self.way.one_in_large()) == 0;
-                mutate::one(rng, self.way, large, &mut object)
+                let large = rng.usize(..self.source.one_in_large()) == 0;
+                mutate::one(rng, self.source, large, &mut object)
             };
             what.push(done);
         }
-        if self.way == Way::ToServer {
+        if self.source == Source::ToServer {
             object["metadata"]["name"] = json!(name);
-            if !self.kind.is_cluster_wide() {
+            if !self.kind.is_cluster_scoped() {
                 object["metadata"]["namespace"] = json!(namespace);
             }
         }
-        let (text, impossible) = text::render(&object);
+        let (text, rejected_by_decoder) = text::render(&object);
         Mutant {
             kind: self.kind,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             text,
             what,
-            impossible,
+            rejected_by_decoder,
         }
     }
 }

@@ -46,7 +46,7 @@ impl Kind {
     }
 
     /// Whether the kind is cluster-scoped.
-    pub const fn is_cluster_wide(self) -> bool {
+    pub const fn is_cluster_scoped(self) -> bool {
         matches!(self, Self::IpPool | Self::IpAllocation)
     }
 }
@@ -70,14 +70,14 @@ pub struct Targets {
 
 /// Where the metadata owned by the API server comes from, and what may be mutated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum Source {
     /// As a watch delivers it: complete, and any field may be odd.
     FromWatch,
     /// As a client sends it: namespace and name match the request.
     ToServer,
 }
 
-impl Way {
+impl Source {
     /// One object in this many carries a text of up to a mebibyte; more of them would only take time.
     pub(crate) const fn one_in_large(self) -> usize {
         match self {

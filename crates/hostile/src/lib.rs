@@ -7,19 +7,19 @@
 //! | `valid` | objects as users, KubeVirt and the operator write them |
 //! | `values` | odd numbers and texts |
 //! | `mutate` | generic changes of JSON: wrong types, missing, many, deep, unknown |
-//! | `wishes` | changes with an attacker's intent: the address of another object, invalid times, foreign labels |
+//! | `attacks` | changes with an attacker's intent: the address of another object, invalid times, foreign labels |
 //! | `text` | JSON that no tree of values can hold: numbers too large, unlimited nesting, duplicate keys |
 
+mod attacks;
 mod generator;
 mod kind;
 mod mutate;
 mod text;
 mod valid;
 mod values;
-mod wishes;
 
 pub use generator::{Generator, Mutant};
-pub use kind::{Kind, Targets, Way};
+pub use kind::{Kind, Source, Targets};
 
 /// Whether the long form of a test is requested (`HLB_SOAK`).
 pub fn soaks() -> bool {

@@ -3,7 +3,7 @@
 use fastrand::Rng;
 use serde_json::{Map, Value};
 
-use crate::kind::Way;
+use crate::kind::Source;
 use crate::{text, values};
 
 /// Most elements to which a list is grown.
@@ -12,10 +12,10 @@ const MANY: usize = 3_000;
 const ROOM: usize = 1 << 20;
 
 /// Applies one change and returns its description.
-pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> String {
+pub(crate) fn one(rng: &mut Rng, source: Source, large: bool, object: &mut Value) -> String {
     let mut places = Vec::new();
     collect(object, &mut String::new(), &mut places);
-    places.retain(|p| is_open(p, way));
+    places.retain(|p| is_open(p, source));
     let Some(place) = rng.choice(places.iter()).cloned() else {
         return "nothing".to_owned();
     };
@@ -46,7 +46,7 @@ pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> S
             set(object, &place, Value::Null);
             format!("{place} is null")
         }
-        10 => many(rng, way, object, &places),
+        10 => many(rng, source, object, &places),
         11 => {
             let deep = if rng.bool() {
                 text::lists(values::levels(rng))
@@ -71,7 +71,7 @@ pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> S
             }
             format!("{place} and {other} are exchanged")
         }
-        14 if way == Way::FromWatch && rng.u8(..8) == 0 => twice(object, &place),
+        14 if source == Source::FromWatch && rng.u8(..8) == 0 => twice(object, &place),
         _ => {
             let value = object.pointer(&place).cloned().unwrap_or_default();
             set(object, &place, Value::Array(vec![value]));
@@ -82,10 +82,10 @@ pub(crate) fn one(rng: &mut Rng, way: Way, large: bool, object: &mut Value) -> S
 
 /// Whether a place may be changed: a request whose namespace and name do not match is rejected and tests nothing, and
 /// no API server sends an object without metadata.
-fn is_open(place: &str, way: Way) -> bool {
-    let closed: &[&str] = match way {
-        Way::FromWatch => &["", "/metadata", "/apiVersion", "/kind"],
-        Way::ToServer => &[
+fn is_open(place: &str, source: Source) -> bool {
+    let closed: &[&str] = match source {
+        Source::FromWatch => &["", "/metadata", "/apiVersion", "/kind"],
+        Source::ToServer => &[
             "",
             "/metadata",
             "/apiVersion",
@@ -94,8 +94,8 @@ fn is_open(place: &str, way: Way) -> bool {
             "/metadata/namespace",
         ],
     };
-    // The API server decodes metadata strictly, so their types are always right; `wishes` mutates their values.
-    !closed.contains(&place) && (way == Way::ToServer || !place.starts_with("/metadata/"))
+    // The API server decodes metadata strictly, so their types are always right; `attacks` mutates their values.
+    !closed.contains(&place) && (source == Source::ToServer || !place.starts_with("/metadata/"))
 }
 
 fn collect(value: &Value, path: &mut String, places: &mut Vec<String>) {
@@ -154,7 +154,7 @@ fn remove(object: &mut Value, place: &str) {
 }
 
 /// Grows a list or a map.
-pub(crate) fn many(rng: &mut Rng, way: Way, object: &mut Value, places: &[String]) -> String {
+pub(crate) fn many(rng: &mut Rng, source: Source, object: &mut Value, places: &[String]) -> String {
     let full = |p: &&String| match object.pointer(p) {
         Some(Value::Array(list)) => !list.is_empty(),
         Some(Value::Object(map)) => !map.is_empty() && p.split('/').count() > 2,
@@ -167,7 +167,7 @@ pub(crate) fn many(rng: &mut Rng, way: Way, object: &mut Value, places: &[String
     let size = object.pointer(place).map_or(0, |v| text::render(v).0.len());
     let mut count = [2, 10, 10, 30, 30, 300, 300, MANY][rng.usize(..8)];
     // Rarely, where each object takes the API server a long time.
-    if way == Way::ToServer && count >= 300 && rng.u8(..8) > 0 {
+    if source == Source::ToServer && count >= 300 && rng.u8(..8) > 0 {
         count = 60;
     }
     let count = count.min(ROOM / size.max(1));

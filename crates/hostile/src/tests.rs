@@ -21,7 +21,7 @@ fn targets() -> Targets {
 fn the_same_seed_gives_the_same_objects() {
     for kind in Kind::ALL {
         let objects = |seed| -> Vec<String> {
-            let mut generator = Generator::new(seed, kind, Way::FromWatch, targets());
+            let mut generator = Generator::new(seed, kind, Source::FromWatch, targets());
             (0..50)
                 .map(|_| generator.mutant("loud", "a").text)
                 .collect()
@@ -34,16 +34,16 @@ fn the_same_seed_gives_the_same_objects() {
 /// Every kind of change occurs.
 #[test]
 fn there_is_something_of_everything() {
-    let mut all_impossible = 0;
-    for way in [Way::FromWatch, Way::ToServer] {
+    let mut all_rejected = 0;
+    for source in [Source::FromWatch, Source::ToServer] {
         for kind in Kind::ALL {
-            let mut generator = Generator::new(1, kind, way, targets());
+            let mut generator = Generator::new(1, kind, source, targets());
             let mut words = BTreeSet::new();
-            let (mut longest, mut impossible, mut deepest) = (0, 0_usize, 0);
+            let (mut longest, mut rejected_by_decoder, mut deepest) = (0, 0_usize, 0);
             // Long objects are rarer there.
-            let objects = match way {
-                Way::FromWatch => 1_000,
-                Way::ToServer => 4_000,
+            let objects = match source {
+                Source::FromWatch => 1_000,
+                Source::ToServer => 4_000,
             };
             for _ in 0..objects {
                 let mutant = generator.mutant("loud", "a");
@@ -54,7 +54,7 @@ fn there_is_something_of_everything() {
                         .map(|w| w.split(' ').skip(1).collect::<String>()),
                 );
                 longest = longest.max(mutant.text.len());
-                impossible += usize::from(mutant.impossible);
+                rejected_by_decoder += usize::from(mutant.rejected_by_decoder);
                 let depth = mutant
                     .text
                     .split("[[[[")
@@ -64,8 +64,12 @@ fn there_is_something_of_everything() {
                 let readable = serde_json::from_str::<Value>(&mutant.text).is_ok();
                 let deep = mutant.text.contains(&"[".repeat(100))
                     || mutant.text.contains(&"{\"f:a\":".repeat(100));
-                assert!(readable || deep || mutant.impossible, "{}", mutant.text);
-                if way == Way::ToServer {
+                assert!(
+                    readable || deep || mutant.rejected_by_decoder,
+                    "{}",
+                    mutant.text
+                );
+                if source == Source::ToServer {
                     assert!(mutant.text.contains(r#""name":"a""#));
                 }
             }
@@ -79,13 +83,13 @@ fn there_is_something_of_everything() {
             ] {
                 assert!(
                     words.contains(word),
-                    "{kind:?} {way:?}: no {word} among {} words",
+                    "{kind:?} {source:?}: no {word} among {} words",
                     words.len()
                 );
             }
-            let long = match way {
-                Way::FromWatch => 200_000,
-                Way::ToServer => 20_000,
+            let long = match source {
+                Source::FromWatch => 200_000,
+                Source::ToServer => 20_000,
             };
             assert!(
                 longest > long && deepest > 1_000,
@@ -93,13 +97,13 @@ fn there_is_something_of_everything() {
             );
             // More of them would be wasted: an object that cannot arrive tests nothing.
             assert!(
-                impossible < objects / 10,
-                "{kind:?} {way:?}: {impossible} of {objects}"
+                rejected_by_decoder < objects / 10,
+                "{kind:?} {source:?}: {rejected_by_decoder} of {objects}"
             );
-            all_impossible += impossible;
+            all_rejected += rejected_by_decoder;
         }
     }
-    assert!(all_impossible > 0);
+    assert!(all_rejected > 0);
 }
 
 #[test]
@@ -107,8 +111,8 @@ fn what_no_tree_can_hold_is_written_out() {
     let object = json!({
         "a": text::number("1e309"), "b": [text::lists(2)], text::key_again("a"): text::objects(1), "c": "\u{1}x",
     });
-    let (text, impossible) = text::render(&object);
-    assert!(impossible);
+    let (text, rejected_by_decoder) = text::render(&object);
+    assert!(rejected_by_decoder);
     assert_eq!(
         text,
         r#"{"a":{"f:a":1},"a":1e309,"b":[[[1]]],"c":"\u0001x"}"#
@@ -124,7 +128,7 @@ fn what_is_made_many_stays_readable() {
         let mut object = json!({"spec": {"list": [text::number("-0"), "a"]}});
         mutate::many(
             &mut rng,
-            Way::FromWatch,
+            Source::FromWatch,
             &mut object,
             &["/spec/list".to_owned()],
         );

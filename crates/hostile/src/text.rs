@@ -37,7 +37,7 @@ pub(crate) fn render(value: &Value) -> (String, bool) {
     let text = value.to_string();
     let mut parts = text.split(WRITTEN);
     let mut rendered = parts.next().unwrap_or_default().to_owned();
-    let mut impossible = false;
+    let mut rejected_by_decoder = false;
     for part in parts {
         // None of the replacements contains a quotation mark.
         let (inner, rest) = part.split_once('"').unwrap_or((part, ""));
@@ -46,7 +46,7 @@ pub(crate) fn render(value: &Value) -> (String, bool) {
             Some(b'n') => {
                 rendered.push_str(&inner[1..]);
                 // A JSON number that Go cannot represent.
-                impossible |= inner[1..].parse::<f64>().is_ok_and(f64::is_infinite);
+                rejected_by_decoder |= inner[1..].parse::<f64>().is_ok_and(f64::is_infinite);
             }
             Some(b'l') => nested(&mut rendered, "[", "]", levels()),
             Some(b'o') => nested(&mut rendered, "{\"f:a\":", "}", levels()),
@@ -54,7 +54,7 @@ pub(crate) fn render(value: &Value) -> (String, bool) {
                 rendered.push('"');
                 rendered.push_str(&inner[1..]);
                 rendered.push('"');
-                impossible = true;
+                rejected_by_decoder = true;
             }
             _ => {
                 rendered.push_str(WRITTEN);
@@ -64,7 +64,7 @@ pub(crate) fn render(value: &Value) -> (String, bool) {
         }
         rendered.push_str(rest);
     }
-    (rendered, impossible)
+    (rendered, rejected_by_decoder)
 }
 
 fn nested(text: &mut String, open: &str, close: &str, levels: usize) {

@@ -65,12 +65,12 @@ pub enum Step {
         /// The verdict on each pool.
         explanation: Explanation,
         /// The status named an address that the load balancer does not get.
-        lost: Option<AddressConflict>,
+        address_conflict: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
         /// The load balancer's Service and `extra_records` stay as they are: the address that its status names may be its
         /// own (IPA-1, IPA-9).
-        stays: bool,
+        keep_service: bool,
     },
     /// The load balancer has no address to keep (ALC-10). The last step, of [`Allocation::keep`] only.
     Nothing {
@@ -259,39 +259,42 @@ impl<'a> Allocation<'a> {
             }
         };
         match decision {
-            Decision::Held { grant, surplus } => Some(Step::Done {
+            Decision::Held {
                 grant,
-                extra_records: surplus,
+                extra_records,
+            } => Some(Step::Done {
+                grant,
+                extra_records,
                 written: false,
             }),
             Decision::Adopt {
                 grant,
                 record,
-                surplus,
+                extra_records,
             } => {
                 self.state = State::Write(Proposal {
                     spec: record.spec,
                     replaces: Some(record.version),
                     reason: None,
                     grant,
-                    extra_records: surplus,
+                    extra_records,
                 });
                 Some(Step::VerifyOwner)
             }
             Decision::Take {
                 grant,
                 spec,
-                over,
-                why,
-                surplus,
+                replaces,
+                reason,
+                extra_records,
                 stale,
             } => {
                 let proposal = Proposal {
                     spec,
-                    replaces: over,
-                    reason: Some(why),
+                    replaces,
+                    reason: Some(reason),
                     grant,
-                    extra_records: surplus,
+                    extra_records,
                 };
                 self.state = State::Prepare(stale.into_iter(), proposal);
                 None
@@ -299,15 +302,15 @@ impl<'a> Allocation<'a> {
             Decision::Wait {
                 reason,
                 explanation,
-                lost,
-                surplus,
-                stays,
+                address_conflict,
+                extra_records,
+                keep_service,
             } => Some(Step::Wait {
                 reason,
                 explanation,
-                lost,
-                extra_records: surplus,
-                stays,
+                address_conflict,
+                extra_records,
+                keep_service,
             }),
         }
     }
@@ -338,11 +341,24 @@ impl<'a> Allocation<'a> {
 fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
         // The load balancer keeps it, and a live read would add nothing.
-        Decision::Wait { stays: true, .. } => return false,
-        Decision::Held { grant, surplus }
-        | Decision::Adopt { grant, surplus, .. }
-        | Decision::Take { grant, surplus, .. } => (Some(grant.addr), surplus),
-        Decision::Wait { surplus, .. } => (None, surplus),
+        Decision::Wait {
+            keep_service: true, ..
+        } => return false,
+        Decision::Held {
+            grant,
+            extra_records,
+        }
+        | Decision::Adopt {
+            grant,
+            extra_records,
+            ..
+        }
+        | Decision::Take {
+            grant,
+            extra_records,
+            ..
+        } => (Some(grant.addr), extra_records),
+        Decision::Wait { extra_records, .. } => (None, extra_records),
     };
     let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
     granted != Some(named) && !extra_records.iter().any(says_so)

@@ -31,7 +31,7 @@ pub struct PoolMaps {
 
 /// A load balancer that exists.
 #[derive(Clone, Debug)]
-pub struct Living {
+pub struct ExistingLb {
     /// The load balancer.
     pub owner: Owner,
     /// Its creation time.
@@ -128,7 +128,7 @@ struct Entry {
 /// that name it lose it (ALC-7). The contenders for any other address are the load balancers whose
 /// status names it, and the one that a map names unless its status names another address. Among
 /// several the one in the map keeps it, else the oldest.
-pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) -> Plan {
+pub fn plan(ledger: &Ledger, maps: &[PoolMaps], existing: &[ExistingLb], now: Micros) -> Plan {
     let mut plan = Plan::default();
     let entries = read_maps(maps, &mut plan.skipped);
     let mut allocated: BTreeMap<IpAddr, Vec<&Entry>> = BTreeMap::new();
@@ -138,19 +138,19 @@ pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) 
     {
         allocated.entry(entry.addr).or_default().push(entry);
     }
-    let by_id: FxHashMap<&OwnerId, &Living> = living
+    let by_id: FxHashMap<&OwnerId, &ExistingLb> = existing
         .iter()
         .filter(|lb| lb.wants)
         .map(|lb| (&lb.owner.id, lb))
         .collect();
-    let mut by_status: BTreeMap<IpAddr, Vec<&Living>> = BTreeMap::new();
+    let mut by_status: BTreeMap<IpAddr, Vec<&ExistingLb>> = BTreeMap::new();
     for lb in by_id.values() {
         if let Some(status) = &lb.status {
             by_status.entry(status.addr).or_default().push(lb);
         }
     }
 
-    let mut settled: FxHashSet<&OwnerId> = FxHashSet::default();
+    let mut assigned: FxHashSet<&OwnerId> = FxHashSet::default();
     let addrs: BTreeSet<IpAddr> = allocated.keys().chain(by_status.keys()).copied().collect();
     for addr in addrs {
         let named = by_status.get(&addr).map_or(&[][..], Vec::as_slice);
@@ -162,13 +162,15 @@ pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) 
             plan.lose(addr, &record.spec.owner.id, named.iter().copied());
             continue;
         }
-        let held = |lb: &Living| settled.contains(&lb.owner.id) || has_record(ledger, &lb.owner.id);
-        let elsewhere = |lb: &Living| lb.status.as_ref().is_some_and(|status| status.addr != addr);
+        let held =
+            |lb: &ExistingLb| assigned.contains(&lb.owner.id) || has_record(ledger, &lb.owner.id);
+        let elsewhere =
+            |lb: &ExistingLb| lb.status.as_ref().is_some_and(|status| status.addr != addr);
         let from_map = listed
             .iter()
             .filter_map(|entry| by_id.get(&entry.id).copied())
             .filter(|lb| !elsewhere(lb));
-        let mut contenders: Vec<&Living> = named
+        let mut contenders: Vec<&ExistingLb> = named
             .iter()
             .copied()
             .chain(from_map)
@@ -176,12 +178,12 @@ pub fn plan(ledger: &Ledger, maps: &[PoolMaps], living: &[Living], now: Micros) 
             .collect();
         contenders.sort_by_key(|lb| (lb.created, &lb.owner));
         contenders.dedup_by_key(|lb| &lb.owner);
-        let in_map = |lb: &Living| listed.iter().position(|entry| entry.id == lb.owner.id);
+        let in_map = |lb: &ExistingLb| listed.iter().position(|entry| entry.id == lb.owner.id);
         let keeper = contenders
             .iter()
             .min_by_key(|lb| (in_map(lb).unwrap_or(usize::MAX), lb.created, &lb.owner));
         if let Some(keeper) = keeper {
-            settled.insert(&keeper.owner.id);
+            assigned.insert(&keeper.owner.id);
             plan.claims.push(NewClaim {
                 addr,
                 owner: keeper.owner.clone(),
@@ -245,7 +247,7 @@ fn has_record(ledger: &Ledger, id: &OwnerId) -> bool {
 
 /// A map, written by an operator, is better evidence than a status, which any tenant can write. If
 /// several pools list the address for it, the one that its status names is preferred.
-fn evidence(keeper: &Living, listed: &[&Entry]) -> Evidence {
+fn evidence(keeper: &ExistingLb, listed: &[&Entry]) -> Evidence {
     let named = keeper
         .status
         .as_ref()
@@ -261,7 +263,12 @@ fn evidence(keeper: &Living, listed: &[&Entry]) -> Evidence {
 
 impl Plan {
     /// IPA-2: all of `lbs` but the keeper lose the address.
-    fn lose<'a>(&mut self, addr: IpAddr, keeper: &OwnerId, lbs: impl Iterator<Item = &'a Living>) {
+    fn lose<'a>(
+        &mut self,
+        addr: IpAddr,
+        keeper: &OwnerId,
+        lbs: impl Iterator<Item = &'a ExistingLb>,
+    ) {
         let losers = lbs.filter(|lb| lb.owner.id != *keeper);
         self.losers.extend(losers.map(|lb| Loser {
             owner: lb.owner.clone(),

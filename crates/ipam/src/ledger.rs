@@ -20,7 +20,7 @@
 //! | `pools` | pools, their counts, the next free address |
 //! | `near` | index of the pools by address |
 //! | `queue`, `wake` | the waiting load balancers, and which of them a change wakes |
-//! | `tell` | waiting load balancers whose explanation is outdated |
+//! | `outdated` | waiting load balancers whose explanation is outdated |
 //! | `release` | records that may be released or deleted |
 //! | `view` | the pool's status and the metrics |
 //!
@@ -36,12 +36,12 @@ mod held_back;
 mod holds;
 mod keep;
 mod near;
+mod outdated;
 mod pools;
 mod queue;
 mod records;
 mod release;
 mod takeover;
-mod tell;
 mod unfinished;
 mod view;
 mod wake;
@@ -97,13 +97,13 @@ pub struct Ledger {
     /// Cache of the explanations of these selections.
     explained: [FxHashMap<Requirement, Explanation>; 2],
     /// A selector changed, and the pool of those that name none was not selected again yet.
-    unsettled: bool,
+    selectors_changed: bool,
     /// Pools with a queue in which a load balancer may be served now.
     freed: BTreeSet<u32>,
     /// Pools whose number of held addresses changed.
     recounted: BTreeSet<u32>,
     /// Waiting load balancers whose explanation may be outdated by a change of a pool.
-    suspects: BTreeSet<Age>,
+    maybe_outdated: BTreeSet<Age>,
     /// Ids to wake whether or not they wait.
     wake_requested: BTreeSet<OwnerId>,
     /// The latest `bound_at` assigned.
@@ -166,12 +166,14 @@ impl Ledger {
         if reselects {
             self.selected = Default::default();
             self.explained = Default::default();
-            self.unsettled = true;
+            self.selectors_changed = true;
         }
         if says(&self.pools[at]) != before {
-            self.suspects.extend(self.pools[at].queue.ages().cloned());
+            self.maybe_outdated
+                .extend(self.pools[at].queue.ages().cloned());
         }
-        self.suspects.extend(self.pools[at].queue.take_behind());
+        self.maybe_outdated
+            .extend(self.pools[at].queue.take_behind());
         self.freed.insert(at);
         self.wake_held_back(at);
     }
@@ -187,7 +189,7 @@ impl Ledger {
         self.unblock(addr);
         let pool = self.pools.intern(&spec.pool);
         let ours = match spec.phase {
-            Phase::Bound => self.settle_holds(addr, &spec.owner),
+            Phase::Bound => self.drop_holds_at(addr, &spec.owner),
             Phase::Released => None,
         };
         let member = &mut self.pools[pool];
@@ -200,15 +202,15 @@ impl Ledger {
             member.last = Some(addr);
             member.last_at = spec.bound_at;
         }
-        let mut slot = RecordEntry::new(addr, spec.owner, pool, spec.phase);
-        slot.bound_at = spec.bound_at;
-        slot.released_at = spec.released_at.unwrap_or(Micros::MIN);
-        slot.version = version;
+        let mut entry = RecordEntry::new(addr, spec.owner, pool, spec.phase);
+        entry.bound_at = spec.bound_at;
+        entry.released_at = spec.released_at.unwrap_or(Micros::MIN);
+        entry.version = version;
         let old = self.take_out(addr);
-        let bound = slot.is_bound();
-        self.pools[pool].count_member(&slot, true);
-        self.records.insert(slot);
-        self.follow(addr, old.as_ref(), bound);
+        let bound = entry.is_bound();
+        self.pools[pool].count_member(&entry, true);
+        self.records.insert(entry);
+        self.after_record_change(addr, old.as_ref(), bound);
         true
     }
 
@@ -230,7 +232,7 @@ impl Ledger {
         if self
             .records
             .get(addr)
-            .is_some_and(|slot| slot.version > version)
+            .is_some_and(|entry| entry.version > version)
         {
             return;
         }
@@ -249,13 +251,13 @@ impl Ledger {
             );
             self.wake_requested.insert(old.owner.id.clone());
         }
-        self.follow(addr, Some(&old), false);
+        self.after_record_change(addr, Some(&old), false);
     }
 
     /// Updates the pools and their queues after the record of an address changed.
-    fn follow(&mut self, addr: IpAddr, old: Option<&RecordEntry>, bound: bool) {
+    fn after_record_change(&mut self, addr: IpAddr, old: Option<&RecordEntry>, bound: bool) {
         self.set_taken(addr, bound);
-        self.settle_release(addr);
+        self.wake_after_release(addr);
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }
@@ -263,11 +265,11 @@ impl Ledger {
 
     /// Drops the holds of an address that became Bound to `owner`, and wakes their other owners.
     /// Returns the reason of the reservation if it was this owner's.
-    fn settle_holds(&mut self, addr: IpAddr, owner: &Owner) -> Option<AllocationReason> {
+    fn drop_holds_at(&mut self, addr: IpAddr, owner: &Owner) -> Option<AllocationReason> {
         let mut ours = None;
         if let Some(reservation) = self.holds.drop_reservation(addr) {
             if reservation.owner == *owner {
-                ours = Some(reservation.why);
+                ours = Some(reservation.reason);
             } else if reservation.owner.id != owner.id {
                 self.wake_requested.insert(reservation.owner.id);
             }
@@ -315,8 +317,9 @@ impl Ledger {
         if self.holds.is_blocked(addr) {
             self.holds.set_blocked(addr, None);
             self.sync_taken(addr);
-            let stuck = self.blocked_by_record.iter().filter(|(_, at)| **at == addr);
-            self.wake_requested.extend(stuck.map(|(id, _)| id.clone()));
+            let blocked = self.blocked_by_record.iter().filter(|(_, at)| **at == addr);
+            self.wake_requested
+                .extend(blocked.map(|(id, _)| id.clone()));
         }
     }
 
@@ -348,7 +351,7 @@ impl Ledger {
     /// and drops its reservations and claims. Its records are not touched.
     pub fn withdraw(&mut self, id: &OwnerId) {
         self.leave_queue(id);
-        self.unstick(id);
+        self.leave_waiting_sets(id);
         self.drop_holds(id, |_, _| true);
     }
 
@@ -356,7 +359,7 @@ impl Ledger {
     /// no other waits behind it. Its records, reservations and claims stay.
     pub fn dequeue(&mut self, id: &OwnerId) {
         self.leave_queue(id);
-        self.unstick(id);
+        self.leave_waiting_sets(id);
     }
 
     /// Drops the reservation of an address whose record could not be written and will not be tried
@@ -415,8 +418,11 @@ impl Ledger {
             return;
         }
         let is_recounted = (was_taken && !was_proposed) != (taken && !proposed);
-        let (freed, suspects, recounted) =
-            (&mut self.freed, &mut self.suspects, &mut self.recounted);
+        let (freed, maybe_outdated, recounted) = (
+            &mut self.freed,
+            &mut self.maybe_outdated,
+            &mut self.recounted,
+        );
         self.pools.for_each_near(addr, |at, pool| {
             let Some(segment) = pool.segment_of(addr) else {
                 return;
@@ -430,7 +436,7 @@ impl Ledger {
             if !taken {
                 freed.insert(at);
             } else if !was_taken {
-                suspects.extend(pool.queue.take_behind());
+                maybe_outdated.extend(pool.queue.take_behind());
             }
             if is_recounted {
                 recounted.insert(at);
@@ -440,7 +446,7 @@ impl Ledger {
 
     /// The record of an address.
     pub fn record(&self, addr: IpAddr) -> Option<Record> {
-        self.records.get(addr).map(|slot| self.to_record(slot))
+        self.records.get(addr).map(|entry| self.to_record(entry))
     }
 
     /// The records of an id, Bound or Released, by address.
@@ -448,24 +454,24 @@ impl Ledger {
         let mut records: Vec<_> = self
             .records
             .of(id)
-            .map(|slot| self.to_record(slot))
+            .map(|entry| self.to_record(entry))
             .collect();
         records.sort_unstable_by_key(|record| record.spec.addr);
         records
     }
 
-    fn to_record(&self, slot: &RecordEntry) -> Record {
+    fn to_record(&self, entry: &RecordEntry) -> Record {
         let spec = RecordSpec {
-            addr: slot.addr,
-            pool: self.pools[slot.pool].name.clone(),
-            owner: slot.owner.clone(),
-            phase: slot.phase,
-            bound_at: slot.bound_at,
-            released_at: Some(slot.released_at).filter(|at| *at != Micros::MIN),
+            addr: entry.addr,
+            pool: self.pools[entry.pool].name.clone(),
+            owner: entry.owner.clone(),
+            phase: entry.phase,
+            bound_at: entry.bound_at,
+            released_at: Some(entry.released_at).filter(|at| *at != Micros::MIN),
         };
         Record {
             spec,
-            version: slot.version,
+            version: entry.version,
         }
     }
 }

@@ -61,7 +61,7 @@ pub fn parse(value: &str) -> Option<(IpAddr, OwnerId)> {
 
 /// Decides what to do about the annotation of a pool. `alive`: whether a load balancer of this
 /// namespace and name exists.
-pub fn judge(
+pub fn verdict(
     ledger: &Ledger,
     pool: &str,
     value: &str,

@@ -329,7 +329,7 @@ pub fn explain<'a>(
         .iter()
         .map(|(name, selector)| PoolVerdict {
             pool: PoolName::from(*name),
-            verdict: judge(name, selector, chosen_pool, requirement, workload),
+            verdict: verdict(name, selector, chosen_pool, requirement, workload),
         })
         .collect();
     verdicts.sort_by(|a, b| (&a.verdict, &a.pool).cmp(&(&b.verdict, &b.pool)));
@@ -337,7 +337,7 @@ pub fn explain<'a>(
 }
 
 /// The verdict on one pool, given the chosen one.
-fn judge(
+fn verdict(
     name: &str,
     selector: &Selector,
     chosen: Option<&(&str, &Selector)>,

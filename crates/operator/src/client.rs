@@ -12,11 +12,11 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 
 use crate::index::Index;
-use crate::index::leader_ops::NotLeading;
+use crate::index::leader_ops::NotLeader;
 
 /// Only the leader may write.
-impl From<NotLeading> for WriteError {
-    fn from(_: NotLeading) -> Self {
+impl From<NotLeader> for WriteError {
+    fn from(_: NotLeader) -> Self {
         Self::Fenced
     }
 }
@@ -79,10 +79,10 @@ impl CachedResource<Index> for IPAllocation {
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let stamp = Stamp::of(&object.metadata);
         let allocation = Allocation::decoded(object);
-        index.record_is_known(&key.name, &allocation);
+        index.observe_record(&key.name, &allocation);
         let change = Self::store(index).written(key, stamp, allocation)?;
         if let Change::Applied { old: None, .. } = &change {
-            index.record_came_or_went(key);
+            index.record_created_or_deleted(key);
         }
         Some(change)
     }
@@ -94,9 +94,9 @@ impl CachedResource<Index> for IPAllocation {
 
     fn remove(index: &Index, key: &Key, known: Version) {
         let gone = Self::store(index).forget(key, known);
-        index.record_is_gone(&key.name, known);
+        index.forget_record(&key.name, known);
         if gone.is_some() {
-            index.record_came_or_went(key);
+            index.record_created_or_deleted(key);
         }
     }
 }
@@ -117,13 +117,13 @@ impl CachedResource<Index> for Service {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(index).written(key, stamp, object)?;
-        index.service_is_known(key);
+        index.service_updated(key);
         Some(change)
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
         if matches!(change, Change::Deleted { .. }) {
-            index.service_is_known(key);
+            index.service_updated(key);
         }
     }
 }

@@ -15,8 +15,8 @@ use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::controllers::released_records::budget::Forgetting;
-use crate::controllers::waiting_messages::budget::Telling;
+use crate::controllers::released_records::budget::HistoryDeletionBudget;
+use crate::controllers::waiting_messages::budget::WaitingMessageBudget;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::throttles;
@@ -41,9 +41,9 @@ pub struct Context {
     /// Whether this process is the leader in this term.
     pub leadership: Arc<Leadership>,
     /// Rate limit for deletions of Released IPAllocations (POOL-5).
-    pub forgetting: Forgetting,
+    pub history_deletion_budget: HistoryDeletionBudget,
     /// Rate limit for updates of the messages of waiting load balancers (SEL-7).
-    pub telling: Telling,
+    pub waiting_message_budget: WaitingMessageBudget,
     /// Throttle of EndpointSlice writes because of changed verdicts.
     pub slice_throttle: Throttle<Key>,
 }
@@ -75,8 +75,8 @@ impl Context {
             metrics,
             timings,
             leadership,
-            forgetting: Forgetting::default(),
-            telling: Telling::default(),
+            history_deletion_budget: HistoryDeletionBudget::default(),
+            waiting_message_budget: WaitingMessageBudget::default(),
             slice_throttle: throttles::of_slices(),
         }
     }

@@ -22,7 +22,7 @@ use crate::timings::Timings;
 
 /// A request as the API server receives it.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
     /// Null if there is none.
@@ -42,7 +42,7 @@ pub(crate) fn failure(code: u16, reason: &str) -> Answer {
 }
 
 /// A client of an API server with these responses.
-pub(crate) fn client<F>(answer: impl Fn(Asked) -> F + Send + Sync + 'static) -> Client
+pub(crate) fn client<F>(answer: impl Fn(ReceivedRequest) -> F + Send + Sync + 'static) -> Client
 where
     F: Future<Output = Answer> + Send + 'static,
 {
@@ -52,7 +52,7 @@ where
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect_bytes().await?;
-            let (code, body) = answer(Asked {
+            let (code, body) = answer(ReceivedRequest {
                 method: head.method,
                 path: head.uri.path().to_owned(),
                 body: serde_json::from_slice(&body).unwrap_or_default(),
@@ -68,13 +68,13 @@ where
 
 /// An API server that stores objects by path and records write requests.
 #[derive(Clone, Default)]
-pub(crate) struct Shelf {
+pub(crate) struct FakeApiServer {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
     refused: Arc<Mutex<Vec<(Method, &'static str)>>>,
 }
 
-impl Shelf {
+impl FakeApiServer {
     /// Stores an object at the path.
     pub(crate) fn put(&self, path: &str, object: Value) {
         self.objects.lock().insert(path.to_owned(), object);
@@ -102,12 +102,12 @@ impl Shelf {
 
     /// A client of this API server.
     pub(crate) fn client(&self) -> Client {
-        let shelf = self.clone();
-        client(move |asked| std::future::ready(shelf.answer(asked)))
+        let server = self.clone();
+        client(move |request| std::future::ready(server.answer(request)))
     }
 
-    fn answer(&self, asked: Asked) -> Answer {
-        let Asked { method, path, body } = asked;
+    fn answer(&self, request: ReceivedRequest) -> Answer {
+        let ReceivedRequest { method, path, body } = request;
         if path.contains("/events") {
             return (201, body);
         }

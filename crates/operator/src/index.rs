@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_controller_kit::throttle::Throttle;
-use harvester_lb_core::backend_addresses::{Addresses, Cidr, Standing};
+use harvester_lb_core::backend_addresses::{AddressVerdict, Addresses, Cidr};
 use harvester_lb_core::cached;
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
@@ -90,9 +90,9 @@ impl Index {
         }
     }
 
-    /// Ends the term: closes the queues and drops the leader state. Reconciles in progress then get [`NotLeading`].
+    /// Ends the term: closes the queues and drops the leader state. Reconciles in progress then get [`NotLeader`].
     ///
-    /// [`NotLeading`]: leader_ops::NotLeading
+    /// [`NotLeader`]: leader_ops::NotLeader
     pub fn end_term(&self) {
         self.queues.close();
         *self.leader.lock() = None;
@@ -109,13 +109,15 @@ impl Index {
         let leader = guard.as_mut()?;
         let answer = work(leader);
         let wakes = leader.ledger.take_wakes();
-        let has_suspects = leader.ledger.has_suspects();
+        let may_have_outdated = leader.ledger.may_have_outdated();
         // Under the lock, so that the throttle sees the changes of a pool in their order.
         let pools: Vec<(PoolName, Duration)> = leader
             .take_dirty()
             .into_iter()
-            .map(|(pool, settled)| {
-                let delay = self.pool_throttle.changed(&pool, settled, Instant::now());
+            .map(|(pool, is_empty_or_full)| {
+                let delay = self
+                    .pool_throttle
+                    .changed(&pool, is_empty_or_full, Instant::now());
                 (pool, delay)
             })
             .collect();
@@ -123,8 +125,8 @@ impl Index {
         for id in wakes {
             self.queues.lbs.add(cached::key(&id));
         }
-        if has_suspects {
-            self.queues.tell.add(Singleton);
+        if may_have_outdated {
+            self.queues.waiting_messages.add(Singleton);
         }
         for (pool, delay) in pools {
             self.queues.pools.add_after(pool, delay);
@@ -133,10 +135,10 @@ impl Index {
     }
 
     /// Whether a backend may have an address that a virtual machine reports (BE-8).
-    pub fn standing(&self, address: Ipv4Addr) -> Standing {
+    pub fn address_verdict(&self, address: Ipv4Addr) -> AddressVerdict {
         let record = Key::new("", addr::record_name(address.into()));
         let allocated = self.stores.allocations.get(&record).is_some();
-        self.addresses.lock().standing(address, allocated)
+        self.addresses.lock().address_verdict(address, allocated)
     }
 
     /// Queues load balancers.
@@ -162,7 +164,7 @@ impl Index {
     /// Queues a guest cluster.
     fn queue_guest_cluster(&self, cluster: Key) {
         if self.is_leader() {
-            self.queues.guests.add(cluster);
+            self.queues.guest_clusters.add(cluster);
         }
     }
 }

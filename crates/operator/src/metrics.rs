@@ -1,7 +1,7 @@
 //! The metrics of the operator (OPS-1).
 //!
 //! Counters and histograms are updated where things happen. Gauges are computed from the stores at each scrape, so that
-//! they cannot drift, and series of deleted objects disappear ([`crate::runtime::sizes`]).
+//! they cannot drift, and series of deleted objects disappear ([`crate::runtime::gauges`]).
 
 use std::sync::Arc;
 use std::time::Duration;

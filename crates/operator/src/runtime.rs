@@ -3,9 +3,9 @@
 //! There are two Tokio runtimes: one for watches, reconciles, the Lease and the admin port, another for health checks, so
 //! that neither delays the other.
 
+pub mod gauges;
 pub mod leading;
 pub mod permissions;
-pub mod sizes;
 pub mod term;
 pub mod workers;
 
@@ -36,7 +36,7 @@ use crate::context;
 use crate::index::Index;
 use crate::index::stores::Stores;
 use crate::metrics::{Metrics, ProbeMetrics};
-use crate::runtime::term::Present;
+use crate::runtime::term::CurrentTerm;
 
 /// Maximum number of objects that `/readyz` names; the metrics count all.
 const REMARKS: usize = 20;
@@ -63,7 +63,7 @@ pub fn block_on(
 #[derive(Default)]
 struct Progress {
     missing: RwLock<Vec<String>>,
-    present: RwLock<Option<Arc<Present>>>,
+    current: RwLock<Option<Arc<CurrentTerm>>>,
 }
 
 impl Readiness for Progress {
@@ -73,9 +73,9 @@ impl Readiness for Progress {
         if !missing.is_empty() {
             return missing.clone();
         }
-        match &*self.present.read() {
+        match &*self.current.read() {
             None => vec!["kinds and permissions are being checked".to_owned()],
-            Some(present) => present
+            Some(current) => current
                 .context()
                 .index
                 .stores
@@ -88,10 +88,10 @@ impl Readiness for Progress {
 
     /// The first objects, by kind and name, that the API server refuses to write (RUN-1).
     fn remarks(&self) -> Vec<String> {
-        let present = self.present.read();
-        let refused = present
+        let current = self.current.read();
+        let refused = current
             .as_ref()
-            .map_or_else(Vec::new, |present| present.context().refused_writes.all());
+            .map_or_else(Vec::new, |current| current.context().refused_writes.all());
         let mut lines: Vec<String> = refused
             .iter()
             .take(REMARKS)
@@ -163,15 +163,15 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         leadership,
         timings,
     );
-    let present = Arc::new(Present::new(ctx));
-    let sizes = sizes::Sizes::new(&present, args.backend_metrics_limit)?;
-    metrics.registry().register(Box::new(sizes))?;
-    *progress.present.write() = Some(Arc::clone(&present));
-    spawn_watches(&present, &clients, &mut tasks);
+    let current = Arc::new(CurrentTerm::new(ctx));
+    let gauges = gauges::Gauges::new(&current, args.backend_metrics_limit)?;
+    metrics.registry().register(Box::new(gauges))?;
+    *progress.current.write() = Some(Arc::clone(&current));
+    spawn_watches(&current, &clients, &mut tasks);
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
-        outcome = work(&present, args.workers(), verdicts, &mut candidate, &stop) => outcome,
+        outcome = work(&current, args.workers(), verdicts, &mut candidate, &stop) => outcome,
         ended = tasks.join_next() => match ended {
             Some(Ok(Err(error))) => Err(error),
             other => Err(anyhow::anyhow!("a task ended: {other:?}")),
@@ -187,13 +187,13 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
 /// Waits for the stores, then runs one leadership term after another until `stop` is cancelled (RUN-5). All work of a term
 /// has ended before the Lease is requested again.
 async fn work(
-    present: &Present,
+    current: &CurrentTerm,
     workers: usize,
     mut verdicts: VerdictChanges,
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<()> {
-    while !present.context().index.stores.unsynced().is_empty() {
+    while !current.context().index.stores.unsynced().is_empty() {
         tokio::select! {
             () = stop.cancelled() => return Ok(()),
             () = tokio::time::sleep(Duration::from_millis(20)) => {}
@@ -201,7 +201,7 @@ async fn work(
     }
     info!("stores synced");
     loop {
-        let ctx = present.context();
+        let ctx = current.context();
         let another = || {
             if !ctx.prober.is_empty() {
                 info!(
@@ -216,7 +216,7 @@ async fn work(
         }
         match leading::lead(&ctx, workers, &mut verdicts, candidate, stop).await? {
             End::Stopped => return Ok(()),
-            End::Lost => present.next_term(),
+            End::Lost => current.next_term(),
         }
     }
 }
@@ -288,16 +288,16 @@ fn raise_file_limit() -> u64 {
 }
 
 fn spawn_watches(
-    present: &Arc<Present>,
+    current: &Arc<CurrentTerm>,
     clients: &Clients,
     tasks: &mut JoinSet<anyhow::Result<()>>,
 ) {
-    let ctx = present.context();
+    let ctx = current.context();
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:ident) => {{
             let errors = ctx.metrics.watch_errors.with_label_values(&[$kind]);
-            let handler_present = Arc::clone(present);
+            let handler_current = Arc::clone(current);
             let watching = watch::run(
                 clients.watch.clone(),
                 watch::config(
@@ -307,7 +307,7 @@ fn spawn_watches(
                 ),
                 Arc::clone(&ctx.index.stores.$store),
                 $convert,
-                move |key, change| handler_present.context().index.$handler(key, &change),
+                move |key, change| handler_current.context().index.$handler(key, &change),
                 move || errors.inc(),
             );
             tasks.spawn(async move { Err(watching.await.into()) });

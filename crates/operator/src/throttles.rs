@@ -24,9 +24,9 @@ pub fn of_pool_statuses(timings: &Timings) -> Throttle<PoolName> {
     Throttle::new(Settings {
         debounce: QUIET,
         max_delay: HOLD,
-        min_interval: timings.pool_pace,
+        min_interval: timings.pool_status_interval,
         pause_factor: PAUSE_FACTOR,
-        max_pause: timings.pool_pace_limit,
+        max_pause: timings.pool_status_max_pause,
     })
 }
 

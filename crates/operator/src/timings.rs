@@ -32,15 +32,15 @@ pub struct Timings {
     pub retry_cap: Duration,
     /// Back-off cap if the API server is unavailable or answers with a conflict. 5 s, as for watches: the cause is temporary,
     /// and after the API server's return all work must be done within seconds.
-    pub retry_away_cap: Duration,
+    pub retry_unavailable_cap: Duration,
     /// Delay after refused writes of rare controllers: legacy finalizers, removed guest clusters. 10 s: there may be
     /// thousands of such objects, and a missing permission is granted late.
     pub rare_refused: Duration,
     /// Minimum interval between two writes of a pool's status (POOL-3). 1 s: set by the contract.
-    pub pool_pace: Duration,
+    pub pool_status_interval: Duration,
     /// Maximum pause after a write of a pool's status (POOL-3). 60 s: a write that was slow for another reason than its size,
     /// such as a stalled API server, must not delay the status for minutes.
-    pub pool_pace_limit: Duration,
+    pub pool_status_max_pause: Duration,
     /// Server-side timeout of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which a silent connection is
     /// closed, a dead connection delays a change by at most 45 s.
     pub watch: Duration,
@@ -59,10 +59,10 @@ impl Default for Timings {
             events_limit: Duration::from_secs(2),
             retry: Duration::from_secs(1),
             retry_cap: Duration::from_mins(1),
-            retry_away_cap: Duration::from_secs(5),
+            retry_unavailable_cap: Duration::from_secs(5),
             rare_refused: Duration::from_secs(10),
-            pool_pace: Duration::from_secs(1),
-            pool_pace_limit: Duration::from_mins(1),
+            pool_status_interval: Duration::from_secs(1),
+            pool_status_max_pause: Duration::from_mins(1),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
         }
@@ -79,10 +79,10 @@ impl Timings {
     }
 
     /// Back-off after conflicts and while the API server is unavailable.
-    pub const fn backoff_away(&self) -> Backoff {
+    pub const fn backoff_unavailable(&self) -> Backoff {
         Backoff {
             base: self.retry,
-            cap: self.retry_away_cap,
+            cap: self.retry_unavailable_cap,
         }
     }
 
@@ -116,10 +116,10 @@ impl Timings {
             "events-limit" => &mut self.events_limit,
             "retry" => &mut self.retry,
             "retry-cap" => &mut self.retry_cap,
-            "retry-away-cap" => &mut self.retry_away_cap,
+            "retry-unavailable-cap" => &mut self.retry_unavailable_cap,
             "rare-refused" => &mut self.rare_refused,
-            "pool-pace" => &mut self.pool_pace,
-            "pool-pace-limit" => &mut self.pool_pace_limit,
+            "pool-status-interval" => &mut self.pool_status_interval,
+            "pool-status-max-pause" => &mut self.pool_status_max_pause,
             "watch" => &mut self.watch,
             "drain-limit" => &mut self.drain_limit,
             _ => return None,
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-away-cap,rare-refused,pool-pace,pool-pace-limit,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -156,10 +156,10 @@ mod tests {
             events_limit: one,
             retry: one,
             retry_cap: one,
-            retry_away_cap: one,
+            retry_unavailable_cap: one,
             rare_refused: one,
-            pool_pace: one,
-            pool_pace_limit: one,
+            pool_status_interval: one,
+            pool_status_max_pause: one,
             watch: one,
             drain_limit: one,
         };

@@ -17,7 +17,7 @@ use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::decode_guard::decode;
-use harvester_lb_core::backends::{Backend, Found, MAX_BACKENDS};
+use harvester_lb_core::backends::{Backend, DiscoveredBackends, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
@@ -25,7 +25,7 @@ use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use harvester_lb_core::{backend_addresses, desired, pool_status};
-use harvester_lb_hostile::{Generator, Kind, Mutant, Way, amount, seed};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Source, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
 use harvester_load_balancer::controllers::invalid_object;
@@ -52,7 +52,7 @@ const NOW: &str = "2026-06-01T00:00:00Z";
 struct Tally {
     decoded: usize,
     refused: usize,
-    impossible: usize,
+    rejected_by_decoder: usize,
     bytes: usize,
     longest: Duration,
 }
@@ -86,10 +86,10 @@ fn flood<K: DeserializeOwned>(
         // A writer of an IPAllocation decides on its owner's address, like the operator itself.
         targets.names.retain(|name| name == "holds" || name == "a");
     }
-    let mut generator = Generator::new(seed, kind, Way::FromWatch, targets);
+    let mut generator = Generator::new(seed, kind, Source::FromWatch, targets);
     let mut tally = Tally::default();
     let mut scene = Scene::new();
-    let namespace = if kind.is_cluster_wide() { "" } else { LOUD };
+    let namespace = if kind.is_cluster_scoped() { "" } else { LOUD };
     for number in 0..count {
         if number % WORLD == 0 {
             scene = Scene::new();
@@ -102,8 +102,8 @@ fn flood<K: DeserializeOwned>(
         match decode::<K>(&mutant.text) {
             // No API server sends this.
             Err(error) => {
-                assert!(mutant.impossible, "{error}");
-                tally.impossible += 1;
+                assert!(mutant.rejected_by_decoder, "{error}");
+                tally.rejected_by_decoder += 1;
                 continue;
             }
             Ok(decoded) => {
@@ -130,7 +130,7 @@ fn flood<K: DeserializeOwned>(
         tally.bytes >> 20,
         tally.decoded,
         tally.refused,
-        tally.impossible,
+        tally.rejected_by_decoder,
         tally.longest,
     );
     assert!(tally.decoded > count / 10);
@@ -164,7 +164,7 @@ fn is_named(kind: &str, key: &Key, error: &str) {
 fn build_all(
     lb: &LoadBalancer,
     vm: &VmSpec,
-    found: &Found,
+    found: &DiscoveredBackends,
     service: Option<&Service>,
     slice: Option<&EndpointSlice>,
 ) -> StatusUpdate {
@@ -247,9 +247,9 @@ fn vmi(name: &str) -> (Key, Vmi) {
 fn import_claims_nothing_of_others(
     scene: &Scene,
     maps: &[import::PoolMaps],
-    living: &[import::Living],
+    existing: &[import::ExistingLb],
 ) {
-    let plan = import::plan(&scene.leader.ledger, maps, living, Micros(7));
+    let plan = import::plan(&scene.leader.ledger, maps, existing, Micros(7));
     let held: IpAddr = HELD.parse().unwrap();
     assert!(plan.claims.iter().all(|c| c.addr != held));
     assert!(plan.released.iter().all(|r| r.addr != held));
@@ -257,7 +257,7 @@ fn import_claims_nothing_of_others(
         .iter()
         .map(|m| m.allocated.len() + m.history.len())
         .sum();
-    assert!(plan.claims.len() <= living.len() && plan.released.len() <= entries);
+    assert!(plan.claims.len() <= existing.len() && plan.released.len() <= entries);
 }
 
 #[test]
@@ -272,25 +272,25 @@ fn input_mutated_load_balancers() {
                 is_named("LoadBalancer", key, error);
                 let owner = spec::owner(meta);
                 scene.leader.ledger.dequeue(&owner.id);
-                let living = import::Living {
+                let existing = import::ExistingLb {
                     owner,
                     created: Micros(0),
                     status: None,
                     wants: true,
                 };
-                import_claims_nothing_of_others(scene, &[], &[living]);
+                import_claims_nothing_of_others(scene, &[], &[existing]);
                 return;
             }
             Lb::Valid(lb) => lb,
         };
         let request = spec::request(lb);
-        let living = import::Living {
+        let existing = import::ExistingLb {
             owner: request.owner.clone(),
             created: request.created,
             status: request.status.clone(),
             wants: true,
         };
-        import_claims_nothing_of_others(scene, &[], &[living]);
+        import_claims_nothing_of_others(scene, &[], &[existing]);
         match spec::check(lb) {
             Err(error) => {
                 let message = format!("LoadBalancer {key}: {error}");
@@ -301,12 +301,12 @@ fn input_mutated_load_balancers() {
                 );
             }
             Ok(checked) => {
-                let message = scene.serve(&request, version);
+                let message = scene.allocate(&request, version);
                 let mut report = StatusUpdate::only(Readiness::not("NoAvailableIP", message));
                 if let Some(vm) = &checked.vm {
-                    let mut found = Found::default();
+                    let mut found = DiscoveredBackends::default();
                     for (key, vmi) in &machines {
-                        found.look_at(&vm.selector, key, vmi);
+                        found.add_if_selected(&vm.selector, key, vmi);
                     }
                     report = build_all(lb, vm, &found, None, None);
                 }
@@ -314,7 +314,7 @@ fn input_mutated_load_balancers() {
             }
         }
         // The next of this name is another object.
-        scene.leave(&request, version);
+        scene.delete(&request, version);
     });
 }
 
@@ -349,7 +349,7 @@ fn input_mutated_pools() {
             harvester_lb_api::keys::ANNOTATION_MANUALLY_RELEASE_IP,
         );
         if let Some(wish) = wish {
-            let verdict = manual_release::judge(ledger, &name, wish, |_| false, Micros(9));
+            let verdict = manual_release::verdict(ledger, &name, wish, |_| false, Micros(9));
             assert!(!matches!(verdict, manual_release::Verdict::Release(_)));
         }
         let maps = pool.foreign_maps.as_ref().map(|maps| import::PoolMaps {
@@ -358,18 +358,18 @@ fn input_mutated_pools() {
             allocated: maps.allocated.clone().into_iter().collect(),
             history: maps.history.clone().into_iter().collect(),
         });
-        let living = spec::request(&calm_lb("holds", "u-holds", "calm"));
-        let living = import::Living {
-            owner: living.owner,
-            created: living.created,
+        let existing = spec::request(&calm_lb("holds", "u-holds", "calm"));
+        let existing = import::ExistingLb {
+            owner: existing.owner,
+            created: existing.created,
             status: None,
             wants: true,
         };
-        import_claims_nothing_of_others(scene, maps.as_slice(), &[living]);
+        import_claims_nothing_of_others(scene, maps.as_slice(), &[existing]);
         // A load balancer that names the pool gets an address or a reason; then it is deleted.
         let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
-        assert!(!scene.serve(&request, 7).is_empty());
-        scene.leave(&request, 8);
+        assert!(!scene.allocate(&request, 7).is_empty());
+        scene.delete(&request, 8);
     });
 }
 
@@ -445,10 +445,10 @@ fn input_mutated_instances() {
             let bad = ip.is_unspecified() || ip.is_loopback() || ip.is_link_local();
             assert!(!bad && !ip.is_multicast(), "{ip} is no backend");
         }
-        let mut found = Found::default();
-        found.look_at(&vm.selector, key, &machine);
+        let mut found = DiscoveredBackends::default();
+        found.add_if_selected(&vm.selector, key, &machine);
         let (other, sound) = vmi("sound");
-        found.look_at(&vm.selector, &other, &sound);
+        found.add_if_selected(&vm.selector, &other, &sound);
         assert!(found.backends.iter().any(|b| b.uid == "sound"));
         is_told(&lb, &build_all(&lb, &vm, &found, None, None));
     });
@@ -478,7 +478,13 @@ fn input_mutated_services() {
         scene.leader.ledger.set_shown(&id(LOUD, &key.name), &shown);
         scene.leader.ledger.take_wakes();
         desired::ownership(&present.metadata, "web");
-        let report = build_all(&lb, &vm, &Found::default(), Some(&present), None);
+        let report = build_all(
+            &lb,
+            &vm,
+            &DiscoveredBackends::default(),
+            Some(&present),
+            None,
+        );
         is_told(&lb, &report);
         assert!(meta::version(&present.metadata) >= Version(0));
     });
@@ -495,8 +501,8 @@ fn input_mutated_slices() {
         let Some(present) = cached::slice(decoded) else {
             return;
         };
-        let mut found = Found::default();
-        found.look_at(&vm.selector, &key, &machine);
+        let mut found = DiscoveredBackends::default();
+        found.add_if_selected(&vm.selector, &key, &machine);
         let report = build_all(&lb, &vm, &found, None, Some(&present));
         is_told(&lb, &report);
         let named = desired::backends(&present);

@@ -27,10 +27,6 @@ mod api;
 mod at_rest;
 #[path = "schedules/failure.rs"]
 mod failure;
-#[path = "schedules/figures.rs"]
-mod figures;
-#[path = "schedules/found.rs"]
-mod found;
 #[path = "schedules/kube_vip.rs"]
 mod kube_vip;
 #[path = "schedules/leader.rs"]
@@ -47,12 +43,16 @@ mod play;
 mod player;
 #[path = "schedules/process.rs"]
 mod process;
+#[path = "schedules/regressions.rs"]
+mod regressions;
 #[path = "schedules/sent.rs"]
 mod sent;
 #[path = "schedules/simulation.rs"]
 mod simulation;
 #[path = "schedules/specs.rs"]
 mod specs;
+#[path = "schedules/statistics.rs"]
+mod statistics;
 #[path = "schedules/step.rs"]
 mod step;
 #[path = "schedules/wire.rs"]
@@ -76,18 +76,18 @@ fn every_order_of_events_comes_to_the_same_rest() {
     }
 }
 
-/// Number of orders in which each plan of [`found`] runs. Each defect showed within a few dozen.
+/// Number of orders in which each plan of [`regressions`] runs. Each defect showed within a few dozen.
 const ORDERS: u64 = 400;
 
 #[test]
 fn what_was_wrong_once_is_right() {
-    player::play_found(ORDERS);
+    player::play_regressions(ORDERS);
 }
 
-/// Number of schedules in which a planted defect must be found; the rarest takes some hundred.
-const PLANTED: u64 = 5_000;
+/// Number of schedules in which an injected defect must be found; the rarest takes some hundred.
+const DEFECT_SCHEDULES: u64 = 5_000;
 
 #[test]
-fn the_oracle_sees_planted_wrongs() {
-    player::play_planted(PLANTED);
+fn the_oracle_finds_injected_defects() {
+    player::play_with_defects(DEFECT_SCHEDULES);
 }

@@ -60,14 +60,14 @@ impl Prober {
     ) -> (Self, VerdictChanges) {
         let shared = Arc::new(Shared::new(settings, observer));
         tokio::spawn(run::timer(Arc::clone(&shared), Arc::new(connector)));
-        let edges = VerdictChanges {
+        let changes = VerdictChanges {
             shared: Arc::clone(&shared),
         };
         (
             Self {
                 owner: Arc::new(Owner { shared }),
             },
-            edges,
+            changes,
         )
     }
 
@@ -178,11 +178,11 @@ impl VerdictChanges {
                 if state.closed {
                     return None;
                 }
-                let groups = state.registry.edges.take(shared.now());
+                let groups = state.registry.changes.take(shared.now());
                 if !groups.is_empty() {
                     return Some(groups);
                 }
-                state.registry.edges.next_deadline()
+                state.registry.changes.next_deadline()
             };
             shared.wait(deadline, &shared.dirty).await;
         }

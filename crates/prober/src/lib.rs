@@ -8,12 +8,12 @@
 //! use std::sync::Arc;
 //! use harvester_lb_prober::{HealthCheck, Prober, Settings, Target};
 //!
-//! let (prober, mut edges) = Prober::start(Settings::for_file_limit(65_536), Arc::new(()));
+//! let (prober, mut changes) = Prober::start(Settings::for_file_limit(65_536), Arc::new(()));
 //! if let Some(check) = HealthCheck::new(Some(8080), None, None, None, None)? {
 //!     let backend = Target::new("3f0c-uid", [10, 10, 1, 7].into(), false);
 //!     prober.set_group("shop/web", check, vec![backend]);
 //! }
-//! while let Some(groups) = edges.next().await {
+//! while let Some(groups) = changes.next().await {
 //!     for group in groups {
 //!         let _backends = prober.group(&group);
 //!     }

@@ -86,7 +86,7 @@ pub(crate) struct Registry {
     entries: Vec<Option<Entry>>,
     free: Vec<u32>,
     timetable: Timetable,
-    pub(crate) edges: Gather,
+    pub(crate) changes: Gather,
     due: Vec<Due>,
     up: usize,
     unknown: usize,
@@ -173,7 +173,7 @@ impl Registry {
         for index in old.members {
             self.remove(index, cancelled);
         }
-        self.edges.forget(group);
+        self.changes.forget(group);
         true
     }
 
@@ -259,9 +259,9 @@ impl Registry {
             group.check.failure_threshold(),
         );
         let was_unknown = entry.unknown;
-        entry.unknown = result.says().is_none() && entry.state.own_fault(failure_threshold);
+        entry.unknown = result.verdict().is_none() && entry.state.own_fault(failure_threshold);
         self.unknown = self.unknown + usize::from(entry.unknown) - usize::from(was_unknown);
-        let Some(success) = result.says() else {
+        let Some(success) = result.verdict() else {
             return Finished::Same;
         };
         entry.last = Some(result);
@@ -276,7 +276,7 @@ impl Registry {
         } else {
             self.up -= 1;
         }
-        self.edges.mark(&entry.group, now);
+        self.changes.mark(&entry.group, now);
         Finished::Changed(ready)
     }
 

@@ -80,7 +80,7 @@ impl ProbeResult {
 
     /// The verdict of the result: `Some(true)` a success, `Some(false)` a failure, `None` no statement, because the
     /// fault was ours.
-    pub const fn says(self) -> Option<bool> {
+    pub const fn verdict(self) -> Option<bool> {
         match self {
             Self::Success => Some(true),
             Self::Refused | Self::Timeout | Self::Unreachable | Self::Error => Some(false),

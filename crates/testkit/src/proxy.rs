@@ -6,18 +6,18 @@
 //!
 //! ```no_run
 //! # use std::time::Duration;
-//! # use harvester_lb_testkit::{TestCluster, proxy::{Away, Fault, Match, Moment, Proxy, Refusal, Share, Verb}};
+//! # use harvester_lb_testkit::{TestCluster, proxy::{Unavailable, Fault, Match, Moment, Proxy, Refusal, Frequency, Verb}};
 //! # async fn test(bed: &TestCluster) -> anyhow::Result<()> {
 //! let proxy = Proxy::start(bed).await?;
 //! let kubeconfig = proxy.kubeconfig("admin")?; // KUBECONFIG of the operator
 //!
 //! // A rule holds until it is dropped. Here a third of all writes is answered with 500, at random from a seed.
-//! let rule = proxy.rule(Match::writes(), Share::percent(33, 7), Fault::Refuse(Refusal::internal()));
+//! let rule = proxy.rule(Match::writes(), Frequency::percent(33, 7), Fault::Refuse(Refusal::internal()));
 //! drop(rule);
 //!
 //! // The API server is unavailable to this client.
-//! proxy.go_away(Away::Refused);
-//! proxy.come_back();
+//! proxy.make_unavailable(Unavailable::Refused);
+//! proxy.make_available();
 //!
 //! // A request is held, inspected and released: the way to test one specific interleaving. The writer waits meanwhile
 //! // (until its own timeout), or is killed; the request is still done once it is released.
@@ -25,7 +25,7 @@
 //! // (something that makes the operator create the IPAllocation)
 //! let held = hold.arrived().await?;
 //! // (something else happens in between)
-//! let code = held.let_go().await?; // 201, or 409 if another writer was faster
+//! let code = held.release().await?; // 201, or 409 if another writer was faster
 //! # Ok(())
 //! # }
 //! ```
@@ -64,10 +64,10 @@ use mode::Mode;
 use rules::Effect;
 use shared::Shared;
 
-pub use fault::{After, End, Fault, Refusal, Share};
+pub use fault::{After, End, Fault, Frequency, Refusal};
 pub use held::{Held, Moment};
 pub use hold::Hold;
-pub use mode::Away;
+pub use mode::Unavailable;
 pub use request::{Match, Seen, Verb};
 pub use rule::Rule;
 
@@ -151,7 +151,7 @@ impl Proxy {
 
     /// A copy of a kubeconfig file, for instance of [`TestCluster::service_account_kubeconfig`], with the proxy as
     /// server.
-    pub fn through(&self, kubeconfig: &Path) -> anyhow::Result<PathBuf> {
+    pub fn kubeconfig_via(&self, kubeconfig: &Path) -> anyhow::Result<PathBuf> {
         let text = std::fs::read_to_string(kubeconfig)?;
         ensure!(text.contains(&self.real), "no kubeconfig of this bed");
         let name = kubeconfig.file_stem().context("no file name")?;
@@ -168,11 +168,11 @@ impl Proxy {
         Ok(path)
     }
 
-    /// Applies `fault` to matching requests, as often as `share` says, until the [`Rule`] is dropped. Rules are
+    /// Applies `fault` to matching requests, as often as `frequency` says, until the [`Rule`] is dropped. Rules are
     /// evaluated in the order in which they were set; [`Fault`] says which of them end the evaluation.
     #[must_use = "a rule ends when it is dropped"]
-    pub fn rule(&self, matching: Match, share: Share, fault: Fault) -> Rule {
-        Rule::set(&self.shared, matching, share, Effect::Fault(fault))
+    pub fn rule(&self, matching: Match, frequency: Frequency, fault: Fault) -> Rule {
+        Rule::set(&self.shared, matching, frequency, Effect::Fault(fault))
     }
 
     /// Holds the next request that matches.
@@ -188,12 +188,12 @@ impl Proxy {
     }
 
     /// Makes the API server unavailable to this client.
-    pub fn go_away(&self, how: Away) {
-        self.shared.mode.send_replace(Mode::Away(how));
+    pub fn make_unavailable(&self, how: Unavailable) {
+        self.shared.mode.send_replace(Mode::Unavailable(how));
     }
 
     /// Makes the API server available again.
-    pub fn come_back(&self) {
+    pub fn make_available(&self) {
         self.shared.mode.send_replace(Mode::Here);
     }
 

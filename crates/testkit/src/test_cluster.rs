@@ -265,7 +265,7 @@ impl TestCluster {
     }
 
     /// Restarts a program of the control plane with the same command line.
-    pub fn start_again(&self, killed: &Killed) -> anyhow::Result<Arc<Process>> {
+    pub fn restart(&self, killed: &Killed) -> anyhow::Result<Arc<Process>> {
         let netns = self.netns("cp")?;
         let Killed { name, args } = killed;
         self.plane.lock().run(&netns, name, name, &[], args)

@@ -8,7 +8,7 @@ use crate::repository::{Faults, files, read};
 
 const SOURCES: [&str; 2] = [
     "crates/operator/src/metrics.rs",
-    "crates/operator/src/runtime/sizes.rs",
+    "crates/operator/src/runtime/gauges.rs",
 ];
 const DOCUMENT: &str = "docs/metrics.md";
 const PREFIX: &str = "harvester_lb_";

@@ -27,7 +27,7 @@ use crate::bound;
 use crate::runner::{Built, build, cargo, duration, list};
 use parts::{FUZZ, PARTS, Part, Unit};
 use piece::Piece;
-use state::{State, Wrong};
+use state::{Failure, State};
 
 /// Command line options.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -37,7 +37,7 @@ struct Options {
     /// Start no piece that would end later than this.
     within: Option<Duration>,
     /// Discard progress and failures.
-    anew: bool,
+    start_over: bool,
 }
 
 impl Options {
@@ -50,7 +50,7 @@ impl Options {
                     let time = arguments.next().and_then(time);
                     options.within = Some(time.context("--for takes a time such as 90s, 20m, 2h")?);
                 }
-                "--new" => options.anew = true,
+                "--new" => options.start_over = true,
                 part if PARTS.iter().any(|p| p.name == part) => options.parts.push(part.to_owned()),
                 other => {
                     let names = PARTS.map(|part| part.name).join(" ");
@@ -109,7 +109,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let logs = folder.join("logs");
     std::fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
     let file = folder.join("state.json");
-    let mut state = if options.anew {
+    let mut state = if options.start_over {
         State::default()
     } else {
         State::load(&file)?
@@ -159,7 +159,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     {
         println!("No piece fits into the time given; give more.");
     }
-    Ok(state.wrongs.is_empty())
+    Ok(state.failures.is_empty())
 }
 
 /// The tests of a part, in their binaries.
@@ -267,16 +267,16 @@ fn play(
         return Ok(true);
     }
     // The units after the failing seed were not run.
-    let again = piece.again(track.unit, &written);
-    progress.add(again.played, took);
-    let wrong = Wrong {
+    let reproduction = piece.reproduce(track.unit, &written);
+    progress.add(reproduction.played, took);
+    let failure = Failure {
         track: track.name.clone(),
-        command: command_for_people(track, &piece, &again.env),
+        command: command_for_people(track, &piece, &reproduction.env),
         log: log.display().to_string(),
-        found: piece::found(&written),
+        found: piece::failure_line(&written),
     };
-    println!("   WRONG after {}\n{}", duration(took), wrong.text());
-    state.wrongs.push(wrong);
+    println!("   WRONG after {}\n{}", duration(took), failure.text());
+    state.failures.push(failure);
     state.store(file)?;
     Ok(false)
 }
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(Options::parse::<&str>(&[]).unwrap(), Options::default());
         let options = Options::parse(&["--for", "20m", "crash", "--new", "model"]).unwrap();
         assert_eq!(options.within, Some(Duration::from_mins(20)));
-        assert!(options.anew);
+        assert!(options.start_over);
         let wanted: Vec<&str> = PARTS
             .iter()
             .filter(|p| options.wants(p))
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_back_to_a_wrong_is_a_command() {
+    fn a_failure_has_a_command_that_reproduces_it() {
         let track = Track {
             name: "crash/killed".to_owned(),
             test: "killed".to_owned(),

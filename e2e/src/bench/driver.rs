@@ -313,7 +313,7 @@ pub(crate) async fn at_rest(world: &World, node: &str) -> anyhow::Result<()> {
         let figures = MetricsSnapshot::read(world, node).await.unwrap_or_default();
         let mut writes = figures.writes();
         writes.retain(|what, _| !what.ends_with(" leases"));
-        if !figures.leads() || !figures.idle() || writes != last.0 {
+        if !figures.is_leader() || !figures.idle() || writes != last.0 {
             last = (writes, Instant::now());
         }
     }

@@ -25,7 +25,7 @@ const WAITING: usize = 8;
 const EARLY: usize = 20;
 const MANY: usize = 500;
 /// Waiting LoadBalancers that are enqueued by a change of their pool.
-const TOLD: usize = 200;
+const ENQUEUED: usize = 200;
 /// Creation times have a resolution of a second: an object created this much later is younger.
 const YOUNGER: Duration = Duration::from_millis(1_100);
 
@@ -34,7 +34,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     let operator = operator(world, NODE).await?;
     freed(world, report).await?;
     before_their_pool(world, report).await?;
-    told(world, report).await?;
+    enqueued(world, report).await?;
     unimportant(world, report).await?;
     operator.end().await
 }
@@ -135,15 +135,15 @@ async fn before_their_pool(world: &Arc<World>, report: &mut Report) -> anyhow::R
 }
 
 /// LoadBalancers wait for a pool that does not exist; it is created and has an address for one of them.
-async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
+async fn enqueued(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     let of_reason = |count: usize, reason: &'static str| {
         count_until(&world.client(), count, move |lb| {
             ready(lb).is_some_and(|(_, why, _)| why == reason)
         })
     };
-    let missing = of_reason(TOLD, "PoolNotFound");
-    spread(&driver, TOLD, |client, number| async move {
+    let missing = of_reason(ENQUEUED, "PoolNotFound");
+    spread(&driver, ENQUEUED, |client, number| async move {
         create_lb(&client, &cluster_lb(&format!("waiter-{number}"))?)
             .await
             .map(|_| ())
@@ -151,10 +151,10 @@ async fn told(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     .await?;
     missing.await??;
     at_rest(world, NODE).await?;
-    let told = of_reason(TOLD - 1, "NoAvailableIP");
+    let enqueued = of_reason(ENQUEUED - 1, "NoAvailableIP");
     let started = Instant::now();
     pool(world, "bench", "10.60.0.0/30").await?;
-    let took = told.await??.duration_since(started);
+    let took = enqueued.await??.duration_since(started);
     report.row(
         Row::one(
             "200 wait for a pool that appears and has one address, to the last one told",

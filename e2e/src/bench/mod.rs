@@ -61,7 +61,7 @@ pub(crate) async fn run(wanted: &[String]) -> anyhow::Result<bool> {
         }
     }
     report.write()?;
-    Ok(report.is_whole())
+    Ok(report.is_complete())
 }
 
 async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {

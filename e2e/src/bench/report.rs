@@ -174,7 +174,7 @@ impl Report {
     }
 
     /// Whether all rows were measured.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.failures.is_empty()
     }
 

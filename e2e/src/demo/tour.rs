@@ -22,7 +22,7 @@ const REQUESTS: usize = 300;
 /// Longest time to detect a failed machine: two consecutive checks with a second between, and a margin.
 const DETECTION: Duration = Duration::from_secs(10);
 /// Time after the write of the EndpointSlice from which no request may fail: kube-proxy writes its rules once a second.
-const SETTLED: Duration = Duration::from_secs(2);
+const KUBE_PROXY_DELAY: Duration = Duration::from_secs(2);
 /// Time for which requests are observed after that.
 const WATCHED: Duration = Duration::from_secs(3);
 /// Time between two requests of the client.
@@ -95,12 +95,12 @@ async fn fail(screen: &mut Screen, scene: &Scene, vm: &Vm) -> anyhow::Result<()>
         endpoints(slice, false).contains(&&*address)
     })
     .await?;
-    sleep_until(written + SETTLED + WATCHED).await;
+    sleep_until(written + KUBE_PROXY_DELAY + WATCHED).await;
     let records = traffic.stop().await;
 
-    let settled = written + SETTLED;
+    let effective_at = written + KUBE_PROXY_DELAY;
     let (before, after): (Vec<&Record>, Vec<&Record>) =
-        records.iter().partition(|r| r.at < settled);
+        records.iter().partition(|r| r.at < effective_at);
     let failed = |all: &[&Record]| all.iter().filter(|r| r.outcome.is_err()).count();
     let last = before.iter().rfind(|r| r.outcome.is_err());
     let last = last.map_or_else(

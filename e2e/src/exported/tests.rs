@@ -54,7 +54,7 @@ harvester_lb_ippool_addresses{pool="other",state="available"} 9
 
 #[test]
 fn ops_1_each_figure_that_is_not_what_is_stored_is_named() {
-    let all = wrongs(&stored(), &metrics(FIGURES), &[POOL]);
+    let all = findings(&stored(), &metrics(FIGURES), &[POOL]);
     assert_eq!(all, Vec::<String>::new());
     for (right, wrong) in [
         (r#"reason="Ready"} 2"#, r#"reason="Ready"} 3"#),
@@ -72,7 +72,7 @@ fn ops_1_each_figure_that_is_not_what_is_stored_is_named() {
     ] {
         let text = FIGURES.replacen(right, wrong, 1);
         assert_ne!(text, FIGURES);
-        let all = wrongs(&stored(), &metrics(&text), &[POOL]);
+        let all = findings(&stored(), &metrics(&text), &[POOL]);
         assert_eq!(all.len(), 1, "{wrong}: {all:#?}");
     }
 }

@@ -38,7 +38,7 @@ fn one_after_the_other_is_well() {
     seen.lb(&lb("d", Some(keys::DHCP_ADDRESS)));
     seen.service(&service("c", keys::DHCP_ADDRESS));
     seen.service(&service("d", keys::DHCP_ADDRESS));
-    assert_eq!(seen.doubled, Vec::<String>::new());
+    assert_eq!(seen.shared_addresses, Vec::<String>::new());
     assert_eq!(seen.moved, Vec::<String>::new());
     assert_eq!(seen.given.len(), 2);
 }
@@ -48,13 +48,28 @@ fn two_at_one_time_are_named() {
     let mut seen = Seen::default();
     seen.lb(&lb("a", Some("10.0.0.2")));
     seen.lb(&lb("b", Some("10.0.0.2")));
-    assert_eq!(seen.doubled.len(), 1, "{:?}", seen.doubled);
+    assert_eq!(
+        seen.shared_addresses.len(),
+        1,
+        "{:?}",
+        seen.shared_addresses
+    );
     seen.record(&record("Bound", "a"));
     seen.record(&record("Bound", "b"));
-    assert_eq!(seen.doubled.len(), 2, "{:?}", seen.doubled);
+    assert_eq!(
+        seen.shared_addresses.len(),
+        2,
+        "{:?}",
+        seen.shared_addresses
+    );
     seen.service(&service("a", "10.0.0.2"));
     seen.service(&service("b", "10.0.0.2"));
-    assert_eq!(seen.doubled.len(), 3, "{:?}", seen.doubled);
+    assert_eq!(
+        seen.shared_addresses.len(),
+        3,
+        "{:?}",
+        seen.shared_addresses
+    );
 }
 
 #[test]

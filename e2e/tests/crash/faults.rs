@@ -6,23 +6,23 @@
 
 use harvester_lb_e2e::{Test, tests};
 
-mod away;
 mod churn;
 mod fault_run;
 mod gauge;
 mod mixed;
 mod refused;
+mod unavailable;
 mod watches;
 
-use away::alc_8_api_server_is_away;
 use mixed::{alc_8_every_fault_at_once, alc_8_writes_are_slow};
 use refused::{alc_8_a_third_is_refused, alc_8_answers_are_lost, alc_8_one_resource_is_refused};
+use unavailable::alc_8_api_server_is_unavailable;
 use watches::alc_8_watches_and_lists_are_cut;
 
 /// All fault runs.
 pub fn all() -> Vec<Test> {
     tests![
-        alc_8_api_server_is_away,
+        alc_8_api_server_is_unavailable,
         alc_8_writes_are_slow,
         alc_8_a_third_is_refused,
         alc_8_answers_are_lost,

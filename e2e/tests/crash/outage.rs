@@ -9,7 +9,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet, reset};
 use harvester_lb_e2e::read::endpoints;
-use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_taken};
+use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_accepted};
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::world::{PATIENT_LEASE, QUICK_LEASE, SOON};
 use harvester_lb_fixtures::subnet;
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 /// Duration of the outage.
-const AWAY: Duration = Duration::from_secs(6);
+const OUTAGE: Duration = Duration::from_secs(6);
 /// Traffic to a backend that died meanwhile ends this long after the API server's return (RUN-5).
 const BACK: Duration = Duration::from_secs(10);
 
@@ -28,9 +28,9 @@ fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     tokio::spawn(async move {
         for n in 0..OTHERS {
             let name = format!("new{n}");
-            until_taken("create", || cluster(&world, ns, &name)).await?;
+            until_accepted("create", || cluster(&world, ns, &name)).await?;
             let name = format!("old{n}");
-            until_taken("delete", || async { world.delete_lb(ns, &name).await }).await?;
+            until_accepted("delete", || async { world.delete_lb(ns, &name).await }).await?;
         }
         Ok(())
     })
@@ -39,7 +39,7 @@ fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
 /// Waits until a new LoadBalancer is served.
 async fn serves(stage: &Stage) -> anyhow::Result<()> {
     let (world, ns) = (&stage.world, stage.ns);
-    until_taken("create", || cluster(world, ns, "after")).await?;
+    until_accepted("create", || cluster(world, ns, "after")).await?;
     world.lb_address(ns, "after").await.map(|_| ())
 }
 
@@ -69,7 +69,7 @@ pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
-    let probed = away(&stage).await?;
+    let probed = during_outage(&stage).await?;
     apiserver.cont()?;
     healthy(&world).await?;
     let began = Instant::now();
@@ -78,20 +78,20 @@ pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<
     work.await??;
     ensure!(judge(stage).await? == 0, "it was not to end");
     eprintln!(
-        "the API server stood still for {AWAY:?}: {probed} probes meanwhile, served {took:.1?} after its return"
+        "the API server stood still for {OUTAGE:?}: {probed} probes meanwhile, served {took:.1?} after its return"
     );
     Ok(())
 }
 
 /// Waits for the duration of the outage. Probes continue meanwhile.
-async fn away(stage: &Stage) -> anyhow::Result<f64> {
+async fn during_outage(stage: &Stage) -> anyhow::Result<f64> {
     let before = stage.probes().await?;
-    tokio::time::sleep(AWAY).await;
+    tokio::time::sleep(OUTAGE).await;
     let probed = stage.probes().await? - before;
     // One per second.
     ensure!(
-        probed >= AWAY.as_secs_f64() - 3.0,
-        "{probed} probes in {AWAY:?}"
+        probed >= OUTAGE.as_secs_f64() - 3.0,
+        "{probed} probes in {OUTAGE:?}"
     );
     Ok(probed)
 }
@@ -106,9 +106,9 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     tokio::time::sleep(Duration::from_millis(300)).await;
     apiserver.stop()?;
     let began = Instant::now();
-    let probed = away(&stage).await?;
+    let probed = during_outage(&stage).await?;
     let figures = MetricsSnapshot::read(&world, NODE).await?;
-    ensure!(!figures.leads(), "it leads without an API server");
+    ensure!(!figures.is_leader(), "it leads without an API server");
     // Health checks still run, and one backend less answers them.
     stage.up.close(8080).await;
     eventually("the backend is found dead", SOON, || async {
@@ -118,7 +118,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
         Ok(Some(()))
     })
     .await?;
-    let was_away = began.elapsed();
+    let was_unavailable = began.elapsed();
     apiserver.cont()?;
     healthy(&world).await?;
     let began = Instant::now();
@@ -137,7 +137,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     quiet(&world, NODE).await?;
     ensure!(judge(stage).await? == 0, "it was not to end");
     eprintln!(
-        "without an API server for {was_away:.1?} it led no more and probed {probed} times; what had died was out {took:.1?} after the return"
+        "without an API server for {was_unavailable:.1?} it led no more and probed {probed} times; what had died was out {took:.1?} after the return"
     );
     Ok(())
 }
@@ -147,8 +147,8 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     let work = work(&stage);
     tokio::time::sleep(Duration::from_millis(300)).await;
     let apiserver = world.cluster.kill("kube-apiserver")?;
-    let probed = away(&stage).await?;
-    world.cluster.start_again(&apiserver)?;
+    let probed = during_outage(&stage).await?;
+    world.cluster.restart(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
     serves(&stage).await?;
@@ -156,7 +156,7 @@ pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()>
     work.await??;
     ensure!(judge(stage).await? == 0, "it was not to end");
     eprintln!(
-        "the API server was gone for {AWAY:?}: {probed} probes meanwhile, served {took:.1?} after its return"
+        "the API server was gone for {OUTAGE:?}: {probed} probes meanwhile, served {took:.1?} after its return"
     );
     Ok(())
 }
@@ -169,7 +169,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let operator = Supervised::start(&world, NODE, &QUICK_LEASE, &[])?;
     for n in 0..10 {
         let name = format!("kept{n}");
-        until_taken("create", || cluster(&world, ns, &name)).await?;
+        until_accepted("create", || cluster(&world, ns, &name)).await?;
     }
     audited(&world, NODE, &[ns]).await?;
 
@@ -177,13 +177,13 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let backup = world.cluster.folder().join("etcd-backup");
     let etcd = world.cluster.kill("etcd")?;
     copy(&data, &backup).await?;
-    world.cluster.start_again(&etcd)?;
+    world.cluster.restart(&etcd)?;
     healthy(&world).await?;
     // Objects that the backup does not contain.
     for n in 0..10 {
         let name = format!("later{n}");
-        until_taken("create", || cluster(&world, ns, &name)).await?;
-        until_taken("delete", || async {
+        until_accepted("create", || cluster(&world, ns, &name)).await?;
+        until_accepted("delete", || async {
             world.delete_lb(ns, &format!("kept{n}")).await
         })
         .await?;
@@ -197,11 +197,11 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let etcd = world.cluster.kill("etcd")?;
     std::fs::remove_dir_all(&data)?;
     std::fs::rename(&backup, &data)?;
-    world.cluster.start_again(&etcd)?;
-    world.cluster.start_again(&apiserver)?;
+    world.cluster.restart(&etcd)?;
+    world.cluster.restart(&apiserver)?;
     healthy(&world).await?;
     let began = Instant::now();
-    world.cluster.start_again(&manager)?;
+    world.cluster.restart(&manager)?;
     eventually("the operator has ended", SOON, || async {
         Ok((operator.restarts() > ended).then_some(()))
     })
@@ -210,7 +210,7 @@ pub async fn run_3_a_restored_etcd_is_noticed(world: Arc<World>) -> anyhow::Resu
     let log = std::fs::read_to_string(world.operator_log(NODE))?;
     ensure!(log.contains("was restored from a backup"), "{log}");
     // Those in the backup exist with their addresses, and work continues.
-    until_taken("create", || cluster(&world, ns, "after")).await?;
+    until_accepted("create", || cluster(&world, ns, "after")).await?;
     world.lb_address(ns, "after").await?;
     let found = audited(&world, NODE, &[ns]).await?;
     ensure!(found.load_balancers == 11, "{found:?}");

@@ -149,15 +149,15 @@ impl Stage {
             let (world, lives) = (Arc::clone(&world), round.lives.clone());
             tokio::spawn(async move { live(&world, ns, lives).await })
         };
-        for (lived, away) in &round.kills {
+        for (lived, downtime) in &round.kills {
             // The time of the kill is under test; there is no condition to wait for.
             tokio::time::sleep(*lived).await;
-            let target = if leads(&world, NODES[1]).await {
+            let target = if is_leader(&world, NODES[1]).await {
                 operators.last()
             } else {
                 operators.first()
             };
-            target.context("no operator")?.kill9(*away).await?;
+            target.context("no operator")?.kill9(*downtime).await?;
         }
         self.sum.made += work.await??;
         let worked = began.elapsed();
@@ -165,8 +165,8 @@ impl Stage {
         let pools = ["wide", "tight"].map(|pool| format!("{ns}-{pool}"));
         let leader = leader(&world, nodes).await?;
         let found = audited_full(&world, leader, &pools.each_ref().map(String::as_str)).await?;
-        let wrongs = self.history.wrongs(&world).await?;
-        ensure!(wrongs.is_empty(), "{wrongs:#?}");
+        let findings = self.history.findings(&world).await?;
+        ensure!(findings.is_empty(), "{findings:#?}");
         // The same object has the same address.
         let after = self.addresses().await?;
         for (uid, (name, ip)) in &before {
@@ -230,8 +230,8 @@ fn operators(world: &Arc<World>, nodes: &[&str], round: &Round) -> anyhow::Resul
 }
 
 /// Whether the operator on a node is leader, as far as known without waiting.
-async fn leads(world: &World, node: &str) -> bool {
+async fn is_leader(world: &World, node: &str) -> bool {
     MetricsSnapshot::read(world, node)
         .await
-        .is_ok_and(|f| f.leads())
+        .is_ok_and(|f| f.is_leader())
 }

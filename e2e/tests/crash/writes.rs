@@ -169,7 +169,7 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let timings = [(
         "HLB_TIMINGS",
-        "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
+        "recheck=500ms,pool-status-interval=200ms,pool-status-max-pause=1s",
     )];
     let operator = world.start_operator_with("node1", &[], &timings);
     let _operator = operator.await?;
@@ -188,14 +188,14 @@ pub async fn rec_5_nothing_is_written_at_rest(world: Arc<World>) -> anyhow::Resu
     // Two wait: the one without a pool, and the one without a backend. The Lease is renewed meanwhile.
     let after = eventually("they are looked at again and again", LIMIT, || async {
         let now = MetricsSnapshot::read(&world, "node1").await?;
-        Ok((now.looks() >= before.looks() + 12.0).then_some(now))
+        Ok((now.reconciles() >= before.reconciles() + 12.0).then_some(now))
     })
     .await?;
     let mut writes = after.writes_since(&before);
     let renewals = writes.remove("update leases");
-    let looks = after.looks() - before.looks();
+    let reconciles = after.reconciles() - before.reconciles();
     eprintln!(
-        "looked at {looks} times at rest: {writes:?}, and the Lease renewed {renewals:?} times"
+        "looked at {reconciles} times at rest: {writes:?}, and the Lease renewed {renewals:?} times"
     );
     ensure!(writes.is_empty(), "{writes:?}");
     Ok(())

@@ -18,7 +18,7 @@ use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
 use crate::requirement::{asking, pool_of, selecting};
-use crate::support::More;
+use crate::support::RuleHelpers;
 
 /// All tests.
 pub fn all() -> Vec<Test> {
@@ -234,7 +234,7 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     reset(&world).await?;
     let env = [(
         "HLB_TIMINGS",
-        "recheck=500ms,pool-pace=200ms,pool-pace-limit=1s",
+        "recheck=500ms,pool-status-interval=200ms,pool-status-max-pause=1s",
     )];
     let often = world.start_operator_with("node1", &[], &env).await?;
     let ns = "sel7";
@@ -274,10 +274,10 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
     // Nothing is written while they wait, not even by the resync.
     quiet(&world, "node1").await?;
     let before = world.versions(ns, &all).await?;
-    let looks = MetricsSnapshot::read(&world, "node1").await?.looks();
+    let reconciles = MetricsSnapshot::read(&world, "node1").await?.reconciles();
     eventually("both are looked at again and again", SOON, || async {
-        let now = MetricsSnapshot::read(&world, "node1").await?.looks();
-        Ok((now >= looks + 8.0).then_some(()))
+        let now = MetricsSnapshot::read(&world, "node1").await?.reconciles();
+        Ok((now >= reconciles + 8.0).then_some(()))
     })
     .await?;
     assert_eq!(before, world.versions(ns, &all).await?);

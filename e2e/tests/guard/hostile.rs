@@ -16,7 +16,7 @@ use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{PATIENT_LEASE, SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::subnet;
-use harvester_lb_hostile::{Generator, Kind, Mutant, Targets, Way, amount, seed};
+use harvester_lb_hostile::{Generator, Kind, Mutant, Source, Targets, amount, seed};
 use harvester_lb_testkit::{Process, eventually};
 use kube::api::ListParams;
 use kube::core::Request;
@@ -25,7 +25,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::support::{More, vm};
+use crate::support::{RuleHelpers, vm};
 
 /// Both tests.
 pub fn all() -> Vec<Test> {
@@ -59,7 +59,10 @@ async fn input_mutated_objects_through_the_schema(world: Arc<World>) -> anyhow::
 async fn input_mutated_objects_past_the_schema(world: Arc<World>) -> anyhow::Result<()> {
     let plan = [Kind::LoadBalancer, Kind::IpPool, Kind::IpAllocation]
         .map(|kind| (kind, amount(OBJECTS, 40_000)));
-    attacked(&world, &plan, |world| Box::pin(anything_goes(world))).await
+    attacked(&world, &plan, |world| {
+        Box::pin(remove_crd_validation(world))
+    })
+    .await
 }
 
 type Change = for<'a> fn(
@@ -309,7 +312,7 @@ async fn flood(
     let mut tasks = JoinSet::new();
     for connection in 0..CONNECTIONS {
         let seed = seed.wrapping_add(connection as u64 * 1_000_003);
-        let generator = Generator::new(seed, kind, Way::ToServer, targets.clone());
+        let generator = Generator::new(seed, kind, Source::ToServer, targets.clone());
         let (world, tally) = (Arc::clone(world), Arc::clone(&tally));
         // The first connections take the remainder.
         let count = count / CONNECTIONS + usize::from(connection < count % CONNECTIONS);
@@ -345,7 +348,7 @@ async fn send_all(
             && (200..300).contains(&code)
             && mutant.text.contains("\"status\":")
         {
-            tell(world, &mutant).await?;
+            patch_status(world, &mutant).await?;
         }
         let counter = match code {
             200..300 => &tally.accepted,
@@ -425,7 +428,7 @@ async fn send(world: &World, mutant: &Mutant, over: bool) -> anyhow::Result<u16>
 }
 
 /// Writes the status of an existing Service. Its answer is not counted, only that to the object itself.
-async fn tell(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
+async fn patch_status(world: &World, mutant: &Mutant) -> anyhow::Result<()> {
     if depth(&mutant.text) > DEEP {
         return Ok(());
     }
@@ -500,8 +503,8 @@ async fn remove(world: &World, kind: Kind) -> anyhow::Result<()> {
 }
 
 /// Removes the validation from our CRDs, and waits until that is in effect.
-async fn anything_goes(world: &World) -> anyhow::Result<()> {
-    world.relax_definitions().await?;
+async fn remove_crd_validation(world: &World) -> anyhow::Result<()> {
+    world.remove_crd_validation().await?;
     let probe: Value = json!({
         "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
         "metadata": {"namespace": LOUD, "name": "a0-0"}, "spec": {"listeners": 7},

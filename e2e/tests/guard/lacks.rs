@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::permissions::{self, Permission, User};
 use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
-use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::eventually;
@@ -27,15 +27,15 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     furnish(&world, NS, "10.92.0.0/24").await?;
     // Pending work.
     world.lb(NS, "work", cluster_spec()).await?;
-    let all = rights::all()?;
+    let all = permissions::all()?;
     let began = Instant::now();
     stream::iter(all.clone().into_iter().enumerate())
-        .map(|(number, right)| {
+        .map(|(number, permission)| {
             let (world, all) = (&world, &all);
             async move {
-                one(world, number, &right, all)
+                one(world, number, &permission, all)
                     .await
-                    .with_context(|| right.to_string())
+                    .with_context(|| permission.to_string())
             }
         })
         .buffer_unordered(AT_A_TIME)
@@ -51,8 +51,13 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     Ok(())
 }
 
-async fn one(world: &World, number: usize, lacking: &Right, all: &[Right]) -> anyhow::Result<()> {
-    let rest: Vec<Right> = all.iter().filter(|r| *r != lacking).cloned().collect();
+async fn one(
+    world: &World,
+    number: usize,
+    lacking: &Permission,
+    all: &[Permission],
+) -> anyhow::Result<()> {
+    let rest: Vec<Permission> = all.iter().filter(|r| *r != lacking).cloned().collect();
     let user = User::create(world, &format!("lacks-{number}"), &rest).await?;
     let port = 9100 + u16::try_from(number)?;
     let operator = Operator::spawn(world, &user.kubeconfig, port, &[], "debug")?;

@@ -7,12 +7,12 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::permissions::{self, User};
 use harvester_lb_e2e::requests::{self, Request};
-use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, manual_release, of_guest, removed_node, vm_spec, with};
 use harvester_lb_testkit::eventually;
-use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Refusal, Share, Verb};
+use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Proxy, Refusal, Verb};
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};
@@ -23,7 +23,7 @@ use crate::stage::{LOUD, Operator, furnish};
 const NS: &str = "least";
 
 pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> anyhow::Result<()> {
-    let all = rights::all()?;
+    let all = permissions::all()?;
     let user = User::create(&world, "least", &all).await?;
     furnish(&world, NS, "10.91.0.0/24").await?;
     left_by_the_go_operator(&world).await?;
@@ -36,10 +36,10 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     let fake_kube_vip = FakeKubeVip::start(&world.client());
 
     let proxy = Proxy::start(&world.cluster).await?;
-    let kubeconfig = proxy.through(user.kubeconfig.as_ref())?;
+    let kubeconfig = proxy.kubeconfig_via(user.kubeconfig.as_ref())?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
     let operator = Operator::spawn(&world, kubeconfig, 9001, &[], LOUD)?;
-    operator.leads().await?;
+    operator.becomes_leader().await?;
     whole_life(&world).await.context("a whole life")?;
     guest_removal(&world).await.context("guest removal")?;
     finalizers_are_gone(&world).await?;
@@ -71,7 +71,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     ensure!(refused.is_empty(), "refused: {refused:#?}");
     let unused: Vec<String> = all
         .iter()
-        .filter(|right| !is_used(&seen, right))
+        .filter(|permission| !is_used(&seen, permission))
         .map(ToString::to_string)
         .collect();
     ensure!(unused.is_empty(), "rights that nothing needs: {unused:#?}");
@@ -87,15 +87,15 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
 }
 
 /// Whether a permission was used, in its one namespace.
-fn is_used(seen: &[Request], right: &rights::Right) -> bool {
-    seen.iter().any(|r| uses(r, right))
+fn is_used(seen: &[Request], permission: &permissions::Permission) -> bool {
+    seen.iter().any(|r| uses(r, permission))
 }
 
-fn uses(request: &Request, right: &rights::Right) -> bool {
-    request.verb == right.verb
-        && request.group == right.group
-        && request.resource == right.resource
-        && (right.namespace.is_empty() || right.namespace == request.namespace)
+fn uses(request: &Request, permission: &permissions::Permission) -> bool {
+    request.verb == permission.verb
+        && request.group == permission.group
+        && request.resource == permission.resource
+        && (permission.namespace.is_empty() || permission.namespace == request.namespace)
 }
 
 /// Finalizers of the Go operator on all kinds that may have them.
@@ -234,7 +234,7 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
     let meets = |resource: &'static str| {
         proxy.rule(
             Match::of(Verb::Patch, resource),
-            Share::times(1),
+            Frequency::times(1),
             Fault::Refuse(Refusal::conflict()),
         )
     };
@@ -275,9 +275,9 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
 
 /// Number of GETs of a resource by the user.
 fn reads(world: &World, user: &User, resource: &str) -> anyhow::Result<usize> {
-    let right = rights::one("get", resource)?;
+    let permission = permissions::one("get", resource)?;
     let seen = requests::of(world, &user.name)?;
-    Ok(seen.iter().filter(|r| uses(r, &right)).count())
+    Ok(seen.iter().filter(|r| uses(r, &permission)).count())
 }
 
 /// The `export` subcommand, with the same permissions.

@@ -10,7 +10,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{audited_bed, run_in_turn, tests};
+use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
 
 mod global;
 mod hostile;
@@ -50,5 +50,5 @@ fn main() -> ExitCode {
         no_secret_in_anything_that_is_written,
     ];
     let others = [global::all(), undecodable::all(), hostile::all()];
-    run_in_turn(audited_bed(), [tests, others.concat()].concat())
+    run_in_turn(audited_cluster_options(), [tests, others.concat()].concat())
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::permissions::{self, User};
 use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
-use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::eventually;
@@ -40,7 +40,7 @@ impl Target {
     async fn start(world: Arc<World>, name: &str, subnet: &str) -> anyhow::Result<Self> {
         reset(&world).await?;
         furnish(&world, name, subnet).await?;
-        let user = User::create(&world, name, &rights::all()?).await?;
+        let user = User::create(&world, name, &permissions::all()?).await?;
         let operator = Operator::start(&world, &user, 8081, &[], "debug").await?;
         world.lb(name, "a", cluster_spec()).await?;
         world.lb_reason(name, "a", "Ready").await?;

@@ -8,9 +8,9 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::permissions::{self, User};
 use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::requests;
-use harvester_lb_e2e::rights::{self, User};
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -246,7 +246,7 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
     reset(&world).await?;
     let ns = "secrets";
     furnish(&world, ns, "10.98.0.0/24").await?;
-    let mut user = User::create(&world, "secrets", &rights::all()?).await?;
+    let mut user = User::create(&world, "secrets", &permissions::all()?).await?;
     let mut forbidden = Forbidden::default();
 
     // A client certificate in addition to the token; the token decides.
@@ -291,11 +291,13 @@ pub async fn no_secret_in_anything_that_is_written(world: Arc<World>) -> anyhow:
     world.lb_reason(ns, "web", "Ready").await?;
     world.lb_reason(ns, "lost", "PoolNotFound").await?;
     world.lb_reason(ns, "wrong.name", "ApiError").await?;
-    let refused = rights::all()?.into_iter().filter(|r| r.verb != "create");
+    let refused = permissions::all()?
+        .into_iter()
+        .filter(|r| r.verb != "create");
     user.may(&world, &refused.collect::<Vec<_>>()).await?;
     world.lb(ns, "refused", cluster_spec()).await?;
     world.lb_reason(ns, "refused", "ApiError").await?;
-    user.may(&world, &rights::all()?).await?;
+    user.may(&world, &permissions::all()?).await?;
     world.lb_reason(ns, "refused", "Ready").await?;
     let (_, figures) = operator.get("/metrics").await?;
     forbidden.look("/metrics", &figures)?;

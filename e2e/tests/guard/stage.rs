@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::rights::User;
-use harvester_lb_e2e::world::{BRISK, SOON, node_address};
+use harvester_lb_e2e::permissions::User;
+use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, node_address};
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_testkit::{Process, eventually};
 use serde_json::json;
@@ -37,7 +37,7 @@ impl Operator {
             ("KUBECONFIG", kubeconfig),
             ("LOGLEVEL", level),
             ("ADMIN_ADDRESS", &*admin),
-            ("HLB_TIMINGS", BRISK),
+            ("HLB_TIMINGS", TEST_TIMINGS),
         ];
         let process = world.cluster.spawn(
             "node1",
@@ -59,7 +59,7 @@ impl Operator {
         level: &str,
     ) -> anyhow::Result<Self> {
         let operator = Self::spawn(world, &user.kubeconfig, port, flags, level)?;
-        operator.leads().await?;
+        operator.becomes_leader().await?;
         Ok(operator)
     }
 
@@ -73,7 +73,7 @@ impl Operator {
     }
 
     /// Waits until it is leader.
-    pub async fn leads(&self) -> anyhow::Result<()> {
+    pub async fn becomes_leader(&self) -> anyhow::Result<()> {
         self.process
             .ready(SOON, || async {
                 Ok(self

@@ -8,9 +8,9 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::permissions::{self, Permission, User};
 use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::read::ready;
-use harvester_lb_e2e::rights::{self, Right, User};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{cluster_spec, of_guest, removed_node, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -25,7 +25,7 @@ const PORT: u16 = 8081;
 
 /// Where the refusal is reported.
 #[derive(Clone, Copy)]
-enum Told {
+enum ReportedIn {
     /// In the condition of the LoadBalancer `t`.
     Condition,
     /// In the log.
@@ -34,35 +34,41 @@ enum Told {
     MetricsSnapshot,
 }
 
-const CASES: &[(&str, &str, Told)] = &[
-    ("create", "ipallocations", Told::Condition),
-    ("create", "services", Told::Condition),
-    ("create", "endpointslices", Told::Condition),
-    ("patch", "services", Told::Condition),
-    ("patch", "endpointslices", Told::Condition),
-    ("patch", "loadbalancers", Told::Log),
-    ("patch", "ipallocations", Told::Log),
-    ("delete", "services", Told::Log),
-    ("delete", "endpointslices", Told::Log),
-    ("delete", "loadbalancers", Told::Log),
-    ("patch", "ippools", Told::Log),
-    ("patch", "virtualmachines", Told::Log),
-    ("patch", "virtualmachineinstances", Told::Log),
-    ("create", "events", Told::MetricsSnapshot),
+const CASES: &[(&str, &str, ReportedIn)] = &[
+    ("create", "ipallocations", ReportedIn::Condition),
+    ("create", "services", ReportedIn::Condition),
+    ("create", "endpointslices", ReportedIn::Condition),
+    ("patch", "services", ReportedIn::Condition),
+    ("patch", "endpointslices", ReportedIn::Condition),
+    ("patch", "loadbalancers", ReportedIn::Log),
+    ("patch", "ipallocations", ReportedIn::Log),
+    ("delete", "services", ReportedIn::Log),
+    ("delete", "endpointslices", ReportedIn::Log),
+    ("delete", "loadbalancers", ReportedIn::Log),
+    ("patch", "ippools", ReportedIn::Log),
+    ("patch", "virtualmachines", ReportedIn::Log),
+    ("patch", "virtualmachineinstances", ReportedIn::Log),
+    ("create", "events", ReportedIn::MetricsSnapshot),
 ];
 
 pub async fn section_1_a_right_that_is_taken_away(world: Arc<World>) -> anyhow::Result<()> {
     reset(&world).await?;
     furnish(&world, NS, "10.93.0.0/24").await?;
-    let all = rights::all()?;
+    let all = permissions::all()?;
     let user = User::create(&world, "taken", &all).await?;
     let _fake_kube_vip = FakeKubeVip::start(&world.client());
     let operator = Operator::start(&world, &user, PORT, &[], "debug").await?;
-    for (verb, resource, told) in CASES {
+    for (verb, resource, reported_in) in CASES {
         let began = Instant::now();
-        one(&world, &operator, &user, &all, (verb, resource, *told))
-            .await
-            .with_context(|| format!("{verb} {resource}"))?;
+        one(
+            &world,
+            &operator,
+            &user,
+            &all,
+            (verb, resource, *reported_in),
+        )
+        .await
+        .with_context(|| format!("{verb} {resource}"))?;
         eprintln!(
             "{verb} {resource}: taken away, named, granted, done in {:.1?}",
             began.elapsed()
@@ -76,12 +82,12 @@ async fn one(
     world: &World,
     operator: &Operator,
     user: &User,
-    all: &[Right],
-    (verb, resource, told): (&str, &str, Told),
+    all: &[Permission],
+    (verb, resource, reported_in): (&str, &str, ReportedIn),
 ) -> anyhow::Result<()> {
     before(world, verb, resource).await.context("before")?;
-    let taken = rights::one(verb, resource)?;
-    let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
+    let taken = permissions::one(verb, resource)?;
+    let rest: Vec<Permission> = all.iter().filter(|r| **r != taken).cloned().collect();
     user.may(world, &rest).await?;
     let said = operator.process.log().len();
     let dropped = dropped(operator).await?;
@@ -89,8 +95,8 @@ async fn one(
     let refused = format!("cannot {verb} resource \"{resource}\"");
     eventually(&format!("{refused} is named"), SOON, || async {
         ensure!(operator.process.is_running(), "it ended");
-        match told {
-            Told::Condition => {
+        match reported_in {
+            ReportedIn::Condition => {
                 let lb = world.lbs(NS).get("t").await?;
                 let (_, reason, message) = ready(&lb).context("no condition")?;
                 ensure!(
@@ -98,12 +104,12 @@ async fn one(
                     "{reason}: {message}"
                 );
             }
-            Told::Log => {
+            ReportedIn::Log => {
                 let log = operator.process.log();
                 let new = log.get(said..).unwrap_or_default().replace("\\\"", "\"");
                 ensure!(new.contains(&refused), "{new}");
             }
-            Told::MetricsSnapshot => {
+            ReportedIn::MetricsSnapshot => {
                 let now = self::dropped(operator).await?;
                 ensure!(now > dropped, "{now} Events were dropped");
             }
@@ -303,11 +309,11 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     reset(&world).await?;
     let ns = "taken-lease";
     furnish(&world, ns, "10.94.0.0/24").await?;
-    let all = rights::all()?;
+    let all = permissions::all()?;
     let user = User::create(&world, "taken-lease", &all).await?;
     let operator = Operator::start(&world, &user, PORT, &QUICK_LEASE, "debug").await?;
-    let taken = rights::one("update", "leases")?;
-    let rest: Vec<Right> = all.iter().filter(|r| **r != taken).cloned().collect();
+    let taken = permissions::one("update", "leases")?;
+    let rest: Vec<Permission> = all.iter().filter(|r| **r != taken).cloned().collect();
     user.may(&world, &rest).await?;
     // It must not work without its Lease.
     operator.says("leadership lost").await?;
@@ -316,7 +322,7 @@ pub async fn section_1_the_right_to_the_lease_is_taken_away(
     ensure!(code == 200, "/readyz of one that stands by: {code}");
     world.lb(ns, "t", cluster_spec()).await?;
     user.may(&world, &all).await?;
-    operator.leads().await?;
+    operator.becomes_leader().await?;
     world.lb_reason(ns, "t", "Ready").await?;
     operator.stop().await
 }

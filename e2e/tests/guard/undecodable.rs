@@ -15,7 +15,7 @@ use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::support::{More, cluster, vm};
+use crate::support::{RuleHelpers, cluster, vm};
 
 /// Both tests.
 pub fn all() -> Vec<Test> {
@@ -23,7 +23,7 @@ pub fn all() -> Vec<Test> {
 }
 
 /// Number of requests of the operator.
-async fn looks(world: &World) -> anyhow::Result<f64> {
+async fn reconciles(world: &World) -> anyhow::Result<f64> {
     let figures = MetricsSnapshot::read(world, "node1").await?;
     Ok(figures.sum("harvester_lb_api_requests_total", |_| true))
 }
@@ -69,9 +69,9 @@ async fn start_without_definitions(world: Arc<World>) -> anyhow::Result<()> {
         );
     }
     // It waits, retries, and continues when they are created.
-    let before = looks(&world).await?;
+    let before = reconciles(&world).await?;
     eventually("more looks", SOON, || async {
-        Ok((looks(&world).await? > 3.0 * before).then_some(()))
+        Ok((reconciles(&world).await? > 3.0 * before).then_some(()))
     })
     .await?;
     ensure!(operator.is_running());
@@ -105,7 +105,7 @@ fn object(kind: &str, namespace: Option<&str>, name: &str, spec: &Value) -> Valu
 
 async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<()> {
     reset(&world).await?;
-    world.relax_definitions().await?;
+    world.remove_crd_validation().await?;
     let ns = "lax";
     world.namespace(ns).await?;
     let lb = |name: &str, spec: &Value| object("LoadBalancer", Some(ns), name, spec);

@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::back::holder;
-use crate::stage::{cluster, leads, pool, set};
+use crate::stage::{becomes_leader, cluster, pool, set};
 
 fn range() -> Value {
     subnet("10.74.0.0/24")
@@ -80,7 +80,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     };
     leading.end().await?;
     let began = Instant::now();
-    leads(&world, standby).await?;
+    becomes_leader(&world, standby).await?;
     let took = began.elapsed();
     eprintln!("after SIGTERM of the leader the other led within {took:.1?}");
     let after = holder(&world).await?;
@@ -94,7 +94,7 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     let again = world.start_operator_with(leader, &QUICK_LEASE, &[]).await?;
     waiting.kill9()?;
     let began = Instant::now();
-    leads(&world, leader).await?;
+    becomes_leader(&world, leader).await?;
     eprintln!(
         "after SIGKILL of the leader the other led within {:.1?}, its Lease stands for 3 s",
         began.elapsed()
@@ -102,8 +102,8 @@ pub async fn section_1_only_the_leader_writes(world: Arc<World>) -> anyhow::Resu
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, leader, &[ns]).await?;
     ensure!(found.bound == 80, "{found:?}");
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     again.end().await
 }
 
@@ -168,7 +168,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     let old = world
         .start_operator_with("node1", &QUICK_LEASE, &[("KUBECONFIG", &old_user)])
         .await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     let new = world
         .start_operator_with("node2", &QUICK_LEASE, &[("KUBECONFIG", &new_user)])
         .await?;
@@ -185,7 +185,7 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     world.lb_address(ns, "a5").await?;
     old.stop()?;
     creating.await??;
-    leads(&world, "node2").await?;
+    becomes_leader(&world, "node2").await?;
     for n in 0..60 {
         world.lb_address(ns, &format!("a{n}")).await?;
     }
@@ -199,8 +199,8 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
     stands_by(&world, "node1").await?;
     let found = audited(&world, "node2", &[ns]).await?;
     ensure!(found.bound == 90, "{found:?}");
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     let after = written_by(&world, "paused-old")?;
     let late = after.get(before.len()..).unwrap_or_default();
     eprintln!(
@@ -213,12 +213,12 @@ pub async fn ipa_5_a_leader_that_was_paused_breaks_nothing(
 
     // The same process leads again when its turn comes (RUN-5).
     new.end().await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     serves(&world, ns, "c", 20).await?;
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == 110, "{found:?}");
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     old.end().await
 }
 
@@ -228,9 +228,9 @@ async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
         let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
         ensure!(
-            !figures.leads() && figures.idle() && targets < 0.5,
+            !figures.is_leader() && figures.idle() && targets < 0.5,
             "leads {}, idle {}, probes {targets}",
-            figures.leads(),
+            figures.is_leader(),
             figures.idle()
         );
         Ok(Some(()))
@@ -258,7 +258,7 @@ pub async fn run_5_who_has_lost_the_lease_to_another_probes_no_more(
         };
         probes(&world, old).await?;
         of_old.stop()?;
-        leads(&world, new).await?;
+        becomes_leader(&world, new).await?;
         probes(&world, new).await?;
         of_old.cont()?;
         stands_by(&world, old).await?;
@@ -274,7 +274,7 @@ async fn probes(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} probes"), SOON, || async {
         let figures = MetricsSnapshot::read(world, node).await?;
         let targets = figures.sum("harvester_lb_probe_targets", |_| true);
-        Ok((figures.leads() && targets > 0.5).then_some(()))
+        Ok((figures.is_leader() && targets > 0.5).then_some(()))
     })
     .await
 }
@@ -289,7 +289,7 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
     let operator = world
         .start_operator_with("node1", &QUICK_LEASE, &[])
         .await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     let mut paused = 0;
     for round in 0..2 {
         let creating = {
@@ -315,8 +315,8 @@ pub async fn section_1_work_met_by_a_closed_fence_is_still_owed(
         audited(&world, "node1", &[ns]).await?;
     }
     eprintln!("paused past its deadline {paused} times and led on");
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     operator.end().await
 }
 
@@ -328,14 +328,14 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
     let first = world
         .start_operator_with("node1", &PATIENT_LEASE, &env)
         .await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     serves(&world, ns, "a", 5).await?;
     first.kill9()?;
     let began = Instant::now();
     let second = world
         .start_operator_with("node1", &PATIENT_LEASE, &env)
         .await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     eprintln!(
         "started again in the same pod it led after {:.1?}",
         began.elapsed()
@@ -348,7 +348,7 @@ pub async fn section_1_the_same_pod_takes_over_at_once(world: Arc<World>) -> any
         .await?;
     second.kill9()?;
     ensure!(
-        !MetricsSnapshot::read(&world, "node2").await?.leads(),
+        !MetricsSnapshot::read(&world, "node2").await?.is_leader(),
         "another pod leads"
     );
     third.kill9()?;
@@ -392,10 +392,10 @@ pub async fn section_1_the_lease_of_a_go_holder_is_honoured(
         renewed = Instant::now();
         tokio::time::sleep(Duration::from_secs(1)).await;
         let figures = MetricsSnapshot::read(&world, "node1").await?;
-        ensure!(!figures.leads(), "two lead");
+        ensure!(!figures.is_leader(), "two lead");
     }
     // It has died.
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     let took = renewed.elapsed();
     eprintln!(
         "a Go holder's Lease of {standing} s was taken over {took:.1?} after its last renewal"

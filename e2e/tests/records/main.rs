@@ -10,7 +10,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{audited_bed, run_in_turn, tests};
+use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
 
 mod back;
 mod follow;
@@ -81,5 +81,8 @@ fn main() -> ExitCode {
         section_1_the_same_pod_takes_over_at_once,
         section_1_the_lease_of_a_go_holder_is_honoured,
     ];
-    run_in_turn(audited_bed(), [tests, interleavings::all()].concat())
+    run_in_turn(
+        audited_cluster_options(),
+        [tests, interleavings::all()].concat(),
+    )
 }

@@ -178,8 +178,8 @@ async fn play(
 
     // It is the standby from now on.
     let found = audited_full(world, new_node, &[NS]).await?;
-    let wrongs = history.wrongs(world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     ensure!(
         supervised.restarts() == 0 && old.is_running(),
         "the one that was stopped ended"

@@ -146,8 +146,8 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
         editor.await?;
     }
     let found = audited(&world, "node1", &[ns]).await?;
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     let figures = MetricsSnapshot::read(&world, "node1").await?;
     let conflicts = figures
         .sum("harvester_lb_write_conflicts_total", |_| true)
@@ -251,8 +251,8 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
         holds(&world, ns, name, ip).await?;
     }
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     // No LoadBalancer waits: an address released by hand is taken again by the one that uses it.
     world.delete_lb(ns, "waits").await?;
     let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
@@ -260,8 +260,8 @@ pub async fn ipa_7_records_that_somebody_deletes_or_alters(
         world.merge(&world.records(), ip, released.clone()).await?;
         holds(&world, ns, name, ip).await?;
     }
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     audited(&world, "node1", &[ns]).await?;
     operator.end().await
 }

@@ -26,16 +26,16 @@ pub async fn start(world: &World) -> anyhow::Result<Arc<Process>> {
     let operator = world
         .start_operator_with("node1", &[], &[("POD_UID", "records")])
         .await?;
-    leads(world, "node1").await?;
+    becomes_leader(world, "node1").await?;
     Ok(operator)
 }
 
 /// Waits until the operator on a node is leader.
-pub async fn leads(world: &World, node: &str) -> anyhow::Result<()> {
+pub async fn becomes_leader(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} leads"), SOON, || async {
         Ok(MetricsSnapshot::read(world, node)
             .await?
-            .leads()
+            .is_leader()
             .then_some(()))
     })
     .await

@@ -325,8 +325,8 @@ pub async fn ipa_1_holders_come_before_those_that_wait(world: Arc<World>) -> any
     for name in ["a-waits", "b-waits"] {
         world.lb_reason(ns, name, "NoAvailableIP").await?;
     }
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     // The next free address goes to the older one; with equal times, to the first by name.
     world.delete_lb(ns, "z-in-map").await?;
     holds(&world, ns, "a-waits", "10.70.9.11").await?;

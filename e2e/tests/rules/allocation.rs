@@ -9,7 +9,7 @@ use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
 
-use super::support::{Accounts, More, cluster, vm};
+use super::support::{Accounts, RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

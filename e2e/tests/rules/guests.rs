@@ -13,7 +13,7 @@ use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::support::{More, cluster, vm};
+use super::support::{RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

@@ -14,8 +14,8 @@ use kube::api::{DeleteParams, GetParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 
-use super::pools::said;
-use super::support::{Accounts, More, cluster, vm};
+use super::pools::pool_condition;
+use super::support::{Accounts, RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -217,11 +217,11 @@ async fn input_ten_thousand_ranges(world: Arc<World>) -> anyhow::Result<()> {
     // A slow write of the status is followed by a long pause (POOL-3).
     let pool_now = eventually("the ranges are refused", 3 * SOON, || async {
         let pool = world.pools().get(pool).await?;
-        let refused = said(&pool, "Ready").is_some_and(|(s, ..)| s == "False");
+        let refused = pool_condition(&pool, "Ready").is_some_and(|(s, ..)| s == "False");
         Ok(refused.then_some(pool))
     })
     .await?;
-    let (_, _, message) = said(&pool_now, "Ready").unwrap();
+    let (_, _, message) = pool_condition(&pool_now, "Ready").unwrap();
     assert!(
         message.contains("spec.ranges[9999].subnet \"12.0.0.0.0/32\""),
         "{message}"
@@ -292,7 +292,7 @@ async fn input_garbage_in_a_pools_maps(world: Arc<World>) -> anyhow::Result<()> 
     world.accounts(pool, &wanted).await?;
     world
         .pool_until(pool, "Ready", |p| {
-            said(p, "Ready").is_some_and(|(s, ..)| s == "True")
+            pool_condition(p, "Ready").is_some_and(|(s, ..)| s == "True")
         })
         .await?;
     // Foreign annotations, and invalid ones.

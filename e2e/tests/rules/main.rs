@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     ];
     let cluster = TestClusterOptions {
         nodes: 2,
-        ..support::small_bed()
+        ..support::small_cluster_options()
     };
     run(
         cluster,

@@ -12,7 +12,7 @@ use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
 
-use super::support::{More, vm};
+use super::support::{RuleHelpers, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -94,9 +94,9 @@ fn series(name: &str, from: f64, step: f64) -> Value {
 
 async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
     let alerts = documented_alerts()?;
-    let leader = |pod: u8, leads: f64| {
+    let leader = |pod: u8, is_leader: f64| {
         let name = format!("harvester_lb_leader{{pod=\"{pod}\"}}");
-        series(&name, leads, 0.0)
+        series(&name, is_leader, 0.0)
     };
     let at = |name: &str, value: f64| series(&format!("harvester_lb_{name}"), value, 0.0);
     let rising = |name: &str, step: f64| series(&format!("harvester_lb_{name}"), 0.0, step);

@@ -10,7 +10,7 @@ use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
-use super::support::{More, vm};
+use super::support::{RuleHelpers, vm};
 use super::vm::own_metadata;
 
 pub(crate) fn tests() -> Vec<Test> {

@@ -8,7 +8,7 @@ use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
 
-use super::support::{Accounts, More, cluster};
+use super::support::{Accounts, RuleHelpers, cluster};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -19,7 +19,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// Status, reason and message of a pool's condition.
-pub(crate) fn said(pool: &IPPool, type_: &str) -> Option<(String, String, String)> {
+pub(crate) fn pool_condition(pool: &IPPool, type_: &str) -> Option<(String, String, String)> {
     let conditions = pool.status.as_ref()?.conditions.as_deref()?;
     let found = conditions.iter().find(|c| c.type_ == type_)?;
     Some((
@@ -36,7 +36,7 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
         .ranges(pool, &[subnet("10.50.0.0/28"), subnet("10.50.1.0/28")])
         .await?;
     let pool_now = world
-        .pool_until(pool, "Ready", |p| said(p, "Ready").is_some())
+        .pool_until(pool, "Ready", |p| pool_condition(p, "Ready").is_some())
         .await?;
     let status = pool_now.status.as_ref().unwrap();
     assert_eq!(
@@ -44,7 +44,7 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
         (26, 26, "")
     );
     let is_true = ("True".to_owned(), "Ready".to_owned(), String::new());
-    assert_eq!(said(&pool_now, "Ready"), Some(is_true.clone()));
+    assert_eq!(pool_condition(&pool_now, "Ready"), Some(is_true.clone()));
     let conditions = status.conditions.as_ref().unwrap();
     assert_eq!(conditions.len(), 1);
     assert!(
@@ -87,9 +87,11 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
     world.merge(&world.pools(), pool, wrong).await?;
     world.accounts(pool, &wanted).await?;
     let pool_now = world
-        .pool_until(pool, "Ready again", |p| said(p, "Ready").is_some())
+        .pool_until(pool, "Ready again", |p| {
+            pool_condition(p, "Ready").is_some()
+        })
         .await?;
-    assert_eq!(said(&pool_now, "Ready"), Some(is_true));
+    assert_eq!(pool_condition(&pool_now, "Ready"), Some(is_true));
     Ok(())
 }
 
@@ -127,10 +129,11 @@ async fn pool_2_invalid_ranges(world: Arc<World>) -> anyhow::Result<()> {
         edit(ranges.clone()).await?;
         let pool_now = world
             .pool_until(pool, &format!("{ranges} is refused"), |p| {
-                said(p, "Ready").is_some_and(|(s, _, m)| s == "False" && m.contains(texts[0]))
+                pool_condition(p, "Ready")
+                    .is_some_and(|(s, _, m)| s == "False" && m.contains(texts[0]))
             })
             .await?;
-        let (_, reason, message) = said(&pool_now, "Ready").unwrap();
+        let (_, reason, message) = pool_condition(&pool_now, "Ready").unwrap();
         assert_eq!(reason, "InvalidRanges");
         assert!(
             message.starts_with("IPPool pool2: ") && message.contains(texts[1]),
@@ -167,7 +170,7 @@ async fn pool_2_invalid_ranges(world: Arc<World>) -> anyhow::Result<()> {
     assert_eq!(given, wanted.collect());
     world
         .pool_until(pool, "Ready", |p| {
-            said(p, "Ready").is_some_and(|(s, _, m)| s == "True" && m.is_empty())
+            pool_condition(p, "Ready").is_some_and(|(s, _, m)| s == "True" && m.is_empty())
         })
         .await?;
     Ok(())

@@ -10,8 +10,8 @@ use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{allocated_address, manual_release, part, record, subnet, with};
 use serde_json::{Value, json};
 
-use super::pools::said;
-use super::support::{More, cluster, vm};
+use super::pools::pool_condition;
+use super::support::{RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -38,7 +38,9 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
         )
         .await?;
     world
-        .pool_until("ipa4-older", "Ready", |p| said(p, "Ready").is_some())
+        .pool_until("ipa4-older", "Ready", |p| {
+            pool_condition(p, "Ready").is_some()
+        })
         .await?;
     tokio::time::sleep(Duration::from_millis(1100)).await;
     world
@@ -49,13 +51,13 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
         .await?;
     let younger = world
         .pool_until("ipa4-younger", "Overlaps", |p| {
-            said(p, "Overlaps").is_some()
+            pool_condition(p, "Overlaps").is_some()
         })
         .await?;
-    let (status, _, message) = said(&younger, "Overlaps").unwrap();
+    let (status, _, message) = pool_condition(&younger, "Overlaps").unwrap();
     assert_eq!(status, "True");
     assert!(message.contains("ipa4-older"), "{message}");
-    assert_eq!(said(&younger, "Ready").unwrap().0, "True");
+    assert_eq!(pool_condition(&younger, "Ready").unwrap().0, "True");
     world
         .event("default", "IPPool", "ipa4-younger", "Overlaps")
         .await?;
@@ -79,13 +81,13 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
             .await?;
     }
     let older = world.pools().get("ipa4-older").await?;
-    assert_eq!(said(&older, "Overlaps"), None);
+    assert_eq!(pool_condition(&older, "Overlaps"), None);
     // No overlap any more: the condition is removed.
     let apart = json!({"spec": {"ranges": [part("10.53.0.0/24", "10.53.0.14", "10.53.0.20")]}});
     world.merge(&world.pools(), "ipa4-younger", apart).await?;
     world
         .pool_until("ipa4-younger", "no Overlaps", |p| {
-            said(p, "Overlaps").is_none()
+            pool_condition(p, "Overlaps").is_none()
         })
         .await?;
     world.lb_reason(ns, "ipa4-younger-late", "Ready").await?;
@@ -113,10 +115,10 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
     assert_eq!(held["mask"], "255.255.255.0");
     let pool_now = world
         .pool_until(pool, "AddressOutOfPool", |p| {
-            said(p, "AddressOutOfPool").is_some()
+            pool_condition(p, "AddressOutOfPool").is_some()
         })
         .await?;
-    let (_, _, message) = said(&pool_now, "AddressOutOfPool").unwrap();
+    let (_, _, message) = pool_condition(&pool_now, "AddressOutOfPool").unwrap();
     assert!(
         message.contains(&ip) && message.contains("ipa7/lb"),
         "{message}"
@@ -142,7 +144,7 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
     assert_eq!(allocated(&lb).as_ref(), Some(&ip));
     world
         .pool_until(pool, "no AddressOutOfPool", |p| {
-            said(p, "AddressOutOfPool").is_none()
+            pool_condition(p, "AddressOutOfPool").is_none()
         })
         .await?;
     // Outside again; then its owner is deleted, and the address is not allocated.
@@ -158,7 +160,7 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
     world.gone(&world.lbs(ns), "lb").await?;
     world
         .pool_until(pool, "no AddressOutOfPool", |p| {
-            said(p, "AddressOutOfPool").is_none()
+            pool_condition(p, "AddressOutOfPool").is_none()
         })
         .await?;
     assert_eq!(world.served(ns, "lb", pool).await?, "10.54.1.2");
@@ -522,11 +524,12 @@ async fn ipa_9_nothing_new_from_a_pool_with_exclusions(world: Arc<World>) -> any
         .await?;
     let said_so = world
         .pool_until(pool, "it says so", |p| {
-            said(p, "Ready").is_some_and(|(_, reason, _)| reason == "UnsupportedAnnotation")
+            pool_condition(p, "Ready")
+                .is_some_and(|(_, reason, _)| reason == "UnsupportedAnnotation")
         })
         .await?;
     assert!(
-        said(&said_so, "Ready")
+        pool_condition(&said_so, "Ready")
             .unwrap()
             .2
             .contains(&format!("{OURS}/exclude"))
@@ -552,7 +555,7 @@ async fn ipa_9_nothing_new_from_a_pool_with_exclusions(world: Arc<World>) -> any
     world.lb_reason(ns, "new", "Ready").await?;
     world
         .pool_until(pool, "ready again", |p| {
-            said(p, "Ready").is_some_and(|(_, reason, _)| reason == "Ready")
+            pool_condition(p, "Ready").is_some_and(|(_, reason, _)| reason == "Ready")
         })
         .await?;
     Ok(())

@@ -3,7 +3,7 @@
 use harvester_lb_e2e::World;
 use serde_json::json;
 
-use super::support::More;
+use super::support::RuleHelpers;
 
 /// A pool with a selector.
 pub(crate) async fn selecting(

@@ -6,9 +6,9 @@ use std::time::Duration;
 use harvester_lb_e2e::{Test, World};
 use serde_json::json;
 
-use super::pools::said;
+use super::pools::pool_condition;
 use super::requirement::{asking, pool_of, selecting};
-use super::support::{More, cluster};
+use super::support::{RuleHelpers, cluster};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
@@ -52,7 +52,7 @@ async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
     selecting(&world, "sel5-a", "10.59.2.0/24", "", 2, ["*", ns, "*"]).await?;
     for pool in ["sel5-z", "sel5-m", "sel5-a"] {
         world
-            .pool_until(pool, "Ready", |p| said(p, "Ready").is_some())
+            .pool_until(pool, "Ready", |p| pool_condition(p, "Ready").is_some())
             .await?;
     }
     asking(&world, ns, "one", "cluster", ["", "", ns, ""]).await?;
@@ -80,7 +80,9 @@ async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow
     )
     .await?;
     world
-        .pool_until("sel6-loose", "Ready", |p| said(p, "Ready").is_some())
+        .pool_until("sel6-loose", "Ready", |p| {
+            pool_condition(p, "Ready").is_some()
+        })
         .await?;
     let requirement = ["net/v6", "p9", ns, "gc7"];
     asking(&world, ns, "vm", "vm", requirement).await?;

@@ -19,7 +19,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 /// One node without kube-vip.
-pub(crate) fn small_bed() -> TestClusterOptions {
+pub(crate) fn small_cluster_options() -> TestClusterOptions {
     TestClusterOptions {
         nodes: 1,
         kube_vip: false,
@@ -53,7 +53,7 @@ pub(crate) fn vm(pool: &str, app: &str) -> Value {
 }
 
 /// Actions and checks that only these tests need.
-pub(crate) trait More {
+pub(crate) trait RuleHelpers {
     /// Creates a pool that serves only LoadBalancers that name it.
     async fn ranges(&self, name: &str, ranges: &[Value]) -> anyhow::Result<()>;
     /// Creates a LoadBalancer of cluster type and waits for its address.
@@ -130,7 +130,7 @@ fn version_of<K: Resource>(object: &K) -> (String, String) {
     (format!("{} {name}", std::any::type_name::<K>()), version)
 }
 
-impl More for World {
+impl RuleHelpers for World {
     async fn ranges(&self, name: &str, ranges: &[Value]) -> anyhow::Result<()> {
         self.pool(name, json!({ "ranges": ranges })).await
     }

@@ -8,7 +8,7 @@ use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{record, subnet, with};
 use serde_json::{Value, json};
 
-use super::support::{More, vm};
+use super::support::{RuleHelpers, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![

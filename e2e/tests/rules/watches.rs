@@ -7,12 +7,12 @@ use anyhow::{Context, ensure};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
-use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Share, Verb};
+use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Proxy, Verb};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use serde_json::json;
 
-use super::support::More;
+use super::support::RuleHelpers;
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing]
@@ -37,7 +37,7 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
 
     let proxy = Proxy::start(&world.cluster).await?;
     let pools = Match::of(Verb::Watch, "ippools");
-    let dead = proxy.rule(pools, Share::times(1), Fault::Swallow);
+    let dead = proxy.rule(pools, Frequency::times(1), Fault::Swallow);
     let kubeconfig = proxy.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
     // A debug build renews its watches after 12 s at most. A release build ignores this; the test then takes longer.

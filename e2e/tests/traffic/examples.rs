@@ -33,11 +33,11 @@ pub fn all() -> Vec<Test> {
 
 /// Applies rbac.yaml, and starts the operator with these permissions.
 async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
-    let rights = rbac("rbac.yaml")?;
-    for object in &rights {
+    let permissions = rbac("rbac.yaml")?;
+    for object in &permissions {
         apply(world, object).await?;
     }
-    let kubeconfig = kubeconfig(world, &rights).await?;
+    let kubeconfig = kubeconfig(world, &permissions).await?;
     world
         .start_operator_with(NODE, &[], &[("KUBECONFIG", &kubeconfig)])
         .await
@@ -67,12 +67,12 @@ fn documents() -> anyhow::Result<Vec<(String, Value)>> {
 /// The documents of one file.
 fn rbac(name: &str) -> anyhow::Result<Vec<Value>> {
     let all = documents()?.into_iter();
-    let rights: Vec<Value> = all
+    let permissions: Vec<Value> = all
         .filter(|(file, _)| file == name)
         .map(|(_, document)| document)
         .collect();
-    ensure!(!rights.is_empty(), "docs/examples/{name} is not there");
-    Ok(rights)
+    ensure!(!permissions.is_empty(), "docs/examples/{name} is not there");
+    Ok(permissions)
 }
 
 /// Applies a document, and creates its namespace if necessary.
@@ -88,8 +88,8 @@ async fn apply(world: &World, object: &Value) -> anyhow::Result<()> {
 }
 
 /// A kubeconfig of the only ServiceAccount among the documents.
-async fn kubeconfig(world: &World, rights: &[Value]) -> anyhow::Result<String> {
-    let account = rights.iter().find(|o| o["kind"] == "ServiceAccount");
+async fn kubeconfig(world: &World, permissions: &[Value]) -> anyhow::Result<String> {
+    let account = permissions.iter().find(|o| o["kind"] == "ServiceAccount");
     let metadata = &account.context("no ServiceAccount")?["metadata"];
     let (namespace, name) = (
         metadata["namespace"].as_str().context("no namespace")?,
@@ -304,13 +304,13 @@ async fn legacy_finalizers(world: &World) -> anyhow::Result<()> {
 }
 
 /// The same permissions under other names, for a separate operator.
-fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
+fn renamed(mut permissions: Vec<Value>) -> Vec<Value> {
     let rename = |name: &mut Value| {
         if let Some(text) = name.as_str() {
             *name = format!("{text}-other").into();
         }
     };
-    for object in &mut rights {
+    for object in &mut permissions {
         // The namespace is shared.
         if object["kind"] == "Namespace" {
             continue;
@@ -328,12 +328,12 @@ fn renamed(mut rights: Vec<Value>) -> Vec<Value> {
             }
         }
     }
-    rights
+    permissions
 }
 
 /// Removes a verb on a resource; returns the unchanged document.
-fn take_away(rights: &mut [Value], resource: &str, verb: &str) -> anyhow::Result<Value> {
-    for object in rights {
+fn take_away(permissions: &mut [Value], resource: &str, verb: &str) -> anyhow::Result<Value> {
+    for object in permissions {
         let whole = object.clone();
         let mut found = false;
         let rules = object.pointer_mut("/rules").and_then(Value::as_array_mut);
@@ -356,12 +356,12 @@ fn take_away(rights: &mut [Value], resource: &str, verb: &str) -> anyhow::Result
 
 async fn a_missing_right_is_named_and_waited_for(world: Arc<World>) -> anyhow::Result<()> {
     let _alone = without().await?;
-    let mut rights = renamed(rbac("rbac.yaml")?);
-    let whole = take_away(&mut rights, "endpointslices", "create")?;
-    for object in &rights {
+    let mut permissions = renamed(rbac("rbac.yaml")?);
+    let whole = take_away(&mut permissions, "endpointslices", "create")?;
+    for object in &permissions {
         apply(&world, object).await?;
     }
-    let kubeconfig = kubeconfig(&world, &rights).await?;
+    let kubeconfig = kubeconfig(&world, &permissions).await?;
     let operator = world.spawn_operator(OTHER_NODE, &[], &[("KUBECONFIG", &kubeconfig)])?;
     let complaint = "no right to create endpointslices.discovery.k8s.io";
     eventually("/readyz names the missing right", SOON, || async {

@@ -73,7 +73,7 @@ impl Candidate {
         self.leadership = term;
         while !stop.is_cancelled() {
             let won = self.try_once(false).await;
-            self.look_back()?;
+            self.check_restored()?;
             if std::mem::take(&mut self.another) {
                 another();
             }
@@ -100,7 +100,7 @@ impl Candidate {
             if self.leadership.is_leader() {
                 self.try_once(true).await;
             }
-            self.look_back()?;
+            self.check_restored()?;
             if !self.leadership.is_leader() {
                 self.leadership.end();
                 warn!(identity = self.settings.identity, "leadership lost");
@@ -110,7 +110,7 @@ impl Candidate {
     }
 
     /// Ends the term if the resource version of the Lease has gone backwards.
-    fn look_back(&mut self) -> Result<(), Restored> {
+    fn check_restored(&mut self) -> Result<(), Restored> {
         match self.restored.take() {
             None => Ok(()),
             Some(restored) => {

@@ -57,7 +57,7 @@ fn keys_that_are_over_are_forgotten_and_no_others() {
         now += 100 * MS;
     }
     let kept = throttle.states.lock().by_key.len();
-    assert!(kept <= FEW, "{kept}");
+    assert!(kept <= MIN_SWEEP, "{kept}");
     assert_eq!(throttle.due_in(&9_999, now), 900 * MS);
     let states = throttle.states.lock();
     assert!(states.by_key.contains_key(&0) && states.by_key.contains_key(&1));

@@ -68,7 +68,7 @@ impl<H: Clone + Ord> AddressIndex<H> {
     }
 
     /// The first and the last of the sorted holders of an address; `None` if it has none.
-    pub(super) fn ends(&self, address: Ipv4Addr) -> Option<(&H, &H)> {
+    pub(super) fn first_and_last(&self, address: Ipv4Addr) -> Option<(&H, &H)> {
         let first = self.holders(address).next()?;
         let last = match address.to_bits().checked_add(1).map(Ipv4Addr::from_bits) {
             Some(next) => self.by_address.range(..(next, None)).next_back(),
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends_of_an_address_are_its_own() {
+    fn first_and_last_are_those_of_the_address() {
         let mut index = AddressIndex::default();
         let last = Ipv4Addr::BROADCAST;
         for (holder, addresses) in [
@@ -120,10 +120,10 @@ mod tests {
         ] {
             index.set(&holder, addresses);
         }
-        assert_eq!(index.ends(ip(2)), Some((&"a", &"b")));
-        assert_eq!(index.ends(ip(1)), Some((&"c", &"c")));
-        assert_eq!(index.ends(last), Some((&"a", &"b")));
-        assert_eq!(index.ends(ip(4)), None);
-        assert_eq!(index.ends(Ipv4Addr::UNSPECIFIED), None);
+        assert_eq!(index.first_and_last(ip(2)), Some((&"a", &"b")));
+        assert_eq!(index.first_and_last(ip(1)), Some((&"c", &"c")));
+        assert_eq!(index.first_and_last(last), Some((&"a", &"b")));
+        assert_eq!(index.first_and_last(ip(4)), None);
+        assert_eq!(index.first_and_last(Ipv4Addr::UNSPECIFIED), None);
     }
 }

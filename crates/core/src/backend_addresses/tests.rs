@@ -89,10 +89,10 @@ fn be_8_what_may_not_stand_behind_a_load_balancer() {
     ];
     let addresses = cluster();
     for (address, allocated, expected, text) in cases {
-        let standing = addresses.standing(ip(address), allocated);
-        assert_eq!(standing.refusal, expected, "{address}");
-        assert!(!standing.shared);
-        if let Some(refusal) = standing.refusal {
+        let address_verdict = addresses.address_verdict(ip(address), allocated);
+        assert_eq!(address_verdict.refusal, expected, "{address}");
+        assert!(!address_verdict.shared);
+        if let Some(refusal) = address_verdict.refusal {
             assert_eq!(refusal.to_string(), text);
             assert!(!refusal.to_string().contains("dns"), "another's name");
         }
@@ -103,8 +103,8 @@ fn be_8_what_may_not_stand_behind_a_load_balancer() {
 fn be_8_whoever_reports_an_address_hears_of_its_change() {
     let mut addresses = cluster();
     let (a, b) = (key("shop", "a"), key("shop", "b"));
-    addresses.set_machine(&a, Some(ip("10.1.0.7")));
-    addresses.set_machine(&b, Some(ip("10.1.0.8")));
+    addresses.set_vmi(&a, Some(ip("10.1.0.7")));
+    addresses.set_vmi(&b, Some(ip("10.1.0.8")));
     // A Service without a reported address.
     let cluster_ip = |address: &str| ServiceAddresses {
         cluster: ips(&[address]),
@@ -117,7 +117,12 @@ fn be_8_whoever_reports_an_address_hears_of_its_change() {
         std::slice::from_ref(&a)
     );
     assert_eq!(addresses.set_service(&web, cluster_ip("10.1.0.7")), []);
-    assert!(addresses.standing(ip("10.1.0.7"), false).refusal.is_some());
+    assert!(
+        addresses
+            .address_verdict(ip("10.1.0.7"), false)
+            .refusal
+            .is_some()
+    );
     assert_eq!(
         addresses.set_node(&key("", "n2"), ips(&["10.1.0.8"])),
         std::slice::from_ref(&b)
@@ -128,12 +133,12 @@ fn be_8_whoever_reports_an_address_hears_of_its_change() {
     );
     assert_eq!(addresses.set_node(&key("", "n2"), vec![]), [b]);
     assert_eq!(
-        addresses.standing(ip("10.1.0.7"), false),
-        Standing::default()
+        addresses.address_verdict(ip("10.1.0.7"), false),
+        AddressVerdict::default()
     );
     assert_eq!(
-        addresses.standing(ip("10.1.0.8"), false),
-        Standing::default()
+        addresses.address_verdict(ip("10.1.0.8"), false),
+        AddressVerdict::default()
     );
     assert_eq!(addresses.reporters_of(&ips(&["10.1.0.7"])), [a]);
 }
@@ -141,19 +146,19 @@ fn be_8_whoever_reports_an_address_hears_of_its_change() {
 #[test]
 fn be_8_one_address_in_two_namespaces_is_told_once_for_each_change() {
     let mut addresses = cluster();
-    let shared = |addresses: &Addresses| addresses.standing(ip("10.1.0.7"), false).shared;
+    let shared = |addresses: &Addresses| addresses.address_verdict(ip("10.1.0.7"), false).shared;
     let [a, b, c, d] = [("m", "a"), ("m", "b"), ("n", "a"), ("o", "a")].map(|(ns, n)| key(ns, n));
     let same = Some(ip("10.1.0.7"));
-    assert_eq!(addresses.set_machine(&a, same), []);
-    assert_eq!(addresses.set_machine(&b, same), [], "the same namespace");
+    assert_eq!(addresses.set_vmi(&a, same), []);
+    assert_eq!(addresses.set_vmi(&b, same), [], "the same namespace");
     assert!(!shared(&addresses));
-    assert_eq!(addresses.set_machine(&c, same), [a.clone(), b.clone()]);
+    assert_eq!(addresses.set_vmi(&c, same), [a.clone(), b.clone()]);
     assert!(shared(&addresses));
-    assert_eq!(addresses.set_machine(&d, same), [], "no news to the others");
-    assert_eq!(addresses.set_machine(&d, Some(ip("10.1.0.8"))), []);
-    assert_eq!(addresses.set_machine(&c, Some(ip("10.1.0.9"))), [a, b]);
+    assert_eq!(addresses.set_vmi(&d, same), [], "no news to the others");
+    assert_eq!(addresses.set_vmi(&d, Some(ip("10.1.0.8"))), []);
+    assert_eq!(addresses.set_vmi(&c, Some(ip("10.1.0.9"))), [a, b]);
     assert!(!shared(&addresses));
-    assert_eq!(addresses.set_machine(&d, None), []);
+    assert_eq!(addresses.set_vmi(&d, None), []);
 }
 
 #[test]

@@ -3,12 +3,12 @@ use crate::cached::backend_address as address;
 use harvester_lb_api::kubevirt::Interface;
 use serde_json::json;
 
-fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> Found {
-    let mut found = Found::default();
+fn find(selector: &Selector, vmis: &[(Key, Arc<Vmi>)]) -> DiscoveredBackends {
+    let mut found = DiscoveredBackends::default();
     for (key, vmi) in vmis {
-        found.look_at(selector, key, vmi);
+        found.add_if_selected(selector, key, vmi);
     }
-    found.judge(|_| Standing::default());
+    found.apply_address_rules(|_| AddressVerdict::default());
     found
 }
 
@@ -40,7 +40,7 @@ fn vmi(name: &str, of: &[(&str, &str)], address: Option<&str>) -> (Key, Arc<Vmi>
         labels: labels(of),
         deleting: false,
         address: address.map(|a| a.parse().unwrap()),
-        state: State::Running,
+        state: VmiState::Running,
         finalizers_to_keep: None,
     };
     (Key::new("shop", name), Arc::new(vmi))
@@ -101,7 +101,10 @@ fn be_1_a_machine_on_its_way_out_is_none() {
         deleting: true,
         ..Arc::into_inner(leaving).unwrap()
     });
-    assert_eq!(find(&wanted, &[(key, leaving)]), Found::default());
+    assert_eq!(
+        find(&wanted, &[(key, leaving)]),
+        DiscoveredBackends::default()
+    );
 }
 
 #[test]
@@ -217,14 +220,14 @@ fn a_slice_is_never_overfilled() {
 #[test]
 fn be_8_a_refused_address_leaves_its_machine_out_whatever_else_it_reports() {
     let wanted = selector(&[("app", &["web"])]).unwrap();
-    let mut found = Found::default();
+    let mut found = DiscoveredBackends::default();
     for n in 1..=1003 {
         let ip = Ipv4Addr::from(0x0a00_0000 + n).to_string();
         let (key, vmi) = vmi(&format!("vm-{n:04}"), &[("app", "web")], Some(&ip));
-        found.look_at(&wanted, &key, &vmi);
+        found.add_if_selected(&wanted, &key, &vmi);
     }
     let (first, second, third) = ([10, 0, 0, 1], [10, 0, 0, 2], [10, 0, 0, 3]);
-    found.judge(|address| Standing {
+    found.apply_address_rules(|address| AddressVerdict {
         refusal: [first, third]
             .map(Ipv4Addr::from)
             .contains(&address)
@@ -244,7 +247,7 @@ fn be_8_a_refused_address_leaves_its_machine_out_whatever_else_it_reports() {
 
 #[test]
 fn be_5_what_a_machine_is_at() {
-    use State::{Failed, Paused, Running, Succeeded};
+    use VmiState::{Failed, Paused, Running, Succeeded};
     let paused = |status, reason| json!([{"type": "Ready"}, {"type": "Paused", "status": status, "reason": reason}]);
     let cases = [
         (json!({}), Running),
@@ -276,14 +279,14 @@ fn be_5_what_a_machine_is_at() {
     ];
     for (status, expected) in cases {
         let read = serde_json::from_value(status.clone()).unwrap();
-        assert_eq!(State::of(&read), expected, "{status}");
+        assert_eq!(VmiState::of(&read), expected, "{status}");
     }
 }
 
 #[test]
 fn be_5_who_takes_traffic() {
-    use State::{Failed, Paused, Running, Succeeded};
-    type Case<'a> = (&'a [(State, bool)], &'a [bool]);
+    use VmiState::{Failed, Paused, Running, Succeeded};
+    type Case<'a> = (&'a [(VmiState, bool)], &'a [bool]);
     let cases: [Case<'_>; 7] = [
         (&[], &[]),
         (
@@ -318,11 +321,11 @@ fn be_5_one_that_is_over_leaves_its_address_to_another() {
     let found = find(
         &wanted,
         &[
-            machine("a", "10.0.0.1", State::Succeeded),
-            machine("b", "10.0.0.2", State::Failed),
-            machine("c", "10.0.0.3", State::Failed),
-            machine("d", "10.0.0.3", State::Succeeded),
-            machine("e", "10.0.0.1", State::Paused),
+            machine("a", "10.0.0.1", VmiState::Succeeded),
+            machine("b", "10.0.0.2", VmiState::Failed),
+            machine("c", "10.0.0.3", VmiState::Failed),
+            machine("d", "10.0.0.3", VmiState::Succeeded),
+            machine("e", "10.0.0.1", VmiState::Paused),
         ],
     );
     let names: Vec<&str> = found.backends.iter().map(|b| &*b.name).collect();
@@ -335,11 +338,11 @@ fn be_6_an_endpoint_stays_as_long_as_its_machine_is_there() {
         name: "a".into(),
         uid: "uid-a".into(),
         address: [10, 0, 0, 1].into(),
-        state: State::Running,
+        state: VmiState::Running,
     };
     let stays = |vmi: Option<&Vmi>| {
-        let mut found = Found::default();
-        found.stay(endpoint.clone(), vmi);
+        let mut found = DiscoveredBackends::default();
+        found.retain_endpoint(endpoint.clone(), vmi);
         found.backends.first().map(|b| b.state)
     };
     let machine = || {
@@ -347,12 +350,12 @@ fn be_6_an_endpoint_stays_as_long_as_its_machine_is_there() {
         let (_, machine) = vmi("a", &[], Some("10.0.0.1"));
         Arc::into_inner(machine).unwrap()
     };
-    assert_eq!(stays(Some(&machine())), Some(State::Running));
+    assert_eq!(stays(Some(&machine())), Some(VmiState::Running));
     let paused = Vmi {
-        state: State::Paused,
+        state: VmiState::Paused,
         ..machine()
     };
-    assert_eq!(stays(Some(&paused)), Some(State::Paused));
+    assert_eq!(stays(Some(&paused)), Some(VmiState::Paused));
     assert_eq!(stays(None), None);
     for gone in [
         Vmi {

@@ -352,7 +352,7 @@ fn be_1_be_2_a_running_machine() {
             labels: BTreeMap::from([("app".into(), "web".into())]),
             deleting: true,
             address: Some(Ipv4Addr::new(10, 10, 1, 7)),
-            state: State::Failed,
+            state: VmiState::Failed,
             finalizers_to_keep: None,
         }
     );

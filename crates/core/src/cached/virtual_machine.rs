@@ -24,7 +24,7 @@ pub struct Vmi {
     /// Its address as a backend; `None` if it reports no usable one (BE-2).
     pub address: Option<Ipv4Addr>,
     /// Its state as far as that concerns traffic (BE-5).
-    pub state: State,
+    pub state: VmiState,
     /// The finalizers that stay when the legacy ones are removed; `None` if it has no legacy finalizer (FIN-1).
     pub finalizers_to_keep: Option<Vec<String>>,
 }
@@ -40,7 +40,7 @@ impl Vmi {
             address: status
                 .as_ref()
                 .and_then(|s| backend_address(s.interfaces.as_deref())),
-            state: status.as_ref().map(State::of).unwrap_or_default(),
+            state: status.as_ref().map(VmiState::of).unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             finalizers_to_keep: finalizers_without(&meta, &keys::LEGACY_VM_FINALIZERS),
             uid: meta.uid.unwrap_or_default(),
@@ -87,7 +87,7 @@ impl Vm {
 
 /// The state of a VirtualMachineInstance as far as that concerns traffic (BE-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum VmiState {
     /// Any other phase, and none: it may answer.
     #[default]
     Running,
@@ -99,9 +99,9 @@ pub enum State {
     Failed,
 }
 
-impl State {
+impl VmiState {
     /// The state from the phase and conditions that KubeVirt reports. A pause by the migration monitor is too short to
-    /// matter and counts as [`State::Running`].
+    /// matter and counts as [`VmiState::Running`].
     pub fn of(status: &VirtualMachineInstanceStatus) -> Self {
         let conditions = status.conditions.as_deref().unwrap_or_default();
         let is_paused = conditions.iter().any(|c| {
@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Whether it has terminated: `Succeeded` or `Failed`. It gets no traffic.
-    pub const fn is_over(self) -> bool {
+    pub const fn has_terminated(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed)
     }
 }

@@ -46,7 +46,7 @@ fn backend(name: &str, address: &str) -> Backend {
         name: name.into(),
         uid: format!("uid-{name}"),
         address: address.parse().unwrap(),
-        state: State::Running,
+        state: VmiState::Running,
     }
 }
 

@@ -449,10 +449,10 @@ fn status() -> Value {
     })
 }
 
-fn patch_of(pool: &Value, asked: bool) -> Vec<Value> {
+fn patch_of(pool: &Value, release_processed: bool) -> Vec<Value> {
     let projection = projection();
     let pool = stored(pool.clone());
-    patch(&pool, &projection, &[ready()], asked).unwrap_or_default()
+    patch(&pool, &projection, &[ready()], release_processed).unwrap_or_default()
 }
 
 const NOTHING: [Value; 0] = [];
@@ -596,11 +596,11 @@ fn rec_5_the_patch_leads_to_a_pool_with_nothing_to_write() {
             true,
         ),
     ];
-    for (what, metadata, asked) in cases {
+    for (what, metadata, release_processed) in cases {
         let mut object =
             json!({"metadata": metadata, "spec": {"ranges": [{"subnet": "172.20.1.0/29"}]}});
         let operations: json_patch::Patch =
-            serde_json::from_value(Value::Array(patch_of(&object, asked))).unwrap();
+            serde_json::from_value(Value::Array(patch_of(&object, release_processed))).unwrap();
         json_patch::patch(&mut object, &operations).unwrap();
         assert_eq!(patch_of(&object, false), NOTHING, "{what}");
         assert_eq!(object["status"], status(), "{what}");

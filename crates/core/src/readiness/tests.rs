@@ -6,19 +6,19 @@ use serde_json::json;
 
 use super::*;
 use crate::backend_addresses::Refusal;
-use crate::backends::{Backend, Refused, Selector};
+use crate::backends::{Backend, RefusedBackend, Selector};
 
-fn found(matched: usize, with_address: u8) -> Found {
+fn found(matched: usize, with_address: u8) -> DiscoveredBackends {
     let backend = |n: u8| Backend {
         name: Arc::from(format!("vm{n}")),
         uid: format!("uid{n}"),
         address: [10, 0, 0, n].into(),
-        state: State::Running,
+        state: VmiState::Running,
     };
-    Found {
+    DiscoveredBackends {
         matched,
         backends: (1..=with_address).map(backend).collect(),
-        ..Found::default()
+        ..DiscoveredBackends::default()
     }
 }
 
@@ -38,7 +38,7 @@ fn check() -> Option<HealthCheck> {
 }
 
 /// The input of a load balancer with an external address and without health check results.
-fn input<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a Found) -> ReadinessInput<'a> {
+fn input<'a>(key: &'a Key, vm: &'a VmSpec, found: &'a DiscoveredBackends) -> ReadinessInput<'a> {
     ReadinessInput {
         key,
         vm,
@@ -192,12 +192,17 @@ fn rec_2_an_ingress_entry_without_an_address_is_none() {
 
 #[test]
 fn ipa_2_who_lost_an_address_is_told_to_whom() {
-    let lost = AddressConflict {
+    let address_conflict = AddressConflict {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "web")),
     };
-    let message = |lost: &AddressConflict, instead| {
-        let all = extras(Some(lost), instead, false, &Found::default());
+    let message = |address_conflict: &AddressConflict, instead| {
+        let all = extras(
+            Some(address_conflict),
+            instead,
+            false,
+            &DiscoveredBackends::default(),
+        );
         all.into_iter()
             .find(|e| e.type_ == status::ADDRESS_LOST)
             .unwrap()
@@ -205,28 +210,28 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
             .unwrap()
     };
     assert_eq!(
-        message(&lost, Some("10.0.0.9")),
+        message(&address_conflict, Some("10.0.0.9")),
         "10.0.0.7 belongs to LoadBalancer shop/web; 10.0.0.9 was allocated instead"
     );
-    let lost = AddressConflict {
+    let address_conflict = AddressConflict {
         holder: None,
-        ..lost
+        ..address_conflict
     };
-    assert!(message(&lost, None).ends_with("may have"));
+    assert!(message(&address_conflict, None).ends_with("may have"));
     assert!(
-        extras(None, None, false, &Found::default())
+        extras(None, None, false, &DiscoveredBackends::default())
             .iter()
             .all(|e| e.message.is_none())
     );
-    let all = Found {
+    let all = DiscoveredBackends {
         left_out: 3,
-        refused: vec![Refused {
+        refused: vec![RefusedBackend {
             name: "a".into(),
             address: [10, 0, 0, 1].into(),
             why: Refusal::Allocated,
         }],
         shared: vec![("b".into(), [10, 0, 0, 2].into())],
-        ..Found::default()
+        ..DiscoveredBackends::default()
     };
     assert!(
         extras(None, Some("10.0.0.7"), true, &all)
@@ -237,21 +242,21 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
 
 #[test]
 fn be_8_the_conditions_name_machine_and_address() {
-    let refused = |n: u8| Refused {
+    let refused = |n: u8| RefusedBackend {
         name: format!("vm{n}").into(),
         address: [10, 0, 0, n].into(),
         why: Refusal::Allocated,
     };
-    let messages = |found: &Found| -> Vec<Option<String>> {
+    let messages = |found: &DiscoveredBackends| -> Vec<Option<String>> {
         let extras = backend_addresses(found).into_iter();
         extras.map(|extra| extra.message).collect()
     };
-    assert_eq!(messages(&Found::default()), [None, None]);
-    let found = Found {
+    assert_eq!(messages(&DiscoveredBackends::default()), [None, None]);
+    let found = DiscoveredBackends {
         matched: 8,
         refused: (1..=7).map(refused).collect(),
         shared: vec![("vm9".into(), [10, 0, 0, 9].into())],
-        ..Found::default()
+        ..DiscoveredBackends::default()
     };
     let [Some(left_out), Some(shared)] = &messages(&found)[..] else {
         panic!("both hold");
@@ -278,9 +283,9 @@ fn be_8_the_conditions_name_machine_and_address() {
 
 #[test]
 fn be_5_the_message_names_the_states() {
-    use State::{Failed, Paused, Running, Succeeded};
+    use VmiState::{Failed, Paused, Running, Succeeded};
     // The states, whether the health check is on, number of probed backends, end of the message.
-    let cases: [(&[State], bool, usize, &str); 6] = [
+    let cases: [(&[VmiState], bool, usize, &str); 6] = [
         (
             &[Succeeded, Failed, Succeeded],
             false,

@@ -510,7 +510,7 @@ fn be_8_each_new_message_is_an_event_and_the_same_is_none() {
 fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
     use harvester_lb_ipam::{AddressConflict, Explanation, OwnerId, PoolVerdict, Verdict};
 
-    use crate::backends::Found;
+    use crate::backends::DiscoveredBackends;
     use crate::readiness::{extras, waiting_for_external_ip};
     use crate::unsupported::Unsupported;
 
@@ -524,16 +524,16 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
         StatusUpdate::only(Readiness::not("NoMatchedPool", message))
     };
     let not = |reason, message: &str| StatusUpdate::only(Readiness::not(reason, message));
-    let lost = AddressConflict {
+    let address_conflict = AddressConflict {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "api")),
     };
     let extra = |out_of_pool: bool| StatusUpdate {
         extras: extras(
-            (!out_of_pool).then_some(&lost),
+            (!out_of_pool).then_some(&address_conflict),
             Some("10.0.0.9"),
             out_of_pool,
-            &Found::default(),
+            &DiscoveredBackends::default(),
         ),
         ..StatusUpdate::only(Readiness::ready())
     };

@@ -127,17 +127,17 @@ fn ipa_9_all_that_have_a_part_in_a_shared_service() {
         index.of_lb(&ledger, &key(name), lb.meta()).is_some()
     };
     let own = service("a", &["a"], "10.0.0.5");
-    let told = index.set_service(&key("a"), Some(&own));
-    assert_eq!(told, Concerned::default());
+    let affected = index.set_service(&key("a"), Some(&own));
+    assert_eq!(affected, Affected::default());
     assert!(!of(&index, "a"));
     let shared = service("a", &["a", "b"], "10.0.0.5");
-    let told = index.set_service(&key("a"), Some(&shared));
-    assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b")]));
+    let affected = index.set_service(&key("a"), Some(&shared));
+    assert_eq!(affected.lbs, BTreeSet::from([key("a"), key("b")]));
     assert!(of(&index, "a") && of(&index, "b") && !of(&index, "c"));
     // The first is deleted; the others stay unsupported, and so does a new one of its name.
     let left = service("a", &["c"], "10.0.0.5");
-    let told = index.set_service(&key("a"), Some(&left));
-    assert_eq!(told.lbs, BTreeSet::from([key("a"), key("b"), key("c")]));
+    let affected = index.set_service(&key("a"), Some(&left));
+    assert_eq!(affected.lbs, BTreeSet::from([key("a"), key("b"), key("c")]));
     assert!(of(&index, "a") && !of(&index, "b") && of(&index, "c"));
     index.set_service(&key("a"), None);
     assert!(!of(&index, "a") && !of(&index, "c"));
@@ -152,25 +152,31 @@ fn ipa_9_a_record_that_others_share_is_not_released() {
     let of = |addr, name| record(addr, "ns", name, "gone");
     assert!(!index.shares_record(&of("10.0.0.5", "a")));
     // By its owner's name, with any address.
-    let told = index.set_lb(&key("b"), Some(&lb("b", &primary)));
-    assert_eq!(told.lbs, BTreeSet::from([key("a")]));
+    let affected = index.set_lb(&key("b"), Some(&lb("b", &primary)));
+    assert_eq!(affected.lbs, BTreeSet::from([key("a")]));
     assert!(index.shares_record(&of("10.0.0.5", "a")));
     // By the address, with any name: the holder is a member, but not the one that the group is named after.
     assert!(index.shares_record(&of("10.0.0.9", "c")));
     assert!(!index.shares_record(&of("10.0.0.5", "c")));
     // Addresses are not shared between namespaces.
     assert!(!index.shares_record(&record("10.0.0.9", "other", "c", "gone")));
-    let told = index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
+    let affected = index.set_lb(&key("b"), Some(&lb("b", &json!({}))));
     // The owner of the address may release it now.
-    assert_eq!(told.addrs, BTreeSet::from(["10.0.0.9".parse().unwrap()]));
+    assert_eq!(
+        affected.addrs,
+        BTreeSet::from(["10.0.0.9".parse().unwrap()])
+    );
     assert!(!index.shares_record(&of("10.0.0.9", "c")));
     // By the Service.
     index.set_service(&key("g"), Some(&service("g", &["c", "d"], "10.0.0.5")));
     assert!(index.shares_record(&of("10.0.0.7", "c")));
     assert!(index.shares_record(&of("10.0.0.5", "x")));
     assert!(!index.shares_record(&of("10.0.0.7", "x")));
-    let told = index.set_service(&key("g"), None);
-    assert_eq!(told.addrs, BTreeSet::from(["10.0.0.5".parse().unwrap()]));
+    let affected = index.set_service(&key("g"), None);
+    assert_eq!(
+        affected.addrs,
+        BTreeSet::from(["10.0.0.5".parse().unwrap()])
+    );
     assert!(!index.shares_record(&of("10.0.0.5", "c")));
     assert!(index.named.by_addr.is_empty() && index.primaries.from.is_empty());
 }

@@ -55,7 +55,7 @@ pub enum PoolViolation {
     #[error(
         "spec.selector.priority is {priority}, as that of IPPool {pool}: priorities other than 0 must differ"
     )]
-    PriorityTwice {
+    DuplicatePriority {
         /// The priority.
         priority: u32,
         /// Name of the other pool.
@@ -82,7 +82,7 @@ impl PoolViolation {
             Self::Overlap { .. } => "PV-3",
             Self::SecondGlobal { .. } => "PV-5",
             Self::OwnScopes { .. } => "PV-6",
-            Self::PriorityTwice { .. } => "PV-7",
+            Self::DuplicatePriority { .. } => "PV-7",
             Self::Scopes { .. } => "PV-8",
         }
     }
@@ -101,7 +101,7 @@ impl PoolViolation {
             Self::OwnScopes { later: index, .. } | Self::Scopes { index, .. } => {
                 format!("spec.selector.scope[{index}]")
             }
-            Self::PriorityTwice { .. } => "spec.selector.priority".to_owned(),
+            Self::DuplicatePriority { .. } => "spec.selector.priority".to_owned(),
         }
     }
 
@@ -183,7 +183,7 @@ fn scopes(own: &Selector, others: &[(String, Selector)]) -> Vec<PoolViolation> {
     let others = || others.iter().filter(|(_, other)| !other.is_global());
     if own.priority != 0 {
         let same = others().find(|(_, other)| other.priority == own.priority);
-        found.extend(same.map(|(pool, _)| PoolViolation::PriorityTwice {
+        found.extend(same.map(|(pool, _)| PoolViolation::DuplicatePriority {
             priority: own.priority,
             pool: pool.clone(),
         }));

@@ -58,22 +58,22 @@ fn request(n: usize) -> Request {
 }
 
 /// The calls that the leader makes after each change.
-fn settled(ledger: &mut Ledger) {
+fn drain(ledger: &mut Ledger) {
     black_box(ledger.take_wakes());
-    black_box(ledger.take_crossed());
+    black_box(ledger.take_overlap_changes());
     black_box(ledger.take_recounted());
-    black_box(ledger.has_suspects());
+    black_box(ledger.may_have_outdated());
 }
 
 /// Decides, and observes the record of the decision.
 fn ask(ledger: &mut Ledger, n: usize) -> Result<(), Box<dyn Error>> {
     let at = i64::try_from(n)? + 1;
     if let Decision::Take { spec, .. } = ledger.decide(&request(n), Micros(at)) {
-        settled(ledger);
+        drain(ledger);
         let version = Version(u64::try_from(at)?);
         ledger.observe(Record { spec, version });
     }
-    settled(ledger);
+    drain(ledger);
     Ok(())
 }
 
@@ -87,12 +87,12 @@ fn edit(pools: usize, work: bool) -> usize {
     };
     for n in 0..pools {
         ledger.set_pool(one(n, 10));
-        settled(&mut ledger);
+        drain(&mut ledger);
     }
     for edit in 0..if work { EDITS } else { 0 } {
         // An odd factor, so that the edits cover all pools.
         ledger.set_pool(one(edit * 37 % pools, 11 + edit / pools));
-        settled(&mut ledger);
+        drain(&mut ledger);
     }
     EDITS
 }

@@ -74,7 +74,7 @@ fn told(step: &Step) -> String {
             extra_records,
             written,
         } => {
-            let lost = grant.lost.as_ref();
+            let lost = grant.address_conflict.as_ref();
             let lost = lost.map_or(String::new(), |lost| format!(" lost {}", end(lost.addr)));
             let how = if *written { "written" } else { "held" };
             format!(
@@ -94,8 +94,8 @@ fn told(step: &Step) -> String {
     }
 }
 
-fn carried_out(_: &mut Server, _: &Step) -> Answer {
-    Answer::CarriedOut
+fn executed(_: &mut Server, _: &Step) -> Answer {
+    Answer::Executed
 }
 
 /// Other load balancers' records are stored just before each write.
@@ -111,7 +111,7 @@ fn faster(names: &[&'static str]) -> impl FnMut(&mut Server, &Step) -> Answer {
                 ..spec.clone()
             });
         }
-        Answer::CarriedOut
+        Answer::Executed
     }
 }
 
@@ -123,7 +123,7 @@ impl Fixture {
         for spec in records {
             server.store(spec.clone());
         }
-        server.tell(&mut ledger);
+        server.sync(&mut ledger);
         Self { server, ledger }
     }
 
@@ -142,12 +142,12 @@ impl Fixture {
 
     #[track_caller]
     fn acquires(&mut self, request: &Request, wanted: &[&str]) {
-        self.plays(Allocation::acquire(request), carried_out, wanted);
+        self.plays(Allocation::acquire(request), executed, wanted);
     }
 
     #[track_caller]
     fn keeps(&mut self, request: &Request, wanted: &[&str]) {
-        self.plays(Allocation::keep(request), carried_out, wanted);
+        self.plays(Allocation::keep(request), executed, wanted);
     }
 }
 
@@ -255,9 +255,9 @@ fn alc_1_an_adoption_verifies_its_owner_first() {
         Step::VerifyOwner => {
             verified = true;
             server.store(spec(4, "a", "a-2", Phase::Bound));
-            Answer::CarriedOut
+            Answer::Executed
         }
-        _ => Answer::CarriedOut,
+        _ => Answer::Executed,
     };
     let steps = ["verify", "replace .4 Adopted", "verify"];
     fixture.plays(Allocation::acquire(&a), faster, &steps);
@@ -281,7 +281,7 @@ fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle(
     let mut fixture = Fixture::new(&past);
     let refused = |_: &mut Server, step: &Step| match step {
         Step::Delete(_) => Answer::Refused,
-        _ => Answer::CarriedOut,
+        _ => Answer::Executed,
     };
     fixture.plays(Allocation::acquire(&a), refused, &steps);
     assert_eq!(fixture.server.records.len(), 3);
@@ -400,7 +400,7 @@ fn run_1_an_address_that_is_not_imported_yet_stays_taken() {
     // nevertheless.
     let a = lb("a");
     let steps = ["create .3 Fresh", "done .3 written"];
-    let conflicts = fixture.plays(Allocation::acquire(&a), carried_out, &steps);
+    let conflicts = fixture.plays(Allocation::acquire(&a), executed, &steps);
     assert_eq!(conflicts, 1);
     assert_eq!(fixture.ledger.counts().claimed, 1);
     // Its holder can have it, and another load balancer as soon as a record names that one.
@@ -451,7 +451,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
 
     let mut fixture = waiting();
     fixture.server.store(spec(2, "x", "x-1", Phase::Released));
-    fixture.server.tell(&mut fixture.ledger);
+    fixture.server.sync(&mut fixture.ledger);
     woken(
         &mut fixture,
         &["verify .2", "replace .2 Recorded", "done .2 written"],
@@ -459,7 +459,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
 
     let mut fixture = waiting();
     fixture.server.store(spec(2, "a", "a-1", Phase::Bound));
-    fixture.server.tell(&mut fixture.ledger);
+    fixture.server.sync(&mut fixture.ledger);
     woken(&mut fixture, &["done .2 held"]);
 
     // Deleted by hand; the remaining claim is withdrawn when the deletion is observed.
@@ -482,7 +482,7 @@ fn run_1_who_waits_for_a_release_sends_nothing_and_is_woken_by_its_end() {
     let mut fixture = waiting();
     fixture.ledger.stop_awaiting(&lb("y").owner.id);
     fixture.server.store(spec(2, "x", "x-1", Phase::Bound));
-    fixture.server.tell(&mut fixture.ledger);
+    fixture.server.sync(&mut fixture.ledger);
     assert_eq!(fixture.ledger.take_wakes(), []);
     fixture.acquires(&a, &["give up, ns/x is gone"]);
     fixture.acquires(&lb("b"), &["create .3 Fresh", "done .3 written"]);

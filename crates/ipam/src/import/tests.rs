@@ -51,8 +51,8 @@ fn maps(name: &str, allocated: &[(&str, &str)], history: &[(&str, &str)]) -> Poo
     }
 }
 
-fn lb(name: &str, created: i64, status: &str) -> Living {
-    Living {
+fn lb(name: &str, created: i64, status: &str) -> ExistingLb {
+    ExistingLb {
         owner: Owner::new("ns", name, name),
         created: Micros(created),
         status: (!status.is_empty()).then(|| StatusAddress {
@@ -78,8 +78,8 @@ fn bound(ledger: &mut Ledger, addr: &str, name: &str, phase: Phase) {
     }));
 }
 
-fn make(ledger: &Ledger, maps: &[PoolMaps], living: &[Living]) -> Plan {
-    plan(ledger, maps, living, Micros(77))
+fn make(ledger: &Ledger, maps: &[PoolMaps], existing: &[ExistingLb]) -> Plan {
+    plan(ledger, maps, existing, Micros(77))
 }
 
 fn claims(plan: &Plan) -> Vec<(String, String, bool)> {
@@ -122,17 +122,17 @@ fn ipa_1_swap_from_the_go_operator() {
             ("10.0.8.8", "ns/far"),
         ],
     )];
-    let living = [
+    let existing = [
         lb("a", 1, "10.0.1.2"),
         lb("b", 2, "10.0.1.6"),
         lb("c", 3, ""),
         lb("d", 4, "10.0.9.9"),
-        Living {
+        ExistingLb {
             wants: false,
             ..lb("dhcp", 5, "10.0.1.7")
         },
     ];
-    let plan = make(&ledger, &maps, &living);
+    let plan = make(&ledger, &maps, &existing);
     assert_eq!(
         claims(&plan),
         [
@@ -168,13 +168,13 @@ fn ipa_1_claims_turn_into_records() {
         &[("10.0.2.4", "ns/a"), ("10.0.9.9", "ns/b")],
         &[],
     )];
-    let living = [
+    let existing = [
         lb("a", 1, ""),
         lb("b", 2, ""),
         lb("c", 3, "10.0.1.9"),
         lb("d", 4, "10.0.2.9"),
     ];
-    let plan = make(&ledger, &maps, &living);
+    let plan = make(&ledger, &maps, &existing);
     for NewClaim {
         addr,
         owner,
@@ -185,25 +185,25 @@ fn ipa_1_claims_turn_into_records() {
     }
     // An address that a map names stays in its pool, although section 5 would choose p now (SEL-8). One
     // that only a status names must be in the pool that section 5 chooses (ALC-7).
-    for (lb, addr, why) in [
+    for (lb, addr, reason) in [
         (0, "10.0.2.4", AllocationReason::Recorded),
         (1, "10.0.9.9", AllocationReason::Recorded),
         (2, "10.0.1.9", AllocationReason::Recorded),
         (3, "10.0.1.2", AllocationReason::Fresh),
     ] {
         let request = Request {
-            owner: living[lb].owner.clone(),
-            created: living[lb].created,
+            owner: existing[lb].owner.clone(),
+            created: existing[lb].created,
             pool: None,
             requirement: Requirement::default(),
             workload: Workload::Vm,
-            status: living[lb].status.clone(),
+            status: existing[lb].status.clone(),
         };
         match ledger.decide(&request, Micros(100)) {
             Decision::Take {
-                grant, why: got, ..
+                grant, reason: got, ..
             } => {
-                assert_eq!((grant.addr, got), (ip(addr), why));
+                assert_eq!((grant.addr, got), (ip(addr), reason));
             }
             other => panic!("{other:?}"),
         }
@@ -215,13 +215,13 @@ fn ipa_2_several_claimants() {
     // The owner in the IPAllocation wins over all that name the address.
     let mut with_record = ledger();
     bound(&mut with_record, "10.0.1.2", "b", Phase::Bound);
-    let living = [
+    let existing = [
         lb("a", 1, "10.0.1.2"),
         lb("b", 2, "10.0.1.2"),
         lb("c", 0, "10.0.1.2"),
     ];
     let in_map = [maps("p", &[("10.0.1.2", "ns/a")], &[])];
-    let plan = make(&with_record, &in_map, &living);
+    let plan = make(&with_record, &in_map, &existing);
     assert_eq!(claims(&plan), []);
     let losers = |plan: &Plan| -> Vec<String> {
         let mut names: Vec<_> = plan
@@ -234,11 +234,11 @@ fn ipa_2_several_claimants() {
     };
     assert_eq!(losers(&plan), ["a<b", "c<b"]);
     // Else the owner in the map.
-    let plan = make(&ledger(), &in_map, &living);
+    let plan = make(&ledger(), &in_map, &existing);
     assert_eq!(claims(&plan), [claim("10.0.1.2", "a", true)]);
     assert_eq!(losers(&plan), ["b<a", "c<a"]);
     // Else the oldest load balancer.
-    let plan = make(&ledger(), &[], &living);
+    let plan = make(&ledger(), &[], &existing);
     assert_eq!(claims(&plan), [claim("10.0.1.2", "c", false)]);
     assert_eq!(losers(&plan), ["a<c", "b<c"]);
 }

@@ -13,7 +13,7 @@ impl Ledger {
     /// it is the one that it moves away from (REL-4).
     pub(super) fn status_to_consider(&self, request: &Request) -> Option<IpAddr> {
         let StatusAddress { addr, .. } = request.status.as_ref()?;
-        let own = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == request.owner.id;
+        let own = |entry: &RecordEntry| entry.is_bound() && entry.owner.id == request.owner.id;
         (!self.records.get(*addr).is_some_and(own)).then_some(*addr)
     }
 
@@ -61,14 +61,15 @@ impl Ledger {
         let claimed = hold.and_then(|hold| hold.claim.as_ref());
         let reserved = hold.and_then(|hold| hold.reservation.as_ref());
         claimed.is_some_and(|claim| claim.owner == request.owner)
-            || reserved
-                .is_some_and(|it| it.owner == request.owner && it.why == AllocationReason::Recorded)
+            || reserved.is_some_and(|it| {
+                it.owner == request.owner && it.reason == AllocationReason::Recorded
+            })
     }
 
     /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
-        match self.records.get(addr).filter(|slot| slot.is_bound()) {
-            Some(slot) => Some(&slot.owner.id).filter(|owner| *owner != id),
+        match self.records.get(addr).filter(|entry| entry.is_bound()) {
+            Some(entry) => Some(&entry.owner.id).filter(|owner| *owner != id),
             None => self.holds.rival(addr, id),
         }
     }

@@ -15,39 +15,39 @@ use crate::select::{Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 
 /// An address that can be allocated, before it is reserved.
-pub(super) struct Find {
+pub(super) struct Candidate {
     addr: IpAddr,
     pool: PoolName,
-    why: AllocationReason,
-    lost: Option<AddressConflict>,
+    reason: AllocationReason,
+    address_conflict: Option<AddressConflict>,
     /// Records to delete (ALC-2).
     stale: Vec<Record>,
 }
 
-impl Find {
+impl Candidate {
     pub(super) fn new(
         addr: IpAddr,
         pool: PoolName,
-        why: AllocationReason,
-        lost: Option<AddressConflict>,
+        reason: AllocationReason,
+        address_conflict: Option<AddressConflict>,
     ) -> Self {
         let stale = Vec::new();
         Self {
             addr,
             pool,
-            why,
-            lost,
+            reason,
+            address_conflict,
             stale,
         }
     }
 }
 
 /// Why there is no address.
-pub(super) enum Refusal {
+pub(super) enum NoAddress {
     /// None is available now.
     Wait {
         reason: WaitReason,
-        lost: Option<AddressConflict>,
+        address_conflict: Option<AddressConflict>,
     },
     /// IPA-1: the record of its address cannot be read.
     Unreadable { addr: IpAddr, pool: PoolName },
@@ -55,9 +55,12 @@ pub(super) enum Refusal {
     HeldBack(HeldBack),
 }
 
-impl Refusal {
+impl NoAddress {
     fn new(reason: WaitReason) -> Self {
-        Self::Wait { reason, lost: None }
+        Self::Wait {
+            reason,
+            address_conflict: None,
+        }
     }
 }
 
@@ -68,11 +71,11 @@ impl Ledger {
     /// balancer is withdrawn, or its request changes. A load balancer without an address is put
     /// into the queue of the pool that it waits for.
     pub fn decide(&mut self, request: &Request, now: Micros) -> Decision {
-        self.settle();
+        self.reselect_waiters();
         let id = &request.owner.id;
         // Only one load balancer of a name exists at a time: the holds of an earlier one are void.
         self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
-        self.unstick(id);
+        self.leave_waiting_sets(id);
         if self
             .waiting
             .get(id)
@@ -88,19 +91,19 @@ impl Ledger {
             self.drop_holds(id, |_, _| true);
             return self.held(request, &kept, &bound);
         }
-        let surplus = self.to_records(&mut bound);
-        let moving = surplus
+        let extra_records = self.to_records(&mut bound);
+        let moving = extra_records
             .iter()
             .any(|record| record.spec.owner == request.owner);
         match self
             .reserved(request)
             .map_or_else(|| self.find(request, moving), Ok)
         {
-            Ok(find) => {
+            Ok(candidate) => {
                 self.leave_queue(id);
-                self.take(request, find, surplus, now)
+                self.take(request, candidate, extra_records, now)
             }
-            Err(Refusal::Unreadable { addr, pool }) => {
+            Err(NoAddress::Unreadable { addr, pool }) => {
                 self.leave_queue(id);
                 self.blocked_by_record.insert(id.clone(), addr);
                 let verdict = Verdict::RecordUnreadable {
@@ -111,12 +114,12 @@ impl Ledger {
                 Decision::Wait {
                     reason,
                     explanation,
-                    lost: None,
-                    surplus,
-                    stays: true,
+                    address_conflict: None,
+                    extra_records,
+                    keep_service: true,
                 }
             }
-            Err(Refusal::HeldBack(held)) => {
+            Err(NoAddress::HeldBack(held)) => {
                 self.leave_queue(id);
                 let pool = held.pool;
                 self.held_back.insert(id.clone(), held);
@@ -127,27 +130,30 @@ impl Ledger {
                 Decision::Wait {
                     reason: self.queue_reason(Some(pool)),
                     explanation: self.explain_to(&of_pool),
-                    lost: None,
-                    surplus,
-                    stays: true,
+                    address_conflict: None,
+                    extra_records,
+                    keep_service: true,
                 }
             }
-            Err(Refusal::Wait { reason, lost }) => {
+            Err(NoAddress::Wait {
+                reason,
+                address_conflict,
+            }) => {
                 let explanation = self.explain_to(request);
                 self.enqueue_waiter(request.clone(), Some(&explanation));
                 Decision::Wait {
                     reason,
                     explanation,
-                    lost,
-                    surplus,
-                    stays: false,
+                    address_conflict,
+                    extra_records,
+                    keep_service: false,
                 }
             }
         }
     }
 
     pub(super) fn bound_of(&self, id: &OwnerId) -> Vec<RecordEntry> {
-        let bound = self.records.of(id).filter(|slot| slot.is_bound());
+        let bound = self.records.of(id).filter(|entry| entry.is_bound());
         bound.cloned().collect()
     }
 
@@ -158,25 +164,25 @@ impl Ledger {
         bound
             .iter()
             .enumerate()
-            .filter(|(_, slot)| {
+            .filter(|(_, entry)| {
                 request
                     .pool
                     .as_ref()
-                    .is_none_or(|pool| *pool == self.pools[slot.pool].name)
+                    .is_none_or(|pool| *pool == self.pools[entry.pool].name)
             })
-            .min_by_key(|(_, slot)| {
+            .min_by_key(|(_, entry)| {
                 (
-                    slot.owner.uid != request.owner.uid,
-                    Some(slot.addr) != named,
-                    slot.addr,
+                    entry.owner.uid != request.owner.uid,
+                    Some(entry.addr) != named,
+                    entry.addr,
                 )
             })
             .map(|(at, _)| at)
     }
 
-    pub(super) fn to_records(&self, slots: &mut [RecordEntry]) -> Vec<Record> {
-        slots.sort_unstable_by_key(|slot| slot.addr);
-        slots.iter().map(|slot| self.to_record(slot)).collect()
+    pub(super) fn to_records(&self, entries: &mut [RecordEntry]) -> Vec<Record> {
+        entries.sort_unstable_by_key(|entry| entry.addr);
+        entries.iter().map(|entry| self.to_record(entry)).collect()
     }
 
     /// The decision for a load balancer with a Bound record.
@@ -186,7 +192,7 @@ impl Ledger {
         kept: &RecordEntry,
         others: &[RecordEntry],
     ) -> Decision {
-        let lost = request
+        let address_conflict = request
             .status
             .as_ref()
             .filter(|status| status.addr != kept.addr)
@@ -197,22 +203,25 @@ impl Ledger {
                     holder: Some(holder),
                 })
             });
-        let grant = self.grant(kept.addr, &self.pools[kept.pool].name, lost);
-        let surplus = self.to_records(&mut others.to_vec());
+        let grant = self.grant(kept.addr, &self.pools[kept.pool].name, address_conflict);
+        let extra_records = self.to_records(&mut others.to_vec());
         if kept.owner.uid == request.owner.uid {
-            return Decision::Held { grant, surplus };
+            return Decision::Held {
+                grant,
+                extra_records,
+            };
         }
         let mut record = self.to_record(kept);
         record.spec.owner = request.owner.clone();
         Decision::Adopt {
             grant,
             record,
-            surplus,
+            extra_records,
         }
     }
 
     /// The address that is already reserved for this load balancer, if it still matches the request.
-    pub(super) fn reserved(&mut self, request: &Request) -> Option<Find> {
+    pub(super) fn reserved(&mut self, request: &Request) -> Option<Candidate> {
         for addr in self.holds.of(&request.owner.id) {
             let Some(reservation) = self
                 .holds
@@ -222,20 +231,23 @@ impl Ledger {
                 continue;
             };
             let Reservation {
-                owner, pool, why, ..
+                owner,
+                pool,
+                reason,
+                ..
             } = reservation;
             let demanded = request
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
-            let usable = why == AllocationReason::Recorded
+            let usable = reason == AllocationReason::Recorded
                 || self
                     .pools
                     .by_name(&pool)
                     .is_some_and(|pool| pool.usable(addr));
             if owner == request.owner && demanded && usable {
-                let lost = self.address_conflict(request, addr, &pool);
-                return Some(Find::new(addr, pool, why, lost));
+                let address_conflict = self.address_conflict(request, addr, &pool);
+                return Some(Candidate::new(addr, pool, reason, address_conflict));
             }
             if owner == request.owner {
                 self.abandon(&request.owner.id, addr);
@@ -245,37 +257,47 @@ impl Ledger {
     }
 
     /// Finds an address for a load balancer that has none.
-    fn find(&mut self, request: &Request, moving: bool) -> Result<Find, Refusal> {
-        if let Some(find) = self.claimed(request, false)? {
-            return Ok(find);
+    fn find(&mut self, request: &Request, moving: bool) -> Result<Candidate, NoAddress> {
+        if let Some(candidate) = self.claimed(request, false)? {
+            return Ok(candidate);
         }
         let Some(at) = self.target(request) else {
-            return Err(Refusal::new(WaitReason::NoMatchedPool));
+            return Err(NoAddress::new(WaitReason::NoMatchedPool));
         };
         let pool = &self.pools[at];
         if pool.ranges().is_none() {
-            return Err(Refusal::new(self.queue_reason(Some(at))));
+            return Err(NoAddress::new(self.queue_reason(Some(at))));
         }
         let reason = self.queue_reason(Some(at));
         if reason == WaitReason::NoAvailableIp && !pool.suits(request.workload) {
-            return Err(Refusal::new(WaitReason::AddressFamilyMismatch));
+            return Err(NoAddress::new(WaitReason::AddressFamilyMismatch));
         }
         let name = pool.name.clone();
         let id = &request.owner.id;
-        let mut lost = None;
+        let mut address_conflict = None;
         let room = pool.room(request);
-        let refuse = |lost| Err(Refusal::Wait { reason, lost });
+        let refuse = |address_conflict| {
+            Err(NoAddress::Wait {
+                reason,
+                address_conflict,
+            })
+        };
         // A taken address, if only by its own Service, is none of the free ones that older ones wait for.
         let allowed = |addr| room.has(addr) || self.taken.contains(addr);
 
         if let Some(addr) = self.status_to_consider(request) {
-            lost = self.address_conflict(request, addr, &name);
-            if lost.is_none() && pool.usable(addr) && request.takes(addr) {
+            address_conflict = self.address_conflict(request, addr, &name);
+            if address_conflict.is_none() && pool.usable(addr) && request.takes(addr) {
                 if self.holds.is_blocked(addr) {
-                    return Err(Refusal::Unreadable { addr, pool: name });
+                    return Err(NoAddress::Unreadable { addr, pool: name });
                 }
                 if allowed(addr) {
-                    return Ok(Find::new(addr, name, AllocationReason::Recorded, lost));
+                    return Ok(Candidate::new(
+                        addr,
+                        name,
+                        AllocationReason::Recorded,
+                        address_conflict,
+                    ));
                 }
                 // Older load balancers get all free addresses of its family. This one waits only if it cannot have
                 // one of the other family.
@@ -288,32 +310,32 @@ impl Ledger {
         let (remembered, stale) = self.remembered(id, at);
         for addr in remembered {
             if allowed(addr) && request.takes(addr) {
-                return Ok(Find {
+                return Ok(Candidate {
                     addr,
                     pool: name,
-                    why: AllocationReason::Sticky,
-                    lost,
+                    reason: AllocationReason::Sticky,
+                    address_conflict,
                     stale,
                 });
             }
         }
         if !room.is_any() {
-            return refuse(lost);
+            return refuse(address_conflict);
         }
-        let why = if moving {
+        let allocation = if moving {
             AllocationReason::Moved
         } else {
             AllocationReason::Fresh
         };
         match pool.next_free(&self.taken, room) {
-            Some(addr) => Ok(Find {
+            Some(addr) => Ok(Candidate {
                 addr,
                 pool: name,
-                why,
-                lost,
+                reason: allocation,
+                address_conflict,
                 stale,
             }),
-            None => refuse(lost),
+            None => refuse(address_conflict),
         }
     }
 
@@ -323,7 +345,7 @@ impl Ledger {
         &mut self,
         request: &Request,
         keep: bool,
-    ) -> Result<Option<Find>, Refusal> {
+    ) -> Result<Option<Candidate>, NoAddress> {
         let named = request.status.as_ref().map(|status| status.addr);
         let mut addrs = self.holds.of(&request.owner.id);
         addrs.sort_by_key(|addr| Some(*addr) != named);
@@ -355,18 +377,18 @@ impl Ledger {
                 continue;
             };
             if self.holds.is_blocked(addr) {
-                return Err(Refusal::Unreadable { addr, pool });
+                return Err(NoAddress::Unreadable { addr, pool });
             }
-            let lost = self.address_conflict(request, addr, &pool);
-            return Ok(Some(Find::new(
+            let address_conflict = self.address_conflict(request, addr, &pool);
+            return Ok(Some(Candidate::new(
                 addr,
                 pool,
                 AllocationReason::Recorded,
-                lost,
+                address_conflict,
             )));
         }
         if let Some(held) = self.hold_back(request) {
-            return Err(Refusal::HeldBack(held));
+            return Err(NoAddress::HeldBack(held));
         }
         // Holds that led to no address must not block it for others, nor for this load balancer's own search.
         self.drop_holds(&request.owner.id, |_, _| true);
@@ -378,16 +400,17 @@ impl Ledger {
     fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
         let pool = &self.pools[at];
         let (mut usable, mut stale) = (Vec::new(), Vec::new());
-        for slot in self
+        for entry in self
             .records
             .of(id)
-            .filter(|slot| !slot.is_bound() && slot.pool == at)
+            .filter(|entry| !entry.is_bound() && entry.pool == at)
         {
-            if !pool.usable(slot.addr) {
-                stale.push(self.to_record(slot));
-            } else if self.holds.rival(slot.addr, id).is_none() && !self.holds.is_blocked(slot.addr)
+            if !pool.usable(entry.addr) {
+                stale.push(self.to_record(entry));
+            } else if self.holds.rival(entry.addr, id).is_none()
+                && !self.holds.is_blocked(entry.addr)
             {
-                usable.push(slot.addr);
+                usable.push(entry.addr);
             }
         }
         usable.sort_unstable();
@@ -399,17 +422,17 @@ impl Ledger {
     pub(super) fn take(
         &mut self,
         request: &Request,
-        find: Find,
-        surplus: Vec<Record>,
+        candidate: Candidate,
+        extra_records: Vec<Record>,
         now: Micros,
     ) -> Decision {
-        let Find {
+        let Candidate {
             addr,
             pool,
-            why,
-            lost,
+            reason,
+            address_conflict,
             stale,
-        } = find;
+        } = candidate;
         let known = self
             .holds
             .get(addr)
@@ -428,13 +451,13 @@ impl Ledger {
         let reservation = Reservation {
             owner: owner.clone(),
             pool: pool.clone(),
-            why,
+            reason,
             bound_at,
         };
         self.holds.reserve(addr, reservation);
         self.sync_taken(addr);
-        let grant = self.grant(addr, &pool, lost);
-        let over = self.records.get(addr).map(|slot| slot.version);
+        let grant = self.grant(addr, &pool, address_conflict);
+        let replaces = self.records.get(addr).map(|entry| entry.version);
         let phase = Phase::Bound;
         let spec = RecordSpec {
             addr,
@@ -447,15 +470,20 @@ impl Ledger {
         Decision::Take {
             grant,
             spec,
-            over,
-            why,
-            surplus,
+            replaces,
+            reason,
+            extra_records,
             stale,
         }
     }
 
     /// ALC-6, IPA-7: the grant, with the pool's present mask and gateway.
-    fn grant(&self, addr: IpAddr, name: &PoolName, lost: Option<AddressConflict>) -> Grant {
+    fn grant(
+        &self,
+        addr: IpAddr,
+        name: &PoolName,
+        address_conflict: Option<AddressConflict>,
+    ) -> Grant {
         let pool = self.pools.by_name(name);
         let ranges = pool.and_then(|pool| pool.ranges());
         let range = ranges.and_then(|ranges| {
@@ -470,7 +498,7 @@ impl Ledger {
             mask: range.map(Range::mask),
             gateway: range.and_then(Range::gateway),
             out_of_pool: !invalid && !ranges.is_some_and(|ranges| ranges.usable(addr)),
-            lost,
+            address_conflict,
         }
     }
 }

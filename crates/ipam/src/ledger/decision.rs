@@ -130,7 +130,7 @@ pub struct Grant {
     /// IPA-7: the pool was deleted, or edited so that it does not have the address any more.
     pub out_of_pool: bool,
     /// IPA-2, ALC-7: the status named an address that the load balancer does not get.
-    pub lost: Option<AddressConflict>,
+    pub address_conflict: Option<AddressConflict>,
 }
 
 /// Why an address was allocated.
@@ -189,7 +189,7 @@ impl fmt::Display for WaitReason {
 
 /// What to do about a load balancer's address.
 ///
-/// `surplus` lists further Bound records of the same id: of late creates (IPA-6), of a pool that it
+/// `extra_records` lists further Bound records of the same id: of late creates (IPA-6), of a pool that it
 /// leaves (REL-4), of an earlier uid. Release each once the status names the grant and no Service
 /// shows the old address; [`may_release`](super::Ledger::may_release) checks the latter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -199,7 +199,7 @@ pub enum Decision {
         /// The address.
         grant: Grant,
         /// See above.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
     },
     /// The record names an earlier uid: write the given record, with its version as precondition
     /// (ALC-1, IPA-3).
@@ -209,7 +209,7 @@ pub enum Decision {
         /// The record with the new uid, and the version to send.
         record: Record,
         /// See above.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
     },
     /// An address is reserved: write its record, and only then use the address.
     Take {
@@ -218,11 +218,11 @@ pub enum Decision {
         /// The record to write.
         spec: RecordSpec,
         /// None: create. Some: replace the Released record of this version.
-        over: Option<Version>,
+        replaces: Option<Version>,
         /// Why this address.
-        why: AllocationReason,
+        reason: AllocationReason,
         /// See above.
-        surplus: Vec<Record>,
+        extra_records: Vec<Record>,
         /// Released records of this id that cannot be used any more, to delete (ALC-2).
         stale: Vec<Record>,
     },
@@ -233,12 +233,13 @@ pub enum Decision {
         /// The verdict on each pool.
         explanation: Explanation,
         /// The status named an address that the load balancer does not get.
-        lost: Option<AddressConflict>,
+        address_conflict: Option<AddressConflict>,
         /// See above; here release them once its Service is gone (REL-4).
-        surplus: Vec<Record>,
-        /// Leave its Service, its address and `surplus` as they are: the address that the status names may be its own,
-        /// which is unknown while the record cannot be read (IPA-1) or the pool allocates no new addresses (IPA-9).
-        stays: bool,
+        extra_records: Vec<Record>,
+        /// Leave its Service, its address and `extra_records` as they are: the address that the status names may be its
+        /// own, which is unknown while the record cannot be read (IPA-1) or the pool allocates no new addresses
+        /// (IPA-9).
+        keep_service: bool,
     },
 }
 

@@ -89,7 +89,7 @@ impl Ledger {
     }
 
     /// Removes a load balancer from all waiting sets outside of the queues.
-    pub(super) fn unstick(&mut self, id: &OwnerId) {
+    pub(super) fn leave_waiting_sets(&mut self, id: &OwnerId) {
         self.blocked_by_record.remove(id);
         self.held_back.remove(id);
     }

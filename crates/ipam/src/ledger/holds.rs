@@ -14,7 +14,7 @@ use crate::types::{Micros, Owner, OwnerId, PoolName};
 pub(crate) struct Reservation {
     pub(crate) owner: Owner,
     pub(crate) pool: PoolName,
-    pub(crate) why: AllocationReason,
+    pub(crate) reason: AllocationReason,
     pub(crate) bound_at: Micros,
 }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decide::Find;
+use super::decide::Candidate;
 use super::decision::{AllocationReason, Decision, Request};
 use crate::types::{Micros, OwnerId, Record};
 
@@ -21,7 +21,7 @@ impl Ledger {
     /// It has no address to keep. The Bound records of its name, by address, are those of earlier load balancers and
     /// are to be released.
     pub fn keep(&mut self, request: &Request, now: Micros) -> Result<Decision, Vec<Record>> {
-        self.settle();
+        self.reselect_waiters();
         let id = &request.owner.id;
         self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
         self.set_aside(id);
@@ -39,20 +39,20 @@ impl Ledger {
                 return Ok(self.held(&anywhere, &kept, &bound));
             }
         }
-        let surplus = self.to_records(&mut bound);
-        let find = match self.reserved(&anywhere) {
-            Some(find) => Some(find),
+        let extra_records = self.to_records(&mut bound);
+        let candidate = match self.reserved(&anywhere) {
+            Some(candidate) => Some(candidate),
             // An address with an unreadable record is blocked for all, and so stays as it is.
             None => self.claimed(request, true).unwrap_or_default(),
         };
-        let find = find.or_else(|| self.shown_or_named(request));
+        let candidate = candidate.or_else(|| self.shown_or_named(request));
         // The request for a missing pool has interned its name.
         if let Some(at) = request.pool.as_ref().and_then(|pool| self.pools.find(pool)) {
             self.pools.tidy(at);
         }
-        match find {
-            Some(find) => Ok(self.take(request, find, surplus, now)),
-            None => Err(surplus),
+        match candidate {
+            Some(candidate) => Ok(self.take(request, candidate, extra_records, now)),
+            None => Err(extra_records),
         }
     }
 
@@ -62,7 +62,7 @@ impl Ledger {
         self.dequeue(id);
         for addr in self.holds.of(id) {
             let reservation = self.holds.get(addr).and_then(|it| it.reservation.as_ref());
-            if reservation.is_some_and(|it| it.why != AllocationReason::Recorded) {
+            if reservation.is_some_and(|it| it.reason != AllocationReason::Recorded) {
                 self.abandon(id, addr);
             }
         }
@@ -70,7 +70,7 @@ impl Ledger {
 
     /// The address that the load balancer's own Service shows, else the one that its status names, if it can be
     /// recorded.
-    fn shown_or_named(&mut self, request: &Request) -> Option<Find> {
+    fn shown_or_named(&mut self, request: &Request) -> Option<Candidate> {
         let id = &request.owner.id;
         let target = self.target(request);
         let named = self.status_to_consider(request);
@@ -89,12 +89,12 @@ impl Ledger {
                 .find(|at| usable(*at, addr));
             if let Some(at) = pool {
                 let pool = self.pools[at].name.clone();
-                return Some(Find::new(addr, pool, AllocationReason::Recorded, None));
+                return Some(Candidate::new(addr, pool, AllocationReason::Recorded, None));
             }
         }
         let (at, addr) = (target?, named?);
         let pool = &self.pools[at];
         (usable(at, addr) && free(addr) && pool.room(request).has(addr))
-            .then(|| Find::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
+            .then(|| Candidate::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
     }
 }

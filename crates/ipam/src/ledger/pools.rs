@@ -95,7 +95,7 @@ impl Pool {
     }
 
     /// Whether its addresses are known: a deleted pool has none, one with invalid ranges may have any.
-    pub(crate) fn is_judged(&self) -> bool {
+    pub(crate) fn knows_addresses(&self) -> bool {
         self.spec.is_none() || self.ranges().is_some()
     }
 
@@ -164,7 +164,7 @@ impl Pool {
     }
 
     /// Updates the queue's numbers of free addresses; none while the pool is withheld (IPA-9).
-    fn tell_queue(&mut self) {
+    fn update_queue_free(&mut self) {
         let v4 = self.free_to(Workload::Vm);
         let v6 = self.free().saturating_sub(v4);
         if self.withheld().is_some() {
@@ -198,7 +198,7 @@ impl Pool {
     }
 
     /// Whether no address is held or taken, or none is free.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub(crate) fn is_empty_or_full(&self) -> bool {
         self.available() == 0 || (self.taken == 0 && self.named_bound == 0)
     }
 
@@ -230,7 +230,7 @@ impl Pool {
             self.taken_v4 -= u128::from(is_v4);
             self.open.insert(at);
         }
-        self.tell_queue();
+        self.update_queue_free();
     }
 
     /// Counts a usable address that became, or ceased to be, only proposed.
@@ -243,22 +243,22 @@ impl Pool {
     }
 
     /// Adds a record that names this pool to the counts, or removes it.
-    pub(crate) fn count_member(&mut self, slot: &RecordEntry, present: bool) {
-        if slot.is_bound() {
+    pub(crate) fn count_member(&mut self, entry: &RecordEntry, present: bool) {
+        if entry.is_bound() {
             self.named_bound = if present {
                 self.named_bound + 1
             } else {
                 self.named_bound - 1
             };
         } else if present {
-            self.history.insert((slot.released_at, slot.addr));
+            self.history.insert((entry.released_at, entry.addr));
         } else {
-            self.history.remove(&(slot.released_at, slot.addr));
+            self.history.remove(&(entry.released_at, entry.addr));
         }
         if !present {
-            self.outside.remove(&slot.addr);
-        } else if !self.usable(slot.addr) {
-            self.outside.insert(slot.addr);
+            self.outside.remove(&entry.addr);
+        } else if !self.usable(entry.addr) {
+            self.outside.insert(entry.addr);
         }
     }
 
@@ -289,7 +289,7 @@ impl Pool {
             .into_iter()
             .flat_map(PoolRanges::segments_ascending)
             .flat_map(|segment| records.within(segment.start, segment.end))
-            .filter(move |slot| slot.pool == own);
+            .filter(move |entry| entry.pool == own);
         let outside = self.outside.iter().filter_map(|addr| records.get(*addr));
         Members {
             inside: Box::new(inside),
@@ -325,7 +325,7 @@ impl Pool {
         self.taken_in = counts;
         let proposed = proposed.iter().filter(|addr| self.usable(**addr)).count();
         self.proposed = proposed as u128;
-        self.tell_queue();
+        self.update_queue_free();
     }
 
     /// Whether nothing needs the name any more.
@@ -370,7 +370,7 @@ pub(crate) struct Pools {
     /// Index of their ranges.
     near: Near,
     /// Pools whose older overlapping pool changed, and the pools that it was and is (IPA-4).
-    crossed: BTreeSet<PoolName>,
+    overlap_changed: BTreeSet<PoolName>,
 }
 
 impl Pools {
@@ -427,12 +427,12 @@ impl Pools {
         if !is_moved {
             self[at].spec = spec;
             // Withheld may have changed.
-            self[at].tell_queue();
+            self[at].update_queue_free();
             return;
         }
         let members = self[at].members(records, at);
-        let members = members.map(|slot| slot.addr).collect();
-        self.cross_out(at);
+        let members = members.map(|entry| entry.addr).collect();
+        self.remove_overlaps(at);
         if spec.is_some() {
             self.existing.insert(at);
         } else {
@@ -440,7 +440,7 @@ impl Pools {
         }
         self[at].spec = spec;
         self[at].count(members, taken, proposed);
-        self.cross_in(at);
+        self.add_overlaps(at);
     }
 
     /// Places of the pools that exist.

@@ -41,11 +41,11 @@ impl Age {
 pub(crate) struct Waiter {
     pub(crate) request: Request,
     /// Digest of its last explanation; none if it was only enlisted.
-    pub(crate) told: Option<u64>,
+    pub(crate) explanation_digest: Option<u64>,
     /// Whether its last explanation says that older load balancers wait for the free addresses.
     pub(crate) is_behind: bool,
     /// Whether it was woken and has not been decided about since.
-    pub(crate) named: bool,
+    pub(crate) is_woken: bool,
 }
 
 /// The address families of which more addresses are free than older load balancers wait for.
@@ -69,7 +69,7 @@ impl Room {
 
 /// The load balancers that wait for addresses of one family.
 #[derive(Debug, Default)]
-struct Line {
+struct FamilyQueue {
     ages: BTreeSet<Age>,
     /// Number of free addresses.
     free: u128,
@@ -79,7 +79,7 @@ struct Line {
     border: Option<Age>,
 }
 
-impl Line {
+impl FamilyQueue {
     /// Whether more addresses are free than older load balancers wait, for one in the line or not.
     fn has_room(&self, age: &Age) -> bool {
         // With an address to spare all have room: fewer load balancers wait than addresses are free.
@@ -96,10 +96,10 @@ impl Line {
             self.with_room += 1;
             gains.insert(age.clone());
         }
-        self.settle(gains);
+        self.move_border(gains);
     }
 
-    /// Removes a load balancer; `gains` as in [`Line::insert`].
+    /// Removes a load balancer; `gains` as in [`FamilyQueue::insert`].
     fn remove(&mut self, age: &Age, gains: &mut BTreeSet<Age>) {
         if self.ages.remove(age) && self.is_before_border(age) {
             self.with_room -= 1;
@@ -107,16 +107,16 @@ impl Line {
                 self.border = self.ages.range(..age).next_back().cloned();
             }
         }
-        self.settle(gains);
+        self.move_border(gains);
     }
 
     fn set_free(&mut self, free: u128, gains: &mut BTreeSet<Age>) {
         self.free = free;
-        self.settle(gains);
+        self.move_border(gains);
     }
 
     /// Moves the border after a change.
-    fn settle(&mut self, gains: &mut BTreeSet<Age>) {
+    fn move_border(&mut self, gains: &mut BTreeSet<Age>) {
         while (self.with_room as u128) > self.free {
             let Some(border) = self.border.take() else {
                 break;
@@ -144,9 +144,9 @@ impl Line {
 pub(crate) struct Queue {
     waiters: BTreeMap<Age, Waiter>,
     /// All, for the free IPv4 addresses.
-    v4: Line,
+    v4: FamilyQueue,
     /// Those of cluster type, for the free IPv6 addresses.
-    v6: Line,
+    v6: FamilyQueue,
     /// Those that gained room in a line, or were inserted again, since the last [`Queue::take_due`].
     gained: BTreeSet<Age>,
     /// By workload type, those whose last explanation says that older load balancers wait for the free addresses.
@@ -204,8 +204,8 @@ impl Queue {
         for behind in &mut self.behind {
             behind.remove(age);
         }
-        for line in [&mut self.v4, &mut self.v6] {
-            line.remove(age, &mut self.gained);
+        for family in [&mut self.v4, &mut self.v6] {
+            family.remove(age, &mut self.gained);
         }
         self.gained.remove(age);
         Some(waiter)
@@ -218,9 +218,9 @@ impl Queue {
     }
 
     /// Marks a load balancer as woken, so that it is not woken again before it is decided about.
-    pub(crate) fn name(&mut self, age: &Age) {
+    pub(crate) fn mark_woken(&mut self, age: &Age) {
         if let Some(waiter) = self.waiters.get_mut(age) {
-            waiter.named = true;
+            waiter.is_woken = true;
         }
     }
 
@@ -229,12 +229,12 @@ impl Queue {
         let gained = mem::take(&mut self.gained).into_iter();
         let due: Vec<Age> = gained
             .filter(|age| {
-                let waiter = self.waiters.get(age).filter(|it| !it.named);
+                let waiter = self.waiters.get(age).filter(|it| !it.is_woken);
                 waiter.is_some_and(|it| self.room(age, it.request.workload).is_any())
             })
             .collect();
         for age in &due {
-            self.name(age);
+            self.mark_woken(age);
         }
         due
     }

@@ -60,7 +60,7 @@ impl RecordEntry {
 /// All records.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    slots: Vec<Option<RecordEntry>>,
+    entries: Vec<Option<RecordEntry>>,
     unused: Vec<u32>,
     by_addr: ByAddr,
     /// Hash of an id to the first record of its list.
@@ -131,13 +131,13 @@ impl ByAddr {
 }
 
 impl Records {
-    fn slot(&self, at: u32) -> Option<&RecordEntry> {
-        self.slots.get(at as usize)?.as_ref()
+    fn entry(&self, at: u32) -> Option<&RecordEntry> {
+        self.entries.get(at as usize)?.as_ref()
     }
 
     /// The record of an address.
     pub(crate) fn get(&self, addr: IpAddr) -> Option<&RecordEntry> {
-        self.slot(self.by_addr.get(addr)?)
+        self.entry(self.by_addr.get(addr)?)
     }
 
     /// Whether an address has a Bound record.
@@ -147,7 +147,7 @@ impl Records {
 
     /// Whether a record of this version is newer than the stored record and the tombstone of the address.
     pub(crate) fn is_news(&self, addr: IpAddr, version: Version) -> bool {
-        self.get(addr).is_none_or(|slot| slot.version < version)
+        self.get(addr).is_none_or(|entry| entry.version < version)
             && self
                 .deleted
                 .get(&addr)
@@ -155,36 +155,36 @@ impl Records {
     }
 
     /// Adds a record of an address that has none; an earlier one must be [removed](Self::remove) first.
-    pub(crate) fn insert(&mut self, mut slot: RecordEntry) {
-        debug_assert!(self.by_addr.get(slot.addr).is_none(), "{}", slot.addr);
-        if let Some(version) = self.deleted.remove(&slot.addr) {
-            self.deleted_order.remove(&(version, slot.addr));
+    pub(crate) fn insert(&mut self, mut entry: RecordEntry) {
+        debug_assert!(self.by_addr.get(entry.addr).is_none(), "{}", entry.addr);
+        if let Some(version) = self.deleted.remove(&entry.addr) {
+            self.deleted_order.remove(&(version, entry.addr));
         }
-        let fresh = u32::try_from(self.slots.len()).unwrap_or(NONE);
+        let fresh = u32::try_from(self.entries.len()).unwrap_or(NONE);
         let at = self.unused.pop().unwrap_or(fresh);
-        let head = self.by_owner.insert(hash(&slot.owner.id), at);
-        slot.next = head.unwrap_or(NONE);
-        self.bound += usize::from(slot.is_bound());
-        self.by_addr.insert(slot.addr, at);
-        if let Some(place) = self.slots.get_mut(at as usize) {
-            *place = Some(slot);
+        let head = self.by_owner.insert(hash(&entry.owner.id), at);
+        entry.next = head.unwrap_or(NONE);
+        self.bound += usize::from(entry.is_bound());
+        self.by_addr.insert(entry.addr, at);
+        if let Some(place) = self.entries.get_mut(at as usize) {
+            *place = Some(entry);
         } else {
-            if self.slots.len() == self.slots.capacity() {
+            if self.entries.len() == self.entries.capacity() {
                 // Grows by an eighth: doubling would waste memory on most clusters.
-                self.slots.reserve_exact(self.slots.len() / 8 + 64);
+                self.entries.reserve_exact(self.entries.len() / 8 + 64);
             }
-            self.slots.push(Some(slot));
+            self.entries.push(Some(entry));
         }
     }
 
     /// Removes the record of an address.
     pub(crate) fn remove(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let at = self.by_addr.remove(addr)?;
-        let slot = self.slots.get_mut(at as usize)?.take()?;
+        let entry = self.entries.get_mut(at as usize)?.take()?;
         self.unused.push(at);
-        self.bound -= usize::from(slot.is_bound());
-        self.unchain(hash(&slot.owner.id), at, slot.next);
-        Some(slot)
+        self.bound -= usize::from(entry.is_bound());
+        self.unchain(hash(&entry.owner.id), at, entry.next);
+        Some(entry)
     }
 
     /// Removes a record from the list of its owner.
@@ -199,12 +199,12 @@ impl Records {
             return;
         }
         let mut before = head;
-        while let Some(Some(slot)) = self.slots.get_mut(before as usize) {
-            if slot.next == at {
-                slot.next = next;
+        while let Some(Some(entry)) = self.entries.get_mut(before as usize) {
+            if entry.next == at {
+                entry.next = next;
                 return;
             }
-            before = slot.next;
+            before = entry.next;
         }
     }
 
@@ -223,16 +223,16 @@ impl Records {
 
     /// The records of an id, in no order.
     pub(crate) fn of<'a>(&'a self, id: &'a OwnerId) -> impl Iterator<Item = &'a RecordEntry> {
-        let head = self.by_owner.get(&hash(id)).and_then(|at| self.slot(*at));
-        std::iter::successors(head, |slot| self.slot(slot.next))
-            .filter(move |slot| slot.owner.id == *id)
+        let head = self.by_owner.get(&hash(id)).and_then(|at| self.entry(*at));
+        std::iter::successors(head, |entry| self.entry(entry.next))
+            .filter(move |entry| entry.owner.id == *id)
     }
 
     /// The records of `start..=end`, ascending.
     pub(crate) fn within(&self, start: IpAddr, end: IpAddr) -> impl Iterator<Item = &RecordEntry> {
         self.by_addr
             .within(start, end)
-            .filter_map(|at| self.slot(at))
+            .filter_map(|at| self.entry(at))
     }
 
     /// Number of records.

@@ -16,9 +16,9 @@ impl Ledger {
     ///
     /// Why the record must not be released.
     pub fn may_release(&self, addr: IpAddr, uid: &Uid, now: Micros) -> Result<Record, Blocked> {
-        let slot = self.records.get(addr).ok_or(Blocked::NoRecord)?;
-        let owner = &slot.owner;
-        if !slot.is_bound() {
+        let entry = self.records.get(addr).ok_or(Blocked::NoRecord)?;
+        let owner = &entry.owner;
+        if !entry.is_bound() {
             return Err(Blocked::NotBound);
         }
         if owner.uid != *uid {
@@ -34,7 +34,7 @@ impl Ledger {
                 owner: owner.id.clone(),
             });
         }
-        let mut record = self.to_record(slot);
+        let mut record = self.to_record(entry);
         record.spec.phase = Phase::Released;
         record.spec.released_at = Some(now);
         Ok(record)
@@ -48,11 +48,11 @@ impl Ledger {
         let mut excess: BTreeSet<IpAddr> = BTreeSet::new();
         let mut total = 0;
         for pool in self.pools.all() {
-            let judged = pool.is_judged();
+            let knows_addresses = pool.knows_addresses();
             let outside = pool
                 .outside
                 .iter()
-                .filter(|addr| judged && !self.records.is_bound(**addr));
+                .filter(|addr| knows_addresses && !self.records.is_bound(**addr));
             let before = excess.len();
             excess.extend(outside.take(limit - before));
             if excess.len() == limit {

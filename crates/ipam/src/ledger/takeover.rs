@@ -52,8 +52,8 @@ impl Ledger {
     /// RUN-1: the owner of the record of an address is gone, but the record could not be released, and the status of an
     /// existing load balancer names the address. That one waits for the release, and does not lose the address.
     pub fn await_release(&mut self, addr: IpAddr) {
-        if let Some(slot) = self.records.get(addr).filter(|slot| slot.is_bound()) {
-            let (holder, waiting) = (slot.owner.id.clone(), BTreeSet::new());
+        if let Some(entry) = self.records.get(addr).filter(|entry| entry.is_bound()) {
+            let (holder, waiting) = (entry.owner.id.clone(), BTreeSet::new());
             let unreleased = Unreleased { holder, waiting };
             self.unfinished.unreleased.insert(addr, unreleased);
         }
@@ -81,11 +81,11 @@ impl Ledger {
     }
 
     /// After a change of the record of an address: wakes those that wait for its release, if that is done.
-    pub(super) fn settle_release(&mut self, addr: IpAddr) {
+    pub(super) fn wake_after_release(&mut self, addr: IpAddr) {
         let Some(unreleased) = self.unfinished.unreleased.get(&addr) else {
             return;
         };
-        let is_held = |slot: &RecordEntry| slot.is_bound() && slot.owner.id == unreleased.holder;
+        let is_held = |entry: &RecordEntry| entry.is_bound() && entry.owner.id == unreleased.holder;
         if !self.records.get(addr).is_some_and(is_held)
             && let Some(unreleased) = self.unfinished.unreleased.remove(&addr)
         {

@@ -116,8 +116,8 @@ impl Fixture {
     }
 
     /// The load balancers whose explanation is outdated.
-    fn misinformed(&mut self) -> Vec<String> {
-        names(self.ledger.take_misinformed(99, 99))
+    fn outdated(&mut self) -> Vec<String> {
+        names(self.ledger.take_outdated_explanations(99, 99))
     }
 
     pub(super) fn release(&mut self, addr: IpAddr, uid: &str) {
@@ -218,13 +218,13 @@ fn taken(decision: Decision) -> (String, AllocationReason, Option<Version>) {
         Decision::Take {
             grant,
             spec,
-            why,
-            over,
+            reason,
+            replaces,
             ..
         } => {
             assert_eq!(grant.addr, spec.addr);
             assert_eq!(grant.pool, spec.pool);
-            (grant.addr.to_string(), why, over)
+            (grant.addr.to_string(), reason, replaces)
         }
         other => panic!("not taken: {other:?}"),
     }
@@ -233,7 +233,10 @@ fn taken(decision: Decision) -> (String, AllocationReason, Option<Version>) {
 #[track_caller]
 fn held(decision: Decision) -> (Grant, Vec<Record>) {
     match decision {
-        Decision::Held { grant, surplus } => (grant, surplus),
+        Decision::Held {
+            grant,
+            extra_records,
+        } => (grant, extra_records),
         other => panic!("not held: {other:?}"),
     }
 }
@@ -244,10 +247,15 @@ fn waits(decision: Decision) -> (WaitReason, String, Option<AddressConflict>, Ve
         Decision::Wait {
             reason,
             explanation,
-            lost,
-            surplus,
+            address_conflict,
+            extra_records,
             ..
-        } => (reason, explanation.to_string(), lost, surplus),
+        } => (
+            reason,
+            explanation.to_string(),
+            address_conflict,
+            extra_records,
+        ),
         other => panic!("does not wait: {other:?}"),
     }
 }

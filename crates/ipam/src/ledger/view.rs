@@ -37,29 +37,29 @@ impl<'a> PoolView<'a> {
     /// `status.allocated`, by ascending address.
     pub fn allocated(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
         self.members()
-            .filter(|slot| slot.is_bound())
-            .map(|slot| (slot.addr, &slot.owner.id))
+            .filter(|entry| entry.is_bound())
+            .map(|entry| (entry.addr, &entry.owner.id))
     }
 
     /// `status.allocatedHistory`, last released first: without the records that are to be deleted, outside of the pool
     /// or beyond its limit, so that the status is right before the deletion (POOL-5).
     pub fn remembered(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
         let (pool, records) = (self.pool, &self.ledger.records);
-        let judged = pool.is_judged();
+        let knows_addresses = pool.knows_addresses();
         pool.history
             .iter()
             .rev()
-            .filter(move |(_, addr)| !(judged && pool.outside.contains(addr)))
+            .filter(move |(_, addr)| !(knows_addresses && pool.outside.contains(addr)))
             .take(self.ledger.settings.history_per_pool)
             .filter_map(|(_, addr)| records.get(*addr))
-            .map(|slot| (slot.addr, &slot.owner.id))
+            .map(|entry| (entry.addr, &entry.owner.id))
     }
 
     /// All Released records that name this pool, by ascending address, with the time of the release.
     pub fn history(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId, Micros)> + use<'a> {
         self.members()
-            .filter(|slot| !slot.is_bound())
-            .map(|slot| (slot.addr, &slot.owner.id, slot.released_at))
+            .filter(|entry| !entry.is_bound())
+            .map(|entry| (entry.addr, &entry.owner.id, entry.released_at))
     }
 }
 
@@ -105,8 +105,8 @@ impl Ledger {
     }
 
     /// Whether a pool is empty or full: none of its addresses is held or taken, or all are. True for an unknown pool.
-    pub fn is_settled(&self, name: &str) -> bool {
-        self.pools.by_name(name).is_none_or(Pool::is_settled)
+    pub fn is_empty_or_full(&self, name: &str) -> bool {
+        self.pools.by_name(name).is_none_or(Pool::is_empty_or_full)
     }
 
     /// IPA-4: an older pool (by creation, then name) whose ranges overlap those of this one; of
@@ -124,8 +124,8 @@ impl Ledger {
     }
 
     /// Pools whose older overlapping pool changed since the last call, and the pools that it was and is (IPA-4).
-    pub fn take_crossed(&mut self) -> BTreeSet<PoolName> {
-        self.pools.take_crossed()
+    pub fn take_overlap_changes(&mut self) -> BTreeSet<PoolName> {
+        self.pools.take_overlap_changes()
     }
 
     /// IPA-7: the Bound records of this pool whose address it could not allocate any more: outside
@@ -140,8 +140,8 @@ impl Ledger {
         pool.outside
             .iter()
             .filter_map(|addr| self.records.get(*addr))
-            .filter(|slot| slot.is_bound())
-            .map(|slot| self.to_record(slot))
+            .filter(|entry| entry.is_bound())
+            .map(|entry| self.to_record(entry))
             .collect()
     }
 
@@ -152,8 +152,8 @@ impl Ledger {
             .find(name)
             .into_iter()
             .flat_map(|at| self.pools[at].members(&self.records, at))
-            .filter(|slot| slot.is_bound())
-            .map(|slot| &slot.owner.id);
+            .filter(|entry| entry.is_bound())
+            .map(|entry| &entry.owner.id);
         let reserved = self
             .holds
             .iter()

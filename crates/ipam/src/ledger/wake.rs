@@ -7,7 +7,7 @@ use rustc_hash::FxHashSet;
 
 use super::decision::{Request, WaitReason, Withheld};
 use super::queue::{Age, Queue, Waiter};
-use super::{Ledger, tell};
+use super::{Ledger, outdated};
 use crate::select::Explanation;
 use crate::types::OwnerId;
 
@@ -16,9 +16,9 @@ impl Ledger {
     /// address are decided about first, then the waiting ones are enlisted and woken, oldest first
     /// (IPA-1). One with a Bound record, a reservation or a claim does not wait: it is woken instead.
     pub fn enlist(&mut self, request: Request) {
-        self.settle();
+        self.reselect_waiters();
         let id = &request.owner.id;
-        self.unstick(id);
+        self.leave_waiting_sets(id);
         let holds = self.holds.of(id).iter().any(|addr| {
             self.holds
                 .get(*addr)
@@ -39,7 +39,7 @@ impl Ledger {
     /// The load balancers to decide about now: those that a change concerns, then those that can be served, oldest
     /// first. Each is returned once, and again only after a decision about it.
     pub fn take_wakes(&mut self) -> Vec<OwnerId> {
-        self.settle();
+        self.reselect_waiters();
         let mut woken: Vec<Age> = Vec::new();
         for at in mem::take(&mut self.freed) {
             woken.extend(self.pools[at].queue.take_due());
@@ -86,26 +86,26 @@ impl Ledger {
         }
     }
 
-    /// Puts a load balancer into its queue, and removes it from any other. `told`: the explanation of the decision;
-    /// none if there was no decision.
-    pub(super) fn enqueue_waiter(&mut self, request: Request, told: Option<&Explanation>) {
+    /// Puts a load balancer into its queue, and removes it from any other. `explanation`: the explanation of the
+    /// decision; none if there was no decision.
+    pub(super) fn enqueue_waiter(&mut self, request: Request, explanation: Option<&Explanation>) {
         let place = self.target(&request);
         let age = Age::of(&request);
-        let stays = self
+        let is_unmoved = self
             .waiting
             .get(&request.owner.id)
             .is_some_and(|at| *at == (place, age.clone()));
-        if !stays {
+        if !is_unmoved {
             self.leave_queue(&request.owner.id);
         }
         // Leaving may have freed the place of a missing pool.
         let place = self.target(&request);
         let id = request.owner.id.clone();
         self.waiting.insert(id, (place, age.clone()));
-        if told.is_some() {
-            self.suspects.remove(&age);
+        if explanation.is_some() {
+            self.maybe_outdated.remove(&age);
         } else {
-            self.suspects.insert(age.clone());
+            self.maybe_outdated.insert(age.clone());
         }
         if request.pool.is_none() {
             self.choosing.insert(age.clone());
@@ -114,9 +114,9 @@ impl Ledger {
         }
         let waiter = Waiter {
             request,
-            told: told.map(tell::digest),
-            is_behind: told.is_some_and(tell::is_behind),
-            named: false,
+            explanation_digest: explanation.map(outdated::digest),
+            is_behind: explanation.is_some_and(outdated::is_behind),
+            is_woken: false,
         };
         self.queue_mut(place).insert(&age, waiter);
         self.freed.extend(place);
@@ -129,7 +129,7 @@ impl Ledger {
         };
         self.queue_mut(place).remove(&age);
         self.choosing.remove(&age);
-        self.suspects.remove(&age);
+        self.maybe_outdated.remove(&age);
         if let Some(at) = place {
             self.freed.insert(at);
             self.pools.tidy(at);
@@ -138,8 +138,8 @@ impl Ledger {
 
     /// After a change of a selector: selects the pool of those that name none again, before any load balancer is
     /// served, so that the older ones are counted in the right queue (SEL-7).
-    pub(super) fn settle(&mut self) {
-        if !mem::take(&mut self.unsettled) {
+    pub(super) fn reselect_waiters(&mut self) {
+        if !mem::take(&mut self.selectors_changed) {
             return;
         }
         let choosing = mem::take(&mut self.choosing);
@@ -162,7 +162,7 @@ impl Ledger {
                 self.pools.tidy(at);
             }
         }
-        self.suspects.extend(choosing.iter().cloned());
+        self.maybe_outdated.extend(choosing.iter().cloned());
         self.choosing = choosing;
     }
 }

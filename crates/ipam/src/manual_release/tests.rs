@@ -28,7 +28,7 @@ fn ledger() -> Ledger {
 }
 
 fn released(value: &str) -> Option<String> {
-    match judge(&ledger(), "p", value, |_| false, Micros(9)) {
+    match verdict(&ledger(), "p", value, |_| false, Micros(9)) {
         Verdict::Release(record) => {
             assert_eq!(
                 (record.spec.phase, record.version),
@@ -42,7 +42,7 @@ fn released(value: &str) -> Option<String> {
 }
 
 fn refusal(value: &str, alive: bool) -> Refusal {
-    match judge(&ledger(), "p", value, |_| alive, Micros(9)) {
+    match verdict(&ledger(), "p", value, |_| alive, Micros(9)) {
         Verdict::Refused(refusal) => refusal,
         other => panic!("{other:?}"),
     }
@@ -71,7 +71,7 @@ fn manual_release_of_exactly_this_address() {
 fn manual_release_empty_value_stays() {
     for value in ["", "  "] {
         assert_eq!(
-            judge(&ledger(), "p", value, |_| false, Micros(9)),
+            verdict(&ledger(), "p", value, |_| false, Micros(9)),
             Verdict::Nothing
         );
     }
@@ -107,9 +107,9 @@ fn manual_release_refused() {
     let mut shown = ledger();
     shown.set_shown(&id, &["172.20.1.5".parse().unwrap()]);
     let value = "172.20.1.5: default/cluster1-lb-3";
-    let verdict = judge(&shown, "p", value, |_| false, Micros(9));
-    assert_eq!(verdict, Verdict::Refused(Refusal::Shown(id)));
-    let elsewhere = judge(&ledger(), "q", value, |_| false, Micros(9));
+    let outcome = verdict(&shown, "p", value, |_| false, Micros(9));
+    assert_eq!(outcome, Verdict::Refused(Refusal::Shown(id)));
+    let elsewhere = verdict(&ledger(), "q", value, |_| false, Micros(9));
     assert!(matches!(
         elsewhere,
         Verdict::Refused(Refusal::NotAllocated(_))

@@ -162,7 +162,7 @@ impl PoolRanges {
     }
 
     /// Whether [`overlaps`](Self::overlaps) has any pair; in constant time for pools far apart.
-    pub fn meets(&self, other: &Self) -> bool {
+    pub fn overlaps_any(&self, other: &Self) -> bool {
         match (self.bounds(), other.bounds()) {
             (Some((a, b)), Some((c, d))) if a <= d && c <= b => !self.overlaps(other).is_empty(),
             _ => false,

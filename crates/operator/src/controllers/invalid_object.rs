@@ -111,7 +111,7 @@ mod tests {
     use harvester_lb_api::LoadBalancer;
     use http::Method;
 
-    use crate::fake::{self, Shelf};
+    use crate::fake::{self, FakeApiServer};
     use crate::timings::Timings;
 
     const NOW: &str = "2026-01-01T00:00:00Z";
@@ -120,15 +120,15 @@ mod tests {
     async fn run_1_one_that_cannot_even_be_told_is_named_until_it_can_be() {
         const PATH: &str =
             "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
-        let shelf = Shelf::default();
+        let server = FakeApiServer::default();
         let object = json!({
             "metadata": {"namespace": "n", "name": "a", "resourceVersion": "5"},
             "spec": {"listeners": 7},
         });
         let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
-        shelf.put(PATH, object);
-        shelf.refuse(Method::PATCH, "loadbalancers");
-        let ctx = fake::context(shelf.client(), Timings::default(), true);
+        server.put(PATH, object);
+        server.refuse(Method::PATCH, "loadbalancers");
+        let ctx = fake::context(server.client(), Timings::default(), true);
         let key = Key::new("n", "a");
         let outcome = report::<LoadBalancer>(&ctx, &key, &meta, "why").await;
         assert!(
@@ -137,12 +137,12 @@ mod tests {
         );
         let named = [("LoadBalancer".to_owned(), key.clone())];
         assert_eq!(ctx.refused_writes.all(), named);
-        shelf.admit();
+        server.admit();
         report::<LoadBalancer>(&ctx, &key, &meta, "why")
             .await
             .unwrap();
         assert!(ctx.refused_writes.all().is_empty());
-        let conditions = &shelf.get(PATH).unwrap()["status"]["conditions"];
+        let conditions = &server.get(PATH).unwrap()["status"]["conditions"];
         assert_eq!(conditions[0]["reason"], INVALID_OBJECT);
     }
 

@@ -28,12 +28,12 @@ use crate::index::queues::Singleton;
 /// the limits is deleted by another controller (POOL-5).
 pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
     match ctx.index.pool_throttle.due_in(name, Instant::now()) {
-        Duration::ZERO => bring_up_to_date(ctx, name).await,
+        Duration::ZERO => write_now(ctx, name).await,
         delay => Ok(Requeue::After(delay)),
     }
 }
 
-async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
+async fn write_now(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
     // The status is not written before every entry of its maps has an IPAllocation (RUN-1).
     takeover::import_pool(ctx, name).await?;
     ctx.index.queues.history.add(Singleton);
@@ -49,31 +49,31 @@ async fn bring_up_to_date(ctx: &Context, name: &PoolName) -> Result<Requeue, Wri
         invalid_object::report::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
     }
-    let asked = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
+    let requested = annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP)
         .filter(|v| !v.trim().is_empty())
         .map(ToOwned::to_owned);
-    let released = match &asked {
-        Some(asked) => release_by_hand(ctx, name, asked).await,
+    let released = match &requested {
+        Some(requested) => release_manually(ctx, name, requested).await,
         None => Ok(()),
     };
     // If the API server refuses the release, the annotation stays for a retry and the status is still written (RUN-1).
     let refused = released.as_ref().is_err_and(WriteError::is_refusal);
     if !refused {
         released?;
-        return write_status(ctx, name, &key, &pool, asked.is_some()).await;
+        return write_status(ctx, name, &key, &pool, requested.is_some()).await;
     }
     write_status(ctx, name, &key, &pool, false).await?;
     released.map(|()| Requeue::AwaitChange)
 }
 
-/// Writes a pool's status, annotations and finalizers if they differ from the stored ones. `asked`: the annotation for a
-/// manual release was processed and is removed.
+/// Writes a pool's status, annotations and finalizers if they differ from the stored ones. `release_processed`: the
+/// annotation for a manual release was processed and is removed.
 async fn write_status(
     ctx: &Context,
     name: &PoolName,
     key: &Key,
     pool: &Pool,
-    asked: bool,
+    release_processed: bool,
 ) -> Result<Requeue, WriteError> {
     ctx.index.pool_throttle.deciding(name);
     let snapshot = ctx.index.pool_snapshot(name);
@@ -85,7 +85,7 @@ async fn write_status(
     let Some(conditions) = ctx.index.pool_conditions(name, pool, &projection, &now) else {
         return Ok(Requeue::AwaitChange);
     };
-    let Some(patch) = pool_status::patch(pool, &projection, &conditions, asked) else {
+    let Some(patch) = pool_status::patch(pool, &projection, &conditions, release_processed) else {
         return Ok(Requeue::AwaitChange);
     };
     let started = Instant::now();
@@ -115,11 +115,11 @@ async fn write_status(
 
 /// Processes the annotation for a manual release of one address (6.4). It is refused if it names the wrong pool, owner or
 /// address, or an existing load balancer.
-async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
+async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result<(), WriteError> {
     // The existence of the load balancer is checked by a live read below, as the store may be stale.
     let judged = || {
         let now = clock::now();
-        ctx.index.judge_manual_release(pool, value, now)
+        ctx.index.manual_release_verdict(pool, value, now)
     };
     let refuse = |reason: &str| warn!(%pool, value, reason, "manual release refused");
     match judged()? {
@@ -169,7 +169,7 @@ async fn release_by_hand(ctx: &Context, pool: &PoolName, value: &str) -> Result<
 pub async fn flush(ctx: &Context) {
     for (key, _) in ctx.index.stores.pools.all() {
         let name = PoolName::from(&*key.name);
-        if let Err(error) = bring_up_to_date(ctx, &name).await {
+        if let Err(error) = write_now(ctx, &name).await {
             warn!(pool = %name, %error, "pool status not written; the next leader writes it");
         }
     }

@@ -35,7 +35,7 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
     let Some(stored) = ctx.index.stores.lbs.get(key) else {
         return release::deleted_lb(ctx, key).await;
     };
-    ctx.index.stop_following(key);
+    ctx.index.untrack_endpoints(key);
     let lb = match observe::observe(ctx, key, &stored) {
         Observed::Invalid(meta, why) => return unserved::invalid(ctx, key, meta, why).await,
         Observed::Deleting(lb) => return unserved::deleting(ctx, key, lb).await,
@@ -50,7 +50,7 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
 
     let obtained = match address::obtain(ctx, key, lb, &checked.source).await {
         Ok(obtained) => obtained,
-        Err(error) => return Err(unserved::follow_after(ctx, key, lb, error).await),
+        Err(error) => return Err(unserved::update_endpoints_after(ctx, key, lb, error).await),
     };
 
     let applied = apply::apply(ctx, key, lb, checked.vm.as_ref(), obtained).await?;

@@ -16,7 +16,7 @@ use crate::controllers::load_balancer::allocate;
 
 /// Deletes one batch of excess Released IPAllocations.
 pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
-    let refused = ctx.forgetting.refused(Instant::now());
+    let refused = ctx.history_deletion_budget.refused(Instant::now());
     let limit = BATCH as usize + refused.len();
     let mut excess = ctx.index.excess_history(limit);
     excess.retain(|record| !refused.contains_key(&record.spec.addr));
@@ -27,7 +27,7 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
         }));
     }
     for record in &excess {
-        if let Err(wait) = ctx.forgetting.turn(Instant::now()) {
+        if let Err(wait) = ctx.history_deletion_budget.turn(Instant::now()) {
             return Ok(Requeue::After(wait));
         }
         match allocate::remove(ctx, record).await {
@@ -35,7 +35,7 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
                 ctx.metrics.history_deletions_refused.inc();
                 warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
                 let until = Instant::now() + ctx.timings.retry_cap;
-                ctx.forgetting.refuse(record.spec.addr, until);
+                ctx.history_deletion_budget.refuse(record.spec.addr, until);
             }
             // The IPAllocation has changed, and the ledger has the new version.
             Err(error) if error.is_stale() => {}

@@ -27,8 +27,8 @@ use crate::index::queues::{LegacyKind, LegacyObject};
 const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Builds the leader's state from the stores, which must be synced, and queues every object.
-pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
-    forget_the_unknown(ctx);
+pub async fn run(ctx: &Context) -> Result<(), WriteError> {
+    remove_orphaned_health_checks(ctx);
     let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;
     ctx.index.become_leader(|| {
@@ -94,7 +94,7 @@ pub async fn begin(ctx: &Context) -> Result<(), WriteError> {
 
 /// Stops health checks, left by an earlier term of this process (RUN-5), of load balancers that no longer exist, because no
 /// watch event will. The others are updated by the reconcile of each load balancer.
-fn forget_the_unknown(ctx: &Context) {
+fn remove_orphaned_health_checks(ctx: &Context) {
     for group in ctx.prober.groups() {
         let key = group.split_once('/').map(|(ns, name)| Key::new(ns, name));
         if key.is_none_or(|key| ctx.index.stores.lbs.get(&key).is_none()) {
@@ -107,7 +107,7 @@ fn forget_the_unknown(ctx: &Context) {
 /// again, and a deleted owner has no claim (IPA-1). Returns the addresses that could not be released; they delay only the
 /// load balancers that name them (RUN-1).
 async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
-    let named = named_by_the_living(ctx);
+    let named = addresses_of_existing_lbs(ctx);
     let unsupported = ctx.index.stores.unsupported();
     let mut unreleased = BTreeSet::new();
     for (key, allocation) in ctx.index.stores.allocations.all() {
@@ -158,11 +158,11 @@ async fn release_if_orphaned(
 }
 
 /// The addresses of existing load balancers according to their status, or to a pool's map by another writer.
-fn named_by_the_living(ctx: &Context) -> HashSet<IpAddr> {
+fn addresses_of_existing_lbs(ctx: &Context) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
     for (_, lb) in ctx.index.stores.lbs.all() {
         if let Lb::Valid(lb) = &*lb
-            && !unsupported::shares(&lb.metadata)
+            && !unsupported::names_primary(&lb.metadata)
         {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
@@ -192,8 +192,8 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
         }
     }
     let lbs = ctx.index.stores.lbs.all();
-    let living: Vec<import::Living> = lbs.iter().map(|(_, lb)| living(lb)).collect();
-    let plan = import::plan(&leader.ledger, &maps, &living, clock::now());
+    let existing: Vec<import::ExistingLb> = lbs.iter().map(|(_, lb)| existing_lb(lb)).collect();
+    let plan = import::plan(&leader.ledger, &maps, &existing, clock::now());
     for claim in &plan.claims {
         leader
             .ledger
@@ -203,22 +203,22 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
 }
 
 /// The import's view of an existing load balancer.
-fn living(lb: &Lb) -> import::Living {
+fn existing_lb(lb: &Lb) -> import::ExistingLb {
     match lb {
         Lb::Valid(lb) => {
             let request = spec::request(lb);
-            import::Living {
+            import::ExistingLb {
                 owner: request.owner,
                 created: request.created,
                 // A secondary's status has the primary's address (SHR-8).
                 status: request
                     .status
-                    .filter(|_| !unsupported::shares(&lb.metadata)),
+                    .filter(|_| !unsupported::names_primary(&lb.metadata)),
                 // Also while it is being deleted: its address is not reallocated before the object is gone.
                 wants: lb.spec.address_source() == Ipam::Pool,
             }
         }
-        Lb::Invalid(meta, _) => import::Living {
+        Lb::Invalid(meta, _) => import::ExistingLb {
             owner: spec::owner(meta),
             created: time::created(meta),
             status: None,

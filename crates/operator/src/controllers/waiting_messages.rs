@@ -26,7 +26,7 @@ pub fn reconcile(ctx: &Context) -> Requeue {
 
 /// Returns the delay of the next pass; `None` if no waiter is left to check.
 fn pass(ctx: &Context) -> Option<Duration> {
-    let mut bucket = ctx.telling.0.lock();
+    let mut bucket = ctx.waiting_message_budget.0.lock();
     let now = Instant::now();
     let wait = bucket.due_in(now);
     if !wait.is_zero() {
@@ -39,8 +39,8 @@ fn pass(ctx: &Context) -> Option<Duration> {
             is_due.then_some(())
         })
         .count();
-    let (misinformed, more) = ctx.index.take_misinformed(LOOK, piece)?;
-    for id in misinformed {
+    let (outdated, more) = ctx.index.take_outdated_explanations(LOOK, piece)?;
+    for id in outdated {
         bucket.take(now);
         ctx.index.queues.lbs.add(cached::key(&id));
     }

@@ -46,7 +46,7 @@ impl Index {
             return;
         }
         if !matches!(change, Change::Applied { old: Some(_), .. }) {
-            self.record_came_or_went(key);
+            self.record_created_or_deleted(key);
         }
         if let Change::Applied { new, .. } = change
             && let Allocation::Unreadable { why, .. } = &**new
@@ -59,7 +59,7 @@ impl Index {
     }
 
     /// Handles the creation or deletion of an IPAllocation: backends that report its address are checked again (BE-8).
-    pub fn record_came_or_went(&self, key: &Key) {
+    pub fn record_created_or_deleted(&self, key: &Key) {
         if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
             let reporters = self.addresses.lock().reporters_of(&[address]);
             self.queue_reporters(&reporters);

@@ -1,8 +1,8 @@
 //! Operations of the controllers on the leader state. Each method takes the leader's lock once and queues the keys that it
 //! affects.
 //!
-//! A standby (a process that is not the leader) has no such state. Each method documents its result there; [`NotLeading`] is
-//! returned where the caller must stop.
+//! A standby (a process that is not the leader) has no such state. Each method documents its result there;
+//! [`NotLeader`] is returned where the caller must stop.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -26,7 +26,7 @@ use super::leader_state::DeletedLb;
 /// This process is not the leader, or no longer (RUN-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process is not the leader")]
-pub struct NotLeading;
+pub struct NotLeader;
 
 /// The remains of a deleted load balancer (IPA-3).
 #[derive(Debug)]
@@ -66,9 +66,9 @@ impl Index {
         &self,
         allocation: &mut Allocation<'_>,
         now: Micros,
-    ) -> Result<Step, NotLeading> {
+    ) -> Result<Step, NotLeader> {
         self.with_leader(|leader| allocation.next(&mut leader.ledger, now))
-            .ok_or(NotLeading)
+            .ok_or(NotLeader)
     }
 
     /// Drops the reservation of an address whose record is not written after all (ALC-8). No-op on a standby.
@@ -140,10 +140,14 @@ impl Index {
 
     /// Waiting load balancers with an outdated message (SEL-7): checks at most `look` candidates and returns at most `limit`
     /// of them, and whether candidates are left. `None` on a standby.
-    pub fn take_misinformed(&self, look: usize, limit: usize) -> Option<(Vec<OwnerId>, bool)> {
+    pub fn take_outdated_explanations(
+        &self,
+        look: usize,
+        limit: usize,
+    ) -> Option<(Vec<OwnerId>, bool)> {
         self.with_leader(|leader| {
-            let misinformed = leader.ledger.take_misinformed(look, limit);
-            (misinformed, leader.ledger.has_suspects())
+            let outdated = leader.ledger.take_outdated_explanations(look, limit);
+            (outdated, leader.ledger.may_have_outdated())
         })
     }
 }
@@ -152,17 +156,17 @@ impl Index {
 impl Index {
     /// Updates the ledger with an IPAllocation of the API server, by any writer (ALC-8, IPA-1). No-op for an older version
     /// than the known one, and on a standby.
-    pub fn record_is_known(&self, name: &str, allocation: &cached::Allocation) {
+    pub fn observe_record(&self, name: &str, allocation: &cached::Allocation) {
         self.with_leader(|leader| leader.observe_allocation(name, allocation));
     }
 
     /// Removes a deleted IPAllocation, last known in this version, from the ledger (IPA-7). No-op on a standby.
-    pub fn record_is_gone(&self, name: &str, known: Version) {
+    pub fn forget_record(&self, name: &str, known: Version) {
         self.with_leader(|leader| leader.forget(name, known));
     }
 
     /// Whether a record that its owner no longer needs may be released now (IPA-3, IPA-9).
-    pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeading> {
+    pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeader> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {
             if leader.unsupported.shares_record(record) {
@@ -173,18 +177,20 @@ impl Index {
                 Err(blocked) => ReleaseVerdict::Blocked(blocked),
             }
         })
-        .ok_or(NotLeading)
+        .ok_or(NotLeader)
     }
 
     /// The verdict on a manual release (section 6.4), provided that no load balancer of the owner's name exists.
-    pub fn judge_manual_release(
+    pub fn manual_release_verdict(
         &self,
         pool: &PoolName,
         wish: &str,
         now: Micros,
-    ) -> Result<Verdict, NotLeading> {
-        self.with_leader(|leader| manual_release::judge(&leader.ledger, pool, wish, |_| false, now))
-            .ok_or(NotLeading)
+    ) -> Result<Verdict, NotLeader> {
+        self.with_leader(|leader| {
+            manual_release::verdict(&leader.ledger, pool, wish, |_| false, now)
+        })
+        .ok_or(NotLeader)
     }
 
     /// Whether other load balancers may share the address of a record, which then must not be released (IPA-9); true on a
@@ -280,7 +286,7 @@ impl Index {
     }
 
     /// The remains of a deleted load balancer (IPA-3).
-    pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeading> {
+    pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeader> {
         self.with_leader(|leader| {
             let mut bound = leader.ledger.records_of(&cached::id(lb));
             bound.retain(|record| record.spec.phase == Phase::Bound);
@@ -289,12 +295,12 @@ impl Index {
                 bound,
             }
         })
-        .ok_or(NotLeading)
+        .ok_or(NotLeader)
     }
 
     /// Forgets a deleted load balancer whose cleanup is complete. No-op on a standby.
-    pub fn nothing_left_of(&self, lb: &Key) {
-        self.with_leader(|leader| leader.is_there(lb));
+    pub fn cleanup_complete(&self, lb: &Key) {
+        self.with_leader(|leader| leader.remove_deleted_lb(lb));
     }
 
     /// Deleted load balancers whose addresses are not released yet; empty on a standby.
@@ -305,13 +311,13 @@ impl Index {
 
     /// Marks a load balancer of which only the existing endpoints are updated (BE-6). From now on changes of its backends
     /// queue it, even if its selector does not match them. No-op on a standby.
-    pub fn start_following(&self, lb: &Key) {
-        self.with_leader(|leader| leader.followers.insert(lb.clone()));
+    pub fn track_endpoints(&self, lb: &Key) {
+        self.with_leader(|leader| leader.endpoint_only_lbs.insert(lb.clone()));
     }
 
-    /// Reverts [`start_following`](Self::start_following), at the start of each reconcile. No-op on a standby.
-    pub fn stop_following(&self, lb: &Key) {
-        self.with_leader(|leader| leader.followers.remove(lb));
+    /// Reverts [`track_endpoints`](Self::track_endpoints), at the start of each reconcile. No-op on a standby.
+    pub fn untrack_endpoints(&self, lb: &Key) {
+        self.with_leader(|leader| leader.endpoint_only_lbs.remove(lb));
     }
 
     /// The start of the Service's move to another address (REL-4), given the address that it shows now. `None` if no move is
@@ -340,8 +346,8 @@ impl Index {
     }
 
     /// When a node of a guest cluster was last deleted during the cluster's removal (GC-2); `None` if none is known.
-    pub fn guest_cluster_removed_at(&self, cluster: &Key) -> Result<Option<Micros>, NotLeading> {
+    pub fn guest_cluster_removed_at(&self, cluster: &Key) -> Result<Option<Micros>, NotLeader> {
         self.with_leader(|leader| leader.removed_clusters.get(cluster).copied())
-            .ok_or(NotLeading)
+            .ok_or(NotLeader)
     }
 }

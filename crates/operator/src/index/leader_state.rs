@@ -47,7 +47,7 @@ pub struct LeaderState {
     /// deletion (GC-1, GC-2). Kept, because a load balancer created before may be seen later.
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the existing endpoints are updated (BE-6).
-    pub(super) followers: BTreeSet<Key>,
+    pub(super) endpoint_only_lbs: BTreeSet<Key>,
     /// Pools whose status may be outdated.
     dirty: BTreeSet<PoolName>,
 }
@@ -61,7 +61,7 @@ impl LeaderState {
             unsupported: unsupported::Index::default(),
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
-            followers: BTreeSet::new(),
+            endpoint_only_lbs: BTreeSet::new(),
             dirty: BTreeSet::new(),
         }
     }
@@ -142,7 +142,7 @@ impl LeaderState {
     }
 
     /// Removes a load balancer from the deleted ones: it exists again, or its cleanup is complete.
-    pub fn is_there(&mut self, key: &Key) {
+    pub fn remove_deleted_lb(&mut self, key: &Key) {
         if self.deleted_lbs.remove(key).is_some() {
             self.ledger.stop_awaiting(&cached::id(key));
         }
@@ -150,7 +150,7 @@ impl LeaderState {
 
     /// The keys of the load balancers that an update of the unsupported objects affects: those it names, and the owners of
     /// addresses that are no longer shared (IPA-9).
-    pub fn concerned(&self, news: unsupported::Concerned) -> BTreeSet<Key> {
+    pub fn affected(&self, news: unsupported::Affected) -> BTreeSet<Key> {
         let mut all = news.lbs;
         let records = news
             .addrs
@@ -209,14 +209,14 @@ impl LeaderState {
     /// Takes the pools whose status may be outdated since the last call. The flag says that the pool is empty or full now.
     pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
         // An edit of one pool starts or ends overlaps with others (IPA-4).
-        self.dirty.append(&mut self.ledger.take_crossed());
+        self.dirty.append(&mut self.ledger.take_overlap_changes());
         // Claims, Services and unreadable records count too (ALC-11).
         self.dirty.extend(self.ledger.take_recounted());
         let dirty = std::mem::take(&mut self.dirty).into_iter();
         dirty
             .map(|pool| {
-                let settled = self.ledger.is_settled(&pool);
-                (pool, settled)
+                let is_empty_or_full = self.ledger.is_empty_or_full(&pool);
+                (pool, is_empty_or_full)
             })
             .collect()
     }

@@ -12,12 +12,12 @@ use super::leader_state::DeletedLb;
 impl Index {
     /// Handles a change of a load balancer.
     pub fn lb_changed(&self, key: &Key, change: &Change<Lb>) {
-        let concerned = self.with_leader(|leader| match change {
+        let affected = self.with_leader(|leader| match change {
             // It exists, perhaps again: its own reconcile handles the remains of an earlier one of its name.
             Change::Applied { new, .. } => {
-                leader.is_there(key);
+                leader.remove_deleted_lb(key);
                 let news = leader.unsupported.set_lb(key, Some(new));
-                leader.concerned(news)
+                leader.affected(news)
             }
             Change::Deleted {
                 old,
@@ -25,12 +25,12 @@ impl Index {
             } => {
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moving.remove(key);
-                leader.followers.remove(key);
+                leader.endpoint_only_lbs.remove(key);
                 leader
                     .deleted_lbs
                     .insert(key.clone(), deleted_lb(old, *final_state_unknown));
                 let news = leader.unsupported.set_lb(key, None);
-                leader.concerned(news)
+                leader.affected(news)
             }
         });
         if let Change::Deleted { .. } = change {
@@ -38,10 +38,10 @@ impl Index {
             self.prober.remove_group(&key.to_string());
             self.queues.lbs.forget(key);
         }
-        let Some(concerned) = concerned else {
+        let Some(affected) = affected else {
             return;
         };
-        self.queue_lbs(concerned);
+        self.queue_lbs(affected);
         if let Change::Applied { old: None, new } = change
             && let Lb::Valid(lb) = &**new
         {
@@ -58,9 +58,9 @@ impl Index {
             let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
             let cluster = Key::new(namespace, cluster);
             let removed_at = self.guest_cluster_removed_at(&cluster).ok().flatten();
-            let concerned = removed_at.is_some_and(|at| time::created(&lb.metadata) <= at);
+            let affected = removed_at.is_some_and(|at| time::created(&lb.metadata) <= at);
             // The reconcile of a guest cluster reads all VMs of the namespace, so it is queued only with a reason.
-            if concerned
+            if affected
                 || guest_cluster::is_marked(&lb.metadata)
                 || self
                     .stores

@@ -55,11 +55,11 @@ pub struct Queues {
     /// Pools.
     pub pools: WorkQueue<PoolName>,
     /// Guest clusters: namespace and name.
-    pub guests: WorkQueue<Key>,
+    pub guest_clusters: WorkQueue<Key>,
     /// Queued if there may be excess history (POOL-5).
     pub history: WorkQueue<Singleton>,
     /// Queued if messages of waiting load balancers may be outdated (SEL-7).
-    pub tell: WorkQueue<Singleton>,
+    pub waiting_messages: WorkQueue<Singleton>,
     /// Objects with legacy finalizers (FIN-1).
     pub legacy: WorkQueue<LegacyObject>,
 }
@@ -70,7 +70,7 @@ impl Queues {
         let policy = RetryPolicy {
             resync: timings.recheck,
             refused: timings.backoff(),
-            unavailable: timings.backoff_away(),
+            unavailable: timings.backoff_unavailable(),
         };
         let fixed = |delay| Backoff {
             base: delay,
@@ -79,15 +79,15 @@ impl Queues {
         // There may be thousands of such objects, and a missing permission is granted late.
         let rare = RetryPolicy {
             refused: fixed(timings.rare_refused),
-            unavailable: fixed(timings.retry_away_cap),
+            unavailable: fixed(timings.retry_unavailable_cap),
             ..policy
         };
         Self {
             lbs: WorkQueue::new("LoadBalancer", policy),
             pools: WorkQueue::new("IPPool", policy),
-            guests: WorkQueue::new("GuestCluster", rare),
+            guest_clusters: WorkQueue::new("GuestCluster", rare),
             history: WorkQueue::new("History", rare),
-            tell: WorkQueue::new("WaitingMessage", rare),
+            waiting_messages: WorkQueue::new("WaitingMessage", rare),
             legacy: WorkQueue::new("LegacyFinalizer", rare),
         }
     }
@@ -95,9 +95,9 @@ impl Queues {
     /// Closes all queues, which ends the idle workers.
     pub fn close(&self) {
         self.lbs.close();
-        self.guests.close();
+        self.guest_clusters.close();
         self.history.close();
-        self.tell.close();
+        self.waiting_messages.close();
         self.legacy.close();
         self.pools.close();
     }

@@ -10,12 +10,12 @@ use super::Index;
 impl Index {
     /// Handles a change of a Service, by any writer.
     pub fn service_changed(&self, key: &Key, _: &Change<CachedService>) {
-        self.service_is_known(key);
+        self.service_updated(key);
         self.queue_lb_if_known(key);
     }
 
     /// Handles the new addresses of a Service that was updated or deleted in the store (BE-8, IPA-3).
-    pub fn service_is_known(&self, key: &Key) {
+    pub fn service_updated(&self, key: &Key) {
         let reporters = self.upsert_service(key);
         self.queue_reporters(&reporters);
     }
@@ -33,7 +33,7 @@ impl Index {
             _ => addresses.set_service(key, now),
         };
         drop(addresses);
-        let concerned = self.with_leader(|leader| {
+        let affected = self.with_leader(|leader| {
             let service = self.stores.services.get(key);
             let service = service.as_deref();
             let shown = service.map(|s| cached::shown_addresses(s));
@@ -44,9 +44,9 @@ impl Index {
                 leader.ledger.set_shown(&id, &shown);
             }
             let news = leader.unsupported.set_service(key, service.map(|s| &**s));
-            leader.concerned(news)
+            leader.affected(news)
         });
-        self.queue_lbs(concerned.into_iter().flatten());
+        self.queue_lbs(affected.into_iter().flatten());
         reporters
     }
 }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use crate::fake::{self, Shelf};
+use crate::fake::{self, FakeApiServer};
 use crate::timings::Timings;
 
 /// Delivers an object through a watch.
@@ -36,12 +36,15 @@ fn loses_service(index: &Index, name: &str) {
 }
 
 fn refused(index: &Index, address: &str) -> bool {
-    index.standing(address.parse().unwrap()).refusal.is_some()
+    index
+        .address_verdict(address.parse().unwrap())
+        .refusal
+        .is_some()
 }
 
 #[tokio::test]
 async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
-    let ctx = fake::context(Shelf::default().client(), Timings::default(), true);
+    let ctx = fake::context(FakeApiServer::default().client(), Timings::default(), true);
     let index = &*ctx.index;
     let node = |version: &str, status: Value| json!({"metadata": {"name": "n1", "resourceVersion": version}, "status": status});
     let addresses = |all: &[&str]| {
@@ -83,7 +86,7 @@ async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
 
 #[tokio::test]
 async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
-    let ctx = fake::context(Shelf::default().client(), Timings::default(), true);
+    let ctx = fake::context(FakeApiServer::default().client(), Timings::default(), true);
     let index = &*ctx.index;
     let service = |name: &str, version: &str, spec: Value, status: Value| {
         json!({

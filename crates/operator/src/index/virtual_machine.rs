@@ -22,10 +22,7 @@ impl Index {
             Change::Deleted { old, .. } => (Some(&**old), None),
         };
         let reports = |vmi: &Vmi| vmi.address.filter(|_| !vmi.deleting);
-        let others = self
-            .addresses
-            .lock()
-            .set_machine(key, new.and_then(reports));
+        let others = self.addresses.lock().set_vmi(key, new.and_then(reports));
         if !self.is_leader() {
             return;
         }
@@ -64,18 +61,18 @@ impl Index {
                     selected.push(lb_key.clone());
                 }
             });
-        selected.extend(self.followers(key, vmis));
+        selected.extend(self.endpoint_only_lbs(key, vmis));
         for lb in selected {
             self.queues.lbs.add(lb);
         }
     }
 
     /// The load balancers with existing endpoints of a VirtualMachineInstance that their selector may not match (BE-6).
-    fn followers(&self, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
+    fn endpoint_only_lbs(&self, key: &Key, vmis: &[Option<&Vmi>]) -> Vec<Key> {
         let first = Key::new(&key.namespace, "");
         let all = self.with_leader(|leader| {
-            let followers = leader.followers.range(first..);
-            followers
+            let endpoint_only_lbs = leader.endpoint_only_lbs.range(first..);
+            endpoint_only_lbs
                 .take_while(|lb| lb.namespace == key.namespace)
                 .cloned()
                 .collect::<Vec<_>>()

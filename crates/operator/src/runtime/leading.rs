@@ -35,7 +35,7 @@ pub async fn lead(
         }
         tokio::select! {
             ended = at_work.join_next() => anyhow!("a worker ended: {ended:?}"),
-            () = workers::follow_verdicts(ctx, verdicts) => anyhow!("the health checks ended"),
+            () = workers::queue_changed_verdicts(ctx, verdicts) => anyhow!("the health checks ended"),
         }
     };
     let end = tokio::select! {
@@ -106,10 +106,13 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
 /// Runs the takeover, with retries until it succeeds or the term ends.
 async fn begin(ctx: Arc<Context>) {
     let mut failures = 0;
-    while let Err(error) = takeover::begin(&ctx).await {
+    while let Err(error) = takeover::run(&ctx).await {
         failures += 1;
         warn!(%error, "takeover failed, will retry");
-        let delay = ctx.timings.backoff_away().delay(failures, fastrand::f64());
+        let delay = ctx
+            .timings
+            .backoff_unavailable()
+            .delay(failures, fastrand::f64());
         tokio::select! {
             () = ctx.index.queues.lbs.closed() => return,
             () = tokio::time::sleep(delay) => {}

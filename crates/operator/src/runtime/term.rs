@@ -7,9 +7,9 @@ use parking_lot::RwLock;
 use crate::context::Context;
 
 /// The context of the current term. A term starts when the previous one ends, so it includes the time as a standby (RUN-5).
-pub struct Present(RwLock<Arc<Context>>);
+pub struct CurrentTerm(RwLock<Arc<Context>>);
 
-impl Present {
+impl CurrentTerm {
     /// The first term of a process.
     pub fn new(ctx: Context) -> Self {
         Self(RwLock::new(Arc::new(ctx)))
@@ -23,9 +23,9 @@ impl Present {
 
     /// Ends the current term and starts the next.
     pub fn next_term(&self) {
-        let mut present = self.0.write();
-        present.index.end_term();
-        *present = Arc::new(present.next_term());
+        let mut current = self.0.write();
+        current.index.end_term();
+        *current = Arc::new(current.next_term());
     }
 }
 
@@ -44,15 +44,15 @@ mod tests {
     use crate::index::leader_state::LeaderState;
     use crate::timings::Timings;
 
-    fn present() -> Present {
+    fn current() -> CurrentTerm {
         let nobody = fake::client(|_| std::future::pending());
-        Present::new(fake::first(nobody, Timings::default()))
+        CurrentTerm::new(fake::first(nobody, Timings::default()))
     }
 
     #[tokio::test(start_paused = true)]
     async fn run_5_a_term_leaves_stores_and_health_checks_and_nothing_else() {
-        let present = present();
-        let (old, key) = (present.context(), Key::new("n", "a"));
+        let current = current();
+        let (old, key) = (current.context(), Key::new("n", "a"));
         old.index
             .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
         old.index.queues.lbs.add(key.clone());
@@ -71,8 +71,8 @@ mod tests {
         let check = check.unwrap().unwrap();
         old.prober.set_group("n/a", check, vec![target]);
 
-        present.next_term();
-        let new = present.context();
+        current.next_term();
+        let new = current.context();
         assert!(Arc::ptr_eq(&old.index.stores.lbs, &new.index.stores.lbs));
         assert_eq!(
             new.prober.verdict("n/a", "uid", [10, 0, 0, 1].into()),

@@ -43,13 +43,13 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
     spawn!(POOL_WORKERS, pools, |ctx, name| ip_pool::reconcile(
         ctx, &name
     ));
-    spawn!(1, guests, |ctx, cluster| guest_cluster::reconcile(
+    spawn!(1, guest_clusters, |ctx, cluster| guest_cluster::reconcile(
         ctx, &cluster
     ));
     spawn!(1, history, |ctx, Singleton| released_records::reconcile(
         ctx
     ));
-    spawn!(1, tell, |ctx, Singleton| async {
+    spawn!(1, waiting_messages, |ctx, Singleton| async {
         Ok(waiting_messages::reconcile(ctx))
     });
     spawn!(LEGACY_WORKERS, legacy, |ctx, object| {
@@ -59,7 +59,7 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
 
 /// Queues load balancers whose verdicts have changed, until the prober stops. Changes between two terms are delivered in the
 /// next one.
-pub async fn follow_verdicts(ctx: &Context, verdicts: &mut VerdictChanges) {
+pub async fn queue_changed_verdicts(ctx: &Context, verdicts: &mut VerdictChanges) {
     while let Some(groups) = verdicts.next().await {
         for group in groups {
             if let Some((namespace, name)) = group.split_once('/') {

@@ -8,8 +8,8 @@ const MS: Duration = Duration::from_millis(1);
 
 fn pools() -> (Throttle<PoolName>, PoolName, Instant) {
     let timings = Timings {
-        pool_pace: PACE,
-        pool_pace_limit: PACE_LIMIT,
+        pool_status_interval: PACE,
+        pool_status_max_pause: PACE_LIMIT,
         ..Timings::default()
     };
     let pool = PoolName::from("p");

@@ -125,7 +125,7 @@ impl Scene {
     }
 
     /// Allocates an address and stores its record as the API server would. Returns the message for the user.
-    pub(crate) fn serve(&mut self, request: &Request, version: u64) -> String {
+    pub(crate) fn allocate(&mut self, request: &Request, version: u64) -> String {
         let decision = self.leader.ledger.decide(request, NOW);
         let spec = match decision {
             Decision::Held { grant, .. } => return grant.addr.to_string(),
@@ -140,7 +140,7 @@ impl Scene {
     }
 
     /// Deletes a load balancer and releases all its addresses.
-    pub(crate) fn leave(&mut self, request: &Request, version: u64) {
+    pub(crate) fn delete(&mut self, request: &Request, version: u64) {
         let ledger = &mut self.leader.ledger;
         ledger.withdraw(&request.owner.id);
         for record in ledger.records_of(&request.owner.id) {

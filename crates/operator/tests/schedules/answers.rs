@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::api::{Answer, By, Call, Kind, Verb};
 use super::failure::Failure;
-use super::process::{Planted, State};
+use super::process::{InjectedDefect, State};
 use super::simulation::{Simulation, say};
 
 impl Simulation {
@@ -13,7 +13,7 @@ impl Simulation {
         let number = self.processes[at].tasks[nth].number;
         let waiting = self.wire.waiting(number);
         let open = self.wire.take(number, self.rng.usize(..waiting)).unwrap();
-        self.figures.requests += 1;
+        self.statistics.requests += 1;
         // A request in flight of a process that has lost the Lease is applied late if another process is leader by then.
         let by = match self.processes[at].state {
             State::Draining if at > 0 => By::Late,
@@ -56,8 +56,8 @@ impl Simulation {
             say!(self, "  [{at}] {} -> refused, {code}", open.call.describe());
             open.answer(&Answer::failure(code, reason, "not now"));
         } else {
-            let answer = match self.planted {
-                Some(planted) => self.apply_twisted(&open.call, planted),
+            let answer = match self.defect {
+                Some(defect) => self.apply_twisted(&open.call, defect),
                 None => self.server.apply(&open.call, by),
             };
             say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
@@ -67,29 +67,29 @@ impl Simulation {
         self.drive(at, nth).await
     }
 
-    /// Applies a request as an operator with the planted defect would send it.
-    fn apply_twisted(&mut self, call: &Call, planted: Planted) -> Answer {
+    /// Applies a request as an operator with the injected defect would send it.
+    fn apply_twisted(&mut self, call: &Call, defect: InjectedDefect) -> Answer {
         let mut call = call.clone();
         let not_found = || Answer::failure(404, "NotFound", "not found");
-        match (planted, call.kind, &mut call.verb) {
-            (Planted::NoVersions, _, Verb::Merge(patch)) => {
+        match (defect, call.kind, &mut call.verb) {
+            (InjectedDefect::NoVersions, _, Verb::Merge(patch)) => {
                 patch["metadata"]["resourceVersion"] = Value::Null;
             }
-            (Planted::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
-            (Planted::Overwrites, Kind::Record, Verb::Create(object))
+            (InjectedDefect::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
+            (InjectedDefect::Overwrites, Kind::Record, Verb::Create(object))
                 if self.server.get(Kind::Record, &call.key).is_some() =>
             {
                 call.verb = Verb::Merge(json!({"spec": object["spec"]}));
             }
-            (Planted::Hasty, Kind::Lb, Verb::Get) => return not_found(),
-            (Planted::Blind, Kind::Service, Verb::Delete(_)) => {
+            (InjectedDefect::Hasty, Kind::Lb, Verb::Get) => return not_found(),
+            (InjectedDefect::Blind, Kind::Service, Verb::Delete(_)) => {
                 let done = Call {
                     verb: Verb::Get,
                     ..call
                 };
                 return self.server.apply(&done, By::Operator);
             }
-            (Planted::Forgetful, Kind::Pool, Verb::Json(_)) => call.verb = Verb::Get,
+            (InjectedDefect::Forgetful, Kind::Pool, Verb::Json(_)) => call.verb = Verb::Get,
             _ => {}
         }
         self.server.apply(&call, By::Operator)
@@ -102,7 +102,7 @@ impl Simulation {
     }
 
     pub(crate) fn land(&mut self, call: &Call) -> Result<(), Failure> {
-        self.figures.late += 1;
+        self.statistics.late += 1;
         let code = self.server.apply(call, By::Late).code;
         say!(self, "LATE {} -> {code}", call.describe());
         self.spread()

@@ -63,8 +63,14 @@ impl Simulation {
             if queues.history.next().now_or_never().flatten().is_some() {
                 queues.history.done(&Singleton, &due);
             }
-            if queues.tell.next().now_or_never().flatten().is_some() {
-                queues.tell.done(&Singleton, &due);
+            if queues
+                .waiting_messages
+                .next()
+                .now_or_never()
+                .flatten()
+                .is_some()
+            {
+                queues.waiting_messages.done(&Singleton, &due);
             }
         }
     }
@@ -72,7 +78,7 @@ impl Simulation {
     /// Crashes the leader. Its requests in flight are applied now, late, or never.
     pub(crate) fn crash(&mut self) {
         say!(self, "[0] CRASHES");
-        self.figures.crashes += 1;
+        self.statistics.crashes += 1;
         let dead = self.processes.remove(0);
         for task in &dead.tasks {
             while let Some(open) = self.wire.take(task.number, 0) {
@@ -84,8 +90,7 @@ impl Simulation {
         }
         drop(dead);
         if self.processes.is_empty() {
-            self.processes
-                .push(Process::new(&self.shared, self.planted));
+            self.processes.push(Process::new(&self.shared, self.defect));
         }
     }
 
@@ -93,7 +98,7 @@ impl Simulation {
     /// flight are answered, or cancelled: then they are applied now, late, or never.
     pub(crate) fn lose(&mut self) {
         say!(self, "[0] LOSES THE LEASE");
-        self.figures.lost += 1;
+        self.statistics.lost += 1;
         let mut loser = self.processes.remove(0);
         loser.lose();
         for task in std::mem::take(&mut loser.tasks) {

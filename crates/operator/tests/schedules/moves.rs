@@ -77,7 +77,7 @@ impl Simulation {
                     if queues.history.depth() > 0 && !forgets {
                         steps.push((style.take, Step::TakeHistory));
                     }
-                    if queues.tell.depth() > 0 {
+                    if queues.waiting_messages.depth() > 0 {
                         steps.push((style.take, Step::Tell));
                     }
                 }
@@ -100,7 +100,7 @@ impl Simulation {
         }
         for (at, process) in self.processes.iter().enumerate() {
             if style.relist > 0 {
-                let kind = Kind::ALL[self.figures.steps % 5];
+                let kind = Kind::ALL[self.statistics.steps % 5];
                 if process.link(kind) == Link::Up {
                     steps.push((style.relist, Step::Relist(at, kind)));
                 }
@@ -187,7 +187,7 @@ impl Simulation {
                 if ctx
                     .index
                     .queues
-                    .tell
+                    .waiting_messages
                     .next()
                     .now_or_never()
                     .flatten()
@@ -195,7 +195,7 @@ impl Simulation {
                 {
                     say!(self, "[0] tells those who wait");
                     let outcome = Ok(waiting_messages::reconcile(ctx));
-                    ctx.index.queues.tell.done(&Singleton, &outcome);
+                    ctx.index.queues.waiting_messages.done(&Singleton, &outcome);
                 }
             }
             Step::Progress(at, nth) => self.progress(at, nth).await?,
@@ -243,8 +243,7 @@ impl Simulation {
             Step::Lose => self.lose(),
             Step::Standby => {
                 say!(self, "a second process stands by");
-                self.processes
-                    .push(Process::new(&self.shared, self.planted));
+                self.processes.push(Process::new(&self.shared, self.defect));
             }
             Step::Fence => {
                 let open = self.rng.bool();

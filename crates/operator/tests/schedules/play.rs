@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::api::{Kind, Objects};
 use super::at_rest;
 use super::failure::Failure;
-use super::figures::Figures;
 use super::plan::Plan;
-use super::process::{Planted, Process, Shared, State};
+use super::process::{InjectedDefect, Process, Shared, State};
 use super::simulation::{Simulation, say};
+use super::statistics::Statistics;
 use super::wire::Wire;
 
 /// Number of steps within which a cluster without acts and faults must reach the steady state. The busiest takes a tenth.
@@ -30,24 +30,23 @@ pub(crate) async fn play(
     order: u64,
     shared: &Shared,
     wire: &Wire,
-    planted: Option<Planted>,
+    defect: Option<InjectedDefect>,
     traced: bool,
-) -> (Result<Figures, Failure>, Vec<String>) {
+) -> (Result<Statistics, Failure>, Vec<String>) {
     // Back-off and rechecks draw their jitter from here.
     fastrand::seed(order);
     wire.clear();
-    let mut simulation = Simulation::new(plan, order, shared, wire, planted, traced);
+    let mut simulation = Simulation::new(plan, order, shared, wire, defect, traced);
     let outcome = simulation.run().await;
     (
-        outcome.map(|()| simulation.figures),
+        outcome.map(|()| simulation.statistics),
         simulation.trace.unwrap_or_default(),
     )
 }
 
 impl Simulation {
     async fn run(&mut self) -> Result<(), Failure> {
-        self.processes
-            .push(Process::new(&self.shared, self.planted));
+        self.processes.push(Process::new(&self.shared, self.defect));
         let mut after = 12;
         while self.acts.len() > 0 || after > 0 {
             if self.acts.len() == 0 {
@@ -66,8 +65,8 @@ impl Simulation {
             }
         }
         self.rest().await?;
-        self.figures.served = self.oracle.served();
-        self.figures.waiting = self.oracle.waiting();
+        self.statistics.served = self.oracle.served();
+        self.statistics.waiting = self.oracle.waiting();
         at_rest::judge(&self.server)?;
         self.writes_nothing("a further look at everything", true)
             .await?;
@@ -75,8 +74,7 @@ impl Simulation {
             return Ok(());
         }
         self.processes.clear();
-        self.processes
-            .push(Process::new(&self.shared, self.planted));
+        self.processes.push(Process::new(&self.shared, self.defect));
         self.writes_nothing("a new start", false).await
     }
 
@@ -84,7 +82,7 @@ impl Simulation {
     async fn writes_nothing(&mut self, what: &str, look: bool) -> Result<(), Failure> {
         say!(self, "--- {what} ---");
         let (revision, before) = (self.server.revision, self.server.copy());
-        let events = self.figures.events;
+        let events = self.statistics.events;
         if look {
             let ctx = &self.processes[0].ctx;
             for key in self.server.all(Kind::Lb).keys() {
@@ -95,7 +93,7 @@ impl Simulation {
             }
         }
         self.rest().await?;
-        if self.figures.events > events {
+        if self.statistics.events > events {
             let text = format!("{what} makes an Event: {:?}", self.last_event);
             return Err(Failure::new("REC-5", text));
         }
@@ -162,7 +160,7 @@ impl Simulation {
             })
             .map(|(_, step)| step)
             .unwrap();
-        self.figures.steps += 1;
+        self.statistics.steps += 1;
         self.perform(step).await?;
         self.read_events();
         Ok(true)

@@ -16,12 +16,12 @@ use kube::Client;
 use tokio::runtime::{Builder, Runtime};
 
 use super::failure::Failure;
-use super::figures::Figures;
-use super::found::found;
 use super::plan::Plan;
 use super::play;
-use super::process::{Planted, Shared};
+use super::process::{InjectedDefect, Shared};
+use super::regressions::regressions;
 use super::sent::Sent;
+use super::statistics::Statistics;
 use super::wire::Wire;
 
 /// Number of orders in which a plan without one act runs, to see whether the act matters.
@@ -72,7 +72,7 @@ impl Player {
         plan: &Plan,
         order: u64,
         traced: bool,
-    ) -> (Result<Figures, Failure>, Vec<String>) {
+    ) -> (Result<Statistics, Failure>, Vec<String>) {
         self.play_with(plan, order, None, traced)
     }
 
@@ -80,10 +80,10 @@ impl Player {
         &self,
         plan: &Plan,
         order: u64,
-        planted: Option<Planted>,
+        defect: Option<InjectedDefect>,
         traced: bool,
-    ) -> (Result<Figures, Failure>, Vec<String>) {
-        let playing = play::play(plan, order, &self.shared, &self.wire, planted, traced);
+    ) -> (Result<Statistics, Failure>, Vec<String>) {
+        let playing = play::play(plan, order, &self.shared, &self.wire, defect, traced);
         let outcome = self
             .runtime
             .block_on(AssertUnwindSafe(playing).catch_unwind());
@@ -110,7 +110,7 @@ pub(crate) fn play_all(first: u64, number: u64) {
     let surveyed: Mutex<BTreeMap<&str, Counted>> = Mutex::default();
     let trace = trace_file();
     let sent: Mutex<BTreeMap<u64, Sent>> = Mutex::default();
-    let total = Mutex::new(Figures::default());
+    let total = Mutex::new(Statistics::default());
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -119,7 +119,7 @@ pub(crate) fn play_all(first: u64, number: u64) {
                 if trace.is_some() {
                     player.wire.record(false);
                 }
-                let mut sum = Figures::default();
+                let mut sum = Statistics::default();
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     if seed - first >= number || failed.lock().unwrap().is_some() {
@@ -130,7 +130,7 @@ pub(crate) fn play_all(first: u64, number: u64) {
                         sent.lock().unwrap().insert(seed, what);
                     }
                     match outcome {
-                        Ok(figures) => sum.add(&figures),
+                        Ok(statistics) => sum.add(&statistics),
                         Err(failure) => {
                             if survey {
                                 let mut all = surveyed.lock().unwrap();
@@ -170,28 +170,28 @@ pub(crate) fn play_all(first: u64, number: u64) {
     }
 }
 
-/// Runs schedules with each planted defect until the oracle finds it.
-pub(crate) fn play_planted(most: u64) {
+/// Runs schedules with each injected defect until the oracle finds it.
+pub(crate) fn play_with_defects(most: u64) {
     let player = Player::new();
-    for planted in Planted::ALL {
+    for defect in InjectedDefect::ALL {
         let seen = (0..most).find_map(|seed| {
-            let outcome = player.play_with(&Plan::draw(seed), seed, Some(planted), false);
+            let outcome = player.play_with(&Plan::draw(seed), seed, Some(defect), false);
             outcome.0.err().map(|failure| (seed, failure))
         });
         let Some((seed, failure)) = seen else {
-            panic!("{planted:?} is not seen in {most} schedules");
+            panic!("{defect:?} is not seen in {most} schedules");
         };
         eprintln!(
-            "{planted:?} is seen in schedule {seed}: {}: {}",
+            "{defect:?} is seen in schedule {seed}: {}: {}",
             failure.rule, failure.text
         );
     }
 }
 
 /// Runs the regression plans, each in this number of orders.
-pub(crate) fn play_found(orders: u64) {
+pub(crate) fn play_regressions(orders: u64) {
     let player = Player::new();
-    for (what, plan) in found() {
+    for (what, plan) in regressions() {
         for order in 0..orders {
             if let Err(failure) = player.play(&plan, order, false).0 {
                 let (_, trace) = player.play(&plan, order, true);
@@ -234,7 +234,7 @@ pub(crate) fn show(seed: u64) {
     }
     eprintln!("{}\n{plan:#?}", trace.join("\n"));
     match outcome {
-        Ok(figures) => eprintln!("seed {seed}: as it should be, {figures:?}"),
+        Ok(statistics) => eprintln!("seed {seed}: as it should be, {statistics:?}"),
         Err(failure) => report(seed, &failure),
     }
 }

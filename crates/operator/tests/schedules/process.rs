@@ -11,7 +11,7 @@ use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
-use harvester_lb_controller_kit::events::{Events, Notes};
+use harvester_lb_controller_kit::events::{EventReceiver, Events};
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::watch;
@@ -127,9 +127,9 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// A planted defect, which the oracle must find.
+/// An injected defect, which the oracle must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Planted {
+pub(crate) enum InjectedDefect {
     /// Patches and deletions carry no resource version (IPA-5).
     NoVersions,
     /// An existing IPAllocation is overwritten (ALC-8).
@@ -144,7 +144,7 @@ pub(crate) enum Planted {
     Blind,
 }
 
-impl Planted {
+impl InjectedDefect {
     pub(crate) const ALL: [Self; 11] = [
         Self::NoVersions,
         Self::Overwrites,
@@ -170,14 +170,14 @@ pub(crate) struct Process {
     /// Live reads to do after a list.
     pub(crate) unconfirmed: Vec<(Kind, Key, Version)>,
     /// Published Events that are not taken yet.
-    pub(crate) notes: Notes,
-    planted: Option<Planted>,
+    pub(crate) event_receiver: EventReceiver,
+    defect: Option<InjectedDefect>,
 }
 
 impl Process {
-    pub(crate) fn new(shared: &Shared, planted: Option<Planted>) -> Self {
+    pub(crate) fn new(shared: &Shared, defect: Option<InjectedDefect>) -> Self {
         let gate = Gate::open();
-        let (events, notes) = Events::queue();
+        let (events, event_receiver) = Events::queue();
         let timings = Timings::default();
         let prober = shared.prober.clone();
         let index = Index::new(Stores::default(), prober, Vec::new(), &timings);
@@ -197,8 +197,8 @@ impl Process {
             tasks: Vec::new(),
             watches: Default::default(),
             unconfirmed: Vec::new(),
-            notes,
-            planted,
+            event_receiver,
+            defect,
         }
     }
 
@@ -290,8 +290,8 @@ impl Process {
     fn feed(&mut self, kind: Kind, item: Item) {
         let ctx = &*self.ctx;
         let stores = &ctx.index.stores;
-        let planted = self.planted;
-        let hears = planted != Some(Planted::Deaf(kind));
+        let defect = self.defect;
+        let hears = defect != Some(InjectedDefect::Deaf(kind));
         let open = match kind {
             Kind::Lb => feed(
                 item,
@@ -303,8 +303,8 @@ impl Process {
                             final_state_unknown,
                             ..
                         },
-                        Some(Planted::Hasty),
-                    ) = (&mut c, planted)
+                        Some(InjectedDefect::Hasty),
+                    ) = (&mut c, defect)
                     {
                         *final_state_unknown = false;
                     }
@@ -376,7 +376,7 @@ impl Process {
         let ctx = Arc::clone(&self.ctx);
         let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
             Work::Begin => {
-                Box::pin(async move { takeover::begin(&ctx).await.map(|()| Requeue::AwaitChange) })
+                Box::pin(async move { takeover::run(&ctx).await.map(|()| Requeue::AwaitChange) })
             }
             Work::Lb(key) => Box::pin(async move { load_balancer::reconcile(&ctx, &key).await }),
             Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&ctx, &name).await }),
@@ -405,7 +405,7 @@ fn feed<K, V>(
     store: &Store<V>,
     convert: impl Fn(Decoded<K>) -> Option<V>,
     handler: impl Fn(&Key, Change<V>),
-) -> watch::Open
+) -> watch::NeedsLiveRead
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
 {
@@ -418,8 +418,8 @@ where
         Item::Deleted(object) => Event::Delete(decoded(&object)),
         Item::Found(key, known, found) => {
             let found = found.map(|object| decoded(&object));
-            watch::settle(&key, known, found, store, &convert, &handler);
-            return watch::Open::default();
+            watch::apply_live_read(&key, known, found, store, &convert, &handler);
+            return watch::NeedsLiveRead::default();
         }
     };
     watch::deliver(event, store, &convert, &handler)

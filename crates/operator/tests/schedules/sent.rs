@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use harvester_lb_controller_kit::events::Note;
+use harvester_lb_controller_kit::events::QueuedEvent;
 use serde_json::Value;
 
 /// Fields with messages for users.
@@ -44,7 +44,7 @@ impl Sent {
     }
 
     /// An Event.
-    pub(crate) fn event(&mut self, note: &Note) {
+    pub(crate) fn event(&mut self, note: &QueuedEvent) {
         let object = &note.regarding;
         let part = |part: &Option<String>| part.clone().unwrap_or_default();
         self.events += 1;

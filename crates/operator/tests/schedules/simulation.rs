@@ -2,16 +2,16 @@
 //! are in [`super::moves`], [`super::leader`], [`super::answers`].
 
 use fastrand::Rng;
-use harvester_lb_controller_kit::events::Note;
+use harvester_lb_controller_kit::events::QueuedEvent;
 
 use super::acts::Act;
 use super::api::{Call, Server};
 use super::failure::Failure;
-use super::figures::Figures;
 use super::kube_vip::KubeVip;
 use super::oracle::Oracle;
 use super::plan::{Plan, Style};
-use super::process::{Planted, Process, Shared};
+use super::process::{InjectedDefect, Process, Shared};
+use super::statistics::Statistics;
 use super::step::Step;
 use super::wire::Wire;
 
@@ -33,11 +33,11 @@ pub(crate) struct Simulation {
     pub(crate) rng: Rng,
     /// No faults and no acts: the API server answers every request.
     pub(crate) calm: bool,
-    pub(crate) planted: Option<Planted>,
+    pub(crate) defect: Option<InjectedDefect>,
     pub(crate) tasks: u64,
-    pub(crate) figures: Figures,
+    pub(crate) statistics: Statistics,
     /// The last Event that the operator has published.
-    pub(crate) last_event: Option<Note>,
+    pub(crate) last_event: Option<QueuedEvent>,
     pub(crate) trace: Option<Vec<String>>,
 }
 
@@ -57,7 +57,7 @@ impl Simulation {
         order: u64,
         shared: &Shared,
         wire: &Wire,
-        planted: Option<Planted>,
+        defect: Option<InjectedDefect>,
         traced: bool,
     ) -> Self {
         let mut simulation = Self {
@@ -74,9 +74,9 @@ impl Simulation {
             acts: plan.acts.clone().into_iter(),
             rng: Rng::with_seed(order),
             calm: false,
-            planted,
+            defect,
             tasks: 0,
-            figures: Figures::default(),
+            statistics: Statistics::default(),
             last_event: None,
             trace: traced.then(Vec::new),
         };
@@ -100,10 +100,10 @@ impl Simulation {
     /// Takes the Events of the step.
     pub(crate) fn read_events(&mut self) {
         for (at, process) in self.processes.iter_mut().enumerate() {
-            while let Some(note) = process.notes.try_next() {
+            while let Some(note) = process.event_receiver.try_next() {
                 say!(self, "  [{at}] EVENT {}: {}", note.reason, note.text);
                 self.wire.event(&note);
-                self.figures.events += 1;
+                self.statistics.events += 1;
                 self.last_event = Some(note);
             }
         }

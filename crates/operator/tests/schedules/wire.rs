@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use harvester_lb_controller_kit::events::Note;
+use harvester_lb_controller_kit::events::QueuedEvent;
 use http::{Request, Response};
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -91,7 +91,7 @@ impl Wire {
     }
 
     /// Records an Event, which does not pass through this transport.
-    pub(crate) fn event(&self, note: &Note) {
+    pub(crate) fn event(&self, note: &QueuedEvent) {
         if let Some(sent) = &mut self.0.lock().sent {
             sent.event(note);
         }

@@ -87,9 +87,9 @@ impl Observer for Seen {
 
 /// The real connector; it also records the time between two probes of each target that answers.
 #[derive(Clone)]
-struct Noting(Arc<Notes>);
+struct RecordingConnector(Arc<Recorded>);
 
-struct Notes {
+struct Recorded {
     load: Load,
     origin: Instant,
     /// Milliseconds since the origin of the last probe of each target; 0: not probed yet.
@@ -97,17 +97,17 @@ struct Notes {
     gaps: Histogram,
 }
 
-impl Connector for Noting {
+impl Connector for RecordingConnector {
     async fn connect(&self, addr: SocketAddr) -> Result<(), ConnectError> {
-        let notes = &self.0;
-        if addr.port() == notes.load.port
+        let recorded = &self.0;
+        if addr.port() == recorded.load.port
             && let Some(n) = Load::number(addr.ip())
-            && let Some(last) = notes.last.get(n as usize)
+            && let Some(last) = recorded.last.get(n as usize)
         {
-            let now = u32::try_from(notes.origin.elapsed().as_millis()).unwrap_or(u32::MAX);
+            let now = u32::try_from(recorded.origin.elapsed().as_millis()).unwrap_or(u32::MAX);
             let before = last.swap(now, Relaxed);
             if before > 0 {
-                notes
+                recorded
                     .gaps
                     .add(Duration::from_millis(now.saturating_sub(before).into()));
             }
@@ -140,7 +140,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
         lags: Histogram::new(),
         failed: AtomicU64::new(0),
     });
-    let notes = Arc::new(Notes {
+    let recorded = Arc::new(Recorded {
         load,
         origin: Instant::now(),
         last: (0..load.targets).map(|_| AtomicU32::new(0)).collect(),
@@ -152,10 +152,10 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     let observer = Arc::clone(&seen) as Arc<dyn Observer>;
-    let connector = Noting(Arc::clone(&notes));
-    let (prober, mut edges) =
+    let connector = RecordingConnector(Arc::clone(&recorded));
+    let (prober, mut changes) =
         runtime.block_on(async { Prober::start_with(settings, observer, connector) });
-    runtime.spawn(async move { while edges.next().await.is_some() {} });
+    runtime.spawn(async move { while changes.next().await.is_some() {} });
 
     let before = usage::resident()?;
     for (name, port, members) in groups(load) {
@@ -184,7 +184,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
         .iter()
         .for_each(|count| count.store(0, Relaxed));
     seen.lags.reset();
-    notes.gaps.reset();
+    recorded.gaps.reset();
     let (from, cpu_from) = (Instant::now(), usage::cpu()?);
     let (mut sockets, mut in_flight) = (0, 0);
     let time = Duration::from_secs(load.seconds.into());
@@ -229,7 +229,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
         cpu / seconds,
         done / cpu,
         seen.lags.json(),
-        notes.gaps.json(),
+        recorded.gaps.json(),
         prober.snapshot(),
     );
     for (result, count) in ProbeResult::ALL.iter().zip(&seen.results) {
@@ -248,7 +248,7 @@ pub(crate) fn run(load: Load) -> Result<(), Box<dyn Error>> {
         cpu / seconds,
         done / cpu,
         seen.lags.json(),
-        notes.gaps.json(),
+        recorded.gaps.json(),
         count(|r| r == ProbeResult::Success),
         count(|r| r == ProbeResult::Timeout),
         count(|r| !matches!(r, ProbeResult::Success | ProbeResult::Timeout)),

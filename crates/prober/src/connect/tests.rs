@@ -43,7 +43,7 @@ async fn hc_ipv6_connects_too() {
             .unwrap(),
         Err(error) => {
             let result = ProbeResult::of_connect(&Err(ConnectError::Local(error)));
-            assert_eq!(result.says(), None, "{result:?}");
+            assert_eq!(result.verdict(), None, "{result:?}");
         }
     }
 }

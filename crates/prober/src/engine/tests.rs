@@ -178,8 +178,8 @@ fn start(max_in_flight: usize) -> (Prober, VerdictChanges, Network, Arc<Recorder
     let recorder = Arc::new(Recorder::default());
     let settings = Settings { max_in_flight };
     let observer = Arc::clone(&recorder) as Arc<dyn Observer>;
-    let (prober, edges) = Prober::start_with(settings, observer, network.clone());
-    (prober, edges, network, recorder)
+    let (prober, changes) = Prober::start_with(settings, observer, network.clone());
+    (prober, changes, network, recorder)
 }
 
 async fn sleep_ms(ms: u64) {

@@ -228,7 +228,7 @@ fn hc_2_probe_in_flight_of_a_restarted_or_removed_target_alters_nothing() {
         Finished::Stale
     );
     assert_eq!(ready(&registry, "g"), [("b".into(), false)]);
-    assert!(registry.edges.take(SECOND * 60).is_empty());
+    assert!(registry.changes.take(SECOND * 60).is_empty());
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn hc_2_removed_group_is_gone_with_its_edge() {
         vec![target("a", 1, false)],
     );
     run(&mut registry, SECOND * 6, ProbeResult::Success);
-    assert!(registry.edges.next_deadline().is_some());
+    assert!(registry.changes.next_deadline().is_some());
     assert!(registry.remove_group("g", &mut Vec::new()));
     assert!(!registry.remove_group("g", &mut Vec::new()));
-    assert_eq!(registry.edges.next_deadline(), None);
+    assert_eq!(registry.changes.next_deadline(), None);
     assert_eq!(registry.next_deadline(Room::UNBOUNDED), None);
     assert_eq!(registry.snapshot(0), Snapshot::default());
     assert_eq!((registry.group("g"), registry.check("g")), (None, None));

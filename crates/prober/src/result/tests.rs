@@ -24,9 +24,9 @@ fn hc_6_what_the_socket_holds_as_its_error_is_a_failure_of_the_target() {
         (Errno::ENOBUFS, ProbeResult::Error),
     ] {
         assert_eq!(of(ConnectError::Remote, code), result, "{code}");
-        assert_eq!(result.says(), Some(false));
+        assert_eq!(result.verdict(), Some(false));
     }
-    assert_eq!(ProbeResult::of_connect(&Ok(())).says(), Some(true));
+    assert_eq!(ProbeResult::of_connect(&Ok(())).verdict(), Some(true));
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn hc_6_what_connect_itself_answers_says_nothing_about_the_target() {
     ] {
         let result = of(ConnectError::Local, code);
         assert_eq!(result, ProbeResult::OwnFault(fault), "{code}");
-        assert_eq!(result.says(), None);
+        assert_eq!(result.verdict(), None);
     }
     // A reset that a packet filter of this host sent in place of the target.
     let refused = of(ConnectError::Local, Errno::ECONNREFUSED);

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::fault::{After, End, Refusal};
-use super::mode::{Away, Mode};
+use super::mode::{Mode, Unavailable};
 use super::request::Seen;
 use super::shared::{Shared, Watching};
 
@@ -136,7 +136,9 @@ impl Events {
         }
         loop {
             let shared = Arc::clone(&self.registered.shared);
-            shared.until(|m| *m != Mode::Away(Away::Silent)).await;
+            shared
+                .until(|m| *m != Mode::Unavailable(Unavailable::Silent))
+                .await;
             if shared.mode.borrow().is_cut() {
                 return cut().await;
             }

@@ -9,7 +9,7 @@ use kube::core::Status;
 
 /// How often a rule applies.
 #[derive(Clone, Debug)]
-pub struct Share(Kind);
+pub struct Frequency(Kind);
 
 #[derive(Clone, Debug)]
 enum Kind {
@@ -18,7 +18,7 @@ enum Kind {
     Percent(u8, fastrand::Rng),
 }
 
-impl Share {
+impl Frequency {
     /// To each matching request.
     pub const fn all() -> Self {
         Self(Kind::Always)
@@ -181,18 +181,18 @@ pub enum Fault {
 mod tests {
     use super::*;
 
-    fn hits(mut share: Share, of: usize) -> usize {
-        (0..of).filter(|_| share.take()).count()
+    fn hits(mut frequency: Frequency, of: usize) -> usize {
+        (0..of).filter(|_| frequency.take()).count()
     }
 
     #[test]
     fn shares_are_what_they_say() {
-        assert_eq!(hits(Share::all(), 100), 100);
-        assert_eq!(hits(Share::times(3), 100), 3);
-        assert_eq!(hits(Share::percent(0, 1), 1_000), 0);
-        assert_eq!(hits(Share::percent(100, 1), 1_000), 1_000);
-        let third = hits(Share::percent(33, 1), 1_000);
+        assert_eq!(hits(Frequency::all(), 100), 100);
+        assert_eq!(hits(Frequency::times(3), 100), 3);
+        assert_eq!(hits(Frequency::percent(0, 1), 1_000), 0);
+        assert_eq!(hits(Frequency::percent(100, 1), 1_000), 1_000);
+        let third = hits(Frequency::percent(33, 1), 1_000);
         assert!((250..420).contains(&third), "{third}");
-        assert_eq!(third, hits(Share::percent(33, 1), 1_000), "by the seed");
+        assert_eq!(third, hits(Frequency::percent(33, 1), 1_000), "by the seed");
     }
 }

@@ -15,7 +15,7 @@ use super::body::{self, Ending};
 use super::fault::{Fault, Refusal};
 use super::held::{Command, Held, Moment, Waiting};
 use super::line::Line;
-use super::mode::{Away, Mode};
+use super::mode::{Mode, Unavailable};
 use super::request::{Seen, Verb};
 use super::rules::{Effect, Plan};
 use super::shared::Shared;
@@ -138,7 +138,9 @@ fn count(shared: &Shared, seen: &Seen) {
 
 /// Waits while the API server is silent. An error: it is unavailable in the refusing way.
 async fn here(shared: &Shared) -> Result<(), ()> {
-    shared.until(|m| *m != Mode::Away(Away::Silent)).await;
+    shared
+        .until(|m| *m != Mode::Unavailable(Unavailable::Silent))
+        .await;
     if shared.mode.borrow().is_cut() {
         Err(())
     } else {
@@ -157,7 +159,7 @@ async fn caught(
     match end.command.await {
         Ok(Command::Cut) => Err(Outcome::Cut),
         Ok(Command::Refuse(refusal)) => Err(Outcome::Answer(refusal.response())),
-        Ok(Command::LetGo) | Err(_) => Ok(end.done),
+        Ok(Command::Release) | Err(_) => Ok(end.done),
     }
 }
 

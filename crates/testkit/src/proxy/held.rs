@@ -24,7 +24,7 @@ pub enum Moment {
 /// The test's command for a held request.
 #[derive(Debug)]
 pub(crate) enum Command {
-    LetGo,
+    Release,
     Cut,
     Refuse(Refusal),
 }
@@ -75,9 +75,9 @@ impl Held {
     }
 
     /// Releases it, waits until the API server has answered, and returns the status code.
-    pub async fn let_go(self) -> anyhow::Result<u16> {
+    pub async fn release(self) -> anyhow::Result<u16> {
         // An error means that the proxy is gone, which the next line reports.
-        let _ = self.command.send(Command::LetGo);
+        let _ = self.command.send(Command::Release);
         let code = timeout(PATIENCE, self.done).await;
         code.context("no answer within 60 s")?
             .context("the request was not done")

@@ -6,7 +6,7 @@ use anyhow::Context;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::fault::Share;
+use super::fault::Frequency;
 use super::held::{Held, Moment, PATIENCE};
 use super::request::Match;
 use super::rule::Rule;
@@ -28,7 +28,7 @@ impl Hold {
         let (sender, caught) = mpsc::channel(CAUGHT);
         let effect = Effect::Hold(moment, sender);
         Self {
-            rule: Rule::set(shared, matching, Share::times(times), effect),
+            rule: Rule::set(shared, matching, Frequency::times(times), effect),
             caught,
         }
     }

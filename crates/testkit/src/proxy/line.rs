@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use super::mode::{Away, Mode};
+use super::mode::{Mode, Unavailable};
 use crate::netns::Netns;
 
 /// Concurrent connections; more wait in the listener's queue. An operator has about twenty.
@@ -50,7 +50,8 @@ impl Door {
 
     async fn next(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
         loop {
-            let refusing = *self.mode.borrow_and_update() == Mode::Away(Away::Refused);
+            let refusing =
+                *self.mode.borrow_and_update() == Mode::Unavailable(Unavailable::Refused);
             if refusing {
                 self.listener = None;
                 // The sender lives as long as the proxy, which ends this task.

@@ -2,11 +2,11 @@
 
 /// How the API server is unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Away {
+pub enum Unavailable {
     /// Connections are refused, and open ones are cut.
     Refused,
     /// Connections and requests are accepted, but not answered; watches are silent. Everything continues with
-    /// [`Proxy::come_back`](super::Proxy::come_back), as after SIGSTOP and SIGCONT.
+    /// [`Proxy::make_available`](super::Proxy::make_available), as after SIGSTOP and SIGCONT.
     Silent,
 }
 
@@ -14,7 +14,7 @@ pub enum Away {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Here,
-    Away(Away),
+    Unavailable(Unavailable),
     /// The proxy was dropped.
     Ended,
 }
@@ -22,6 +22,6 @@ pub(crate) enum Mode {
 impl Mode {
     /// Whether connections have to be cut.
     pub(super) const fn is_cut(self) -> bool {
-        matches!(self, Self::Away(Away::Refused) | Self::Ended)
+        matches!(self, Self::Unavailable(Unavailable::Refused) | Self::Ended)
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, Weak};
 
-use super::fault::Share;
+use super::fault::Frequency;
 use super::request::Match;
 use super::rules::Effect;
 use super::shared::Shared;
@@ -24,8 +24,13 @@ impl fmt::Debug for Rule {
 }
 
 impl Rule {
-    pub(super) fn set(shared: &Arc<Shared>, matching: Match, share: Share, effect: Effect) -> Self {
-        let id = shared.rules.lock().add(matching, share, effect);
+    pub(super) fn set(
+        shared: &Arc<Shared>,
+        matching: Match,
+        frequency: Frequency,
+        effect: Effect,
+    ) -> Self {
+        let id = shared.rules.lock().add(matching, frequency, effect);
         Self {
             shared: Arc::downgrade(shared),
             id,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::fault::{Fault, Share};
+use super::fault::{Fault, Frequency};
 use super::held::{Held, Moment};
 use super::request::{Match, Seen};
 
@@ -18,7 +18,7 @@ pub(crate) enum Effect {
 struct Entry {
     id: u64,
     matching: Match,
-    share: Share,
+    frequency: Frequency,
     effect: Effect,
     hits: u64,
 }
@@ -42,13 +42,13 @@ pub(crate) struct Plan {
 
 impl Rules {
     /// Appends a rule and returns its number.
-    pub(super) fn add(&mut self, matching: Match, share: Share, effect: Effect) -> u64 {
+    pub(super) fn add(&mut self, matching: Match, frequency: Frequency, effect: Effect) -> u64 {
         let id = self.next;
         self.next += 1;
         self.entries.push(Entry {
             id,
             matching,
-            share,
+            frequency,
             effect,
             hits: 0,
         });
@@ -68,7 +68,7 @@ impl Rules {
     pub(crate) fn plan(&mut self, seen: &Seen) -> Plan {
         let mut plan = Plan::default();
         for entry in &mut self.entries {
-            if !entry.matching.takes(seen) || !entry.share.take() {
+            if !entry.matching.takes(seen) || !entry.frequency.take() {
                 continue;
             }
             entry.hits += 1;

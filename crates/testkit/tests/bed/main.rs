@@ -23,7 +23,7 @@ mod proxy;
 
 use proxy::{
     cuts_lists_and_pages, ends_watches, ends_with_its_handle, held_request_outlives_its_sender,
-    holds_a_request_before_and_after, is_away, is_reached_from_a_node,
+    holds_a_request_before_and_after, is_reached_from_a_node, is_unavailable,
     loses_answers_of_what_was_done, passes_everything_on_with_the_senders_rights,
     refuses_in_the_api_servers_words, shares_delays_and_counts, swallows_events_of_a_watch,
 };
@@ -107,7 +107,7 @@ fn trials(runtime: &Arc<Runtime>, cluster: &Arc<Shared>) -> Vec<Trial> {
         trial!(ends_watches),
         trial!(swallows_events_of_a_watch),
         trial!(cuts_lists_and_pages),
-        trial!(is_away),
+        trial!(is_unavailable),
         trial!(ends_with_its_handle),
     ]
 }

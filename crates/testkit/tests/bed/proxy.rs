@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use futures::{Stream, StreamExt, pin_mut};
 use harvester_lb_testkit::proxy::{
-    After, Away, End, Fault, Match, Moment, Proxy, Refusal, Share, Verb,
+    After, End, Fault, Frequency, Match, Moment, Proxy, Refusal, Unavailable, Verb,
 };
 use harvester_lb_testkit::{TestCluster, eventually};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -112,7 +112,7 @@ pub(crate) async fn passes_everything_on_with_the_senders_rights(
     let poor = cluster
         .service_account_kubeconfig("default", "default")
         .await;
-    let poor = proxy.through(&poor.context("the ServiceAccount")?)?;
+    let poor = proxy.kubeconfig_via(&poor.context("the ServiceAccount")?)?;
     let secrets: Api<Secret> = Api::namespaced(client(&poor).await?, "default");
     let answer = secrets.list(&ListParams::default()).await;
     let text = format!("{answer:?}");
@@ -127,7 +127,7 @@ pub(crate) async fn is_reached_from_a_node(cluster: &TestCluster) -> anyhow::Res
     let proxy = Proxy::start(cluster).await?;
     let rule = proxy.rule(
         Match::any(),
-        Share::all(),
+        Frequency::all(),
         Fault::Refuse(Refusal::too_many(Some(7))),
     );
     let address = proxy.url().trim_start_matches("http://").to_owned();
@@ -164,7 +164,7 @@ pub(crate) async fn refuses_in_the_api_servers_words(cluster: &TestCluster) -> a
     for (refusal, expected, reason) in cases {
         let rule = proxy.rule(
             Match::of(Verb::Create, "configmaps").name("refused"),
-            Share::times(1),
+            Frequency::times(1),
             Fault::Refuse(refusal),
         );
         make(&api, &format!("others-pass-{}", reason.to_lowercase())).await?;
@@ -183,7 +183,7 @@ pub(crate) async fn refuses_in_the_api_servers_words(cluster: &TestCluster) -> a
         );
         ensure!(rule.hits() == 1);
     }
-    let rule = proxy.rule(Match::writes(), Share::all(), Fault::Cut);
+    let rule = proxy.rule(Match::writes(), Frequency::all(), Fault::Cut);
     broken(make(&api, "refused").await)?;
     ensure!(
         direct.get_opt("refused").await?.is_none(),
@@ -196,13 +196,13 @@ pub(crate) async fn refuses_in_the_api_servers_words(cluster: &TestCluster) -> a
 
 pub(crate) async fn loses_answers_of_what_was_done(cluster: &TestCluster) -> anyhow::Result<()> {
     let (proxy, api, direct) = pair(cluster).await?;
-    let rule = proxy.rule(Match::writes(), Share::times(1), Fault::LoseAnswer);
+    let rule = proxy.rule(Match::writes(), Frequency::times(1), Fault::LoseAnswer);
     broken(make(&api, "lost").await)?;
     direct.get("lost").await?;
     drop(rule);
     let _rule = proxy.rule(
         Match::writes().text("denied"),
-        Share::times(1),
+        Frequency::times(1),
         Fault::DenyAnswer(Refusal::internal()),
     );
     ensure!(code(make(&api, "denied").await)? == 500);
@@ -214,9 +214,9 @@ pub(crate) async fn loses_answers_of_what_was_done(cluster: &TestCluster) -> any
 pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::Result<()> {
     let (proxy, api, _) = pair(cluster).await?;
     let gets = Match::of(Verb::Get, "configmaps");
-    let share = proxy.rule(
+    let third = proxy.rule(
         gets.clone(),
-        Share::percent(33, 1),
+        Frequency::percent(33, 1),
         Fault::Refuse(Refusal::internal()),
     );
     let mut refused = 0;
@@ -226,17 +226,17 @@ pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::R
         }
     }
     ensure!((15..55).contains(&refused), "{refused} of 100");
-    ensure!(share.hits() == refused);
+    ensure!(third.hits() == refused);
     ensure!(proxy.count(Verb::Get, "configmaps") == 100);
-    drop(share);
+    drop(third);
     // Delays add up, and leave the final fault to other rules.
     let _delays = [1, 2].map(|_| {
         let delay = Fault::Delay(Duration::from_millis(200));
-        proxy.rule(gets.clone(), Share::all(), delay)
+        proxy.rule(gets.clone(), Frequency::all(), delay)
     });
     let last = proxy.rule(
         gets.clone(),
-        Share::all(),
+        Frequency::all(),
         Fault::Refuse(Refusal::unavailable()),
     );
     let began = Instant::now();
@@ -248,7 +248,11 @@ pub(crate) async fn shares_delays_and_counts(cluster: &TestCluster) -> anyhow::R
     );
     // A long one ends with its rule.
     drop(last);
-    let long = proxy.rule(gets, Share::all(), Fault::Delay(Duration::from_mins(10)));
+    let long = proxy.rule(
+        gets,
+        Frequency::all(),
+        Fault::Delay(Duration::from_mins(10)),
+    );
     let asking = api.clone();
     let mut asked = tokio::spawn(async move { asking.get("nothing").await });
     ensure!(timeout(2 * A_WHILE, &mut asked).await.is_err());
@@ -273,7 +277,7 @@ pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> a
     make(&api, "not-held").await?;
     make(&direct, "held").await?;
     ensure!(!sender.is_finished());
-    ensure!(held.let_go().await? == 409);
+    ensure!(held.release().await? == 409);
     ensure!(code(sender.await?)? == 409);
     ensure!(
         code(make(&api, "held").await)? == 409 && hold.try_arrived().is_none(),
@@ -286,7 +290,7 @@ pub(crate) async fn holds_a_request_before_and_after(cluster: &TestCluster) -> a
     ensure!(held.code() == Some(201));
     direct.get("held-after").await?;
     ensure!(!sender.is_finished());
-    ensure!(held.let_go().await? == 201);
+    ensure!(held.release().await? == 201);
     sender.await??;
 
     let mut hold = proxy.holds(creations, Moment::Before, 2);
@@ -315,7 +319,7 @@ pub(crate) async fn held_request_outlives_its_sender(cluster: &TestCluster) -> a
     let _ = sender.await;
     tokio::time::sleep(A_WHILE).await;
     ensure!(direct.get_opt("orphan").await?.is_none());
-    ensure!(held.let_go().await? == 201);
+    ensure!(held.release().await? == 201);
     direct.get("orphan").await?;
     Ok(())
 }
@@ -418,7 +422,7 @@ pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
         }
         let rule = proxy.rule(
             watches.clone(),
-            Share::times(1),
+            Frequency::times(1),
             Fault::EndWatch(after, end),
         );
         let found = bare_end(bare_watch(&proxy, &version).await?).await?;
@@ -431,7 +435,7 @@ pub(crate) async fn ends_watches(cluster: &TestCluster) -> anyhow::Result<()> {
     // The client sees the cut in the middle of an event.
     let rule = proxy.rule(
         watches.clone(),
-        Share::times(1),
+        Frequency::times(1),
         Fault::EndWatch(After::Events(0), End::Expired),
     );
     let stream = watch(&api).await?;
@@ -462,7 +466,7 @@ pub(crate) async fn swallows_events_of_a_watch(cluster: &TestCluster) -> anyhow:
     let (proxy, api, direct) = pair(cluster).await?;
     let rule = proxy.rule(
         Match::any().verbs(&[Verb::Watch]),
-        Share::all(),
+        Frequency::all(),
         Fault::Swallow,
     );
     let stream = watch(&api).await?;
@@ -484,19 +488,19 @@ pub(crate) async fn cuts_lists_and_pages(cluster: &TestCluster) -> anyhow::Resul
         make(&direct, &format!("paged{n}")).await?;
     }
     let lists = Match::of(Verb::List, "configmaps");
-    let rule = proxy.rule(lists.clone(), Share::times(1), Fault::Truncate);
+    let rule = proxy.rule(lists.clone(), Frequency::times(1), Fault::Truncate);
     broken(api.list(&ListParams::default()).await)?;
     ensure!(rule.hits() == 1);
     let all = api.list(&ListParams::default()).await?.items.len();
 
-    let _pages = proxy.rule(lists.clone(), Share::all(), Fault::Pages(2));
+    let _pages = proxy.rule(lists.clone(), Frequency::all(), Fault::Pages(2));
     let page = api.list(&ListParams::default().limit(500)).await?;
     ensure!(page.items.len() == 2, "{}", page.items.len());
     let token = page.metadata.continue_.context("no further page")?;
     let next = ListParams::default().continue_token(&token);
     let expired = proxy.rule(
         lists.continued(),
-        Share::times(1),
+        Frequency::times(1),
         Fault::Refuse(Refusal::expired()),
     );
     ensure!(code(api.list(&next).await)? == 410);
@@ -510,10 +514,10 @@ pub(crate) async fn cuts_lists_and_pages(cluster: &TestCluster) -> anyhow::Resul
     Ok(())
 }
 
-pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
+pub(crate) async fn is_unavailable(cluster: &TestCluster) -> anyhow::Result<()> {
     let (proxy, api, direct) = pair(cluster).await?;
     let stream = watch(&api).await?;
-    proxy.go_away(Away::Silent);
+    proxy.make_unavailable(Unavailable::Silent);
     make(&direct, "away").await?;
     let asking = api.clone();
     let mut asked = tokio::spawn(async move { asking.get("away").await });
@@ -522,10 +526,10 @@ pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
         timeout(A_WHILE, &mut asked).await.is_err(),
         "it was answered"
     );
-    proxy.come_back();
+    proxy.make_available();
     asked.await??;
 
-    proxy.go_away(Away::Refused);
+    proxy.make_unavailable(Unavailable::Refused);
     let (names, ended) = (&mut shown).await??;
     ensure!(names == ["away"] && ended == "end", "{names:?} {ended}");
     for _ in 0..3 {
@@ -544,7 +548,7 @@ pub(crate) async fn is_away(cluster: &TestCluster) -> anyhow::Result<()> {
     );
     // Other clients are not affected.
     direct.get("away").await?;
-    proxy.come_back();
+    proxy.make_available();
     api_is_back(&api).await
 }
 
@@ -566,7 +570,7 @@ pub(crate) async fn ends_with_its_handle(cluster: &TestCluster) -> anyhow::Resul
     let (_, ended) = shown(stream).await?;
     ensure!(ended == "end", "{ended}");
     broken(timeout(SOON, sender).await??)?;
-    ensure!(held.let_go().await.is_err());
+    ensure!(held.release().await.is_err());
     ensure!(direct.get_opt("never").await?.is_none());
     broken(timeout(SOON, api.get("never")).await?)
 }

@@ -43,7 +43,7 @@ pub(crate) struct Job {
     folder: PathBuf,
     env: Vec<(&'static str, PathBuf)>,
     /// Where it writes its report.
-    account: PathBuf,
+    report_file: PathBuf,
     /// Whether the report is its standard output.
     on_stdout: bool,
     format: Format,
@@ -90,7 +90,7 @@ impl Job {
         }
         let name = binary.name();
         let file = |ending: &str| logs.join(format!("{}.{ending}", name.replace('/', "-")));
-        let account = file("json");
+        let report_file = file("json");
         let standard = binaries::has_standard_harness(binary)?;
         let mut arguments = Vec::new();
         let mut env = vec![
@@ -104,7 +104,7 @@ impl Job {
             let flags = ["-Zunstable-options", "--format=json", "--report-time"];
             arguments.extend(flags.map(str::to_owned));
         } else {
-            env.push((REPORT, account.clone()));
+            env.push((REPORT, report_file.clone()));
             env.extend(built.operator.clone().map(|path| (OPERATOR, path)));
         }
         arguments.extend(filter.map(str::to_owned));
@@ -118,7 +118,7 @@ impl Job {
             arguments,
             folder: binary.folder.clone(),
             env,
-            account,
+            report_file,
             on_stdout: standard,
             format: Format::Json,
             name,
@@ -139,7 +139,7 @@ impl Job {
             arguments: arguments.map(str::to_owned).to_vec(),
             folder: root.to_owned(),
             env: Vec::new(),
-            account: logs.join("doc-tests.txt"),
+            report_file: logs.join("doc-tests.txt"),
             on_stdout: true,
             format: Format::Text,
         }
@@ -147,14 +147,14 @@ impl Job {
 
     /// Runs it to its end; calls `on_test` for each test that has ended.
     pub(crate) fn run(&self, on_test: impl FnMut(&TestResult)) -> Finished {
-        let mut account = Account::new(self.format, on_test);
+        let mut reader = ReportReader::new(self.format, on_test);
         let began = Instant::now();
         let exit = self
-            .watch(&mut account, began)
+            .watch(&mut reader, began)
             .unwrap_or_else(|error| Exit::Lost(format!("{error:#}")));
         Finished {
-            tests: account.tests,
-            open: account.open,
+            tests: reader.tests,
+            open: reader.open,
             exit,
             took: began.elapsed(),
         }
@@ -162,13 +162,13 @@ impl Job {
 
     fn watch(
         &self,
-        account: &mut Account<impl FnMut(&TestResult)>,
+        reader: &mut ReportReader<impl FnMut(&TestResult)>,
         began: Instant,
     ) -> anyhow::Result<Exit> {
         let create = |path: &Path| File::create(path).with_context(|| path.display().to_string());
         let log = create(&self.log)?;
-        let written = create(&self.account)?;
-        let mut read = File::open(&self.account)?;
+        let written = create(&self.report_file)?;
+        let mut read = File::open(&self.report_file)?;
         let mut child = bound::command(&self.program)
             .args(&self.arguments)
             .envs(self.env.iter().map(|(name, value)| (name, value)))
@@ -181,7 +181,7 @@ impl Job {
         loop {
             let status = child.try_wait()?;
             // Read after polling the process, so that its last output is included.
-            account.read(&mut read)?;
+            reader.read(&mut read)?;
             if let Some(status) = status {
                 return Ok(exit(status));
             }
@@ -204,7 +204,7 @@ fn exit(status: ExitStatus) -> Exit {
 }
 
 /// State of a binary's tests, from its report so far.
-struct Account<F> {
+struct ReportReader<F> {
     format: Format,
     on_test: F,
     /// A line that is still incomplete.
@@ -213,7 +213,7 @@ struct Account<F> {
     open: Vec<String>,
 }
 
-impl<F: FnMut(&TestResult)> Account<F> {
+impl<F: FnMut(&TestResult)> ReportReader<F> {
     fn new(format: Format, on_test: F) -> Self {
         Self {
             format,
@@ -249,9 +249,9 @@ mod tests {
     use crate::runner::events::Outcome;
 
     #[test]
-    fn an_account_is_read_piece_by_piece() {
+    fn a_report_is_read_piece_by_piece() {
         let mut seen = Vec::new();
-        let mut account = Account::new(Format::Json, |test: &TestResult| {
+        let mut reader = ReportReader::new(Format::Json, |test: &TestResult| {
             seen.push((test.name.clone(), test.outcome));
         });
         for piece in [
@@ -259,10 +259,10 @@ mod tests {
             "nt\":\"started\",\"name\":\"b\"}\n{\"type\":\"test\",\"event\":\"ok\",\"name\":\"a\"}",
             "\n",
         ] {
-            account.read(&mut piece.as_bytes()).unwrap();
+            reader.read(&mut piece.as_bytes()).unwrap();
         }
-        assert_eq!(account.open, ["b"]);
-        drop(account);
+        assert_eq!(reader.open, ["b"]);
+        drop(reader);
         assert_eq!(seen, [("a".to_owned(), Outcome::Passed)]);
     }
 

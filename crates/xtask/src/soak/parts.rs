@@ -149,7 +149,7 @@ pub(crate) const PARTS: [Part; 6] = [
     Part {
         name: "faults",
         tests: &[
-            runs("alc_8_api_server_is_away"),
+            runs("alc_8_api_server_is_unavailable"),
             runs("alc_8_writes_are_slow"),
             runs("alc_8_a_third_is_refused"),
             runs("alc_8_answers_are_lost"),

@@ -19,7 +19,7 @@ pub(crate) struct Piece {
 
 /// How to reproduce a failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Again {
+pub(crate) struct Reproduction {
     /// The environment of the test.
     pub(crate) env: Vec<(&'static str, String)>,
     /// Units of the piece that were run, including the failed one.
@@ -68,8 +68,8 @@ impl Piece {
     }
 
     /// How to reproduce a failure in this piece. The output may name the seed; otherwise the whole piece is needed.
-    pub(crate) fn again(self, unit: Unit, output: &str) -> Again {
-        let whole = Again {
+    pub(crate) fn reproduce(self, unit: Unit, output: &str) -> Reproduction {
+        let whole = Reproduction {
             env: self.env(unit),
             played: self.count,
         };
@@ -94,7 +94,7 @@ impl Piece {
             // A seed alone runs that one schedule and prints it.
             _ => vec![("HLB_SEED", seed.to_string())],
         };
-        Again { env, played }
+        Reproduction { env, played }
     }
 }
 
@@ -122,7 +122,7 @@ fn named(output: &str) -> Option<(u64, Option<u64>)> {
 }
 
 /// The line of an output that best describes the failure.
-pub(crate) fn found(output: &str) -> String {
+pub(crate) fn failure_line(output: &str) -> String {
     let says = |word: &str| output.lines().find(|line| line.contains(word));
     let line = says("WRONG in")
         .or_else(|| says("breaks "))
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_test_is_told() {
+    fn the_environment_of_a_test() {
         let piece = Piece { seed: 7, count: 30 };
         let env = |unit| {
             let env = piece.env(unit);
@@ -216,15 +216,15 @@ mod tests {
     }
 
     #[test]
-    fn the_seed_of_a_wrong_is_in_the_output() {
+    fn the_seed_of_a_failure_is_in_the_output() {
         let piece = Piece { seed: 7, count: 30 };
-        let round = piece.again(
+        let round = piece.reproduce(
             Unit::Rounds,
             "killed: 4 runs\n WRONG in round 10; again: HLB_SEED=7 HLB_ROUNDS=4: two holders\n",
         );
         assert_eq!(round.played, 4);
         assert_eq!(round.env, Piece { seed: 7, count: 4 }.env(Unit::Rounds));
-        let schedule = piece.again(
+        let schedule = piece.reproduce(
             Unit::Schedules,
             "HLB_SEED=9 repeats it; above is a smaller one",
         );
@@ -237,22 +237,22 @@ mod tests {
             (Unit::Schedules, "HLB_SEED=500 is of another run"),
             (Unit::Objects, "HLB_SEED=7: a pool"),
         ] {
-            let whole = piece.again(unit, output);
+            let whole = piece.reproduce(unit, output);
             assert_eq!((whole.played, whole.env), (30, piece.env(unit)), "{output}");
         }
     }
 
     #[test]
-    fn a_line_says_what_was_wrong() {
+    fn the_failure_line_describes_the_failure() {
         assert_eq!(
-            found("a\n  WRONG in round 7: x\nb\n"),
+            failure_line("a\n  WRONG in round 7: x\nb\n"),
             "WRONG in round 7: x"
         );
         assert_eq!(
-            found("a\nthread panicked at x\nb\n"),
+            failure_line("a\nthread panicked at x\nb\n"),
             "thread panicked at x"
         );
-        assert_eq!(found("a\nb\n\n"), "b");
-        assert_eq!(found(""), "it wrote nothing");
+        assert_eq!(failure_line("a\nb\n\n"), "b");
+        assert_eq!(failure_line(""), "it wrote nothing");
     }
 }

@@ -67,7 +67,7 @@ impl Progress {
 
 /// A failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct Failure {
     /// Part and test.
     pub(crate) track: String,
     /// The message of the test.
@@ -78,7 +78,7 @@ pub(crate) struct Wrong {
     pub(crate) log: String,
 }
 
-impl Wrong {
+impl Failure {
     /// Its text for display.
     pub(crate) fn text(&self) -> String {
         format!(
@@ -93,7 +93,7 @@ impl Wrong {
 pub(crate) struct State {
     progress: BTreeMap<String, Progress>,
     /// Every failure, in the order found.
-    pub(crate) wrongs: Vec<Wrong>,
+    pub(crate) failures: Vec<Failure>,
 }
 
 impl State {
@@ -102,7 +102,7 @@ impl State {
         match std::fs::read_to_string(file) {
             Ok(text) => Self::parse(&text).with_context(|| {
                 format!(
-                    "{} is no state of a soak; --new begins anew",
+                    "{} is no state of a soak; --new starts over",
                     file.display()
                 )
             }),
@@ -164,12 +164,12 @@ impl State {
             }
             text.push('\n');
         }
-        if self.wrongs.is_empty() {
+        if self.failures.is_empty() {
             text.push_str("Nothing wrong was found.\n");
         } else {
-            let _ = writeln!(text, "\nFound wrong: {}", self.wrongs.len());
-            for wrong in &self.wrongs {
-                text.push_str(&wrong.text());
+            let _ = writeln!(text, "\nFound wrong: {}", self.failures.len());
+            for failure in &self.failures {
+                text.push_str(&failure.text());
             }
         }
         text
@@ -186,14 +186,17 @@ impl State {
                 (track.clone(), value)
             })
             .collect();
-        let wrongs: Vec<Value> = self
-            .wrongs
+        let failures: Vec<Value> = self
+            .failures
             .iter()
             .map(
                 |w| json!({"track": w.track, "found": w.found, "command": w.command, "log": w.log}),
             )
             .collect();
-        format!("{:#}\n", json!({"progress": progress, "wrongs": wrongs}))
+        format!(
+            "{:#}\n",
+            json!({"progress": progress, "failures": failures})
+        )
     }
 
     fn parse(text: &str) -> anyhow::Result<Self> {
@@ -209,12 +212,15 @@ impl State {
             };
             state.progress.insert(track.clone(), progress);
         }
-        for w in value["wrongs"].as_array().context("no wrongs")? {
+        // Older state files have the key "wrongs".
+        let failures = value.get("failures").or_else(|| value.get("wrongs"));
+        let failures = failures.and_then(Value::as_array).context("no failures")?;
+        for w in failures {
             let text = |key: &str| {
                 let text = w[key].as_str().map(str::to_owned);
-                text.with_context(|| format!("a wrong has no {key}"))
+                text.with_context(|| format!("a failure has no {key}"))
             };
-            state.wrongs.push(Wrong {
+            state.failures.push(Failure {
                 track: text("track")?,
                 found: text("found")?,
                 command: text("command")?,
@@ -241,13 +247,15 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let mut before = state();
-        before.wrongs.push(Wrong {
+        before.failures.push(Failure {
             track: "crash/a".to_owned(),
             found: "two \"holders\"".to_owned(),
             command: "HLB_SEED=7 cargo test".to_owned(),
             log: "a.log".to_owned(),
         });
         assert_eq!(State::parse(&before.text()).unwrap(), before);
+        let older = before.text().replacen("failures", "wrongs", 1);
+        assert_eq!(State::parse(&older).unwrap(), before);
         assert!(State::parse("{}").is_err());
         assert_eq!(
             State::load(Path::new("/nowhere")).unwrap(),
@@ -266,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_says_what_was_played_what_is_left_and_what_was_wrong() {
+    fn the_summary_says_what_was_played_what_is_left_and_what_failed() {
         let tracks = [("crash/a", Unit::Rounds), ("model/b", Unit::Schedules)];
         let text = state().summary(&tracks);
         for part in [
@@ -277,15 +285,15 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is not in {text}");
         }
-        let mut wrong = state();
-        wrong.wrongs.push(Wrong {
+        let mut failure = state();
+        failure.failures.push(Failure {
             track: "faults/c".to_owned(),
             found: "lost".to_owned(),
             command: "HLB_SEED=7 cargo test".to_owned(),
             log: "c.log".to_owned(),
         });
         // Of a test that was not selected now.
-        let text = wrong.summary(&tracks);
+        let text = failure.summary(&tracks);
         assert!(
             text.contains("Found wrong: 1\nfaults/c: lost\n  repeat: HLB_SEED=7 cargo test\n"),
             "{text}"

@@ -11,7 +11,7 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_e2e::world::PATIENT_LEASE;
-use harvester_lb_testkit::proxy::{Fault, Match, Proxy, Rule, Share};
+use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Proxy, Rule};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -54,11 +54,12 @@ impl FaultRun {
         &self,
         name: &str,
         time: Duration,
-        faults: Vec<(Match, Share, Fault)>,
+        faults: Vec<(Match, Frequency, Fault)>,
     ) -> anyhow::Result<()> {
         let begins = |proxy: &Proxy| -> Vec<Rule> {
             let rules = faults.into_iter();
-            let rules = rules.map(|(matching, share, fault)| proxy.rule(matching, share, fault));
+            let rules =
+                rules.map(|(matching, frequency, fault)| proxy.rule(matching, frequency, fault));
             let rules = rules.collect();
             proxy.cut_watches(&Match::any());
             rules
@@ -151,5 +152,5 @@ impl FaultRun {
 
 async fn idle(world: &World) -> bool {
     let figures = MetricsSnapshot::read(world, NODE).await;
-    figures.is_ok_and(|f| f.leads() && f.idle())
+    figures.is_ok_and(|f| f.is_leader() && f.idle())
 }

@@ -167,7 +167,7 @@ type Endpoints = Vec<(String, bool)>;
 pub struct Readiness {
     api: Api<EndpointSlice>,
     /// The recorded states, in order, without repetitions; `None`: it was deleted.
-    said: Arc<Mutex<Vec<Option<Endpoints>>>>,
+    recorded: Arc<Mutex<Vec<Option<Endpoints>>>>,
     task: JoinHandle<()>,
 }
 
@@ -179,10 +179,14 @@ impl Drop for Readiness {
 
 impl Readiness {
     pub fn start(client: &Client, ns: &str) -> Self {
-        let said: Arc<Mutex<Vec<_>>> = Arc::default();
+        let recorded: Arc<Mutex<Vec<_>>> = Arc::default();
         let api: Api<EndpointSlice> = Api::namespaced(client.clone(), ns);
-        let task = tokio::spawn(follow(api.clone(), Arc::clone(&said)));
-        Self { api, said, task }
+        let task = tokio::spawn(follow(api.clone(), Arc::clone(&recorded)));
+        Self {
+            api,
+            recorded,
+            task,
+        }
     }
 
     /// Checks that the endpoints have not changed: one ready, one not.
@@ -195,13 +199,13 @@ impl Readiness {
             "the EndpointSlice has been seen",
             Duration::from_secs(10),
             || async {
-                let said = self.said.lock();
-                Ok((said.last() == Some(&Some(now.clone()))).then_some(()))
+                let recorded = self.recorded.lock();
+                Ok((recorded.last() == Some(&Some(now.clone()))).then_some(()))
             },
         )
         .await?;
-        let said = self.said.lock();
-        ensure!(said.len() == 1, "the EndpointSlice said {said:#?}");
+        let recorded = self.recorded.lock();
+        ensure!(recorded.len() == 1, "the EndpointSlice said {recorded:#?}");
         Ok(())
     }
 }
@@ -214,7 +218,7 @@ fn endpoints(slice: &EndpointSlice) -> Endpoints {
     all.map(|e| (e.addresses.join(","), ready(e))).collect()
 }
 
-async fn follow(api: Api<EndpointSlice>, said: Arc<Mutex<Vec<Option<Endpoints>>>>) {
+async fn follow(api: Api<EndpointSlice>, recorded: Arc<Mutex<Vec<Option<Endpoints>>>>) {
     let one = watcher::Config::default().fields(&format!("metadata.name={PROBED}"));
     let stream = watch(api, one).backoff(Steady);
     pin_mut!(stream);
@@ -224,9 +228,9 @@ async fn follow(api: Api<EndpointSlice>, said: Arc<Mutex<Vec<Option<Endpoints>>>
             Ok(Event::Delete(_)) => None,
             _ => continue,
         };
-        let mut said = said.lock();
-        if said.last() != Some(&now) {
-            said.push(now);
+        let mut recorded = recorded.lock();
+        if recorded.last() != Some(&now) {
+            recorded.push(now);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::{seed, soaks};
-use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
+use harvester_lb_testkit::proxy::{After, End, Fault, Frequency, Match, Refusal, Verb};
 
 use super::fault_run::FaultRun;
 
@@ -18,7 +18,7 @@ pub async fn alc_8_writes_are_slow(world: Arc<World>) -> anyhow::Result<()> {
         ("writes hang", 900_000, hung),
     ] {
         let delay = Fault::Delay(Duration::from_millis(delay));
-        let faults = vec![(Match::writes(), Share::all(), delay)];
+        let faults = vec![(Match::writes(), Frequency::all(), delay)];
         run.endure(name, Duration::from_secs(time), faults).await?;
     }
     run.close().await
@@ -36,11 +36,11 @@ pub async fn alc_8_every_fault_at_once(world: Arc<World>) -> anyhow::Result<()> 
     run.close().await
 }
 
-fn everything(rng: &mut fastrand::Rng) -> Vec<(Match, Share, Fault)> {
+fn everything(rng: &mut fastrand::Rng) -> Vec<(Match, Frequency, Fault)> {
     let of = |verb| Match::any().verbs(&[verb]);
     let mut faults = Vec::new();
     let mut add = |matching: Match, percent, fault| {
-        faults.push((matching, Share::percent(percent, rng.u64(..)), fault));
+        faults.push((matching, Frequency::percent(percent, rng.u64(..)), fault));
     };
     for millis in [50, 200, 800] {
         add(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::seed;
-use harvester_lb_testkit::proxy::{Fault, Match, Refusal, Share};
+use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Refusal};
 
 use super::fault_run::FaultRun;
 
@@ -30,8 +30,8 @@ pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
         // Together a third.
         let percent = if refusals.len() == 1 { 33 } else { 18 };
         let faults = refusals.into_iter().zip(seed..).map(|(refusal, seed)| {
-            let share = Share::percent(percent, seed);
-            (Match::any(), share, Fault::Refuse(refusal))
+            let frequency = Frequency::percent(percent, seed);
+            (Match::any(), frequency, Fault::Refuse(refusal))
         });
         let name = format!("a third is answered with {name}");
         run.endure(&name, TIME, faults.collect()).await?;
@@ -48,8 +48,8 @@ pub async fn alc_8_answers_are_lost(world: Arc<World>) -> anyhow::Result<()> {
         ("it says 409", Fault::DenyAnswer(Refusal::conflict())),
     ] {
         let name = format!("of 40 % of the writes, done as they are, {name}");
-        let share = Share::percent(40, seed);
-        let faults = vec![(Match::writes(), share, fault)];
+        let frequency = Frequency::percent(40, seed);
+        let faults = vec![(Match::writes(), frequency, fault)];
         run.endure(&name, TIME, faults).await?;
     }
     run.close().await
@@ -65,7 +65,7 @@ pub async fn alc_8_one_resource_is_refused(world: Arc<World>) -> anyhow::Result<
     ] {
         let name = format!("{resource}: each request is answered with {code}");
         let requests = Match::any().resource(resource);
-        let faults = vec![(requests, Share::all(), Fault::Refuse(refusal))];
+        let faults = vec![(requests, Frequency::all(), Fault::Refuse(refusal))];
         run.endure(&name, TIME, faults).await?;
     }
     run.close().await

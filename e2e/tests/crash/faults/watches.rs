@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::seed;
-use harvester_lb_testkit::proxy::{After, End, Fault, Match, Refusal, Share, Verb};
+use harvester_lb_testkit::proxy::{After, End, Fault, Frequency, Match, Refusal, Verb};
 
 use super::fault_run::FaultRun;
 
@@ -15,48 +15,51 @@ pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Resul
     let seed = seed();
     let run = FaultRun::open(&world, "cut").await?;
     let soon = After::Time(Duration::from_millis(300));
-    let some = |percent| Share::percent(percent, seed);
+    let some = |percent| Frequency::percent(percent, seed);
     for (name, faults) in [
         (
             "each watch ends after 0.3 s",
             vec![
                 (some(33), Fault::EndWatch(soon, End::Clean)),
                 (some(50), Fault::EndWatch(soon, End::Torn)),
-                (Share::all(), Fault::EndWatch(soon, End::Cut)),
+                (Frequency::all(), Fault::EndWatch(soon, End::Cut)),
             ],
         ),
         (
             "each watch is cut in its second event",
-            vec![(Share::all(), Fault::EndWatch(After::Events(1), End::Torn))],
+            vec![(
+                Frequency::all(),
+                Fault::EndWatch(After::Events(1), End::Torn),
+            )],
         ),
         (
             "each watch says 410 in the stream",
             vec![
                 (some(50), Fault::EndWatch(soon, End::Expired)),
                 (
-                    Share::all(),
+                    Frequency::all(),
                     Fault::EndWatch(After::Events(1), End::Expired),
                 ),
             ],
         ),
         (
             "watches swallow all events",
-            vec![(Share::all(), Fault::Swallow)],
+            vec![(Frequency::all(), Fault::Swallow)],
         ),
     ] {
         let watches = Match::any().verbs(&[Verb::Watch]);
         let faults = faults.into_iter();
-        let faults = faults.map(|(share, fault)| (watches.clone(), share, fault));
+        let faults = faults.map(|(frequency, fault)| (watches.clone(), frequency, fault));
         run.endure(name, TIME, faults.collect()).await?;
     }
     let of = |verb| Match::any().verbs(&[verb]);
-    let some = || Share::percent(30, seed);
+    let some = || Frequency::percent(30, seed);
     // Each watch leads to a relist, lists are paginated, and few of them are complete.
     let relist = Fault::EndWatch(After::Time(Duration::from_millis(500)), End::Expired);
     let expired = Fault::Refuse(Refusal::expired());
     let faults = vec![
-        (of(Verb::Watch), Share::all(), relist),
-        (of(Verb::List), Share::all(), Fault::Pages(7)),
+        (of(Verb::Watch), Frequency::all(), relist),
+        (of(Verb::List), Frequency::all(), Fault::Pages(7)),
         (of(Verb::List).continued(), some(), expired),
         (of(Verb::List), some(), Fault::Truncate),
     ];

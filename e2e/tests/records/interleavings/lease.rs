@@ -18,9 +18,9 @@ use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
-use crate::stage::leads;
+use crate::stage::becomes_leader;
 
-/// Longer than the longest delay of a pool status ([`harvester_lb_e2e::world::BRISK`]).
+/// Longer than the longest delay of a pool status ([`harvester_lb_e2e::world::TEST_TIMINGS`]).
 const STILL: Duration = Duration::from_millis(1_200);
 
 /// Two operators of one host and two pods: the first is leader, through a proxy; the second waits.
@@ -30,7 +30,7 @@ async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> 
     let flags = [&QUICK_LEASE[..], &["--threadiness=64"]].concat();
     let env = [("KUBECONFIG", path), ("POD_UID", "first")];
     let first = world.start_operator_with("node2", &flags, &env).await?;
-    leads(world, "node2").await?;
+    becomes_leader(world, "node2").await?;
     let env = [("POD_UID", "second")];
     let second = world.start_operator_with("node1", &flags, &env).await?;
     Ok([first, second])
@@ -38,8 +38,8 @@ async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> 
 
 async fn stands_by(world: &World, node: &str) -> anyhow::Result<()> {
     eventually(&format!("{node} stands by"), SOON, || async {
-        let leads = MetricsSnapshot::read(world, node).await?.leads();
-        Ok((!leads).then_some(()))
+        let is_leader = MetricsSnapshot::read(world, node).await?.is_leader();
+        Ok((!is_leader).then_some(()))
     })
     .await
 }
@@ -75,7 +75,7 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
     let mut late = vec![hold.arrived().await?];
     // It cannot renew, and is standby from then on (RUN-5).
     stands_by(&world, "node2").await?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     let after = holder(&world).await?;
     let parts = |identity: &str| {
         let (host, pod) = identity.split_once('_').unwrap_or_default();
@@ -90,7 +90,7 @@ pub async fn section_1_a_late_renewal_of_the_lease(world: Arc<World>) -> anyhow:
         late.push(more);
     }
     for held in late {
-        let code = held.let_go().await?;
+        let code = held.release().await?;
         eprintln!("a late renewal: {code}");
         ensure!(code == 409, "{code}");
     }
@@ -126,7 +126,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     }
     waits_for_answers(&proxy).await?;
     first.stop()?;
-    leads(&world, "node1").await?;
+    becomes_leader(&world, "node1").await?;
     for n in 0..count {
         world.lb_address(ns, &format!("l{n}")).await?;
     }
@@ -149,14 +149,14 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     );
     let mut codes = Vec::new();
     for held in late {
-        codes.push(held.let_go().await?);
+        codes.push(held.release().await?);
     }
     codes.sort_unstable();
     eprintln!("resumed; what it had on its way was answered {codes:?}");
     let found = audited(&world, "node1", &[ns]).await?;
     ensure!(found.bound == count - count / 4, "{found:?}");
-    let wrongs = history.wrongs(&world).await?;
-    ensure!(wrongs.is_empty(), "{wrongs:#?}");
+    let findings = history.findings(&world).await?;
+    ensure!(findings.is_empty(), "{findings:#?}");
     end([first, second]).await
 }
 

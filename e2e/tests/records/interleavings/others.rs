@@ -17,17 +17,17 @@ pub const STATUS: Row = Row {
 pub const POOLS: &[Row] = &[
     Row {
         name: "pool_status_pool_gone",
-        unled: &[DeletePool],
-        led: &[Holds("a", 2), Holds("b", 3)],
+        before_leader: &[DeletePool],
+        with_leader: &[Holds("a", 2), Holds("b", 3)],
         code: 404,
-        then: &[CreatePool, PoolHas(2), PoolHas(3)],
+        finally: &[CreatePool, PoolHas(2), PoolHas(3)],
         ..STATUS
     },
     Row {
         name: "pool_status_pool_made_again",
-        unled: &[DeletePool, CreatePool],
-        led: &[PoolHas(2), PoolHas(3)],
-        then: &[PoolHas(2), PoolHas(3)],
+        before_leader: &[DeletePool, CreatePool],
+        with_leader: &[PoolHas(2), PoolHas(3)],
+        finally: &[PoolHas(2), PoolHas(3)],
         ..STATUS
     },
 ];
@@ -45,16 +45,16 @@ const RELEASE: Row = Row {
 pub const MANUAL_RELEASES: &[Row] = &[
     Row {
         name: "manual_release_another_is_asked_for",
-        unled: &[ManualRelease(9, "nobody")],
-        led: &[NoManualRelease],
-        then: &[NoManualRelease, Holds("a", 2)],
+        before_leader: &[ManualRelease(9, "nobody")],
+        with_leader: &[NoManualRelease],
+        finally: &[NoManualRelease, Holds("a", 2)],
         ..RELEASE
     },
     Row {
         name: "manual_release_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[NoManualRelease],
-        then: &[NoManualRelease],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[NoManualRelease],
+        finally: &[NoManualRelease],
         ..RELEASE
     },
 ];

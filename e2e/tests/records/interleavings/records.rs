@@ -5,7 +5,7 @@ use harvester_lb_testkit::proxy::Verb::{Create, Delete as Remove, Patch};
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
     CreateGuestLb, CreateGuestNode, CreateLb, CreateRecord, DeleteLb, DeletePool, DeleteRecord,
-    EditPool, GuestWrites, Holds, Marked, NamePool, NoRecord, Remembered, StartDeleteLb, Waits,
+    EditPool, GuestWrites, Holds, InHistory, Marked, NamePool, NoRecord, StartDeleteLb, Waits,
     WriteAllocated,
 };
 
@@ -19,104 +19,104 @@ const CREATE: Row = Row {
 pub const CREATIONS: &[Row] = &[
     Row {
         name: "create_record_done_by_the_next",
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_record_taken_by_another",
-        unled: &[DeleteLb("a"), CreateLb("b")],
-        led: &[Holds("b", 2)],
-        then: &[Holds("b", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("b")],
+        with_leader: &[Holds("b", 2)],
+        finally: &[Holds("b", 2)],
         ..CREATE
     },
     Row {
         name: "create_record_made_by_hand_for_another",
-        unled: &[CreateLb("b"), CreateRecord(2, "b")],
-        led: &[Holds("b", 2), Holds("a", 3)],
-        then: &[Holds("b", 2), Holds("a", 3)],
+        before_leader: &[CreateLb("b"), CreateRecord(2, "b")],
+        with_leader: &[Holds("b", 2), Holds("a", 3)],
+        finally: &[Holds("b", 2), Holds("a", 3)],
         ..CREATE
     },
     Row {
         name: "create_record_owner_gone",
-        unled: &[DeleteLb("a")],
+        before_leader: &[DeleteLb("a")],
         code: 201,
-        then: &[Remembered(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..CREATE
     },
     Row {
         name: "create_record_owner_made_again_before_anybody_leads",
-        unled: &[DeleteLb("a"), CreateLb("a")],
+        before_leader: &[DeleteLb("a"), CreateLb("a")],
         early: true,
         code: 201,
-        led: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_record_owner_made_again_elsewhere",
-        unled: &[DeleteLb("a"), CreateLb("a"), EditPool(3, 14)],
-        led: &[Holds("a", 3), EditPool(2, 14)],
+        before_leader: &[DeleteLb("a"), CreateLb("a"), EditPool(3, 14)],
+        with_leader: &[Holds("a", 3), EditPool(2, 14)],
         code: 201,
-        then: &[Remembered(2, "a"), Holds("a", 3)],
+        finally: &[InHistory(2, "a"), Holds("a", 3)],
         ..CREATE
     },
     Row {
         name: "create_record_second_of_a_uid",
-        unled: &[EditPool(3, 14)],
-        led: &[Holds("a", 3), EditPool(2, 14)],
+        before_leader: &[EditPool(3, 14)],
+        with_leader: &[Holds("a", 3), EditPool(2, 14)],
         code: 201,
-        then: &[Remembered(2, "a"), Holds("a", 3)],
+        finally: &[InHistory(2, "a"), Holds("a", 3)],
         ..CREATE
     },
     Row {
         name: "create_record_second_of_a_uid_lower_is_kept",
-        unled: &[CreateRecord(3, "a")],
+        before_leader: &[CreateRecord(3, "a")],
         early: true,
         code: 201,
-        led: &[Holds("a", 2), Remembered(3, "a")],
+        with_leader: &[Holds("a", 2), InHistory(3, "a")],
         ..CREATE
     },
     Row {
         name: "create_record_second_of_a_uid_named_is_kept",
-        unled: &[CreateRecord(3, "a"), WriteAllocated("a", 3)],
+        before_leader: &[CreateRecord(3, "a"), WriteAllocated("a", 3)],
         early: true,
         code: 201,
-        led: &[Holds("a", 3), Remembered(2, "a")],
+        with_leader: &[Holds("a", 3), InHistory(2, "a")],
         ..CREATE
     },
     Row {
         name: "create_record_other_pool_wanted",
-        unled: &[NamePool("a", "q")],
-        led: &[Holds("a", 102)],
+        before_leader: &[NamePool("a", "q")],
+        with_leader: &[Holds("a", 102)],
         code: 201,
-        then: &[Remembered(2, "a"), Holds("a", 102)],
+        finally: &[InHistory(2, "a"), Holds("a", 102)],
         ..CREATE
     },
     Row {
         name: "create_record_no_pool_serves",
-        unled: &[NamePool("a", "missing")],
-        led: &[Waits("a", "PoolNotFound")],
+        before_leader: &[NamePool("a", "missing")],
+        with_leader: &[Waits("a", "PoolNotFound")],
         code: 201,
-        then: &[Remembered(2, "a"), NamePool("a", "p"), Holds("a", 2)],
+        finally: &[InHistory(2, "a"), NamePool("a", "p"), Holds("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_record_pool_gone",
-        unled: &[NamePool("a", "q"), DeletePool],
-        led: &[Holds("a", 102)],
+        before_leader: &[NamePool("a", "q"), DeletePool],
+        with_leader: &[Holds("a", 102)],
         code: 201,
-        then: &[NoRecord(2), Holds("a", 102)],
+        finally: &[NoRecord(2), Holds("a", 102)],
         ..CREATE
     },
     Row {
         name: "delete_record_done_by_the_next",
-        led: &[NoRecord(2)],
+        with_leader: &[NoRecord(2)],
         code: 404,
         ..REMOVE
     },
     Row {
         name: "mark_guest_owner_gone",
-        unled: &[DeleteLb("a")],
+        before_leader: &[DeleteLb("a")],
         code: 404,
         ..MARK
     },
@@ -127,7 +127,7 @@ const TAKE: Row = Row {
         CreateLb("a"),
         Holds("a", 2),
         DeleteLb("a"),
-        Remembered(2, "a"),
+        InHistory(2, "a"),
     ],
     trigger: &[CreateLb("a")],
     write: Write::Record(Patch, 2),
@@ -136,7 +136,7 @@ const TAKE: Row = Row {
 
 const ADOPT: Row = Row {
     given: &[CreateLb("a"), Holds("a", 2)],
-    unseen: &[DeleteLb("a"), CreateLb("a")],
+    while_stopped: &[DeleteLb("a"), CreateLb("a")],
     write: Write::Record(Patch, 2),
     ..ROW
 };
@@ -161,7 +161,7 @@ pub const REMOVE: Row = Row {
         CreateLb("a"),
         Holds("a", 2),
         DeleteLb("a"),
-        Remembered(2, "a"),
+        InHistory(2, "a"),
     ],
     trigger: &[EditPool(3, 14)],
     write: Write::Record(Remove, 2),
@@ -180,131 +180,131 @@ pub const MARK: Row = Row {
 pub const CHANGES: &[Row] = &[
     Row {
         name: "take_over_done_by_the_next",
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..TAKE
     },
     Row {
         name: "take_over_taken_by_another",
         range: (2, 2),
-        unled: &[DeleteLb("a"), CreateLb("b")],
-        led: &[Holds("b", 2)],
-        then: &[Holds("b", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("b")],
+        with_leader: &[Holds("b", 2)],
+        finally: &[Holds("b", 2)],
         ..TAKE
     },
     Row {
         name: "take_over_owner_gone",
-        unled: &[DeleteLb("a")],
+        before_leader: &[DeleteLb("a")],
         code: 200,
-        then: &[Remembered(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..TAKE
     },
     Row {
         name: "take_over_record_deleted_by_hand",
-        unled: &[DeleteRecord(2)],
-        led: &[Holds("a", 3)],
+        before_leader: &[DeleteRecord(2)],
+        with_leader: &[Holds("a", 3)],
         code: 404,
-        then: &[Holds("a", 3)],
+        finally: &[Holds("a", 3)],
         ..TAKE
     },
     Row {
         name: "take_over_record_and_owner_gone",
-        unled: &[DeleteLb("a"), DeleteRecord(2)],
+        before_leader: &[DeleteLb("a"), DeleteRecord(2)],
         code: 404,
         ..TAKE
     },
     Row {
         name: "take_over_out_of_the_pool",
-        unled: &[EditPool(3, 14)],
-        led: &[Holds("a", 3), NoRecord(2)],
+        before_leader: &[EditPool(3, 14)],
+        with_leader: &[Holds("a", 3), NoRecord(2)],
         code: 404,
-        then: &[Holds("a", 3)],
+        finally: &[Holds("a", 3)],
         ..TAKE
     },
     Row {
         name: "replace_owner_done_by_the_next",
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..ADOPT
     },
     Row {
         name: "replace_owner_made_again",
-        unled: &[DeleteLb("a"), CreateLb("a")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("a")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..ADOPT
     },
     Row {
         name: "replace_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[Remembered(2, "a")],
-        then: &[Remembered(2, "a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[InHistory(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..ADOPT
     },
     Row {
         name: "replace_owner_taken_by_another",
         range: (2, 2),
-        unled: &[DeleteLb("a"), CreateLb("b")],
-        led: &[Holds("b", 2)],
-        then: &[Holds("b", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("b")],
+        with_leader: &[Holds("b", 2)],
+        finally: &[Holds("b", 2)],
         ..ADOPT
     },
     Row {
         name: "replace_owner_record_deleted_by_hand",
-        unled: &[DeleteRecord(2)],
-        led: &[Holds("a", 3)],
+        before_leader: &[DeleteRecord(2)],
+        with_leader: &[Holds("a", 3)],
         code: 404,
-        then: &[Holds("a", 3)],
+        finally: &[Holds("a", 3)],
         ..ADOPT
     },
     Row {
         name: "release_done_by_the_next",
-        led: &[Remembered(2, "a")],
-        then: &[Remembered(2, "a")],
+        with_leader: &[InHistory(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..RELEASE
     },
     Row {
         name: "release_owner_made_again",
-        unled: &[CreateLb("a")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[CreateLb("a")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..RELEASE
     },
     Row {
         name: "release_owner_made_again_before_anybody_leads",
-        unled: &[CreateLb("a")],
+        before_leader: &[CreateLb("a")],
         early: true,
         code: 200,
-        led: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
         ..RELEASE
     },
     Row {
         name: "release_owner_restored_from_a_backup",
-        unled: &[CreateLb("a"), WriteAllocated("a", 2)],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[CreateLb("a"), WriteAllocated("a", 2)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..RELEASE
     },
     Row {
         name: "release_taken_by_another",
         range: (2, 2),
-        unled: &[CreateLb("b")],
-        led: &[Holds("b", 2)],
-        then: &[Holds("b", 2)],
+        before_leader: &[CreateLb("b")],
+        with_leader: &[Holds("b", 2)],
+        finally: &[Holds("b", 2)],
         ..RELEASE
     },
     Row {
         name: "release_record_deleted_by_hand",
-        unled: &[DeleteRecord(2)],
+        before_leader: &[DeleteRecord(2)],
         code: 404,
         ..RELEASE
     },
     Row {
         name: "release_surplus_moved_back",
         trigger: &[NamePool("a", "q")],
-        unled: &[NamePool("a", "p"), CreateLb("b")],
-        led: &[Holds("a", 2), Waits("b", "NoAvailableIP")],
-        then: &[
+        before_leader: &[NamePool("a", "p"), CreateLb("b")],
+        with_leader: &[Holds("a", 2), Waits("b", "NoAvailableIP")],
+        finally: &[
             Holds("a", 2),
             Waits("b", "NoAvailableIP"),
             StartDeleteLb("b"),
@@ -314,9 +314,9 @@ pub const CHANGES: &[Row] = &[
     Row {
         name: "release_surplus_pool_serves_again",
         trigger: &[NamePool("a", "missing")],
-        unled: &[NamePool("a", "p"), CreateLb("b")],
-        led: &[Holds("a", 2), Waits("b", "NoAvailableIP")],
-        then: &[
+        before_leader: &[NamePool("a", "p"), CreateLb("b")],
+        with_leader: &[Holds("a", 2), Waits("b", "NoAvailableIP")],
+        finally: &[
             Holds("a", 2),
             Waits("b", "NoAvailableIP"),
             StartDeleteLb("b"),
@@ -325,16 +325,16 @@ pub const CHANGES: &[Row] = &[
     },
     Row {
         name: "delete_record_taken_over_again",
-        unled: &[EditPool(2, 14), CreateLb("a")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[EditPool(2, 14), CreateLb("a")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..REMOVE
     },
     Row {
         name: "mark_guest_status_written_by_it",
-        unled: &[GuestWrites("a", "192.0.2.9")],
-        led: &[Marked("a")],
-        then: &[Marked("a")],
+        before_leader: &[GuestWrites("a", "192.0.2.9")],
+        with_leader: &[Marked("a")],
+        finally: &[Marked("a")],
         ..MARK
     },
 ];

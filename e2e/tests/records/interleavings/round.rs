@@ -12,7 +12,7 @@ use harvester_lb_testkit::proxy::{Held, Hold, Match, Moment, Proxy, Verb};
 use tokio::time::Instant;
 
 use super::step::{Place, Step};
-use crate::stage::leads;
+use crate::stage::becomes_leader;
 
 /// The late write.
 #[derive(Clone, Copy, Debug)]
@@ -41,21 +41,21 @@ pub struct Row {
     /// The state before, as left by an earlier operator.
     pub given: &'static [Step],
     /// Events while there is no operator.
-    pub unseen: &'static [Step],
+    pub while_stopped: &'static [Step],
     /// Events that make the operator decide on the write.
     pub trigger: &'static [Step],
     /// The write.
     pub write: Write,
     /// Events after the operator's end, before the next one is leader.
-    pub unled: &'static [Step],
+    pub before_leader: &'static [Step],
     /// The write arrives before the next one is leader.
     pub early: bool,
     /// Events and conditions while the next one is leader.
-    pub led: &'static [Step],
+    pub with_leader: &'static [Step],
     /// The API server's answer to the late write.
     pub code: u16,
     /// The final state.
-    pub then: &'static [Step],
+    pub finally: &'static [Step],
 }
 
 /// A row without events, for `..ROW`.
@@ -63,14 +63,14 @@ pub const ROW: Row = Row {
     name: "",
     range: (2, 14),
     given: &[],
-    unseen: &[],
+    while_stopped: &[],
     trigger: &[],
     write: Write::Pool,
-    unled: &[],
+    before_leader: &[],
     early: false,
-    led: &[],
+    with_leader: &[],
     code: 409,
-    then: &[],
+    finally: &[],
 };
 
 impl Row {
@@ -91,7 +91,13 @@ impl Row {
 
     /// Whether the row itself moves addresses.
     fn moves(&self) -> bool {
-        let all = [self.trigger, self.unled, self.led, self.then].concat();
+        let all = [
+            self.trigger,
+            self.before_leader,
+            self.with_leader,
+            self.finally,
+        ]
+        .concat();
         all.iter()
             .any(|step| matches!(step, Step::NamePool(..) | Step::WriteAllocated(..)))
     }
@@ -136,7 +142,7 @@ async fn start(
     let operator = world
         .start_operator_with(node, &["--threadiness=64"], &env)
         .await?;
-    leads(world, node).await?;
+    becomes_leader(world, node).await?;
     Ok(operator)
 }
 
@@ -157,7 +163,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     let earlier = start(world, "node1", None).await?;
     all(world, &rows, "given", |row| row.given).await?;
     earlier.end().await?;
-    all(world, &rows, "unseen", |row| row.unseen).await?;
+    all(world, &rows, "while_stopped", |row| row.while_stopped).await?;
 
     let proxy = Proxy::start(&world.cluster).await?;
     let mut holds: Vec<Hold> = rows
@@ -179,7 +185,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
             more.cut();
         }
     }
-    all(world, &rows, "unled", |row| row.unled).await?;
+    all(world, &rows, "before_leader", |row| row.before_leader).await?;
 
     let mut wrong = Vec::new();
     let mut late = Vec::new();
@@ -191,12 +197,12 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
         }
     }
     let next = start(world, "node1", None).await?;
-    all(world, &rows, "led", |row| row.led).await?;
+    all(world, &rows, "with_leader", |row| row.with_leader).await?;
     quiet(world, "node1").await?;
     for (held, row) in late {
         arrive(held, row, &mut wrong).await?;
     }
-    let done = all(world, &rows, "then", |row| row.then).await;
+    let done = all(world, &rows, "finally", |row| row.finally).await;
     if !wrong.is_empty() {
         bail!(
             "{}\n{}",
@@ -215,8 +221,8 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
     let pools: Vec<&str> = pools.iter().map(String::as_str).collect();
     audited(world, "node1", &pools).await?;
     history.caught_up(world).await?;
-    let doubled = history.doubled();
-    ensure!(doubled.is_empty(), "{doubled:#?}");
+    let shared_addresses = history.shared_addresses();
+    ensure!(shared_addresses.is_empty(), "{shared_addresses:#?}");
     let moved: Vec<String> = history
         .moved()
         .into_iter()
@@ -235,7 +241,7 @@ pub async fn round(world: &Arc<World>, number: u8, rows: &[Row]) -> anyhow::Resu
 
 /// Releases a write and checks the answer.
 async fn arrive(held: Held, row: &Row, wrong: &mut Vec<String>) -> anyhow::Result<()> {
-    let code = held.let_go().await.with_context(|| row.name)?;
+    let code = held.release().await.with_context(|| row.name)?;
     eprintln!("{}: {code}", row.name);
     if code != row.code {
         wrong.push(format!(

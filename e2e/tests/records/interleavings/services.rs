@@ -6,8 +6,8 @@ use super::records::REMOVE;
 use super::round::{ROW, Row, Write};
 use super::step::Step::{
     CreateGuestLb, CreateGuestNode, CreateLb, CreateVmLb, DeleteGuestNode, DeleteLb, DeleteService,
-    EditListener, EditPool, EditService, ForeignService, Gone, Holds, Marked, NamePool, NoRecord,
-    NoService, NoSlice, Noted, PortIs, Remembered, Shows, Waits,
+    EditListener, EditPool, EditService, ForeignService, Gone, Holds, InHistory, Marked, NamePool,
+    NoRecord, NoService, NoSlice, Noted, PortIs, Shows, Waits,
 };
 
 const CREATE: Row = Row {
@@ -34,65 +34,65 @@ const REMOVE_SERVICE: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "create_service_done_by_the_next",
-        led: &[Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        with_leader: &[Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[Remembered(2, "a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[InHistory(2, "a")],
         code: 201,
-        then: &[NoService("a"), NoSlice("a"), Remembered(2, "a")],
+        finally: &[NoService("a"), NoSlice("a"), InHistory(2, "a")],
         ..CREATE
     },
     Row {
         name: "create_service_address_given_on",
         range: (2, 2),
-        unled: &[DeleteLb("a"), CreateLb("b")],
-        led: &[Holds("b", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("b")],
+        with_leader: &[Holds("b", 2)],
         code: 201,
-        then: &[NoService("a"), NoSlice("a"), Holds("b", 2)],
+        finally: &[NoService("a"), NoSlice("a"), Holds("b", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_owner_made_again",
-        unled: &[DeleteLb("a"), CreateVmLb("a")],
-        led: &[Holds("a", 2), Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateVmLb("a")],
+        with_leader: &[Holds("a", 2), Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_owner_made_again_before_anybody_leads",
-        unled: &[DeleteLb("a"), CreateVmLb("a")],
+        before_leader: &[DeleteLb("a"), CreateVmLb("a")],
         early: true,
         code: 201,
-        led: &[Holds("a", 2), Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        with_leader: &[Holds("a", 2), Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_owner_made_again_without_an_address",
-        unled: &[DeleteLb("a"), CreateVmLb("a"), NamePool("a", "missing")],
-        led: &[Waits("a", "PoolNotFound")],
+        before_leader: &[DeleteLb("a"), CreateVmLb("a"), NamePool("a", "missing")],
+        with_leader: &[Waits("a", "PoolNotFound")],
         code: 201,
-        then: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
+        finally: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_service_other_address",
-        unled: &[NamePool("a", "q")],
-        led: &[Shows("a", 102)],
-        then: &[Shows("a", 102), Remembered(2, "a")],
+        before_leader: &[NamePool("a", "q")],
+        with_leader: &[Shows("a", 102)],
+        finally: &[Shows("a", 102), InHistory(2, "a")],
         ..CREATE
     },
     Row {
         name: "create_service_no_address",
         range: (2, 2),
-        unled: &[NamePool("a", "missing"), CreateLb("b")],
-        led: &[Waits("a", "PoolNotFound"), Holds("b", 2)],
+        before_leader: &[NamePool("a", "missing"), CreateLb("b")],
+        with_leader: &[Waits("a", "PoolNotFound"), Holds("b", 2)],
         code: 201,
-        then: &[
+        finally: &[
             NoService("a"),
             NoSlice("a"),
             Holds("b", 2),
@@ -103,9 +103,9 @@ pub const ROWS: &[Row] = &[
     },
     Row {
         name: "create_service_of_somebody_else",
-        unled: &[ForeignService("a")],
+        before_leader: &[ForeignService("a")],
         early: true,
-        led: &[
+        with_leader: &[
             Waits("a", "NameConflict"),
             DeleteService("a"),
             Shows("a", 2),
@@ -116,92 +116,92 @@ pub const ROWS: &[Row] = &[
         name: "alter_service_nothing_has_happened",
         early: true,
         code: 200,
-        led: &[PortIs("a", 81)],
+        with_leader: &[PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_done_by_the_next",
-        led: &[PortIs("a", 81)],
-        then: &[PortIs("a", 81)],
+        with_leader: &[PortIs("a", 81)],
+        finally: &[PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_spec_edited_again",
-        unled: &[EditListener("a", 82)],
-        led: &[PortIs("a", 82)],
-        then: &[PortIs("a", 82)],
+        before_leader: &[EditListener("a", 82)],
+        with_leader: &[PortIs("a", 82)],
+        finally: &[PortIs("a", 82)],
         ..ALTER
     },
     Row {
         name: "alter_service_made_again",
-        unled: &[DeleteService("a")],
-        led: &[Shows("a", 2), PortIs("a", 81)],
-        then: &[PortIs("a", 81)],
+        before_leader: &[DeleteService("a")],
+        with_leader: &[Shows("a", 2), PortIs("a", 81)],
+        finally: &[PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_written_by_others",
-        unled: &[EditService("a")],
-        led: &[PortIs("a", 81)],
-        then: &[PortIs("a", 81), Noted("a")],
+        before_leader: &[EditService("a")],
+        with_leader: &[PortIs("a", 81)],
+        finally: &[PortIs("a", 81), Noted("a")],
         ..ALTER
     },
     Row {
         name: "alter_service_other_address",
-        unled: &[NamePool("a", "q")],
-        led: &[Shows("a", 102)],
-        then: &[Shows("a", 102), PortIs("a", 81)],
+        before_leader: &[NamePool("a", "q")],
+        with_leader: &[Shows("a", 102)],
+        finally: &[Shows("a", 102), PortIs("a", 81)],
         ..ALTER
     },
     Row {
         name: "alter_service_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[NoService("a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[NoService("a")],
         code: 404,
-        then: &[NoService("a"), Remembered(2, "a")],
+        finally: &[NoService("a"), InHistory(2, "a")],
         ..ALTER
     },
     Row {
         name: "delete_service_done_by_the_next",
-        led: &[NoService("a")],
+        with_leader: &[NoService("a")],
         code: 404,
-        then: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
+        finally: &[NoService("a"), NamePool("a", "p"), Shows("a", 2)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_wanted_again",
-        unled: &[NamePool("a", "p")],
-        led: &[Holds("a", 2), Shows("a", 2)],
+        before_leader: &[NamePool("a", "p")],
+        with_leader: &[Holds("a", 2), Shows("a", 2)],
         code: 200,
-        then: &[Holds("a", 2), Shows("a", 2)],
+        finally: &[Holds("a", 2), Shows("a", 2)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_made_again",
-        unled: &[NamePool("a", "p"), DeleteService("a")],
-        led: &[Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        before_leader: &[NamePool("a", "p"), DeleteService("a")],
+        with_leader: &[Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_written_by_others",
-        unled: &[NamePool("a", "p"), EditService("a")],
-        led: &[Shows("a", 2)],
-        then: &[Shows("a", 2), Noted("a")],
+        before_leader: &[NamePool("a", "p"), EditService("a")],
+        with_leader: &[Shows("a", 2)],
+        finally: &[Shows("a", 2), Noted("a")],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_service_other_address",
-        unled: &[NamePool("a", "q")],
-        led: &[Shows("a", 102)],
-        then: &[Shows("a", 102)],
+        before_leader: &[NamePool("a", "q")],
+        with_leader: &[Shows("a", 102)],
+        finally: &[Shows("a", 102)],
         ..REMOVE_SERVICE
     },
     Row {
         name: "delete_record_pool_has_it_again",
-        unled: &[EditPool(2, 14)],
+        before_leader: &[EditPool(2, 14)],
         code: 200,
-        then: &[NoRecord(2)],
+        finally: &[NoRecord(2)],
         ..REMOVE
     },
     Row {
@@ -214,9 +214,9 @@ pub const ROWS: &[Row] = &[
         ],
         trigger: &[DeleteGuestNode],
         write: Write::Lb(Remove, ""),
-        led: &[Gone("a"), Remembered(2, "a")],
+        with_leader: &[Gone("a"), InHistory(2, "a")],
         code: 404,
-        then: &[Remembered(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..ROW
     },
 ];

@@ -7,7 +7,7 @@ use super::round::{ROW, Row, Write};
 use super::step::Step::{
     AddFinalizer, Backends, CreateLb, CreateLegacyLb, CreateLegacyMachine, CreateVmLb, CreateVmi,
     DeleteLb, DeleteLegacyMachine, DeleteSlice, DeleteVmi, EditPool, Finalizers, Gone, Holds,
-    NamePool, NoSlice, PoolHas, Remembered, Shows, StartDeleteLb, Total, Waits,
+    InHistory, NamePool, NoSlice, PoolHas, Shows, StartDeleteLb, Total, Waits,
 };
 
 const CREATE: Row = Row {
@@ -51,7 +51,7 @@ const STRIP: Row = Row {
 };
 
 const STRIP_LB: Row = Row {
-    unseen: &[CreateLegacyLb("a"), StartDeleteLb("a")],
+    while_stopped: &[CreateLegacyLb("a"), StartDeleteLb("a")],
     write: Write::Lb(Patch, "finalizers"),
     ..ROW
 };
@@ -60,107 +60,107 @@ const STRIP_LB: Row = Row {
 pub const ROWS: &[Row] = &[
     Row {
         name: "create_slice_done_by_the_next",
-        led: &[Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        with_leader: &[Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_slice_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[Remembered(2, "a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[InHistory(2, "a")],
         code: 201,
-        then: &[NoSlice("a")],
+        finally: &[NoSlice("a")],
         ..CREATE
     },
     Row {
         name: "create_slice_owner_made_again",
-        unled: &[DeleteLb("a"), CreateVmLb("a")],
-        led: &[Shows("a", 2)],
-        then: &[Shows("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateVmLb("a")],
+        with_leader: &[Shows("a", 2)],
+        finally: &[Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "create_slice_no_address",
-        unled: &[NamePool("a", "missing")],
-        led: &[Waits("a", "PoolNotFound")],
+        before_leader: &[NamePool("a", "missing")],
+        with_leader: &[Waits("a", "PoolNotFound")],
         code: 201,
-        then: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
+        finally: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
         ..CREATE
     },
     Row {
         name: "alter_slice_done_by_the_next",
-        led: &[Backends("a", &[1, 2])],
-        then: &[Backends("a", &[1, 2])],
+        with_leader: &[Backends("a", &[1, 2])],
+        finally: &[Backends("a", &[1, 2])],
         ..ALTER
     },
     Row {
         name: "alter_slice_machine_gone",
-        unled: &[DeleteVmi("m2")],
-        led: &[Backends("a", &[1])],
+        before_leader: &[DeleteVmi("m2")],
+        with_leader: &[Backends("a", &[1])],
         code: 200,
-        then: &[Backends("a", &[1])],
+        finally: &[Backends("a", &[1])],
         ..ALTER
     },
     Row {
         name: "alter_slice_another_machine",
-        unled: &[CreateVmi("m3", 3)],
-        led: &[Backends("a", &[1, 2, 3])],
-        then: &[Backends("a", &[1, 2, 3])],
+        before_leader: &[CreateVmi("m3", 3)],
+        with_leader: &[Backends("a", &[1, 2, 3])],
+        finally: &[Backends("a", &[1, 2, 3])],
         ..ALTER
     },
     Row {
         name: "alter_slice_made_again",
-        unled: &[DeleteSlice("a")],
-        led: &[Backends("a", &[1, 2])],
-        then: &[Backends("a", &[1, 2])],
+        before_leader: &[DeleteSlice("a")],
+        with_leader: &[Backends("a", &[1, 2])],
+        finally: &[Backends("a", &[1, 2])],
         ..ALTER
     },
     Row {
         name: "alter_slice_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[NoSlice("a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[NoSlice("a")],
         code: 404,
-        then: &[NoSlice("a")],
+        finally: &[NoSlice("a")],
         ..ALTER
     },
     Row {
         name: "delete_slice_done_by_the_next",
-        led: &[NoSlice("a")],
+        with_leader: &[NoSlice("a")],
         code: 404,
-        then: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
+        finally: &[NoSlice("a"), NamePool("a", "p"), Shows("a", 2)],
         ..REMOVE
     },
     Row {
         name: "delete_slice_wanted_again",
-        unled: &[NamePool("a", "p")],
-        led: &[Shows("a", 2), Backends("a", &[1])],
+        before_leader: &[NamePool("a", "p")],
+        with_leader: &[Shows("a", 2), Backends("a", &[1])],
         code: 200,
-        then: &[Backends("a", &[1])],
+        finally: &[Backends("a", &[1])],
         ..REMOVE
     },
     Row {
         name: "delete_slice_made_again",
-        unled: &[NamePool("a", "p"), DeleteSlice("a")],
-        led: &[Shows("a", 2), Backends("a", &[1])],
-        then: &[Backends("a", &[1])],
+        before_leader: &[NamePool("a", "p"), DeleteSlice("a")],
+        with_leader: &[Shows("a", 2), Backends("a", &[1])],
+        finally: &[Backends("a", &[1])],
         ..REMOVE
     },
     Row {
         name: "finalizers_done_by_the_next",
-        led: &[Finalizers(VM, &[KEPT])],
-        then: &[Finalizers(VM, &[KEPT])],
+        with_leader: &[Finalizers(VM, &[KEPT])],
+        finally: &[Finalizers(VM, &[KEPT])],
         ..STRIP
     },
     Row {
         name: "finalizers_one_more_of_somebody_else",
-        unled: &[AddFinalizer(VM)],
-        led: &[Finalizers(VM, &[KEPT, "example.org/late"])],
-        then: &[Finalizers(VM, &[KEPT, "example.org/late"])],
+        before_leader: &[AddFinalizer(VM)],
+        with_leader: &[Finalizers(VM, &[KEPT, "example.org/late"])],
+        finally: &[Finalizers(VM, &[KEPT, "example.org/late"])],
         ..STRIP
     },
     Row {
         name: "finalizers_machine_gone",
-        unled: &[DeleteLegacyMachine(VM)],
+        before_leader: &[DeleteLegacyMachine(VM)],
         code: 404,
         ..STRIP
     },
@@ -168,34 +168,34 @@ pub const ROWS: &[Row] = &[
         name: "finalizers_machine_made_again",
         trigger: &[CreateLegacyMachine(VMI)],
         write: Write::Machine("virtualmachineinstances"),
-        unled: &[DeleteLegacyMachine(VMI), CreateLegacyMachine(VMI)],
-        led: &[Finalizers(VMI, &[KEPT])],
-        then: &[Finalizers(VMI, &[KEPT])],
+        before_leader: &[DeleteLegacyMachine(VMI), CreateLegacyMachine(VMI)],
+        with_leader: &[Finalizers(VMI, &[KEPT])],
+        finally: &[Finalizers(VMI, &[KEPT])],
         ..STRIP
     },
     Row {
         name: "finalizers_of_a_load_balancer_done_by_the_next",
-        led: &[Gone("a")],
+        with_leader: &[Gone("a")],
         code: 404,
         ..STRIP_LB
     },
     Row {
         name: "finalizers_of_a_load_balancer_made_again",
-        led: &[Gone("a"), CreateLb("a"), Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        with_leader: &[Gone("a"), CreateLb("a"), Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..STRIP_LB
     },
     Row {
         name: "pool_status_done_by_the_next",
-        led: &[PoolHas(3)],
-        then: &[PoolHas(3)],
+        with_leader: &[PoolHas(3)],
+        finally: &[PoolHas(3)],
         ..STATUS
     },
     Row {
         name: "pool_status_pool_edited",
-        unled: &[EditPool(2, 5)],
-        led: &[Total(4)],
-        then: &[Total(4), PoolHas(3)],
+        before_leader: &[EditPool(2, 5)],
+        with_leader: &[Total(4)],
+        finally: &[Total(4), PoolHas(3)],
         ..STATUS
     },
 ];

@@ -7,7 +7,7 @@ use super::round::{ROW, Row, Write};
 use super::step::Step::{
     Address, AddressIs, Announce, CreateGuestLb, CreateGuestNode, CreateLb, CreateRecord,
     CreateVmLb, DeleteGuestNode, DeleteLb, DeleteRecord, DeleteService, EditListener, EditPool,
-    GuestWrites, Holds, HoldsAny, Marked, PortIs, Remembered, Shows, Total, WriteAllocated,
+    GuestWrites, Holds, HoldsAny, InHistory, Marked, PortIs, Shows, Total, WriteAllocated,
 };
 
 const COMMIT: Row = Row {
@@ -29,111 +29,111 @@ pub const ROWS: &[Row] = &[
         name: "commit_nothing_has_happened",
         early: true,
         code: 200,
-        led: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_done_by_the_next",
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_owner_gone",
-        unled: &[DeleteLb("a")],
-        led: &[Remembered(2, "a")],
+        before_leader: &[DeleteLb("a")],
+        with_leader: &[InHistory(2, "a")],
         code: 404,
-        then: &[Remembered(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..COMMIT
     },
     Row {
         name: "commit_owner_made_again",
-        unled: &[DeleteLb("a"), CreateLb("a")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateLb("a")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_status_written_by_a_tenant",
-        unled: &[WriteAllocated("a", 9)],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[WriteAllocated("a", 9)],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..COMMIT
     },
     Row {
         name: "commit_address_written_by_the_guest",
-        unled: &[GuestWrites("a", "192.0.2.9")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2), Address("a", "192.0.2.9")],
+        before_leader: &[GuestWrites("a", "192.0.2.9")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2), Address("a", "192.0.2.9")],
         ..COMMIT
     },
     Row {
         name: "commit_record_deleted_by_hand",
-        unled: &[DeleteRecord(2)],
-        led: &[HoldsAny("a")],
-        then: &[HoldsAny("a")],
+        before_leader: &[DeleteRecord(2)],
+        with_leader: &[HoldsAny("a")],
+        finally: &[HoldsAny("a")],
         ..COMMIT
     },
     Row {
         name: "commit_record_given_to_another_by_hand",
-        unled: &[DeleteRecord(2), CreateLb("b"), CreateRecord(2, "b")],
-        led: &[Holds("b", 2), HoldsAny("a")],
-        then: &[Holds("b", 2), HoldsAny("a")],
+        before_leader: &[DeleteRecord(2), CreateLb("b"), CreateRecord(2, "b")],
+        with_leader: &[Holds("b", 2), HoldsAny("a")],
+        finally: &[Holds("b", 2), HoldsAny("a")],
         ..COMMIT
     },
     Row {
         name: "commit_out_of_the_pool",
-        unled: &[EditPool(3, 14)],
-        led: &[Holds("a", 2)],
+        before_leader: &[EditPool(3, 14)],
+        with_leader: &[Holds("a", 2)],
         // Back again: what is outside of the ranges is counted neither way.
-        then: &[Holds("a", 2), EditPool(2, 14), Total(13)],
+        finally: &[Holds("a", 2), EditPool(2, 14), Total(13)],
         ..COMMIT
     },
     Row {
         name: "ready_done_by_the_next",
-        led: &[AddressIs("a", 2)],
-        then: &[AddressIs("a", 2)],
+        with_leader: &[AddressIs("a", 2)],
+        finally: &[AddressIs("a", 2)],
         ..READY
     },
     Row {
         name: "ready_service_made_again",
-        unled: &[DeleteService("a")],
-        led: &[Shows("a", 2)],
+        before_leader: &[DeleteService("a")],
+        with_leader: &[Shows("a", 2)],
         code: 200,
-        then: &[Address("a", "")],
+        finally: &[Address("a", "")],
         ..READY
     },
     Row {
         name: "ready_spec_edited",
-        unled: &[EditListener("a", 81)],
-        led: &[PortIs("a", 81)],
-        then: &[PortIs("a", 81), AddressIs("a", 2)],
+        before_leader: &[EditListener("a", 81)],
+        with_leader: &[PortIs("a", 81)],
+        finally: &[PortIs("a", 81), AddressIs("a", 2)],
         ..READY
     },
     Row {
         name: "ready_owner_gone",
-        unled: &[DeleteLb("a")],
+        before_leader: &[DeleteLb("a")],
         code: 404,
-        then: &[Remembered(2, "a")],
+        finally: &[InHistory(2, "a")],
         ..READY
     },
     Row {
         name: "ready_owner_made_again",
-        unled: &[DeleteLb("a"), CreateVmLb("a")],
-        led: &[Holds("a", 2), Shows("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateVmLb("a")],
+        with_leader: &[Holds("a", 2), Shows("a", 2)],
+        finally: &[Holds("a", 2)],
         ..READY
     },
     Row {
         name: "delete_record_replaced_by_hand",
-        unled: &[
+        before_leader: &[
             EditPool(2, 14),
             DeleteRecord(2),
             CreateLb("b"),
             CreateRecord(2, "b"),
         ],
-        led: &[Holds("b", 2)],
-        then: &[Holds("b", 2)],
+        with_leader: &[Holds("b", 2)],
+        finally: &[Holds("b", 2)],
         ..REMOVE
     },
     Row {
@@ -146,9 +146,9 @@ pub const ROWS: &[Row] = &[
         ],
         trigger: &[DeleteGuestNode],
         write: Write::Lb(Remove, ""),
-        unled: &[DeleteLb("a"), CreateGuestLb("a")],
-        led: &[Holds("a", 2)],
-        then: &[Holds("a", 2)],
+        before_leader: &[DeleteLb("a"), CreateGuestLb("a")],
+        with_leader: &[Holds("a", 2)],
+        finally: &[Holds("a", 2)],
         ..ROW
     },
 ];

@@ -84,7 +84,7 @@ pub enum Step {
     /// It has some address.
     HoldsAny(&'static str),
     /// The IPAllocation is Released, and this was its last owner.
-    Remembered(u8, &'static str),
+    InHistory(u8, &'static str),
     /// The address has no IPAllocation.
     NoRecord(u8),
     /// Its condition Ready has this reason.
@@ -305,7 +305,7 @@ impl Step {
             Self::NoService(name) => world.gone(&world.services(ns), name).await?,
             Self::NoRecord(host) => world.gone(&world.records(), &at.ip(host)).await?,
             Self::Holds(name, host) => holds(world, ns, name, &at.ip(host)).await?,
-            Self::Remembered(host, name) => {
+            Self::InHistory(host, name) => {
                 let owner = format!("{ns}/{name}");
                 record_is(world, &at.ip(host), Phase::Released, &owner).await?;
             }

@@ -14,7 +14,7 @@ use crate::types::{Micros, Record, RecordSpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// It is executed, unless the object has changed.
-    CarriedOut,
+    Executed,
     /// It is refused, whether or not the object has changed.
     Refused,
     /// It is executed, and the response is lost.
@@ -40,7 +40,7 @@ impl Server {
     }
 
     /// Passes all stored records to the ledger.
-    pub(crate) fn tell(&self, ledger: &mut Ledger) {
+    pub(crate) fn sync(&self, ledger: &mut Ledger) {
         for record in self.records.values() {
             ledger.observe(record.clone());
         }
@@ -89,11 +89,11 @@ impl Server {
                     let (addr, version) = (record.spec.addr, record.version);
                     match answer(self, &step) {
                         Answer::Lost => return steps,
-                        Answer::CarriedOut if self.is_at(addr, Some(version)) => {
+                        Answer::Executed if self.is_at(addr, Some(version)) => {
                             self.records.remove(&addr);
                             ledger.forget(addr, version);
                         }
-                        Answer::CarriedOut | Answer::Refused => {}
+                        Answer::Executed | Answer::Refused => {}
                     }
                 }
                 Step::Write { spec, replaces, .. } => {
@@ -101,11 +101,11 @@ impl Server {
                     let stored = (answer != Answer::Refused && self.is_at(spec.addr, *replaces))
                         .then(|| self.store(spec.clone()));
                     match (answer, stored) {
-                        (Answer::CarriedOut, Some(record)) => {
+                        (Answer::Executed, Some(record)) => {
                             ledger.observe(record);
                             allocation.accepted();
                         }
-                        (Answer::CarriedOut, None) => self.read(ledger, spec.addr),
+                        (Answer::Executed, None) => self.read(ledger, spec.addr),
                         (Answer::Refused | Answer::Lost, _) => return steps,
                     }
                 }

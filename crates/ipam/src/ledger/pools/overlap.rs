@@ -15,7 +15,7 @@ impl Pools {
     }
 
     /// Removes the ranges of a pool, and updates the neighbours whose older pool it was.
-    pub(super) fn cross_out(&mut self, at: u32) {
+    pub(super) fn remove_overlaps(&mut self, at: u32) {
         let seniority = self[at].seniority();
         let neighbours = self.neighbours(at);
         self.near.remove(at, self.places[at as usize].cover());
@@ -31,7 +31,7 @@ impl Pools {
     }
 
     /// Adds the ranges of a pool, and updates it and its neighbours.
-    pub(super) fn cross_in(&mut self, at: u32) {
+    pub(super) fn add_overlaps(&mut self, at: u32) {
         let Some(own) = self[at].seniority() else {
             return;
         };
@@ -57,13 +57,14 @@ impl Pools {
         if names(&before) != names(&self[at].older) {
             let after = names(&self[at].older);
             let own = self[at].name.clone();
-            self.crossed.insert(own);
-            self.crossed.extend(names(&before).into_iter().chain(after));
+            self.overlap_changed.insert(own);
+            self.overlap_changed
+                .extend(names(&before).into_iter().chain(after));
         }
     }
 
     /// Pools whose older overlapping pool changed since the last call, and the pools that it was and is (IPA-4).
-    pub(crate) fn take_crossed(&mut self) -> BTreeSet<PoolName> {
-        std::mem::take(&mut self.crossed)
+    pub(crate) fn take_overlap_changes(&mut self) -> BTreeSet<PoolName> {
+        std::mem::take(&mut self.overlap_changed)
     }
 }

@@ -21,12 +21,12 @@ fn request(name: u8, created: i64) -> Request {
     }
 }
 
-fn waiter(request: &Request, named: bool) -> Waiter {
+fn waiter(request: &Request, is_woken: bool) -> Waiter {
     Waiter {
         request: request.clone(),
-        told: None,
+        explanation_digest: None,
         is_behind: false,
-        named,
+        is_woken,
     }
 }
 
@@ -41,7 +41,7 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0u8..12, any::<bool>()).prop_map(|(name, named)| Step::Comes(name, named)),
+        4 => (0u8..12, any::<bool>()).prop_map(|(name, is_woken)| Step::Comes(name, is_woken)),
         2 => (0u8..12).prop_map(Step::Goes),
         3 => (0u8..8, 0u8..8).prop_map(|(v4, v6)| Step::Free(v4, v6)),
         1 => (0u8..12).prop_map(Step::Named),
@@ -67,10 +67,10 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Comes(name, named) => {
+                Step::Comes(name, is_woken) => {
                     let age = Age::of(&of(name));
-                    queue.insert(&age, waiter(&of(name), named));
-                    naive.insert(age, (of(name).workload, named));
+                    queue.insert(&age, waiter(&of(name), is_woken));
+                    naive.insert(age, (of(name).workload, is_woken));
                 }
                 Step::Goes(name) => {
                     let age = Age::of(&of(name));
@@ -82,20 +82,20 @@ proptest! {
                 }
                 Step::Named(name) => {
                     let age = Age::of(&of(name));
-                    queue.name(&age);
-                    naive.entry(age).and_modify(|(_, named)| *named = true);
+                    queue.mark_woken(&age);
+                    naive.entry(age).and_modify(|(_, is_woken)| *is_woken = true);
                 }
                 Step::Due => {
                     let due: Vec<Age> = naive
                         .iter()
-                        .filter(|(age, (workload, named))| {
-                            !named && room(&naive, age, *workload, v4, v6).is_any()
+                        .filter(|(age, (workload, is_woken))| {
+                            !is_woken && room(&naive, age, *workload, v4, v6).is_any()
                         })
                         .map(|(age, _)| age.clone())
                         .collect();
                     prop_assert_eq!(queue.take_due(), due.clone());
                     for age in due {
-                        naive.entry(age).and_modify(|(_, named)| *named = true);
+                        naive.entry(age).and_modify(|(_, is_woken)| *is_woken = true);
                     }
                 }
             }

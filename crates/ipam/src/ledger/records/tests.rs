@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn slot(last: u8, name: u8, phase: Phase) -> RecordEntry {
+fn entry(last: u8, name: u8, phase: Phase) -> RecordEntry {
     let owner = Owner::new("ns", &format!("lb{name}"), "u");
     RecordEntry::new([10, 0, 0, last].into(), owner, 0, phase)
 }
@@ -39,14 +39,14 @@ proptest! {
         let mut naive: BTreeMap<IpAddr, (OwnerId, Phase)> = BTreeMap::new();
         for (last, name, op) in ops {
             let phase = if op == 0 { Phase::Bound } else { Phase::Released };
-            let slot = slot(last, name, phase);
+            let entry = entry(last, name, phase);
             if op == 2 {
-                let gone = records.remove(slot.addr).map(|old| old.owner.id);
-                prop_assert_eq!(gone, naive.remove(&slot.addr).map(|(id, _)| id));
+                let gone = records.remove(entry.addr).map(|old| old.owner.id);
+                prop_assert_eq!(gone, naive.remove(&entry.addr).map(|(id, _)| id));
             } else {
-                naive.insert(slot.addr, (slot.owner.id.clone(), phase));
-                records.remove(slot.addr);
-                records.insert(slot);
+                naive.insert(entry.addr, (entry.owner.id.clone(), phase));
+                records.remove(entry.addr);
+                records.insert(entry);
             }
         }
         prop_assert_eq!(records.len(), naive.len());
@@ -54,7 +54,7 @@ proptest! {
         prop_assert_eq!(records.bound(), bound);
         for name in 0..4 {
             let id = OwnerId::new("ns", &format!("lb{name}"));
-            let mut found: Vec<_> = records.of(&id).map(|slot| slot.addr).collect();
+            let mut found: Vec<_> = records.of(&id).map(|entry| entry.addr).collect();
             found.sort();
             let wanted: Vec<_> =
                 naive.iter().filter(|(_, (owner, _))| *owner == id).map(|(a, _)| *a).collect();

@@ -79,7 +79,7 @@ fn alc_1_same_name_other_uid_adopts() {
     let Decision::Adopt {
         grant,
         record,
-        surplus,
+        extra_records,
     } = fixture.decide(&lb_uid("a", "new"))
     else {
         panic!("not adopted");
@@ -90,7 +90,7 @@ fn alc_1_same_name_other_uid_adopts() {
         (Uid::new("new"), Version(1))
     );
     assert_eq!(record.spec.phase, Phase::Bound);
-    assert_eq!(surplus, []);
+    assert_eq!(extra_records, []);
     assert_eq!(fixture.ask(&lb_uid("a", "new")), Some(ip("172.20.1.4")));
     held(fixture.decide(&lb_uid("a", "new")));
 }
@@ -104,8 +104,8 @@ fn alc_2_lowest_of_history_unless_unusable() {
     fixture.delete("a");
     let Decision::Take {
         grant,
-        why,
-        over,
+        reason,
+        replaces,
         stale,
         ..
     } = fixture.decide(&lb("a"))
@@ -113,11 +113,11 @@ fn alc_2_lowest_of_history_unless_unusable() {
         panic!("not taken");
     };
     assert_eq!(
-        (grant.addr, why),
+        (grant.addr, reason),
         (ip("172.20.1.3"), AllocationReason::Sticky)
     );
     assert_eq!(
-        over,
+        replaces,
         fixture
             .ledger
             .record(ip("172.20.1.3"))
@@ -203,7 +203,7 @@ fn alc_5_missing_invalid_and_full_pools() {
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "x", "")]));
     assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
-    assert_eq!(fixture.misinformed(), ["a", "b"]);
+    assert_eq!(fixture.outdated(), ["a", "b"]);
     let (reason, text, ..) = waits(fixture.decide(&lb("a")));
     assert_eq!(reason, WaitReason::PoolInvalid);
     assert!(text.contains("rangeStart"), "{text}");
@@ -213,16 +213,16 @@ fn alc_5_missing_invalid_and_full_pools() {
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/30", "", "")]));
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
-    assert_eq!(fixture.misinformed(), ["b"]);
+    assert_eq!(fixture.outdated(), ["b"]);
     let (reason, text, ..) = waits(fixture.decide(&in_pool(lb("b"), "p")));
     assert_eq!(reason, WaitReason::NoAvailableIp);
     assert_eq!(
         text,
         "pool p: older load balancers wait for its free addresses"
     );
-    assert_eq!(fixture.misinformed(), [""; 0]);
+    assert_eq!(fixture.outdated(), [""; 0]);
     assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.2")));
-    assert_eq!(fixture.misinformed(), ["b"], "nothing is free any more");
+    assert_eq!(fixture.outdated(), ["b"], "nothing is free any more");
     let (_, text, ..) = waits(fixture.decide(&in_pool(lb("b"), "p")));
     assert_eq!(text, "pool p: all addresses are taken");
     assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
@@ -231,7 +231,7 @@ fn alc_5_missing_invalid_and_full_pools() {
     assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
     fixture.ledger.remove_pool("p");
     assert_eq!(names(fixture.ledger.take_wakes()), [""; 0]);
-    assert_eq!(fixture.misinformed(), [""; 0], "it is about to ask");
+    assert_eq!(fixture.outdated(), [""; 0], "it is about to ask");
 }
 
 #[test]
@@ -275,9 +275,9 @@ fn alc_7_status_without_record() {
         network("q", "172.20.2.0/29", "other"),
     ]);
     // Free, in range, in the pool that section 5 selects now.
-    let (addr, why, _) = taken(fixture.decide(&with_status(lb("a"), "p", "172.20.1.5")));
+    let (addr, reason, _) = taken(fixture.decide(&with_status(lb("a"), "p", "172.20.1.5")));
     assert_eq!(
-        (addr.as_str(), why),
+        (addr.as_str(), reason),
         ("172.20.1.5", AllocationReason::Recorded)
     );
     // The pool in the status does not matter, only the address.
@@ -290,13 +290,13 @@ fn alc_7_status_without_record() {
         ("e", "172.20.2.4", None),
     ] {
         let decision = fixture.decide(&with_status(lb(name), "p", addr));
-        let Decision::Take { grant, why, .. } = decision else {
+        let Decision::Take { grant, reason, .. } = decision else {
             panic!("{decision:?}")
         };
-        assert_eq!(why, AllocationReason::Fresh);
+        assert_eq!(reason, AllocationReason::Fresh);
         let holder = holder.map(|name| OwnerId::new("ns", name));
         assert_eq!(
-            grant.lost,
+            grant.address_conflict,
             Some(AddressConflict {
                 addr: ip(addr),
                 holder
@@ -440,8 +440,8 @@ fn be_7_one_that_holds_an_ipv6_address_keeps_it_and_history_gives_none() {
     assert_eq!(grant.addr, ip("fd10:5::7"));
     // Its record is deleted by hand: it is created again while its owner exists (IPA-7).
     fixture.ledger.forget(ip("fd10:5::7"), Version(99));
-    let (addr, why, _) = taken(fixture.decide(&lb("a")));
-    assert_eq!((&*addr, why), ("fd10:5::7", AllocationReason::Recorded));
+    let (addr, reason, _) = taken(fixture.decide(&lb("a")));
+    assert_eq!((&*addr, reason), ("fd10:5::7", AllocationReason::Recorded));
     // A later load balancer of the name does not get it back.
     fixture.bind("fd10:5::8", "p", "b", "b-1");
     fixture.delete("b");

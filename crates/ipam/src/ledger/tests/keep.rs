@@ -23,8 +23,8 @@ fn keep(fixture: &mut Fixture, request: &Request) -> Result<Decision, Vec<Record
 #[track_caller]
 fn recorded(outcome: Result<Decision, Vec<Record>>) -> (String, String) {
     match outcome {
-        Ok(Decision::Take { spec, why, .. }) => {
-            assert_eq!(why, AllocationReason::Recorded);
+        Ok(Decision::Take { spec, reason, .. }) => {
+            assert_eq!(reason, AllocationReason::Recorded);
             (spec.addr.to_string(), spec.pool.to_string())
         }
         other => panic!("{other:?}"),
@@ -75,7 +75,10 @@ fn alc_10_its_record_stays_whatever_pool_it_names() {
     fixture.bind("10.0.0.10", "p", "a", "a-1");
     fixture.bind("10.0.0.11", "p", "a", "a-1");
     let kept = |outcome: Result<Decision, Vec<Record>>| match outcome {
-        Ok(Decision::Held { grant, surplus }) => (grant.addr, surplus.len()),
+        Ok(Decision::Held {
+            grant,
+            extra_records,
+        }) => (grant.addr, extra_records.len()),
         other => panic!("{other:?}"),
     };
     for request in [lb("a"), in_pool(lb("a"), "q"), in_pool(lb("a"), "none")] {

@@ -139,7 +139,7 @@ struct Reserved {
     addr: IpAddr,
     owner: Owner,
     pool: PoolName,
-    why: AllocationReason,
+    reason: AllocationReason,
     at: i64,
 }
 
@@ -253,7 +253,7 @@ impl Model {
             let [Some(ours), Some(theirs)] = ranges else {
                 return false;
             };
-            seniority(other) < seniority(own) && ours.meets(theirs)
+            seniority(other) < seniority(own) && ours.overlaps_any(theirs)
         });
         older.map(seniority).min().map(|(_, name)| name)
     }
@@ -333,13 +333,13 @@ impl Model {
     fn store(&mut self, spec: RecordSpec) {
         self.version += 1;
         let (addr, owner) = (spec.addr, spec.owner.clone());
-        let mut why = None;
+        let mut reason = None;
         if spec.phase == Phase::Bound {
-            why = self
+            reason = self
                 .reserved
                 .iter()
                 .find(|r| r.addr == addr && r.owner == owner)
-                .map(|r| r.why);
+                .map(|r| r.reason);
             self.reserved.retain(|r| r.addr != addr);
             self.claims.retain(|c| c.0 != addr);
         }
@@ -348,8 +348,8 @@ impl Model {
             .iter()
             .find(|l| l.0 == spec.pool)
             .map_or(i64::MIN, |l| l.2);
-        let newest = spec.bound_at.0 > last || (why.is_some() && last > self.stamp);
-        if newest && why != Some(AllocationReason::Recorded) {
+        let newest = spec.bound_at.0 > last || (reason.is_some() && last > self.stamp);
+        if newest && reason != Some(AllocationReason::Recorded) {
             self.last.retain(|l| l.0 != spec.pool);
             self.last.push((spec.pool.clone(), addr, spec.bound_at.0));
         }

@@ -147,12 +147,18 @@ fn ipa_6_several_records_keep_the_named_else_the_lowest() {
     for addr in ["172.20.1.5", "172.20.1.3", "172.20.1.4"] {
         fixture.bind(addr, "p", "a", "a-1");
     }
-    let (grant, surplus) = held(fixture.decide(&lb("a")));
+    let (grant, extra_records) = held(fixture.decide(&lb("a")));
     assert_eq!(grant.addr, ip("172.20.1.3"));
-    let surplus: Vec<_> = surplus.iter().map(|record| record.spec.addr).collect();
-    assert_eq!(surplus, [ip("172.20.1.4"), ip("172.20.1.5")]);
+    let extra_records: Vec<_> = extra_records
+        .iter()
+        .map(|record| record.spec.addr)
+        .collect();
+    assert_eq!(extra_records, [ip("172.20.1.4"), ip("172.20.1.5")]);
     let (grant, _) = held(fixture.decide(&with_status(lb("a"), "p", "172.20.1.4")));
-    assert_eq!((grant.addr, grant.lost), (ip("172.20.1.4"), None));
+    assert_eq!(
+        (grant.addr, grant.address_conflict),
+        (ip("172.20.1.4"), None)
+    );
 }
 
 #[test]
@@ -297,21 +303,27 @@ fn pool_3_settled_is_a_pool_that_is_empty_or_full() {
         "p",
         &[range("172.20.1.0/29", "172.20.1.2", "172.20.1.3")],
     )]);
-    assert!(fixture.ledger.is_settled("p"), "nothing is held");
+    assert!(fixture.ledger.is_empty_or_full("p"), "nothing is held");
     let first = fixture.decide(&lb("a"));
-    assert!(!fixture.ledger.is_settled("p"), "a record is on its way");
+    assert!(
+        !fixture.ledger.is_empty_or_full("p"),
+        "a record is on its way"
+    );
     let Decision::Take { spec, .. } = first else {
         panic!("{first:?}")
     };
     fixture.store(spec);
-    assert!(!fixture.ledger.is_settled("p"), "one of two");
+    assert!(!fixture.ledger.is_empty_or_full("p"), "one of two");
     fixture.bind("172.20.1.3", "p", "b", "b");
-    assert!(fixture.ledger.is_settled("p"), "every one is held");
+    assert!(fixture.ledger.is_empty_or_full("p"), "every one is held");
     fixture.delete("a");
-    assert!(!fixture.ledger.is_settled("p"));
+    assert!(!fixture.ledger.is_empty_or_full("p"));
     fixture.delete("b");
-    assert!(fixture.ledger.is_settled("p"));
+    assert!(fixture.ledger.is_empty_or_full("p"));
     fixture.bind("172.20.9.9", "p", "c", "c");
-    assert!(!fixture.ledger.is_settled("p"), "one outside of the ranges");
-    assert!(fixture.ledger.is_settled("unknown"));
+    assert!(
+        !fixture.ledger.is_empty_or_full("p"),
+        "one outside of the ranges"
+    );
+    assert!(fixture.ledger.is_empty_or_full("unknown"));
 }

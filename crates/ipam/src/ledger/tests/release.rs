@@ -16,21 +16,21 @@ fn rel_4_moves_and_releases_when_the_service_has_switched() {
     let Decision::Take {
         grant,
         spec,
-        why,
-        surplus,
+        reason,
+        extra_records,
         ..
     } = fixture.decide(&in_pool(a(), "q"))
     else {
         panic!("not taken");
     };
     assert_eq!(
-        (grant.addr, why, grant.lost),
+        (grant.addr, reason, grant.address_conflict),
         (ip("172.20.2.2"), AllocationReason::Moved, None)
     );
-    assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
+    assert_eq!(extra_records[0].spec.addr, ip("172.20.1.2"));
     fixture.store(spec);
-    let (grant, surplus) = held(fixture.decide(&in_pool(a(), "q")));
-    assert_eq!((grant.addr, surplus.len()), (ip("172.20.2.2"), 1));
+    let (grant, extra_records) = held(fixture.decide(&in_pool(a(), "q")));
+    assert_eq!((grant.addr, extra_records.len()), (ip("172.20.2.2"), 1));
     let release = |fixture: &Fixture| {
         fixture
             .ledger
@@ -58,9 +58,12 @@ fn rel_4_full_pool_leaves_no_address_and_the_old_record_to_be_released() {
     fixture.bind("172.20.2.2", "q", "x", "x");
     fixture.ask(&in_pool(lb("a"), "p"));
     let request = in_pool(with_status(lb("a"), "p", "172.20.1.2"), "q");
-    let (reason, _, lost, surplus) = waits(fixture.decide(&request));
-    assert_eq!((reason, lost), (WaitReason::NoAvailableIp, None));
-    assert_eq!(surplus[0].spec.addr, ip("172.20.1.2"));
+    let (reason, _, address_conflict, extra_records) = waits(fixture.decide(&request));
+    assert_eq!(
+        (reason, address_conflict),
+        (WaitReason::NoAvailableIp, None)
+    );
+    assert_eq!(extra_records[0].spec.addr, ip("172.20.1.2"));
     fixture.release(ip("172.20.1.2"), "a-1");
     fixture.delete("x");
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);

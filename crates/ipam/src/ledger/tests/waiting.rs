@@ -24,7 +24,7 @@ fn sel_7_waiting_are_selected_anew_before_anybody_is_served() {
     // A new load balancer is decided about before the wakes are handled.
     waits(fixture.decide(&lb("c")));
     assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
-    assert_eq!(fixture.misinformed(), ["b"]);
+    assert_eq!(fixture.outdated(), ["b"]);
     assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.2")));
 }
 
@@ -45,23 +45,23 @@ fn sel_7_a_change_of_a_pool_names_those_whose_explanation_it_alters_and_no_other
     waits(fixture.decide(&of_team("a", "p1")));
     waits(fixture.decide(&of_team("b", "p2")));
     waits(fixture.decide(&in_pool(lb("c"), "q")));
-    assert!(!fixture.ledger.has_suspects());
+    assert!(!fixture.ledger.may_have_outdated());
     // Its ranges are invalid for another reason now: that concerns the load balancers that it matches.
     fixture.ledger.set_pool(PoolSpec {
         ranges: PoolRanges::parse(&[range("172.20.1.0/30", "y", "")]),
         ..for_team("p", "p1")
     });
-    assert_eq!(fixture.misinformed(), ["a"]);
+    assert_eq!(fixture.outdated(), ["a"]);
     waits(fixture.decide(&of_team("a", "p1")));
     // A pool that one load balancer names, and that those naming none consider.
     fixture.ledger.set_pool(for_team("q", "p3"));
-    assert_eq!(fixture.misinformed(), ["a", "b", "c"]);
+    assert_eq!(fixture.outdated(), ["a", "b", "c"]);
     waits(fixture.decide(&of_team("a", "p1")));
     // In batches, oldest first, each once.
     fixture.ledger.remove_pool("q");
     let mut named = Vec::new();
-    while fixture.ledger.has_suspects() {
-        named.extend(names(fixture.ledger.take_misinformed(1, 1)));
+    while fixture.ledger.may_have_outdated() {
+        named.extend(names(fixture.ledger.take_outdated_explanations(1, 1)));
     }
     assert_eq!(named, ["a"], "the others have not asked since");
 }

@@ -73,7 +73,7 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
     // full.
     fixture.ledger.set_pool(plain());
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged", "gone"]);
-    assert_eq!(fixture.misinformed(), ["named", "new"]);
+    assert_eq!(fixture.outdated(), ["named", "new"]);
     assert_eq!(
         fixture.ask(&lb_uid("gone", "gone-2")),
         Some(ip("10.0.0.11"))
@@ -115,11 +115,15 @@ fn pool_2_one_that_cannot_be_decoded_is_said_to_be_that() {
 }
 
 #[track_caller]
-fn stays(decision: &Decision) -> bool {
+fn keep_service(decision: &Decision) -> bool {
     match decision {
-        Decision::Wait { stays, lost, .. } => {
-            assert_eq!(*lost, None);
-            *stays
+        Decision::Wait {
+            keep_service,
+            address_conflict,
+            ..
+        } => {
+            assert_eq!(*address_conflict, None);
+            *keep_service
         }
         other => panic!("{other:?}"),
     }
@@ -146,7 +150,7 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
             }
             let decision = fixture.decide(&request);
             assert!(
-                stays(&decision),
+                keep_service(&decision),
                 "{expected:?}, imported {imported}, named {named}"
             );
             let (reason, message) = waits(decision);
@@ -174,14 +178,22 @@ fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
     assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
     fixture.ledger.set_pool(excluding());
     let of_another = with_status(lb("forged"), "p", "10.0.0.10");
-    let Decision::Wait { stays, lost, .. } = fixture.decide(&of_another) else {
+    let Decision::Wait {
+        keep_service,
+        address_conflict,
+        ..
+    } = fixture.decide(&of_another)
+    else {
         panic!()
     };
-    assert!(!stays && lost.is_some());
+    assert!(!keep_service && address_conflict.is_some());
     let outside = in_pool(with_status(lb("outside"), "p", "10.0.0.99"), "p");
     assert!(matches!(
         fixture.decide(&outside),
-        Decision::Wait { stays: false, .. }
+        Decision::Wait {
+            keep_service: false,
+            ..
+        }
     ));
     assert!(!stays_of(&mut fixture, &lb("new")));
     // Two load balancers name one address: the first one keeps it.
@@ -196,7 +208,13 @@ fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
 }
 
 fn stays_of(fixture: &mut Fixture, request: &Request) -> bool {
-    matches!(fixture.decide(request), Decision::Wait { stays: true, .. })
+    matches!(
+        fixture.decide(request),
+        Decision::Wait {
+            keep_service: true,
+            ..
+        }
+    )
 }
 
 #[test]

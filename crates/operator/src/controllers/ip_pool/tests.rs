@@ -5,7 +5,7 @@ use harvester_lb_fixtures::{manual_release, pool, record, stored, subnet};
 use harvester_lb_object::Version;
 use http::Method;
 
-use crate::fake::{self, Shelf};
+use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
@@ -14,15 +14,15 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     const POOL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/p";
     const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/172.20.1.5";
     const WISH: &str = "/metadata/annotations/loadbalancer.harvesterhci.io~1manuallyReleaseIP";
-    let shelf = Shelf::default();
+    let server = FakeApiServer::default();
     let held = record("172.20.1.5", "p", "Bound", ("shop", "gone", "u-gone"));
     let held = stored(held, "u-record", 3);
     let mut asks = stored(pool("p", &[subnet("172.20.1.0/29")]), "u-pool", 7);
     json_patch::merge(&mut asks, &manual_release("172.20.1.5", "shop/gone"));
-    shelf.put(RECORD, held.clone());
-    shelf.put(POOL, asks.clone());
-    shelf.refuse(Method::PATCH, "ipallocations");
-    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    server.put(RECORD, held.clone());
+    server.put(POOL, asks.clone());
+    server.refuse(Method::PATCH, "ipallocations");
+    let ctx = fake::context(server.client(), Timings::default(), true);
     let (key, name) = (Key::new("", "p"), PoolName::from("p"));
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
     ctx.index.stores.pools.written(&key, Version(7), stored);
@@ -35,7 +35,7 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     ctx.index
         .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
 
-    let outcome = bring_up_to_date(&ctx, &name).await;
+    let outcome = write_now(&ctx, &name).await;
     assert!(
         matches!(outcome, Err(WriteError::Refused(_))),
         "it is tried again: {outcome:?}"
@@ -44,16 +44,16 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
         ctx.refused_writes.all(),
         [("IPAllocation".to_owned(), record_key)]
     );
-    let pool = shelf.get(POOL).unwrap();
+    let pool = server.get(POOL).unwrap();
     assert_eq!(pool["status"]["total"], 5);
     assert_eq!(pool["status"]["allocated"]["172.20.1.5"], "shop/gone");
     assert!(pool.pointer(WISH).is_some(), "the wish stays: {pool}");
 
-    shelf.admit();
-    let outcome = bring_up_to_date(&ctx, &name).await;
+    server.admit();
+    let outcome = write_now(&ctx, &name).await;
     assert!(matches!(outcome, Ok(Requeue::AwaitChange)), "{outcome:?}");
-    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
-    let pool = shelf.get(POOL).unwrap();
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Released");
+    let pool = server.get(POOL).unwrap();
     assert_eq!(
         pool["status"]["allocatedHistory"]["172.20.1.5"],
         "shop/gone"

@@ -20,7 +20,7 @@ pub struct Address {
     /// Further records of the load balancer's name, to be released once no Service shows their addresses.
     pub extra_records: Vec<Record>,
     /// Another address that the status named and that is not this load balancer's.
-    pub lost: Option<AddressConflict>,
+    pub address_conflict: Option<AddressConflict>,
     /// Whether the address is no longer in the ranges of its pool (IPA-7).
     pub out_of_pool: bool,
 }
@@ -34,7 +34,7 @@ pub enum Obtained {
         /// The reason.
         readiness: Readiness,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<AddressConflict>,
+        address_conflict: Option<AddressConflict>,
         /// Records of its name, to be released once no Service shows their addresses.
         extra_records: Vec<Record>,
     },
@@ -75,25 +75,25 @@ async fn from_pool(
                 allocated: allocate::allocated_address(lb, &grant),
                 load_balancer_ip: grant.addr.to_string(),
                 extra_records,
-                lost: grant.lost,
+                address_conflict: grant.address_conflict,
                 out_of_pool: grant.out_of_pool,
             }))
         }
         Ok(Acquired::Waiting {
             reason,
             message,
-            lost,
+            address_conflict,
             extra_records,
-            stays,
+            keep_service,
         }) => {
             let readiness = Readiness::not(reason.as_str(), message);
             // No other load balancer has the address, so the Service stays until the IPAllocation or the pool is readable.
-            if stays {
+            if keep_service {
                 return Ok(Obtained::Unchanged(readiness, Requeue::Resync));
             }
             Ok(Obtained::Waiting {
                 readiness,
-                lost,
+                address_conflict,
                 extra_records,
             })
         }
@@ -115,7 +115,7 @@ fn dhcp(ctx: &Context, key: &Key) -> Address {
         },
         load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
         extra_records: ctx.index.withdraw_from_pools(key),
-        lost: None,
+        address_conflict: None,
         out_of_pool: false,
     }
 }

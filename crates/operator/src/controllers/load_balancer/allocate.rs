@@ -42,11 +42,11 @@ pub enum Acquired {
         /// The candidate pools, and why each was not used.
         message: String,
         /// An address that the status names and that is not this load balancer's.
-        lost: Option<AddressConflict>,
+        address_conflict: Option<AddressConflict>,
         /// As for [`Acquired::Granted`].
         extra_records: Vec<Record>,
         /// Whether the address in the status, the Service and the extra records stay as they are.
-        stays: bool,
+        keep_service: bool,
     },
 }
 
@@ -65,17 +65,17 @@ pub async fn acquire(ctx: &Context, request: &Request) -> Result<Acquired, Write
         Step::Wait {
             reason,
             explanation,
-            lost,
+            address_conflict,
             extra_records,
-            stays,
+            keep_service,
         } => Ok(Acquired::Waiting {
             reason,
             message: explanation.to_string(),
-            lost,
+            address_conflict,
             extra_records,
-            stays,
+            keep_service,
         }),
-        other => Err(no_end(&other)),
+        other => Err(unexpected_step(&other)),
     }
 }
 
@@ -86,7 +86,7 @@ pub async fn keep(ctx: &Context, request: &Request) -> Result<Vec<Record>, Write
         Step::Done { extra_records, .. }
         | Step::Wait { extra_records, .. }
         | Step::Nothing { extra_records } => Ok(extra_records),
-        other => Err(no_end(&other)),
+        other => Err(unexpected_step(&other)),
     }
 }
 
@@ -122,14 +122,14 @@ async fn last_step(
                     info!(owner = %spec.owner.id, address = %spec.addr, pool = %spec.pool, reason, "address allocated");
                 }
             }
-            Step::GiveUp(why) => return Err(gave_up(&why)),
+            Step::GiveUp(why) => return Err(give_up_error(&why)),
             last => return Ok(last),
         }
     }
 }
 
 /// The error of an allocation that gave up.
-fn gave_up(why: &GiveUp) -> WriteError {
+fn give_up_error(why: &GiveUp) -> WriteError {
     match why {
         GiveUp::Unreleased(gone) => WriteError::Refused(format!(
             "its address still belongs to LoadBalancer {gone}, which is deleted; that IPAllocation could not be released yet"
@@ -141,12 +141,12 @@ fn gave_up(why: &GiveUp) -> WriteError {
 }
 
 /// The error of an allocation that ends with a step of another kind of allocation.
-fn no_end(step: &Step) -> WriteError {
+fn unexpected_step(step: &Step) -> WriteError {
     WriteError::Conflict(format!("unexpected end of an allocation: {step:?}"))
 }
 
 /// Verifies that records of another uid belong to an earlier load balancer of the name (IPA-3).
-pub async fn earlier_ones_only(
+pub async fn ensure_earlier_owner(
     ctx: &Context,
     request: &Request,
     records: &[Record],

@@ -7,7 +7,7 @@ use std::time::Duration;
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::backends::Found;
+use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
@@ -21,7 +21,7 @@ use crate::controllers::load_balancer::address::{Address, Obtained};
 use crate::controllers::load_balancer::observe::find_backends;
 use crate::controllers::load_balancer::owned_objects::{self, Committed, OwnedObjects};
 use crate::controllers::load_balancer::release;
-use crate::controllers::load_balancer::unserved::follow;
+use crate::controllers::load_balancer::unserved::update_endpoints;
 use crate::controllers::load_balancer::write_status::write_status;
 use crate::index::leader_ops::ShownAddress;
 
@@ -47,22 +47,33 @@ pub async fn apply<'a>(
 ) -> Result<Applied<'a>, WriteError> {
     match (obtained, vm) {
         (Obtained::Unchanged(readiness, next), _) => {
-            let followed = follow(ctx, key, lb).await;
+            let updated = update_endpoints(ctx, key, lb).await;
             Ok(Applied {
                 lb: Cow::Borrowed(lb),
                 report: StatusUpdate::only(readiness),
                 extra_records: Vec::new(),
-                next: followed.map(|()| next),
+                next: updated.map(|()| next),
             })
         }
         (
             Obtained::Waiting {
                 readiness,
-                lost,
+                address_conflict,
                 extra_records,
             },
             vm,
-        ) => wait(ctx, key, lb, vm, readiness, lost.as_ref(), extra_records).await,
+        ) => {
+            wait(
+                ctx,
+                key,
+                lb,
+                vm,
+                readiness,
+                address_conflict.as_ref(),
+                extra_records,
+            )
+            .await
+        }
         (Obtained::Address(address), None) => serve_cluster(ctx, key, lb, address).await,
         (Obtained::Address(address), Some(_)) if is_ipv6(&address.load_balancer_ip) => {
             Ok(keep_ipv6(ctx, key, lb, address).await)
@@ -76,9 +87,9 @@ fn is_ipv6(address: &str) -> bool {
 }
 
 /// The conditions besides `Ready` of a load balancer with an address.
-fn extras(address: &Address, found: &Found) -> Vec<ExtraCondition> {
+fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<ExtraCondition> {
     readiness::extras(
-        address.lost.as_ref(),
+        address.address_conflict.as_ref(),
         Some(&address.load_balancer_ip),
         address.out_of_pool,
         found,
@@ -93,14 +104,14 @@ async fn keep_ipv6<'a>(
     lb: &'a LoadBalancer,
     address: Address,
 ) -> Applied<'a> {
-    let followed = follow(ctx, key, lb).await;
+    let updated = update_endpoints(ctx, key, lb).await;
     let message = format!(
         "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
         address.load_balancer_ip,
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
     let report = StatusUpdate {
-        extras: extras(&address, &Found::default()),
+        extras: extras(&address, &DiscoveredBackends::default()),
         allocated: FieldUpdate::Set(Some(address.allocated)),
         ..StatusUpdate::only(Readiness::not(
             WaitReason::AddressFamilyMismatch.as_str(),
@@ -111,7 +122,7 @@ async fn keep_ipv6<'a>(
         lb: Cow::Borrowed(lb),
         report,
         extra_records: address.extra_records,
-        next: followed.map(|()| Requeue::AwaitChange),
+        next: updated.map(|()| Requeue::AwaitChange),
     }
 }
 
@@ -122,13 +133,18 @@ async fn wait<'a>(
     lb: &'a LoadBalancer,
     vm: Option<&VmSpec>,
     readiness: Readiness,
-    lost: Option<&AddressConflict>,
+    address_conflict: Option<&AddressConflict>,
     extra_records: Vec<Record>,
 ) -> Result<Applied<'a>, WriteError> {
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned_of(ctx, key, lb).await?;
     let is_vm = vm.is_some();
-    let mut extras = readiness::extras(lost, None, false, &Found::default());
+    let mut extras = readiness::extras(
+        address_conflict,
+        None,
+        false,
+        &DiscoveredBackends::default(),
+    );
     extras.push(readiness::port_mismatch(vm));
     let report = StatusUpdate {
         readiness,
@@ -170,7 +186,7 @@ async fn serve_cluster<'a>(
         .and_then(|s| s.address.as_deref())
         .unwrap_or_default();
     let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
-    let mut extras = extras(&address, &Found::default());
+    let mut extras = extras(&address, &DiscoveredBackends::default());
     extras.push(readiness::port_mismatch(None));
     let report = StatusUpdate {
         readiness: Readiness::ready(),
@@ -247,8 +263,8 @@ async fn serve_vm<'a>(
             probed,
         }) => {
             let external = readiness::external_ip(&service);
-            let stuck = move_is_stuck(ctx, key, &service, &address);
-            if stuck == Some(Duration::ZERO) {
+            let remaining = remaining_move_time(ctx, key, &service, &address);
+            if remaining == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "Service still shows the previous address, recreating it");
                 release::delete_service(ctx, key).await?;
                 ctx.index.end_move(key);
@@ -263,7 +279,7 @@ async fn serve_vm<'a>(
                 probed,
                 before: status::conditions(&lb),
             });
-            let next = match stuck {
+            let next = match remaining {
                 Some(left) => Requeue::After(left),
                 None if readiness.is_ready() => Requeue::AwaitChange,
                 None => Requeue::Resync,
@@ -292,7 +308,7 @@ async fn serve_vm<'a>(
 ///
 /// kube-vip can miss a change of a Service's address: it restarts its election for the Service with the old object and
 /// announces the old address permanently. Recreating the Service helps.
-fn move_is_stuck(
+fn remaining_move_time(
     ctx: &Context,
     key: &Key,
     service: &Service,

@@ -1,7 +1,7 @@
 //! Observation of a load balancer: its case and its backends. Nothing is written here.
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_core::backends::Found;
+use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::Lb;
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::unsupported::Unsupported;
@@ -36,13 +36,13 @@ pub fn observe<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Observed<'a> {
 }
 
 /// Discovers the backends of a load balancer, without those whose address is refused (BE-1, BE-2, BE-8).
-pub fn find_backends(ctx: &Context, key: &Key, vm: &VmSpec) -> Found {
-    let mut found = Found::default();
+pub fn find_backends(ctx: &Context, key: &Key, vm: &VmSpec) -> DiscoveredBackends {
+    let mut found = DiscoveredBackends::default();
     let vmis = &ctx.index.stores.vmis;
     vmis.visit_namespace(&key.namespace, |name, vmi| {
-        found.look_at(&vm.selector, name, vmi);
+        found.add_if_selected(&vm.selector, name, vmi);
     });
-    found.judge(|address| ctx.index.standing(address));
+    found.apply_address_rules(|address| ctx.index.address_verdict(address));
     for refused in &found.refused {
         // Only the log names the holder; the tenant's condition must not name another tenant's object.
         debug!(lb = %key, vmi = %refused.name, address = %refused.address, why = ?refused.why, "backend address refused");

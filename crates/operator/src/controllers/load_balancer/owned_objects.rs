@@ -8,8 +8,8 @@ use std::sync::Arc;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::backends::{self, Backend, Found};
-use harvester_lb_core::cached::{self, CachedService, State};
+use harvester_lb_core::backends::{self, Backend, DiscoveredBackends};
+use harvester_lb_core::cached::{self, CachedService, VmiState};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::spec::VmSpec;
@@ -30,18 +30,18 @@ use crate::index::Index;
 
 /// The source of verdicts on backends.
 #[derive(Clone, Copy, Debug)]
-pub enum Checking {
+pub enum CheckSource {
     /// No health check: every backend is healthy (HC-2).
-    Off,
+    None,
     /// This health check.
-    By(HealthCheck),
+    HealthCheck(HealthCheck),
     /// The spec is unreadable: a running health check continues, otherwise readiness stays as it is (BE-6).
-    AsItIs,
+    Unchanged,
 }
 
-impl From<Option<HealthCheck>> for Checking {
+impl From<Option<HealthCheck>> for CheckSource {
     fn from(check: Option<HealthCheck>) -> Self {
-        check.map_or(Self::Off, Self::By)
+        check.map_or(Self::None, Self::HealthCheck)
     }
 }
 
@@ -75,7 +75,7 @@ pub async fn ensure(
     key: &Key,
     lb: &LoadBalancer,
     vm: &VmSpec,
-    found: &Found,
+    found: &DiscoveredBackends,
     ip: &str,
     committed: Committed,
 ) -> Result<OwnedObjects, WriteError> {
@@ -93,10 +93,10 @@ pub async fn ensure(
     if let Some(present) = slice.as_deref()
         && vm.check.is_some()
     {
-        let told = as_told(&backends, &known);
-        let as_before = desired::endpoint_slice(lb, Some(present), &vm.ports, &told);
-        if verdicts_wait(ctx, key, present, &wanted, &as_before) {
-            (backends, wanted) = (told, as_before);
+        let unchanged = as_stored(&backends, &known);
+        let as_before = desired::endpoint_slice(lb, Some(present), &vm.ports, &unchanged);
+        if verdicts_throttled(ctx, key, present, &wanted, &as_before) {
+            (backends, wanted) = (unchanged, as_before);
         }
     }
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
@@ -180,39 +180,42 @@ where
 fn with_readiness(
     ctx: &Context,
     key: &Key,
-    check: Checking,
-    found: &Found,
+    check: CheckSource,
+    found: &DiscoveredBackends,
     known: &BTreeMap<(String, Ipv4Addr), bool>,
 ) -> Vec<(Backend, bool)> {
     let group = key.to_string();
     let known = |b: &Backend| known.get(&(b.uid.clone(), b.address)).copied();
     let was_ready = |b: &Backend| known(b).unwrap_or(false);
     let check = match check {
-        Checking::AsItIs => ctx.prober.check(&group).map_or(check, Checking::By),
+        CheckSource::Unchanged => ctx
+            .prober
+            .check(&group)
+            .map_or(check, CheckSource::HealthCheck),
         other => other,
     };
     match check {
-        Checking::By(check) => {
-            let probed = found.backends.iter().filter(|b| !b.state.is_over());
+        CheckSource::HealthCheck(check) => {
+            let probed = found.backends.iter().filter(|b| !b.state.has_terminated());
             let targets = probed
                 .map(|b| Target::new(b.uid.as_str(), b.address.into(), was_ready(b)))
                 .collect();
             ctx.prober
                 .set_group(GroupId::from(group.as_str()), check, targets);
         }
-        Checking::Off => {
+        CheckSource::None => {
             ctx.prober.remove_group(&group);
         }
-        Checking::AsItIs => {}
+        CheckSource::Unchanged => {}
     }
     let verdict = |b: &Backend| match check {
-        Checking::Off => true,
+        CheckSource::None => true,
         _ => ctx
             .prober
             .verdict(&group, &b.uid, b.address.into())
             .unwrap_or_else(|| was_ready(b)),
     };
-    let verdicts: Vec<(State, bool)> = found
+    let verdicts: Vec<(VmiState, bool)> = found
         .backends
         .iter()
         .map(|b| (b.state, verdict(b)))
@@ -223,25 +226,25 @@ fn with_readiness(
 
 /// The backends with the readiness in the EndpointSlice. A new backend, and one whose state decides, has its new readiness,
 /// because these are written at once (BE-5).
-fn as_told(
+fn as_stored(
     backends: &[(Backend, bool)],
     known: &BTreeMap<(String, Ipv4Addr), bool>,
 ) -> Vec<(Backend, bool)> {
-    let told = |(backend, ready): &(Backend, bool)| {
-        let told = known.get(&(backend.uid.clone(), backend.address));
-        let is_verdict = backend.state == State::default();
+    let stored = |(backend, ready): &(Backend, bool)| {
+        let stored = known.get(&(backend.uid.clone(), backend.address));
+        let is_verdict = backend.state == VmiState::default();
         (
             backend.clone(),
-            *told.filter(|_| is_verdict).unwrap_or(ready),
+            *stored.filter(|_| is_verdict).unwrap_or(ready),
         )
     };
-    backends.iter().map(told).collect()
+    backends.iter().map(stored).collect()
 }
 
 /// Whether an EndpointSlice write is postponed, because only verdicts have changed and the throttle does not allow it yet.
 /// Then the slice stays `as_before`, and the load balancer is queued for when it does. Removals of backends are never
 /// postponed.
-fn verdicts_wait(
+fn verdicts_throttled(
     ctx: &Context,
     key: &Key,
     present: &EndpointSlice,
@@ -260,35 +263,35 @@ fn verdicts_wait(
 /// Updates the existing endpoints of a load balancer that cannot be reconciled: its spec is refused, its IPAllocation cannot
 /// be read or written, or it is being deleted and has a foreign finalizer (BE-6). An endpoint whose VirtualMachineInstance is
 /// gone, being deleted or at another address is removed, verdicts are written; nothing is created or restored.
-pub async fn follow(
+pub async fn update_endpoints(
     ctx: &Context,
     key: &Key,
     lb: &ObjectMeta,
-    check: Checking,
+    check: CheckSource,
 ) -> Result<(), WriteError> {
     // Before the stores are read, so that no change is missed.
-    ctx.index.start_following(key);
+    ctx.index.track_endpoints(key);
     let Some(present) = ctx.index.stores.slices.get(key) else {
         return Ok(());
     };
     if present.metadata.deletion_timestamp.is_some() {
         return Ok(());
     }
-    let mut found = Found::default();
+    let mut found = DiscoveredBackends::default();
     for endpoint in desired::backends(&present) {
         let vmi = ctx
             .index
             .stores
             .vmis
             .get(&Key::new(&key.namespace, &endpoint.name));
-        found.stay(endpoint, vmi.as_deref());
+        found.retain_endpoint(endpoint, vmi.as_deref());
     }
-    found.judge(|address| ctx.index.standing(address));
+    found.apply_address_rules(|address| ctx.index.address_verdict(address));
     let known = desired::known_readiness(Some(&present));
     let backends = with_readiness(ctx, key, check, &found, &known);
     let mut wanted = desired::with_backends(lb, &present, &backends);
-    let as_before = desired::with_backends(lb, &present, &as_told(&backends, &known));
-    if verdicts_wait(ctx, key, &present, &wanted, &as_before) {
+    let as_before = desired::with_backends(lb, &present, &as_stored(&backends, &known));
+    if verdicts_throttled(ctx, key, &present, &wanted, &as_before) {
         wanted = as_before;
     }
     ensure_slice(ctx, key, Some(&*present), wanted).await?;

@@ -54,7 +54,7 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
     }
     let all = release_records(ctx, key, bound).await?;
     if all {
-        ctx.index.nothing_left_of(key);
+        ctx.index.cleanup_complete(key);
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)

@@ -8,7 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::fake::{self, Shelf};
+use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
@@ -48,8 +48,8 @@ fn pool(annotations: &Value) -> Pool {
 }
 
 /// A leader's context that knows this pool and this load balancer.
-fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Context {
-    let ctx = fake::context(shelf.client(), Timings::default(), true);
+fn leader(server: &FakeApiServer, pool: Pool, lb: &Value) -> Context {
+    let ctx = fake::context(server.client(), Timings::default(), true);
     let name = Key::new("", "p");
     ctx.index.stores.pools.written(&name, Version(4), pool);
     ctx.index
@@ -62,7 +62,7 @@ fn leader(shelf: &Shelf, pool: Pool, lb: &Value) -> Context {
 }
 
 /// Its Service, which shows no address, and its EndpointSlice.
-fn serves(ctx: &Context, shelf: &Shelf) {
+fn serves(ctx: &Context, server: &FakeApiServer) {
     let metadata = |version: &str| {
         json!({
             "namespace": "n", "name": "a", "uid": "u-of-a", "resourceVersion": version,
@@ -79,8 +79,8 @@ fn serves(ctx: &Context, shelf: &Shelf) {
     let service = json!({"metadata": metadata("6"), "spec": {"type": "LoadBalancer"}});
     let slice =
         json!({"metadata": metadata("7"), "addressType": "IPv4", "endpoints": [], "ports": []});
-    shelf.put(SERVICE, service.clone());
-    shelf.put(SLICE, slice.clone());
+    server.put(SERVICE, service.clone());
+    server.put(SLICE, slice.clone());
     let service = cached::service(Ok(object(service))).unwrap();
     ctx.index
         .stores
@@ -103,19 +103,19 @@ async fn ipa_9_nothing_is_taken_down_of_one_whose_address_a_withheld_pool_may_ha
         ("vm", undecodable(), "PoolInvalid"),
         ("cluster", undecodable(), "PoolInvalid"),
     ] {
-        let (shelf, lb) = (Shelf::default(), named(workload));
-        shelf.put(LB, lb.clone());
-        let ctx = leader(&shelf, pool, &lb);
+        let (server, lb) = (FakeApiServer::default(), named(workload));
+        server.put(LB, lb.clone());
+        let ctx = leader(&server, pool, &lb);
         if workload == "vm" {
-            serves(&ctx, &shelf);
+            serves(&ctx, &server);
         }
         reconcile(&ctx, &key()).await.unwrap();
-        let writes = shelf.writes();
+        let writes = server.writes();
         let own = |(method, path, _): &(Method, String, Value)| {
             *method == Method::PATCH && (path == LB || path == SLICE)
         };
         assert!(writes.iter().all(own), "{workload}, {reason}: {writes:?}");
-        let after = shelf.get(LB).unwrap();
+        let after = server.get(LB).unwrap();
         assert_eq!(after["status"]["conditions"][0]["reason"], reason);
         assert_eq!(
             after["status"]["allocatedAddress"],
@@ -139,7 +139,7 @@ fn record(address: &str, version: u64, phase: &str, uid: &str) -> Value {
 fn knows(ctx: &Context, version: u64, record: &Value) {
     let key = Key::new("", record["metadata"]["name"].as_str().unwrap());
     let record = Allocation::decoded(&object::<IPAllocation>(record.clone()));
-    ctx.index.record_is_known(&key.name, &record);
+    ctx.index.observe_record(&key.name, &record);
     let stores = &ctx.index.stores;
     stores.allocations.written(&key, Version(version), record);
 }
@@ -148,48 +148,48 @@ fn knows(ctx: &Context, version: u64, record: &Value) {
 /// this one by now, and a late write has created an extra one.
 #[tokio::test]
 async fn ipa_7_an_old_copy_of_a_record_takes_no_address_away() {
-    let (shelf, lb) = (Shelf::default(), named("cluster"));
+    let (server, lb) = (FakeApiServer::default(), named("cluster"));
     let (before, further) = (
         record("10.0.0.2", 3, "Bound", "u-earlier"),
         record("10.0.0.3", 8, "Bound", "u-a"),
     );
-    shelf.put(LB, lb.clone());
-    shelf.put(RECORD, record("10.0.0.2", 9, "Bound", "u-a"));
+    server.put(LB, lb.clone());
+    server.put(RECORD, record("10.0.0.2", 9, "Bound", "u-a"));
     let path = RECORD.replace("10.0.0.2", "10.0.0.3");
-    shelf.put(&path, further.clone());
-    let ctx = leader(&shelf, pool(&json!({})), &lb);
+    server.put(&path, further.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
     knows(&ctx, 3, &before);
     knows(&ctx, 8, &further);
     reconcile(&ctx, &key()).await.unwrap();
-    let after = shelf.get(LB).unwrap();
+    let after = server.get(LB).unwrap();
     assert_eq!(after["status"]["allocatedAddress"]["ip"], "10.0.0.2");
-    assert_eq!(shelf.get(&path).unwrap()["spec"]["phase"], "Released");
-    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Bound");
+    assert_eq!(server.get(&path).unwrap()["spec"]["phase"], "Released");
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
 }
 
 /// As on a new leader whose watch was dead: the load balancer has given the address up meanwhile.
 #[tokio::test]
 async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
-    let shelf = Shelf::default();
+    let server = FakeApiServer::default();
     let mut now = named("vm");
     now["metadata"]["resourceVersion"] = "9".into();
     now["spec"]["ipPool"] = "missing".into();
     now["status"] = json!({});
-    shelf.put(LB, now);
+    server.put(LB, now);
     let released = record("10.0.0.2", 8, "Released", "u-a");
-    shelf.put(RECORD, released.clone());
-    let ctx = leader(&shelf, pool(&json!({})), &named("vm"));
+    server.put(RECORD, released.clone());
+    let ctx = leader(&server, pool(&json!({})), &named("vm"));
     knows(&ctx, 8, &released);
     let outcome = reconcile(&ctx, &key()).await;
     assert!(
         matches!(outcome, Err(WriteError::Conflict(_))),
         "{outcome:?}"
     );
-    assert_eq!(shelf.writes(), []);
+    assert_eq!(server.writes(), []);
     // The next reconcile sees the current object.
     reconcile(&ctx, &key()).await.unwrap();
-    assert_eq!(shelf.get(RECORD).unwrap()["spec"]["phase"], "Released");
-    let after = shelf.get(LB).unwrap();
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Released");
+    let after = server.get(LB).unwrap();
     assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
 }
 
@@ -198,7 +198,7 @@ async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
 #[tokio::test]
 async fn rel_4_an_old_copy_takes_no_serving_service_down() {
     for workload in ["vm", "cluster"] {
-        let (shelf, now) = (Shelf::default(), {
+        let (server, now) = (FakeApiServer::default(), {
             let mut now = named("vm");
             now["metadata"]["resourceVersion"] = "9".into();
             now
@@ -208,53 +208,53 @@ async fn rel_4_an_old_copy_takes_no_serving_service_down() {
             copy["spec"]["ipPool"] = "missing".into();
         }
         let bound = record("10.0.0.2", 8, "Bound", "u-a");
-        shelf.put(LB, now.clone());
-        shelf.put(RECORD, bound.clone());
-        let ctx = leader(&shelf, pool(&json!({})), &copy);
+        server.put(LB, now.clone());
+        server.put(RECORD, bound.clone());
+        let ctx = leader(&server, pool(&json!({})), &copy);
         knows(&ctx, 8, &bound);
-        serves(&ctx, &shelf);
+        serves(&ctx, &server);
         let outcome = reconcile(&ctx, &key()).await;
         assert!(
             matches!(outcome, Err(WriteError::Conflict(_))),
             "{outcome:?}"
         );
-        assert_eq!(shelf.writes(), [], "{workload}");
+        assert_eq!(server.writes(), [], "{workload}");
         // The next reconcile sees the current object.
         reconcile(&ctx, &key()).await.unwrap();
         let deleted = |(method, ..): &(Method, String, Value)| *method == Method::DELETE;
-        assert!(!shelf.writes().iter().any(deleted), "{workload}");
+        assert!(!server.writes().iter().any(deleted), "{workload}");
     }
 }
 
 #[tokio::test]
 async fn rel_4_the_current_copy_takes_the_service_down() {
-    let (shelf, mut lb) = (Shelf::default(), named("vm"));
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
     lb["spec"]["ipPool"] = "missing".into();
     let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    shelf.put(LB, lb.clone());
-    shelf.put(RECORD, bound.clone());
-    let ctx = leader(&shelf, pool(&json!({})), &lb);
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
     knows(&ctx, 8, &bound);
-    serves(&ctx, &shelf);
+    serves(&ctx, &server);
     reconcile(&ctx, &key()).await.unwrap();
-    assert_eq!((shelf.get(SERVICE), shelf.get(SLICE)), (None, None));
-    let after = shelf.get(LB).unwrap();
+    assert_eq!((server.get(SERVICE), server.get(SLICE)), (None, None));
+    let after = server.get(LB).unwrap();
     assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
 }
 
 /// As on a new leader whose watch of Services was dead: the foreign Service has been deleted, and ours created.
 #[tokio::test]
 async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
-    let (shelf, lb) = (Shelf::default(), named("vm"));
+    let (server, lb) = (FakeApiServer::default(), named("vm"));
     let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    shelf.put(LB, lb.clone());
-    shelf.put(RECORD, bound.clone());
-    let ctx = leader(&shelf, pool(&json!({})), &lb);
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
     knows(&ctx, 8, &bound);
-    serves(&ctx, &shelf);
-    let mut ours = shelf.get(SERVICE).unwrap();
+    serves(&ctx, &server);
+    let mut ours = server.get(SERVICE).unwrap();
     ours["metadata"]["resourceVersion"] = "12".into();
-    shelf.put(SERVICE, ours);
+    server.put(SERVICE, ours);
     let foreign = json!({
         "metadata": {"namespace": "n", "name": "a", "uid": "u-s", "resourceVersion": "7"},
         "spec": {"type": "ClusterIP"},
@@ -267,7 +267,7 @@ async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
         matches!(outcome, Err(WriteError::Conflict(_))),
         "{outcome:?}"
     );
-    assert_eq!(shelf.writes(), []);
+    assert_eq!(server.writes(), []);
     reconcile(&ctx, &key()).await.unwrap();
-    assert!(shelf.get(SLICE).is_some());
+    assert!(server.get(SLICE).is_some());
 }

@@ -13,7 +13,7 @@ use tracing::debug;
 
 use crate::context::Context;
 use crate::controllers::invalid_object;
-use crate::controllers::load_balancer::owned_objects::{self, Checking};
+use crate::controllers::load_balancer::owned_objects::{self, CheckSource};
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
 use crate::controllers::load_balancer::{allocate, release};
 
@@ -25,25 +25,25 @@ pub async fn invalid(
     why: &str,
 ) -> Result<Requeue, WriteError> {
     ctx.index.dequeue(key);
-    let followed = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
-        owned_objects::follow(ctx, key, meta, Checking::AsItIs).await
+    let updated = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
+        owned_objects::update_endpoints(ctx, key, meta, CheckSource::Unchanged).await
     } else {
         Ok(())
     };
     invalid_object::report::<LoadBalancer>(ctx, key, meta, why).await?;
-    followed?;
+    updated?;
     Ok(Requeue::AwaitChange)
 }
 
 /// Handles a load balancer that is being deleted: removes legacy finalizers. Cleanup follows its deletion (FIN-2).
 pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
-    let followed = if is_held_up(&lb.metadata) {
-        follow(ctx, key, lb).await
+    let updated = if is_held_up(&lb.metadata) {
+        update_endpoints(ctx, key, lb).await
     } else {
         Ok(())
     };
     let next = drop_finalizers(ctx, key, lb).await?;
-    followed?;
+    updated?;
     Ok(next)
 }
 
@@ -55,11 +55,11 @@ pub async fn leave_alone(
     unsupported: &Unsupported,
 ) -> Result<Requeue, WriteError> {
     ctx.index.set_aside(key);
-    let followed = follow(ctx, key, lb).await;
+    let updated = update_endpoints(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = StatusUpdate::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
     write_status(ctx, key, lb, &report).await?;
-    followed.map(|()| Requeue::AwaitChange)
+    updated.map(|()| Requeue::AwaitChange)
 }
 
 /// Handles a load balancer with a refused spec: its condition is written even if another step fails (ALC-10).
@@ -69,30 +69,34 @@ pub async fn refused(
     lb: &LoadBalancer,
     error: &Refusal,
 ) -> Result<Requeue, WriteError> {
-    let followed = follow(ctx, key, lb).await;
-    let kept = keep_what_it_has(ctx, key, lb).await;
+    let updated = update_endpoints(ctx, key, lb).await;
+    let kept = keep_address(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {error}");
     let report = StatusUpdate::only(Readiness::not(error.reason(), message));
     write_status(ctx, key, lb, &report).await?;
-    kept.and(followed).map(|()| Requeue::AwaitChange)
+    kept.and(updated).map(|()| Requeue::AwaitChange)
 }
 
-/// Keeps the existing endpoints up to date, see [`owned_objects::follow`] (BE-6).
-pub async fn follow(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let check = spec::health_check(lb).map_or(Checking::AsItIs, Checking::from);
-    owned_objects::follow(ctx, key, &lb.metadata, check).await
+/// Keeps the existing endpoints up to date, see [`owned_objects::update_endpoints`] (BE-6).
+pub async fn update_endpoints(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<(), WriteError> {
+    let check = spec::health_check(lb).map_or(CheckSource::Unchanged, CheckSource::from);
+    owned_objects::update_endpoints(ctx, key, &lb.metadata, check).await
 }
 
-/// As [`follow`], after an error that ends the reconcile: a failed write of the IPAllocation must not stop updates of the
-/// EndpointSlice. Returns that error.
-pub async fn follow_after(
+/// As [`update_endpoints`], after an error that ends the reconcile: a failed write of the IPAllocation must not stop
+/// updates of the EndpointSlice. Returns that error.
+pub async fn update_endpoints_after(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     error: WriteError,
 ) -> WriteError {
     if !matches!(error, WriteError::Fenced)
-        && let Err(also) = follow(ctx, key, lb).await
+        && let Err(also) = update_endpoints(ctx, key, lb).await
     {
         debug!(lb = %key, error = %also, "EndpointSlice not updated");
     }
@@ -109,14 +113,14 @@ fn is_held_up(meta: &ObjectMeta) -> bool {
 
 /// Keeps the address of a load balancer with a refused spec; it gets no new one and does not wait for one (ALC-10). Records
 /// of an earlier load balancer of its name are released.
-async fn keep_what_it_has(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let request = spec::request(lb);
     let further = match lb.spec.address_source() {
         Ipam::Pool => allocate::keep(ctx, &request).await?,
         Ipam::Dhcp => {
             let mut left = ctx.index.withdraw_from_pools(key);
             left.retain(|record| record.spec.owner != request.owner);
-            allocate::earlier_ones_only(ctx, &request, &left).await?;
+            allocate::ensure_earlier_owner(ctx, &request, &left).await?;
             left
         }
     };

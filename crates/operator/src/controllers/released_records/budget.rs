@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_millis(10);
 
 /// The token bucket of the deletions, and the refused ones.
 #[derive(Debug)]
-pub struct Forgetting(Mutex<State>);
+pub struct HistoryDeletionBudget(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
@@ -25,7 +25,7 @@ struct State {
     refused: BTreeMap<IpAddr, Instant>,
 }
 
-impl Default for Forgetting {
+impl Default for HistoryDeletionBudget {
     fn default() -> Self {
         Self(Mutex::new(State {
             budget: TokenBucket::new(BATCH, INTERVAL),
@@ -34,7 +34,7 @@ impl Default for Forgetting {
     }
 }
 
-impl Forgetting {
+impl HistoryDeletionBudget {
     /// The refused addresses with the time of their next attempt. Expired entries are removed.
     pub fn refused(&self, now: Instant) -> BTreeMap<IpAddr, Instant> {
         let mut state = self.0.lock();

@@ -11,9 +11,9 @@ const BURST: u32 = 200;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// The token bucket of the message updates.
 #[derive(Debug)]
-pub struct Telling(pub(super) Mutex<TokenBucket>);
+pub struct WaitingMessageBudget(pub(super) Mutex<TokenBucket>);
 
-impl Default for Telling {
+impl Default for WaitingMessageBudget {
     fn default() -> Self {
         Self(Mutex::new(TokenBucket::new(BURST, INTERVAL)))
     }

@@ -138,7 +138,7 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     leader.ledger.take_wakes();
     assert!(waits(&mut leader));
     assert!(leader.ledger.take_wakes().is_empty());
-    leader.is_there(&gone);
+    leader.remove_deleted_lb(&gone);
     let woken = leader.ledger.take_wakes();
     assert_eq!(woken, std::slice::from_ref(&request.owner.id));
     assert!(!waits(&mut leader));

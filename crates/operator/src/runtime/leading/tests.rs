@@ -18,7 +18,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::fake::{self, Asked, failure};
+use crate::fake::{self, ReceivedRequest, failure};
 use crate::timings::Timings;
 
 /// Upper time limit of each step; no test waits for it.
@@ -40,10 +40,10 @@ struct Server {
     fate: Fate,
     ctx: Mutex<Option<Arc<Context>>>,
     /// The Lease cannot be renewed.
-    away: AtomicBool,
+    outage: AtomicBool,
     /// A request of the takeover has arrived.
     arrived: Notify,
-    asked: AtomicUsize,
+    received: AtomicUsize,
     answered: AtomicUsize,
     events: AtomicUsize,
 }
@@ -53,27 +53,27 @@ impl Server {
         Arc::new(Self {
             fate,
             ctx: Mutex::default(),
-            away: AtomicBool::default(),
+            outage: AtomicBool::default(),
             arrived: Notify::new(),
-            asked: AtomicUsize::default(),
+            received: AtomicUsize::default(),
             answered: AtomicUsize::default(),
             events: AtomicUsize::default(),
         })
     }
 
-    async fn answer(self: Arc<Self>, asked: Asked) -> fake::Answer {
-        if asked.path.contains("/leases") {
-            return match (self.away.load(Relaxed), asked.method) {
+    async fn answer(self: Arc<Self>, request: ReceivedRequest) -> fake::Answer {
+        if request.path.contains("/leases") {
+            return match (self.outage.load(Relaxed), request.method) {
                 (true, _) => failure(503, "ServiceUnavailable"),
                 (false, Method::GET) => failure(404, "NotFound"),
-                (false, _) => (200, asked.body),
+                (false, _) => (200, request.body),
             };
         }
-        if asked.path.contains("/events") {
+        if request.path.contains("/events") {
             self.events.fetch_add(1, Relaxed);
-            return (201, asked.body);
+            return (201, request.body);
         }
-        self.asked.fetch_add(1, Relaxed);
+        self.received.fetch_add(1, Relaxed);
         self.arrived.notify_one();
         match self.fate {
             Fate::AtOnce => {}
@@ -89,7 +89,7 @@ impl Server {
 
     fn client(self: &Arc<Self>) -> Client {
         let server = Arc::clone(self);
-        fake::client(move |asked| Arc::clone(&server).answer(asked))
+        fake::client(move |request| Arc::clone(&server).answer(request))
     }
 }
 
@@ -139,7 +139,7 @@ async fn term(server: &Arc<Server>, ctx: Context, during: impl AsyncFnOnce(&Cont
     let during = async {
         server.arrived.notified().await;
         during(&ctx).await;
-        if !server.away.load(Relaxed) {
+        if !server.outage.load(Relaxed) {
             stop.cancel();
         }
     };
@@ -159,10 +159,10 @@ async fn run_5_requests_of_the_beginning_are_answered_before_the_lease_is_asked_
         ..Timings::default()
     };
     let ctx = fake::first(server.client(), timings);
-    let end = term(&server, ctx, async |_| server.away.store(true, Relaxed)).await;
+    let end = term(&server, ctx, async |_| server.outage.store(true, Relaxed)).await;
     assert_eq!(end, End::Lost);
     // The response came after the loss of the Lease.
-    assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
+    assert_eq!(server.answered.load(Relaxed), server.received.load(Relaxed));
     assert!(server.answered.load(Relaxed) > 0);
 }
 
@@ -175,7 +175,7 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_stops_when_that_is_answered(
     };
     let ctx = fake::first(server.client(), timings);
     assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
-    assert_eq!(server.answered.load(Relaxed), server.asked.load(Relaxed));
+    assert_eq!(server.answered.load(Relaxed), server.received.load(Relaxed));
     assert!(server.answered.load(Relaxed) > 0);
 }
 
@@ -196,7 +196,7 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_does_not_begin_again() {
     let server = Server::new(Fate::AtOnce);
     let timings = Timings {
         retry: LIMIT * 100,
-        retry_away_cap: LIMIT * 100,
+        retry_unavailable_cap: LIMIT * 100,
         flush_limit: LIMIT * 100,
         ..Timings::default()
     };

@@ -14,11 +14,11 @@ fn names(groups: &[GroupId]) -> Vec<&str> {
 
 #[tokio::test(start_paused = true)]
 async fn hc_1_new_backend_is_ready_after_about_5_s_and_falls_about_15_s_after_it_died() {
-    let (prober, mut edges, network, recorder) = start(100);
+    let (prober, mut changes, network, recorder) = start(100);
     prober.set_group("g", check(), targets([1], false));
     sleep_ms(4_990).await;
     assert_eq!(network.starts(1), []);
-    assert_eq!(names(&edges.next().await.unwrap()), ["g"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["g"]);
     assert_eq!(prober.verdict("g", "uid-1", addr(1)), Some(true));
     let starts = network.starts(1);
     assert!(
@@ -27,7 +27,7 @@ async fn hc_1_new_backend_is_ready_after_about_5_s_and_falls_about_15_s_after_it
     );
 
     network.set([1], Act::Refuse);
-    assert_eq!(names(&edges.next().await.unwrap()), ["g"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["g"]);
     assert_eq!(prober.verdict("g", "uid-1", addr(1)), Some(false));
     let starts = network.starts(1);
     assert_eq!(starts.len(), 4, "three failures");
@@ -143,7 +143,7 @@ async fn hc_5_the_silent_do_not_hold_the_places_of_those_that_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn hc_own_faults_are_reported_but_not_counted() {
-    let (prober, mut edges, network, recorder) = start(100);
+    let (prober, mut changes, network, recorder) = start(100);
     network.set([1], Act::NoFiles);
     prober.set_group("g", check_of(1, 1, 1, 1), targets([1], true));
     sleep_ms(10_500).await;
@@ -151,7 +151,7 @@ async fn hc_own_faults_are_reported_but_not_counted() {
     assert_eq!(recorder.results(), [("own_file_limit", 10)].into());
     assert_eq!(prober.verdict("g", "uid-1", addr(1)), Some(true));
     assert!(
-        tokio::time::timeout(PERIOD, edges.next()).await.is_err(),
+        tokio::time::timeout(PERIOD, changes.next()).await.is_err(),
         "no edge"
     );
 }
@@ -174,7 +174,7 @@ async fn hc_slow_probe_delays_its_next_and_never_stacks() {
 
 #[tokio::test(start_paused = true)]
 async fn run_5_all_groups_are_forgotten_at_once_and_others_come_later() {
-    let (prober, mut edges, network, _) = start(100);
+    let (prober, mut changes, network, _) = start(100);
     network.set([1], Act::Hang);
     prober.set_group("a", check_of(1, 1, 5, 3), targets([1], true));
     prober.set_group("b", check_of(1, 1, 5, 3), targets([2], false));
@@ -191,13 +191,13 @@ async fn run_5_all_groups_are_forgotten_at_once_and_others_come_later() {
     // Earlier changes are no longer delivered; new groups are probed as usual.
     prober.set_group("b", check_of(1, 1, 5, 3), targets([2], false));
     let asked = tokio::time::Instant::now();
-    assert_eq!(names(&edges.next().await.unwrap()), ["b"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["b"]);
     assert!(asked.elapsed() >= PERIOD);
 }
 
 #[tokio::test(start_paused = true)]
 async fn hc_2_removed_target_stops_and_its_probe_in_flight_is_taken_down() {
-    let (prober, mut edges, network, recorder) = start(100);
+    let (prober, mut changes, network, recorder) = start(100);
     network.set([1, 2], Act::Hang);
     prober.set_group("g", check_of(1, 1, 5, 3), targets([1, 2], true));
     sleep_ms(5_500).await;
@@ -212,7 +212,7 @@ async fn hc_2_removed_target_stops_and_its_probe_in_flight_is_taken_down() {
         (0, Snapshot::default())
     );
     assert!(
-        tokio::time::timeout(PERIOD * 10, edges.next())
+        tokio::time::timeout(PERIOD * 10, changes.next())
             .await
             .is_err(),
         "yields nothing"
@@ -223,7 +223,7 @@ async fn hc_2_removed_target_stops_and_its_probe_in_flight_is_taken_down() {
 
 #[tokio::test(start_paused = true)]
 async fn hc_2_changed_check_restarts_and_an_old_probe_alters_nothing() {
-    let (prober, mut edges, network, recorder) = start(100);
+    let (prober, mut changes, network, recorder) = start(100);
     network.set([1], Act::Accept(2_000));
     prober.set_group("g", check(), targets([1], false));
     sleep_ms(6_000).await;
@@ -235,7 +235,7 @@ async fn hc_2_changed_check_restarts_and_an_old_probe_alters_nothing() {
         (network.starts(1).len(), recorder.probes.lock().len()),
         (1, 0)
     );
-    assert_eq!(names(&edges.next().await.unwrap()), ["g"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["g"]);
     let starts = network.starts(1);
     assert!(
         starts.len() == 2 && starts[1] >= Duration::from_secs(11),
@@ -258,13 +258,13 @@ async fn hc_2_same_call_again_and_again_changes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn hc_5_many_changes_of_a_group_are_one_delivery() {
-    let (prober, mut edges, network, recorder) = start(1000);
+    let (prober, mut changes, network, recorder) = start(1000);
     // A hundred targets come up within 200 ms, see the spread of the timetable.
     prober.set_group("a", check(), targets(0..50, false));
     prober.set_group("b", check(), targets(50..100, false));
     let mut delivered = Vec::new();
     while delivered.len() < 2 {
-        delivered.extend(edges.next().await.unwrap());
+        delivered.extend(changes.next().await.unwrap());
     }
     assert_eq!(names(&delivered), ["a", "b"]);
     assert_eq!(recorder.changes.lock().len(), 100);
@@ -278,7 +278,7 @@ async fn hc_5_many_changes_of_a_group_are_one_delivery() {
         .unwrap();
     assert!(last <= PERIOD + Duration::from_millis(200) + TICK);
     assert!(
-        tokio::time::timeout(PERIOD * 4, edges.next())
+        tokio::time::timeout(PERIOD * 4, changes.next())
             .await
             .is_err(),
         "nothing new"
@@ -287,7 +287,7 @@ async fn hc_5_many_changes_of_a_group_are_one_delivery() {
 
 #[tokio::test(start_paused = true)]
 async fn hc_5_consumer_that_does_not_come_stops_nothing_and_gets_one_delivery_per_group() {
-    let (prober, mut edges, network, recorder) = start(1000);
+    let (prober, mut changes, network, recorder) = start(1000);
     prober.set_group("a", check_of(1, 1, 1, 1), targets(0..20, false));
     prober.set_group("b", check_of(1, 1, 1, 1), targets(20..40, false));
     for round in 0..20 {
@@ -302,18 +302,18 @@ async fn hc_5_consumer_that_does_not_come_stops_nothing_and_gets_one_delivery_pe
     network.set(0..40, Act::Refuse);
     sleep_ms(2_000).await;
     assert!(recorder.changes.lock().len() >= 400);
-    assert_eq!(names(&edges.next().await.unwrap()), ["a", "b"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["a", "b"]);
     assert_eq!(prober.snapshot().up, 0);
-    assert!(tokio::time::timeout(PERIOD, edges.next()).await.is_err());
+    assert!(tokio::time::timeout(PERIOD, changes.next()).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
 async fn hc_5_edge_is_delivered_at_most_200_ms_after_the_change() {
-    let (prober, mut edges, network, _) = start(10);
+    let (prober, mut changes, network, _) = start(10);
     prober.set_group("g", check(), targets([1], false));
     // `next` is dropped and called again repeatedly: cancel safe.
     let groups = loop {
-        if let Ok(groups) = tokio::time::timeout(Duration::from_millis(7), edges.next()).await {
+        if let Ok(groups) = tokio::time::timeout(Duration::from_millis(7), changes.next()).await {
             break groups.unwrap();
         }
     };
@@ -373,14 +373,14 @@ async fn hc_5_connector_that_panics_costs_neither_the_target_nor_its_place() {
 
 #[tokio::test(start_paused = true)]
 async fn shutdown_stops_the_tasks_and_ends_the_edges() {
-    let (prober, mut edges, network, _) = start(100);
+    let (prober, mut changes, network, _) = start(100);
     network.set(0..10, Act::Hang);
     prober.set_group("g", check(), targets(0..20, false));
     sleep_ms(5_100).await;
     assert_eq!(network.open(), 10);
     prober.shutdown();
     prober.shutdown();
-    assert_eq!(edges.next().await, None);
+    assert_eq!(changes.next().await, None);
     sleep_ms(20).await;
     assert_eq!(
         (network.open(), prober.snapshot()),
@@ -398,14 +398,14 @@ async fn shutdown_stops_the_tasks_and_ends_the_edges() {
 
 #[tokio::test(start_paused = true)]
 async fn drop_of_the_last_clone_is_the_shutdown() {
-    let (prober, mut edges, network, _) = start(100);
+    let (prober, mut changes, network, _) = start(100);
     prober.set_group("g", check(), targets(0..20, false));
     let clone = prober.clone();
     drop(prober);
-    assert_eq!(names(&edges.next().await.unwrap()), ["g"]);
+    assert_eq!(names(&changes.next().await.unwrap()), ["g"]);
     assert_eq!(clone.len(), 20);
     drop(clone);
-    assert_eq!(edges.next().await, None);
+    assert_eq!(changes.next().await, None);
     sleep_ms(20).await;
     assert_eq!(Arc::strong_count(&network.0), 1);
 }

@@ -17,7 +17,7 @@ async fn hc_real_targets_accept_refuse_and_keep_silent() {
     let closed = Ipv4Addr::new(127, 78, 0, 2);
 
     let observer = Arc::clone(&recorder) as Arc<dyn Observer>;
-    let (prober, mut edges) = Prober::start(Settings::default(), observer);
+    let (prober, mut changes) = Prober::start(Settings::default(), observer);
     let check = HealthCheck::new(Some(port.into()), Some(1), Some(1), Some(1), Some(1));
     let all = vec![
         Target::new("good", good.into(), false),
@@ -27,7 +27,7 @@ async fn hc_real_targets_accept_refuse_and_keep_silent() {
     prober.set_group("g", check.unwrap().unwrap(), all);
     let settled = async {
         loop {
-            let groups = edges.next().await.unwrap();
+            let groups = changes.next().await.unwrap();
             assert_eq!(groups, ["g".into()]);
             let view = prober.group("g").unwrap();
             let ready: Vec<_> = view.iter().map(|view| (view.ready, view.last)).collect();

@@ -100,14 +100,14 @@ impl Model {
             };
             let extra = extra.clone();
             // IPA-9: a load balancer that is held back loses nothing.
-            let stays = matches!(outcome, Outcome::Wait(_, _, true));
+            let keep_service = matches!(outcome, Outcome::Wait(_, _, true));
             let has_own = |addr| {
                 let record = self.record(addr);
                 record.is_some_and(|record| record.spec.owner == request.owner)
             };
             if let Some(named) = unconfirmed
                 && granted != Some(named)
-                && !stays
+                && !keep_service
                 && !(extra.contains(&named) && has_own(named))
             {
                 unconfirmed = None;
@@ -117,13 +117,13 @@ impl Model {
                 turns.push(self.turn(Expected::Read(named)));
                 continue;
             }
-            let (spec, replaces, why) = match outcome {
+            let (spec, replaces, reason) = match outcome {
                 Outcome::Held(addr, extra) => {
                     turns.push(self.turn(Expected::Done(addr, false, extra)));
                     return turns;
                 }
-                Outcome::Wait(reason, extra, stays) => {
-                    turns.push(self.turn(Expected::Wait(reason, extra, stays)));
+                Outcome::Wait(reason, extra, keep_service) => {
+                    turns.push(self.turn(Expected::Wait(reason, extra, keep_service)));
                     return turns;
                 }
                 Outcome::Adopt(addr, _) => {
@@ -132,15 +132,15 @@ impl Model {
                     spec.owner = request.owner.clone();
                     (spec, self.version_at(addr), None)
                 }
-                Outcome::Take(spec, replaces, why, _) => {
+                Outcome::Take(spec, replaces, reason, _) => {
                     if request.names(spec.addr) {
                         turns.push(self.turn(Expected::VerifyStatus(spec.addr)));
                     }
-                    (spec, replaces, Some(why))
+                    (spec, replaces, Some(reason))
                 }
             };
             let addr = spec.addr;
-            let mut write = self.turn(Expected::Write(spec.clone(), replaces, why));
+            let mut write = self.turn(Expected::Write(spec.clone(), replaces, reason));
             let fate = fates.next().unwrap_or(Fate::Accepted);
             if matches!(fate, Fate::Refused | Fate::Late) {
                 if matches!(fate, Fate::Late) {
@@ -170,7 +170,7 @@ fn addrs(records: &[Record]) -> Vec<IpAddr> {
 }
 
 /// Runs an allocation and compares it with the model; `before`: the records stored before it.
-pub(super) fn carry_out(
+pub(super) fn execute(
     ledger: &mut Ledger,
     model: &Model,
     request: &Request,
@@ -208,9 +208,9 @@ pub(super) fn carry_out(
             Next::Wait {
                 reason,
                 extra_records,
-                stays,
+                keep_service,
                 ..
-            } => Expected::Wait(reason, addrs(&extra_records), stays),
+            } => Expected::Wait(reason, addrs(&extra_records), keep_service),
             Next::GiveUp(GiveUp::TooManyRounds) => Expected::GiveUp,
             Next::Delete(_) | Next::Nothing { .. } | Next::GiveUp(_) => panic!("{next:?}"),
         };
@@ -265,7 +265,7 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
         } else {
             Allocation::acquire(request)
         };
-        let steps = server.play(&mut ledger, &mut allocation, |_, _| Answer::CarriedOut);
+        let steps = server.play(&mut ledger, &mut allocation, |_, _| Answer::Executed);
         let own = server.records.values().filter(is_own);
         let gained: Vec<IpAddr> = own
             .map(|it| it.spec.addr)

@@ -45,7 +45,7 @@ impl Model {
             };
         }
         match self.find(request, status, &bound) {
-            Ok((addr, pool, why, at)) => {
+            Ok((addr, pool, reason, at)) => {
                 self.waiting.retain(|w| w.owner.id != *id);
                 self.drop_holds(id, Some(addr));
                 self.reserved.retain(|r| r.addr != addr);
@@ -57,7 +57,7 @@ impl Model {
                     addr,
                     owner,
                     pool: pool.clone(),
-                    why,
+                    reason,
                     at: stamp,
                 };
                 self.reserved.push(reserved);
@@ -69,8 +69,8 @@ impl Model {
                     bound_at: Micros(stamp),
                     released_at: None,
                 };
-                let over = self.record(addr).map(|record| record.version);
-                Outcome::Take(spec, over, why, rest(None))
+                let replaces = self.record(addr).map(|record| record.version);
+                Outcome::Take(spec, replaces, reason, rest(None))
             }
             Err(Refused::Wait(reason)) => {
                 self.drop_holds(id, None);
@@ -96,7 +96,7 @@ impl Model {
         let recorded = self
             .reserved
             .iter()
-            .filter(|r| r.why == AllocationReason::Recorded);
+            .filter(|r| r.reason == AllocationReason::Recorded);
         let own = self
             .claims
             .iter()
@@ -152,9 +152,9 @@ impl Model {
         };
         if let Some(r) = self.reserved.iter().find(|r| r.owner == request.owner)
             && demanded(&r.pool)
-            && (r.why == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
+            && (r.reason == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
         {
-            return Ok((r.addr, r.pool.clone(), r.why, Some(r.at)));
+            return Ok((r.addr, r.pool.clone(), r.reason, Some(r.at)));
         }
         self.reserved.retain(|r| r.owner != request.owner);
         let mut claims: Vec<_> = self
@@ -249,12 +249,12 @@ impl Model {
             .map(|(_, addr)| *addr)
             .find(|addr| self.holders(*addr).is_empty() && has_room(*addr));
         let moved = bound.iter().any(|r| r.spec.owner == request.owner);
-        let why = if moved {
+        let reason = if moved {
             AllocationReason::Moved
         } else {
             AllocationReason::Fresh
         };
         let free = free.ok_or(none)?;
-        Ok((free, target, why, None))
+        Ok((free, target, reason, None))
     }
 }

@@ -14,12 +14,16 @@ struct Subject {
 }
 
 /// No waiting load balancer has an outdated explanation, unless it was woken.
-fn all_are_told(ledger: &mut Ledger) {
-    assert!(!ledger.has_suspects());
+fn explanations_are_current(ledger: &mut Ledger) {
+    assert!(!ledger.may_have_outdated());
     let waiting: Vec<_> = ledger.waiting.values().cloned().collect();
     for (place, age) in waiting {
         let waiter = ledger.queue(place).get(&age).unwrap();
-        let (request, told, named) = (waiter.request.clone(), waiter.told, waiter.named);
+        let (request, known_digest, is_woken) = (
+            waiter.request.clone(),
+            waiter.explanation_digest,
+            waiter.is_woken,
+        );
         let explanation = ledger.explain_to(&request);
         // Addresses that older load balancers can have by now may have been taken at its last decision.
         let left = explanation.pools.first().map(|pool| &pool.verdict);
@@ -35,10 +39,11 @@ fn all_are_told(ledger: &mut Ledger) {
         }
         full.pools
             .sort_by(super::super::super::choose::nearest_first);
-        let is_told = [&explanation, &full].map(|it| Some(super::super::super::tell::digest(it)));
+        let digests =
+            [&explanation, &full].map(|it| Some(super::super::super::outdated::digest(it)));
         assert!(
-            named || is_told.contains(&told),
-            "{age:?} was told something else than {left:?}"
+            is_woken || digests.contains(&known_digest),
+            "{age:?} has another explanation than {left:?}"
         );
     }
 }
@@ -49,21 +54,28 @@ fn addrs(records: &[Record]) -> Vec<IpAddr> {
 
 fn outcome(decision: Decision) -> Outcome {
     match decision {
-        Decision::Held { grant, surplus } => Outcome::Held(grant.addr, addrs(&surplus)),
-        Decision::Adopt { grant, surplus, .. } => Outcome::Adopt(grant.addr, addrs(&surplus)),
+        Decision::Held {
+            grant,
+            extra_records,
+        } => Outcome::Held(grant.addr, addrs(&extra_records)),
+        Decision::Adopt {
+            grant,
+            extra_records,
+            ..
+        } => Outcome::Adopt(grant.addr, addrs(&extra_records)),
         Decision::Take {
             spec,
-            over,
-            why,
-            surplus,
+            replaces,
+            reason,
+            extra_records,
             ..
-        } => Outcome::Take(spec, over, why, addrs(&surplus)),
+        } => Outcome::Take(spec, replaces, reason, addrs(&extra_records)),
         Decision::Wait {
             reason,
-            surplus,
-            stays,
+            extra_records,
+            keep_service,
             ..
-        } => Outcome::Wait(reason, addrs(&surplus), stays),
+        } => Outcome::Wait(reason, addrs(&extra_records), keep_service),
     }
 }
 
@@ -93,7 +105,7 @@ impl StateMachineTest for Subject {
             }
             Effect::Allocate(request, before, turns) => {
                 subject.woken.remove(&request.owner.id);
-                allocate::carry_out(ledger, model, &request, &before, &turns);
+                allocate::execute(ledger, model, &request, &before, &turns);
             }
             Effect::Enlist(request) => {
                 subject.woken.remove(&request.owner.id);
@@ -114,12 +126,14 @@ impl StateMachineTest for Subject {
             Effect::Shows(id, addrs) => ledger.set_shown(&id, &addrs),
         }
         subject.woken.extend(subject.ledger.take_wakes());
-        let misinformed = subject.ledger.take_misinformed(usize::MAX, usize::MAX);
-        subject.woken.extend(misinformed);
-        all_are_told(&mut subject.ledger);
-        let crossed = subject.ledger.take_crossed();
+        let outdated = subject
+            .ledger
+            .take_outdated_explanations(usize::MAX, usize::MAX);
+        subject.woken.extend(outdated);
+        explanations_are_current(&mut subject.ledger);
+        let overlap_changed = subject.ledger.take_overlap_changes();
         for (name, known) in POOLS.iter().zip(&mut subject.overlaps) {
-            if crossed.contains(*name) {
+            if overlap_changed.contains(*name) {
                 *known = subject.ledger.overlaps(name);
             }
         }

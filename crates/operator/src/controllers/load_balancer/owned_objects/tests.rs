@@ -7,7 +7,7 @@ use harvester_lb_object::Version;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::fake::{self, Shelf};
+use crate::fake::{self, FakeApiServer};
 use crate::timings::Timings;
 
 const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
@@ -38,16 +38,16 @@ fn service(address: &str) -> Value {
 
 /// What the Service asks for once it was brought to what the copy of the load balancer names, and what came of that.
 async fn brought(
-    shelf: &Shelf,
+    server: &FakeApiServer,
     present: Option<Value>,
     named: &str,
     committed: Committed,
 ) -> (Result<(), WriteError>, Option<String>) {
     let path = format!("{SERVICES}/a");
     let key = Key::new("n", "a");
-    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    let ctx = fake::context(server.client(), Timings::default(), true);
     if let Some(present) = present {
-        shelf.put(&path, present.clone());
+        server.put(&path, present.clone());
         let known = cached::service(Ok(object(present))).unwrap();
         ctx.index.stores.services.written(&key, Version(7), known);
     }
@@ -55,9 +55,9 @@ async fn brought(
     let stored = Lb::valid(copy.clone());
     ctx.index.stores.lbs.written(&key, Version(5), stored);
     let vm = spec::check(&copy).unwrap().vm.unwrap();
-    let found = Found::default();
+    let found = DiscoveredBackends::default();
     let outcome = ensure(&ctx, &key, &copy, &vm, &found, named, committed).await;
-    let service = shelf.get(&path);
+    let service = server.get(&path);
     let asked = service.and_then(|s| Some(s["spec"]["loadBalancerIP"].as_str()?.to_owned()));
     (outcome.map(drop), asked)
 }
@@ -66,10 +66,10 @@ async fn brought(
 #[tokio::test]
 async fn ipa_6_an_old_copy_of_the_status_brings_no_service_back_to_an_address_that_was_left() {
     for present in [Some(service("10.0.0.3")), None] {
-        let shelf = Shelf::default();
+        let server = FakeApiServer::default();
         let before = present.as_ref().map(|_| "10.0.0.3".to_owned());
-        shelf.put(LB, lb("6", "10.0.0.3"));
-        let (outcome, asked) = brought(&shelf, present, "10.0.0.2", Committed::Stored).await;
+        server.put(LB, lb("6", "10.0.0.3"));
+        let (outcome, asked) = brought(&server, present, "10.0.0.2", Committed::Stored).await;
         assert!(
             matches!(outcome, Err(WriteError::Conflict(_))),
             "{outcome:?}"
@@ -81,9 +81,9 @@ async fn ipa_6_an_old_copy_of_the_status_brings_no_service_back_to_an_address_th
 #[tokio::test]
 async fn ipa_6_a_service_follows_a_status_that_is_confirmed() {
     for present in [Some(service("10.0.0.3")), None] {
-        let shelf = Shelf::default();
-        shelf.put(LB, lb("5", "10.0.0.2"));
-        let (outcome, asked) = brought(&shelf, present, "10.0.0.2", Committed::Stored).await;
+        let server = FakeApiServer::default();
+        server.put(LB, lb("5", "10.0.0.2"));
+        let (outcome, asked) = brought(&server, present, "10.0.0.2", Committed::Stored).await;
         outcome.unwrap();
         assert_eq!(asked.as_deref(), Some("10.0.0.2"));
     }
@@ -97,7 +97,8 @@ async fn ipa_6_nothing_is_read_after_a_write_of_the_status_or_for_what_is_shown_
         (None, Committed::Written),
         (Some(service("10.0.0.2")), Committed::Stored),
     ] {
-        let (outcome, asked) = brought(&Shelf::default(), present, "10.0.0.2", committed).await;
+        let (outcome, asked) =
+            brought(&FakeApiServer::default(), present, "10.0.0.2", committed).await;
         outcome.unwrap();
         assert_eq!(asked.as_deref(), Some("10.0.0.2"));
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::controllers::load_balancer::reconcile;
 use crate::controllers::takeover;
-use crate::fake::{self, Shelf};
+use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
@@ -26,19 +26,19 @@ fn key(name: &str) -> Key {
 }
 
 /// A context with the record of 10.0.0.2, Bound to the load balancer `held`, and the API server that stores it.
-fn with_record() -> (Context, Shelf) {
-    let shelf = Shelf::default();
+fn with_record() -> (Context, FakeApiServer) {
+    let server = FakeApiServer::default();
     let record = record("10.0.0.2", "p", "Bound", ("n", "held", "u-held"));
     let record = stored(record, "u-record", 3);
-    shelf.put(RECORD, record.clone());
-    let ctx = fake::context(shelf.client(), Timings::default(), true);
+    server.put(RECORD, record.clone());
+    let ctx = fake::context(server.client(), Timings::default(), true);
     let record = Allocation::decoded(&object::<IPAllocation>(record));
     let name = Key::new("", "10.0.0.2");
     ctx.index
         .stores
         .allocations
         .written(&name, Version(3), record);
-    (ctx, shelf)
+    (ctx, server)
 }
 
 /// Makes it the leader, with that record.
@@ -46,7 +46,7 @@ fn lead(ctx: &Context) {
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     let record = ctx.index.stores.allocations.get(&Key::new("", "10.0.0.2"));
-    ctx.index.record_is_known("10.0.0.2", &record.unwrap());
+    ctx.index.observe_record("10.0.0.2", &record.unwrap());
 }
 
 /// A load balancer with an annotation, and an address in its status.
@@ -70,8 +70,8 @@ fn goes(ctx: &Context, name: &str) {
     ctx.index.lb_changed(&key(name), &change.unwrap());
 }
 
-fn phase(shelf: &Shelf) -> Value {
-    shelf.get(RECORD).unwrap()["spec"]["phase"].clone()
+fn phase(server: &FakeApiServer) -> Value {
+    server.get(RECORD).unwrap()["spec"]["phase"].clone()
 }
 
 /// Takes the queued keys.
@@ -93,38 +93,38 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
         keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ];
     for annotation in annotations {
-        let (ctx, shelf) = with_record();
+        let (ctx, server) = with_record();
         lead(&ctx);
         appears(&ctx, "held", annotation, "x");
         goes(&ctx, "held");
         let next = reconcile(&ctx, &key("held")).await.unwrap();
         assert_eq!(
-            (phase(&shelf), next),
+            (phase(&server), next),
             (json!("Released"), Requeue::AwaitChange),
             "{annotation}"
         );
-        assert_eq!(shelf.writes().len(), 1, "{annotation}");
+        assert_eq!(server.writes().len(), 1, "{annotation}");
         assert_eq!(ctx.index.deleted_lbs(), [], "{annotation}");
     }
-    let (ctx, shelf) = with_record();
-    takeover::begin(&ctx).await.unwrap();
+    let (ctx, server) = with_record();
+    takeover::run(&ctx).await.unwrap();
     let next = reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!(
-        (phase(&shelf), next),
+        (phase(&server), next),
         (json!("Released"), Requeue::AwaitChange)
     );
 }
 
 #[tokio::test]
 async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
-    let (ctx, shelf) = with_record();
+    let (ctx, server) = with_record();
     lead(&ctx);
     // Members of the group of a deleted load balancer: one owns the record, one shares its address.
     appears(&ctx, "held", keys::ANNOTATION_PRIMARY, "first");
     appears(&ctx, "member", keys::ANNOTATION_PRIMARY, "first");
     goes(&ctx, "held");
     let next = reconcile(&ctx, &key("held")).await.unwrap();
-    assert_eq!((phase(&shelf), next), (json!("Bound"), Requeue::Resync));
+    assert_eq!((phase(&server), next), (json!("Bound"), Requeue::Resync));
     due(&ctx);
     goes(&ctx, "member");
     let woken = due(&ctx);
@@ -133,5 +133,5 @@ async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
         "nobody looks again: {woken:?}"
     );
     reconcile(&ctx, &key("held")).await.unwrap();
-    assert_eq!(phase(&shelf), "Released");
+    assert_eq!(phase(&server), "Released");
 }

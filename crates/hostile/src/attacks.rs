@@ -4,7 +4,7 @@ use fastrand::Rng;
 use harvester_lb_api::{GROUP, keys};
 use serde_json::{Value, json};
 
-use crate::kind::{Kind, Targets, Way};
+use crate::kind::{Kind, Source, Targets};
 use crate::mutate::set;
 use crate::valid::pick;
 use crate::{text, values};
@@ -13,12 +13,12 @@ use crate::{text, values};
 pub(crate) fn one(
     rng: &mut Rng,
     kind: Kind,
-    way: Way,
+    source: Source,
     targets: &Targets,
     object: &mut Value,
 ) -> String {
     if rng.u8(..4) == 0 {
-        return metadata(rng, way, targets, object);
+        return metadata(rng, source, targets, object);
     }
     match kind {
         Kind::LoadBalancer => load_balancer(rng, targets, object),
@@ -108,7 +108,7 @@ fn label_key(rng: &mut Rng) -> String {
     }
 }
 
-fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> String {
+fn metadata(rng: &mut Rng, source: Source, targets: &Targets, object: &mut Value) -> String {
     let escaped = |key: &str| key.replace('/', "~1");
     match rng.u8(..10) {
         0 | 1 => {
@@ -169,7 +169,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
             });
             put(object, "/metadata/managedFields", json!([entry]))
         }
-        7 if way == Way::FromWatch => {
+        7 if source == Source::FromWatch => {
             let times = [
                 "2026-01-01T00:00:00Z",
                 "1970-01-01T00:00:00Z",
@@ -182,7 +182,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
                 json!(times[rng.usize(..4)]),
             )
         }
-        8 if way == Way::FromWatch => {
+        8 if source == Source::FromWatch => {
             let times = [
                 "0001-01-01T00:00:00Z",
                 "1969-12-31T23:59:59Z",
@@ -195,7 +195,7 @@ fn metadata(rng: &mut Rng, way: Way, targets: &Targets, object: &mut Value) -> S
                 json!(times[rng.usize(..4)]),
             )
         }
-        9 if way == Way::FromWatch => {
+        9 if source == Source::FromWatch => {
             let versions = [
                 "",
                 "0",
@@ -354,11 +354,11 @@ fn pool(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String {
             json!(address(rng, targets)),
         ),
         6 => {
-            let wish = format!("{}: {}", address(rng, targets), id(rng, targets));
+            let attack = format!("{}: {}", address(rng, targets), id(rng, targets));
             put(
                 object,
                 &format!("/metadata/annotations/{GROUP}~1manuallyReleaseIP"),
-                json!(wish),
+                json!(attack),
             )
         }
         _ => {

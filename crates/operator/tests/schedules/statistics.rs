@@ -2,7 +2,7 @@
 
 /// Statistics of a schedule.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Figures {
+pub(crate) struct Statistics {
     pub(crate) steps: usize,
     pub(crate) requests: u64,
     pub(crate) events: u64,
@@ -13,7 +13,7 @@ pub(crate) struct Figures {
     pub(crate) waiting: usize,
 }
 
-impl Figures {
+impl Statistics {
     pub(crate) fn add(&mut self, more: &Self) {
         self.steps += more.steps;
         self.requests += more.requests;

@@ -5,7 +5,7 @@ use super::plan::{Plan, Style};
 use super::specs::{LbSpec, Ranges, V4};
 
 /// Plans that once found a defect, each reduced to the necessary acts.
-pub(crate) fn found() -> Vec<(&'static str, Plan)> {
+pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
     let lb = |vm: bool, pool: Option<usize>| LbSpec {
         vm,
         dhcp: false,

@@ -24,20 +24,20 @@ pub(super) fn is_behind(explanation: &Explanation) -> bool {
 
 impl Ledger {
     /// Whether the explanation of any waiting load balancer may be outdated.
-    pub fn has_suspects(&self) -> bool {
-        self.unsettled || !self.suspects.is_empty()
+    pub fn may_have_outdated(&self) -> bool {
+        self.selectors_changed || !self.maybe_outdated.is_empty()
     }
 
     /// The waiting load balancers whose last explanation is outdated, oldest first: at most `limit`, of at most `look`
     /// that are checked. Each is returned once, and again only after a decision about it.
-    pub fn take_misinformed(&mut self, look: usize, limit: usize) -> Vec<OwnerId> {
-        self.settle();
+    pub fn take_outdated_explanations(&mut self, look: usize, limit: usize) -> Vec<OwnerId> {
+        self.reselect_waiters();
         let mut found = Vec::new();
         for _ in 0..look {
             if found.len() >= limit {
                 break;
             }
-            let Some(age) = self.suspects.pop_first() else {
+            let Some(age) = self.maybe_outdated.pop_first() else {
                 break;
             };
             let known = self.waiting.get(&age.id).filter(|(_, known)| *known == age);
@@ -45,12 +45,14 @@ impl Ledger {
                 continue;
             };
             // One that was woken gets a new explanation anyway.
-            let waiter = self.queue(place).get(&age).filter(|it| !it.named);
-            let Some((request, told)) = waiter.map(|it| (it.request.clone(), it.told)) else {
+            let waiter = self.queue(place).get(&age).filter(|it| !it.is_woken);
+            let Some((request, known_digest)) =
+                waiter.map(|it| (it.request.clone(), it.explanation_digest))
+            else {
                 continue;
             };
-            if told != Some(digest(&self.explain_to(&request))) {
-                self.queue_mut(place).name(&age);
+            if known_digest != Some(digest(&self.explain_to(&request))) {
+                self.queue_mut(place).mark_woken(&age);
                 found.push(age.id);
             }
         }

@@ -12,11 +12,11 @@ use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 
 use crate::context::Context;
-use crate::runtime::term::Present;
+use crate::runtime::term::CurrentTerm;
 
 /// Collector of the gauges.
-pub(super) struct Sizes {
-    pub(super) present: Weak<Present>,
+pub(super) struct Gauges {
+    pub(super) current: Weak<CurrentTerm>,
     pub(super) backend_limit: usize,
     /// The families without values, for their descriptions.
     pub(super) families: Families,
@@ -124,10 +124,13 @@ impl Families {
     }
 }
 
-impl Sizes {
-    pub(super) fn new(present: &Arc<Present>, backend_limit: usize) -> prometheus::Result<Self> {
+impl Gauges {
+    pub(super) fn new(
+        current: &Arc<CurrentTerm>,
+        backend_limit: usize,
+    ) -> prometheus::Result<Self> {
         Ok(Self {
-            present: Arc::downgrade(present),
+            current: Arc::downgrade(current),
             backend_limit,
             families: Families::new()?,
             scrape: Mutex::new(()),
@@ -239,10 +242,18 @@ impl Sizes {
                 ctx.index.queues.pools.depth(),
                 Some(ctx.index.queues.pools.failing()),
             ),
-            ("GuestCluster", ctx.index.queues.guests.depth(), None),
+            (
+                "GuestCluster",
+                ctx.index.queues.guest_clusters.depth(),
+                None,
+            ),
             ("History", ctx.index.queues.history.depth(), None),
             ("LegacyFinalizer", ctx.index.queues.legacy.depth(), None),
-            ("WaitingMessage", ctx.index.queues.tell.depth(), None),
+            (
+                "WaitingMessage",
+                ctx.index.queues.waiting_messages.depth(),
+                None,
+            ),
         ] {
             to.queue_depth.with_label_values(&[kind]).set(size(depth));
             if let Some(failing) = failing {
@@ -270,7 +281,7 @@ fn size(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-impl Collector for Sizes {
+impl Collector for Gauges {
     fn desc(&self) -> Vec<&Desc> {
         self.families
             .collectors()
@@ -281,10 +292,10 @@ impl Collector for Sizes {
 
     fn collect(&self) -> Vec<MetricFamily> {
         let _one_at_a_time = self.scrape.lock();
-        let Some(present) = self.present.upgrade() else {
+        let Some(current) = self.current.upgrade() else {
             return Vec::new();
         };
-        let ctx = present.context();
+        let ctx = current.context();
         // New families for each scrape, so that series of deleted objects disappear.
         let Ok(families) = Families::new() else {
             return Vec::new();

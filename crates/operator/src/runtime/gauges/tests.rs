@@ -85,13 +85,13 @@ fn ops_1_labels_of_the_sizes() {
 fn ops_1_sizes_share_the_registry_and_end_with_what_they_measure() {
     let metrics = Metrics::new().unwrap();
     let before = metrics.registry().gather().len();
-    let sizes = Sizes {
-        present: std::sync::Weak::new(),
+    let gauges = Gauges {
+        current: std::sync::Weak::new(),
         backend_limit: 1,
         families: Families::new().unwrap(),
         scrape: parking_lot::Mutex::new(()),
     };
-    metrics.registry().register(Box::new(sizes)).unwrap();
+    metrics.registry().register(Box::new(gauges)).unwrap();
     assert_eq!(metrics.registry().gather().len(), before);
 }
 

@@ -23,7 +23,7 @@ const EFFECT: Duration = Duration::from_secs(30);
 
 /// Permission for one verb on one resource.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Right {
+pub struct Permission {
     /// API group, empty for the core group.
     pub group: String,
     /// Plural name of the resource.
@@ -35,7 +35,7 @@ pub struct Right {
 }
 
 /// As the operator prints it.
-impl fmt::Display for Right {
+impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
@@ -49,7 +49,7 @@ impl fmt::Display for Right {
 }
 
 /// All permissions of `docs/examples/rbac.yaml`.
-pub fn all() -> anyhow::Result<Vec<Right>> {
+pub fn all() -> anyhow::Result<Vec<Permission>> {
     let text = std::fs::read_to_string(repository().join("docs/examples/rbac.yaml"))?;
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
     let strings = |list: &Value| -> Vec<String> {
@@ -58,28 +58,34 @@ pub fn all() -> anyhow::Result<Vec<Right>> {
             .map(ToOwned::to_owned)
             .collect()
     };
-    let mut rights = Vec::new();
+    let mut permissions = Vec::new();
     for role in &documents {
         let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
         for rule in role["rules"].as_array().into_iter().flatten() {
             for group in strings(&rule["apiGroups"]) {
                 for resource in strings(&rule["resources"]) {
-                    rights.extend(strings(&rule["verbs"]).into_iter().map(|verb| Right {
-                        group: group.clone(),
-                        resource: resource.clone(),
-                        verb,
-                        namespace: namespace.to_owned(),
+                    permissions.extend(strings(&rule["verbs"]).into_iter().map(|verb| {
+                        Permission {
+                            group: group.clone(),
+                            resource: resource.clone(),
+                            verb,
+                            namespace: namespace.to_owned(),
+                        }
                     }));
                 }
             }
         }
     }
-    ensure!(rights.len() > 20, "rbac.yaml has {} rights", rights.len());
-    Ok(rights)
+    ensure!(
+        permissions.len() > 20,
+        "rbac.yaml has {} permissions",
+        permissions.len()
+    );
+    Ok(permissions)
 }
 
 /// The permission for this verb on this resource.
-pub fn one(verb: &str, resource: &str) -> anyhow::Result<Right> {
+pub fn one(verb: &str, resource: &str) -> anyhow::Result<Permission> {
     let mut all = all()?.into_iter();
     all.find(|r| r.verb == verb && r.resource == resource)
         .with_context(|| format!("rbac.yaml has no {verb} {resource}"))
@@ -96,7 +102,11 @@ pub struct User {
 
 impl User {
     /// Creates a user with these permissions, and waits until they are in effect.
-    pub async fn create(world: &World, account: &str, rights: &[Right]) -> anyhow::Result<Self> {
+    pub async fn create(
+        world: &World,
+        account: &str,
+        permissions: &[Permission],
+    ) -> anyhow::Result<Self> {
         world
             .cluster
             .apply(&json!({
@@ -129,14 +139,14 @@ impl User {
             }
             world.cluster.apply(&object).await?;
         }
-        user.may(world, rights).await?;
+        user.may(world, permissions).await?;
         Ok(user)
     }
 
     /// Replaces the permissions, and waits until that is in effect.
-    pub async fn may(&self, world: &World, rights: &[Right]) -> anyhow::Result<()> {
+    pub async fn may(&self, world: &World, permissions: &[Permission]) -> anyhow::Result<()> {
         let rules = |namespaced: bool| -> Vec<Value> {
-            rights
+            permissions
                 .iter()
                 .filter(|r| r.namespace.is_empty() != namespaced)
                 .map(|r| json!({"apiGroups": [r.group], "resources": [r.resource], "verbs": [r.verb]}))
@@ -158,13 +168,13 @@ impl User {
             .cluster
             .apply(&role("Role", metadata, rules(true)))
             .await?;
-        let what = format!("the rights of {}", self.account);
+        let what = format!("the permissions of {}", self.account);
         eventually(&what, EFFECT, || async {
-            for right in all()? {
-                let allowed = self.is_allowed(world, &right).await?;
+            for permission in all()? {
+                let allowed = self.is_allowed(world, &permission).await?;
                 ensure!(
-                    allowed == rights.contains(&right),
-                    "{right}: allowed is {allowed}"
+                    allowed == permissions.contains(&permission),
+                    "{permission}: allowed is {allowed}"
                 );
             }
             Ok(Some(()))
@@ -172,12 +182,12 @@ impl User {
         .await
     }
 
-    async fn is_allowed(&self, world: &World, right: &Right) -> anyhow::Result<bool> {
+    async fn is_allowed(&self, world: &World, permission: &Permission) -> anyhow::Result<bool> {
         let review: SubjectAccessReview = serde_json::from_value(json!({"spec": {
             "user": self.name,
             "resourceAttributes": {
-                "group": right.group, "resource": right.resource, "verb": right.verb,
-                "namespace": right.namespace,
+                "group": permission.group, "resource": permission.resource, "verb": permission.verb,
+                "namespace": permission.namespace,
             },
         }}))?;
         let answer = Api::<SubjectAccessReview>::all(world.client())
