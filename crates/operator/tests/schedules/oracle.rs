@@ -23,7 +23,7 @@ struct Lb {
     excused: Option<String>,
     /// It has requested a later version's feature since its creation (IPA-9).
     asks: bool,
-    vm: bool,
+    workload: Option<String>,
     /// The operator has written its status since its spec was last changed.
     answered: bool,
 }
@@ -73,7 +73,7 @@ impl Lb {
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
             asks: asks_for_more(object),
-            vm: object["spec"]["workloadType"] == "vm",
+            workload: text(object, "/spec/workloadType"),
             answered: false,
         }
     }
@@ -339,7 +339,7 @@ impl Oracle {
         let (Some(service), Some(lb)) = (self.services.get(key), self.lbs.get(key)) else {
             return Ok(());
         };
-        if !lb.vm || !lb.answered {
+        if lb.workload.as_deref() != Some("vm") || !lb.answered {
             return Ok(());
         }
         let holds = |address: &String| {
@@ -359,7 +359,7 @@ impl Oracle {
             return Ok(());
         };
         let is_of_pool = |record: &&Record| lb.pool.as_ref().is_none_or(|p| *p == record.pool);
-        let is_kept = holds(address).filter(is_of_pool).is_some();
+        let is_kept = holds(address).as_ref().is_some_and(is_of_pool);
         let shows = [&service.asked, &service.announced].map(Option::as_ref) == [Some(address); 2];
         must!(
             "REL-4",
