@@ -146,7 +146,7 @@ pub async fn release_extra_records(
 }
 
 /// Releases records that are no longer needed. Returns whether all are released. A record whose address a Service still
-/// shows is released after the event that ends it.
+/// shows, or another load balancer may share (IPA-9), is released after the event that ends it.
 pub async fn release_records(
     ctx: &Context,
     key: &Key,
