@@ -87,8 +87,9 @@ impl<I> CachedClient<I> {
         key: &Key,
         object: &K,
     ) -> Result<K, WriteError> {
+        let lists = K::store(&self.index).lists();
         let answer = self.writer.create(&self.api(key), object).await;
-        self.after_write(key, answer).await
+        self.after_write(key, lists, answer).await
     }
 
     /// Applies a merge patch to exactly the copy with this metadata (IPA-5).
@@ -98,12 +99,13 @@ impl<I> CachedClient<I> {
         from: &ObjectMeta,
         patch: Value,
     ) -> Result<K, WriteError> {
+        let lists = K::store(&self.index).lists();
         let version = from.resource_version.as_deref().unwrap_or_default();
         let answer = self
             .writer
             .patch(&self.api(key), &key.name, version, patch)
             .await;
-        self.after_write(key, answer).await
+        self.after_write(key, lists, answer).await
     }
 
     /// As [`CachedClient::patch`], with the operations of a JSON patch, which name the resource version themselves.
@@ -112,11 +114,12 @@ impl<I> CachedClient<I> {
         key: &Key,
         operations: Value,
     ) -> Result<K, WriteError> {
+        let lists = K::store(&self.index).lists();
         let answer = self
             .writer
             .patch_json(&self.api(key), &key.name, operations)
             .await;
-        self.after_write(key, answer).await
+        self.after_write(key, lists, answer).await
     }
 
     /// Deletes exactly the copy with this metadata (IPA-5). Succeeds if it is gone already. If finalizers remain, the
@@ -171,13 +174,21 @@ impl<I> CachedClient<I> {
         K::api(self.writer.client(), key)
     }
 
+    /// Stores the result of a write. `lists`: the number of complete lists when it was sent.
     async fn after_write<K: CachedResource<I>>(
         &self,
         key: &Key,
+        lists: u64,
         answer: Result<K, WriteError>,
     ) -> Result<K, WriteError> {
         self.note_refusal(&K::kind(&()), key, answer.as_ref().err());
         match &answer {
+            Ok(_) if K::store(&self.index).lists() != lists => {
+                // The list may be newer than the answer, and lack the object because it was deleted since.
+                if let Err(unread) = self.get_live::<K>(key).await {
+                    debug!(object = %key, error = %unread, "live read failed");
+                }
+            }
             Ok(object) => {
                 K::upsert(&self.index, key, object);
             }

@@ -63,6 +63,8 @@ struct Inner<V> {
     watched: Version,
     /// Set while a list is in progress.
     listing: Option<Listing>,
+    /// Number of complete lists.
+    lists: u64,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +125,7 @@ impl<V> Default for Store<V> {
                 entries: BTreeMap::new(),
                 watched: Version::default(),
                 listing: None,
+                lists: 0,
             }),
             synced: AtomicBool::new(false),
         }
@@ -212,6 +215,12 @@ impl<V> Store<V> {
     /// Whether there is no object.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Number of complete lists so far. If it changes during a write, the answer may be older than the list, and only a live
+    /// read can tell whether the object still exists.
+    pub fn lists(&self) -> u64 {
+        self.inner.read().lists
     }
 
     /// Whether the first list is complete.
@@ -316,6 +325,7 @@ impl<V> Store<V> {
         let Some(listing) = inner.listing.take() else {
             return listed;
         };
+        inner.lists += 1;
         let not_named = |key: &&Key| !listing.named.contains(*key);
         let unnamed: Vec<Key> = inner.entries.keys().filter(not_named).cloned().collect();
         for key in unnamed {

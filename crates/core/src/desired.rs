@@ -46,6 +46,13 @@ pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
     }
 }
 
+/// Whether an object has an ownerReference to a LoadBalancer of this name with another uid: an earlier or later one of the
+/// name (SVC-1).
+pub fn is_owned_by_another(meta: &ObjectMeta, lb_name: &str, uid: &str) -> bool {
+    let mut owners = meta.owner_references.iter().flatten();
+    owners.any(|o| is_lb(o) && o.name == lb_name && o.uid != uid)
+}
+
 /// The desired Service (REC-3, REC-4), from the observed one if there is one. `address` is the value of
 /// `spec.loadBalancerIP`: the allocated address, or 0.0.0.0 for DHCP (OPS-3).
 pub fn service(

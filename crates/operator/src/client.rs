@@ -151,3 +151,6 @@ impl CachedResource<Index> for EndpointSlice {
 
     fn changed(_: &Index, _: &Key, _: &Change<Self>) {}
 }
+
+#[cfg(test)]
+mod tests;

@@ -8,7 +8,7 @@ use harvester_lb_api::{IPAllocation, IPPool, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::bounded;
-use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::cached::{self, Allocation, CachedService, Pool};
 use harvester_lb_core::pool_status;
 use harvester_lb_core::time;
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
@@ -32,7 +32,7 @@ pub struct Read {
     /// The IPAllocations with their names.
     pub records: Vec<(String, Allocation)>,
     /// The Services; their addresses are not available.
-    pub services: Vec<(Key, Service)>,
+    pub services: Vec<(Key, CachedService)>,
 }
 
 /// The write of one pool.
@@ -75,6 +75,11 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     for (key, service) in &read.services {
         let shown = cached::shown_addresses(service);
         leader.ledger.set_shown(&cached::id(key), &shown);
+        if let Some(why) = &service.undecodable {
+            lacking.push(format!(
+                "Service {key} cannot be decoded, its addresses may be counted as available: {why}"
+            ));
+        }
     }
     for (key, pool) in &read.pools {
         let name = &*key.name;
@@ -135,7 +140,7 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
     for decoded in list::<Service>(client).await? {
         let key = meta::key(decoded.meta());
         read.services
-            .extend(decoded.0.ok().map(|service| (key, service)));
+            .extend(cached::service(decoded.0).map(|service| (key, service)));
     }
     let (exports, mut lacking) = plan(&read, clock::now());
     let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());

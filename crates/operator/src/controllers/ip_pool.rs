@@ -20,7 +20,7 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::invalid_object;
-use crate::controllers::load_balancer::allocate;
+use crate::controllers::load_balancer::{allocate, live};
 use crate::controllers::takeover;
 use crate::index::queues::Singleton;
 
@@ -152,7 +152,12 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                 refuse("the load balancer exists; delete it instead");
                 return Ok(());
             }
-            // During the live read a Service may have got the address (IPA-3). The annotation then stays for the next
+            let shown = live::shown_addresses(ctx, &key).await?;
+            if shown.contains(&record.spec.addr) {
+                refuse("the Service still shows the address");
+                return Ok(());
+            }
+            // During the live reads a Service may have got the address (IPA-3). The annotation then stays for the next
             // reconcile, as after any conflict.
             let Verdict::Release(record) = judged()? else {
                 return Err(WriteError::Conflict(format!(

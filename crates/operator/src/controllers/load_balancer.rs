@@ -55,8 +55,8 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
 
     let applied = apply::apply(ctx, key, lb, checked.vm.as_ref(), obtained).await?;
 
-    write_status::write_status(ctx, key, &applied.lb, &applied.report).await?;
-    release::release_extra_records(ctx, key, applied.extra_records).await?;
+    let written = write_status::write_status(ctx, key, &applied.lb, &applied.report).await?;
+    release::release_extra_records(ctx, key, &written, applied.extra_records).await?;
     applied.next
 }
 

@@ -14,12 +14,11 @@ use harvester_lb_ipam::{
     Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
 };
 use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Service;
 use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
-use crate::controllers::load_balancer::allocate;
+use crate::controllers::load_balancer::{allocate, live};
 use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 
@@ -143,8 +142,8 @@ async fn release_if_orphaned(
     if ctx.client.get_live::<LoadBalancer>(owner).await?.is_some() {
         return Ok(());
     }
-    let service = ctx.client.get_live::<Service>(owner).await?;
-    if service.is_some_and(|s| cached::shown_addresses(&s).contains(&record.spec.addr)) {
+    let shown = live::shown_addresses(ctx, owner).await?;
+    if shown.contains(&record.spec.addr) {
         return Ok(());
     }
     info!(address = %record.spec.addr, %owner, "releasing orphaned IPAllocation, another load balancer names its address");

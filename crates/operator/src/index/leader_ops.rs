@@ -98,27 +98,14 @@ impl Index {
         .unwrap_or_default()
     }
 
-    /// As [`withdraw`](Self::withdraw), for a load balancer that is being deleted; as [`set_aside`](Self::set_aside) if it is
-    /// unsupported (IPA-9). No-op on a standby.
-    pub fn withdraw_deleting(&self, lb: &Key, meta: &ObjectMeta) {
-        let id = cached::id(lb);
-        self.with_leader(|leader| {
-            let unsupported = leader.unsupported.of_lb(&leader.ledger, lb, meta);
-            if unsupported.is_none() {
-                leader.ledger.withdraw(&id);
-            } else {
-                leader.ledger.set_aside(&id);
-            }
-        });
-    }
-
     /// Removes a load balancer that cannot be served from the queue of waiters; it keeps everything else (ALC-10). No-op on a
     /// standby.
     pub fn dequeue(&self, lb: &Key) {
         self.with_leader(|leader| leader.ledger.dequeue(&cached::id(lb)));
     }
 
-    /// Removes an unsupported load balancer from the queue of waiters; its address stays its own (IPA-9). No-op on a standby.
+    /// Removes a load balancer that gets no new address, unsupported or being deleted, from the queue of waiters; its address
+    /// stays its own (IPA-9, FIN-2). No-op on a standby.
     pub fn set_aside(&self, lb: &Key) {
         self.with_leader(|leader| leader.ledger.set_aside(&cached::id(lb)));
     }
@@ -318,6 +305,19 @@ impl Index {
     /// Reverts [`track_endpoints`](Self::track_endpoints), at the start of each reconcile. No-op on a standby.
     pub fn untrack_endpoints(&self, lb: &Key) {
         self.with_leader(|leader| leader.endpoint_only_lbs.remove(lb));
+    }
+
+    /// Whether the stored copy of a load balancer is at least as new as what an earlier leader has acted on (IPA-6); false on
+    /// a standby.
+    pub fn is_verified(&self, lb: &Key) -> bool {
+        self.with_leader(|leader| leader.verified_lbs.contains(lb))
+            .unwrap_or(false)
+    }
+
+    /// Marks a load balancer as [verified](Self::is_verified): it was read live, or its status was written with the resource
+    /// version of the copy. No-op on a standby.
+    pub fn set_verified(&self, lb: &Key) {
+        self.with_leader(|leader| leader.verified_lbs.insert(lb.clone()));
     }
 
     /// The start of the Service's move to another address (REL-4), given the address that it shows now. `None` if no move is

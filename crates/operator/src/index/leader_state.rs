@@ -4,7 +4,7 @@
 //! Controllers use it through the methods of [`leader_ops`](crate::index::leader_ops) only. After each of them the index queues the
 //! affected keys, so that no wake-up is missed.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 
 use harvester_lb_core::cached::{self, Allocation, Pool};
@@ -48,6 +48,8 @@ pub struct LeaderState {
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the existing endpoints are updated (BE-6).
     pub(super) endpoint_only_lbs: BTreeSet<Key>,
+    /// Load balancers read live, or whose status was written, in this term (IPA-6).
+    pub(super) verified_lbs: HashSet<Key, FxBuildHasher>,
     /// Pools whose status may be outdated.
     dirty: BTreeSet<PoolName>,
 }
@@ -62,6 +64,7 @@ impl LeaderState {
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
             endpoint_only_lbs: BTreeSet::new(),
+            verified_lbs: HashSet::default(),
             dirty: BTreeSet::new(),
         }
     }

@@ -26,6 +26,7 @@ impl Index {
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moving.remove(key);
                 leader.endpoint_only_lbs.remove(key);
+                leader.verified_lbs.remove(key);
                 leader
                     .deleted_lbs
                     .insert(key.clone(), deleted_lb(old, *final_state_unknown));

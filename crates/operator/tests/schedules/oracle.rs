@@ -339,22 +339,31 @@ impl Oracle {
         let (Some(service), Some(lb)) = (self.services.get(key), self.lbs.get(key)) else {
             return Ok(());
         };
-        let Some(address) = lb
-            .committed
-            .as_ref()
-            .filter(|_| lb.vm && !lb.dhcp && lb.answered)
-        else {
+        if !lb.vm || !lb.answered {
+            return Ok(());
+        }
+        let holds = |address: &String| {
+            let record = self.records.get(address);
+            record.filter(|r| r.bound && r.owner == *key && r.uid == lb.uid)
+        };
+        if lb.dhcp {
+            let leased = service.announced.as_ref().filter(|a| holds(a).is_none());
+            must!(
+                "REL-4",
+                leased.is_none() || service.asked.as_deref() != Some("0.0.0.0"),
+                "the Service of {key} is deleted although it announces a lease: {service:?}"
+            );
+            return Ok(());
+        }
+        let Some(address) = &lb.committed else {
             return Ok(());
         };
-        let is_wanted = |record: &&Record| {
-            let of_pool = lb.pool.as_ref().is_none_or(|pool| *pool == record.pool);
-            record.bound && record.owner == *key && record.uid == lb.uid && of_pool
-        };
-        let holds = self.records.get(address).filter(is_wanted).is_some();
+        let is_of_pool = |record: &&Record| lb.pool.as_ref().is_none_or(|p| *p == record.pool);
+        let is_kept = holds(address).filter(is_of_pool).is_some();
         let shows = [&service.asked, &service.announced].map(Option::as_ref) == [Some(address); 2];
         must!(
             "REL-4",
-            !holds || !shows || self.by_hand.contains(address),
+            !is_kept || !shows || self.by_hand.contains(address),
             "the Service of {key} is deleted although it announces {address}, which it has"
         );
         Ok(())

@@ -111,3 +111,22 @@ fn ipa_1_a_map_of_somebody_else_that_is_not_recorded_is_left_as_it_is() {
         assert_eq!(lacking.is_empty(), is_written, "{held}: {lacking:?}");
     }
 }
+
+#[test]
+fn pool_5_a_service_that_cannot_be_decoded_is_listed() {
+    let error = "spec.ports: not a list".to_owned();
+    let invalid = meta::Undecodable {
+        error,
+        ..meta::Undecodable::default()
+    };
+    let service = cached::service(Err(invalid)).unwrap();
+    let read = Read {
+        services: vec![(Key::new("shop", "web"), service)],
+        ..Read::default()
+    };
+    let (_, lacking) = planned(&read);
+    assert!(
+        matches!(&lacking[..], [one] if one.contains("Service shop/web cannot be decoded") && one.contains("not a list")),
+        "{lacking:?}"
+    );
+}

@@ -9,11 +9,12 @@ use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
-#[tokio::test]
-async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
-    const POOL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/p";
-    const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/172.20.1.5";
-    const WISH: &str = "/metadata/annotations/loadbalancer.harvesterhci.io~1manuallyReleaseIP";
+const POOL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/p";
+const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/172.20.1.5";
+const WISH: &str = "/metadata/annotations/loadbalancer.harvesterhci.io~1manuallyReleaseIP";
+
+/// The leader, with a pool that requests the release of 172.20.1.5 from the deleted shop/gone.
+fn leader() -> (FakeApiServer, Context) {
     let server = FakeApiServer::default();
     let held = record("172.20.1.5", "p", "Bound", ("shop", "gone", "u-gone"));
     let held = stored(held, "u-record", 3);
@@ -21,9 +22,8 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     json_patch::merge(&mut asks, &manual_release("172.20.1.5", "shop/gone"));
     server.put(RECORD, held.clone());
     server.put(POOL, asks.clone());
-    server.refuse(Method::PATCH, "ipallocations");
     let ctx = fake::context(server.client(), Timings::default(), true);
-    let (key, name) = (Key::new("", "p"), PoolName::from("p"));
+    let key = Key::new("", "p");
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
     ctx.index.stores.pools.written(&key, Version(7), stored);
     let record = Allocation::decoded(&serde_json::from_value(held).unwrap());
@@ -34,7 +34,14 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
         .written(&record_key, Version(3), record);
     ctx.index
         .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
+    (server, ctx)
+}
 
+#[tokio::test]
+async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
+    let (server, ctx) = leader();
+    let name = PoolName::from("p");
+    server.refuse(Method::PATCH, "ipallocations");
     let outcome = write_now(&ctx, &name).await;
     assert!(
         matches!(outcome, Err(WriteError::Refused(_))),
@@ -42,7 +49,7 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     );
     assert_eq!(
         ctx.refused_writes.all(),
-        [("IPAllocation".to_owned(), record_key)]
+        [("IPAllocation".to_owned(), Key::new("", "172.20.1.5"))]
     );
     let pool = server.get(POOL).unwrap();
     assert_eq!(pool["status"]["total"], 5);
@@ -60,4 +67,17 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
     );
     assert!(pool.pointer(WISH).is_none(), "it is dealt with: {pool}");
     assert!(ctx.refused_writes.all().is_empty());
+}
+
+/// The store does not have the Service, because its watch is behind.
+#[tokio::test]
+async fn ipa_3_a_release_by_hand_spares_what_only_the_current_service_shows() {
+    let (server, ctx) = leader();
+    let service = serde_json::json!({
+        "metadata": {"namespace": "shop", "name": "gone", "uid": "u-s", "resourceVersion": "40"},
+        "status": {"loadBalancer": {"ingress": [{"ip": "172.20.1.5"}]}},
+    });
+    server.put("/api/v1/namespaces/shop/services/gone", service);
+    write_now(&ctx, &PoolName::from("p")).await.unwrap();
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
 }

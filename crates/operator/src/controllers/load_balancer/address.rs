@@ -61,7 +61,7 @@ async fn from_pool(
     lb: &LoadBalancer,
     request: &Request,
 ) -> Result<Obtained, WriteError> {
-    match allocate::acquire(ctx, request).await {
+    match allocate_and_touch(ctx, request).await {
         Ok(Acquired::Granted {
             grant,
             extra_records,
@@ -104,6 +104,18 @@ async fn from_pool(
         }
         Err(other) => Err(other),
     }
+}
+
+/// Allocates; an earlier record that the status did not name so far is written anew (IPA-5).
+async fn allocate_and_touch(ctx: &Context, request: &Request) -> Result<Acquired, WriteError> {
+    let acquired = allocate::acquire(ctx, request).await?;
+    if let Acquired::Granted { grant, written, .. } = &acquired
+        && !written
+        && !request.names(grant.addr)
+    {
+        allocate::touch_record(ctx, grant.addr).await?;
+    }
+    Ok(acquired)
 }
 
 /// kube-vip is the DHCP client (OPS-3). Records from a pool that the load balancer still has become extra records.

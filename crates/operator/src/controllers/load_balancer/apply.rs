@@ -11,7 +11,7 @@ use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
-use harvester_lb_ipam::{AddressConflict, Record, WaitReason, addr};
+use harvester_lb_ipam::{AddressConflict, Phase, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tracing::info;
@@ -19,7 +19,7 @@ use tracing::info;
 use crate::context::Context;
 use crate::controllers::load_balancer::address::{Address, Obtained};
 use crate::controllers::load_balancer::observe::find_backends;
-use crate::controllers::load_balancer::owned_objects::{self, Committed, OwnedObjects};
+use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved::update_endpoints;
 use crate::controllers::load_balancer::write_status::write_status;
@@ -136,7 +136,6 @@ async fn wait<'a>(
     address_conflict: Option<&AddressConflict>,
     extra_records: Vec<Record>,
 ) -> Result<Applied<'a>, WriteError> {
-    ctx.prober.remove_group(&key.to_string());
     release::delete_owned_of(ctx, key, lb).await?;
     let is_vm = vm.is_some();
     let mut extras = readiness::extras(
@@ -178,7 +177,6 @@ async fn serve_cluster<'a>(
     address: Address,
 ) -> Result<Applied<'a>, WriteError> {
     // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
-    ctx.prober.remove_group(&key.to_string());
     release::delete_owned_of(ctx, key, lb).await?;
     let present = lb
         .status
@@ -230,8 +228,8 @@ async fn serve_vm<'a>(
         .as_ref()
         .and_then(|s| s.allocated_address.as_ref())
         .and_then(|before| before.ip.as_ref());
-    let (lb, committed) = if committed == address.allocated.ip.as_ref() {
-        (Cow::Borrowed(lb), Committed::Stored)
+    let lb = if committed == address.allocated.ip.as_ref() {
+        Cow::Borrowed(lb)
     } else {
         let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
         let report = StatusUpdate {
@@ -240,12 +238,11 @@ async fn serve_vm<'a>(
             extras: vec![readiness::port_mismatch(Some(vm))],
             ..StatusUpdate::only(waiting)
         };
-        let written = write_status(ctx, key, lb, &report).await?;
-        (Cow::Owned(written), Committed::Written)
+        Cow::Owned(write_status(ctx, key, lb, &report).await?)
     };
 
     let ip = &address.load_balancer_ip;
-    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip, committed).await;
+    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip).await;
     let (readiness, external, next) = match owned {
         // A refused write changes nothing: an existing Service continues to work.
         Err(WriteError::Refused(message)) => {
@@ -318,7 +315,7 @@ fn remaining_move_time(
     let is_to_leave = address
         .extra_records
         .iter()
-        .any(|r| external == Some(r.spec.addr));
+        .any(|r| r.spec.phase == Phase::Bound && external == Some(r.spec.addr));
     // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
     let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
         || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();

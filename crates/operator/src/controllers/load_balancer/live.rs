@@ -4,12 +4,16 @@
 //! resource version of the copy detects that. A step that no such write precedes verifies the copy here first; its request
 //! is not sent if the object has changed, and the next reconcile decides from what was read.
 
-use harvester_lb_api::LoadBalancer;
+use std::net::IpAddr;
+
+use harvester_lb_api::{IPPool, LoadBalancer};
+use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::Owner;
 use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
 
 use crate::context::Context;
 use crate::index::Index;
@@ -51,5 +55,49 @@ pub async fn ensure_unchanged(
 ) -> Result<(), WriteError> {
     let version = &lb.metadata.resource_version;
     let is_same = |now: &LoadBalancer| now.metadata.resource_version == *version;
-    ensure(ctx, key, is_same).await
+    ensure(ctx, key, is_same).await?;
+    ctx.index.set_verified(key);
+    Ok(())
+}
+
+/// As [`ensure_unchanged`], but at most once in a term: an older leader may have served a newer state than the copy that
+/// this process has when it becomes leader. What is newer than the verified copy comes by the watch, in order, and no other
+/// process writes the owned objects meanwhile.
+pub async fn ensure_caught_up(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+) -> Result<(), WriteError> {
+    if ctx.index.is_verified(key) {
+        return Ok(());
+    }
+    ensure_unchanged(ctx, key, lb).await
+}
+
+/// Verifies that the pool that a load balancer names, or its absence, is unchanged: the change of the load balancer may
+/// have been seen before that of the pool.
+pub async fn ensure_pool_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let Some(name) = spec::request(lb).pool else {
+        return Ok(());
+    };
+    let key = Key::new("", &*name);
+    let stored = ctx.index.stores.pools.entry(&key);
+    if stored.as_ref().is_some_and(|pool| pool.value.spec.is_err()) {
+        // A live read could not decode it either.
+        return Ok(());
+    }
+    let now = ctx.client.get_live::<IPPool>(&key).await?;
+    if now.map(|pool| Stamp::of(&pool.metadata)) == stored.map(|pool| pool.stamp) {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "IPPool {name} has been changed, deleted or recreated meanwhile"
+    )))
+}
+
+/// Reads a Service live and returns the addresses that it shows, in case the stored copy is stale (IPA-3 b). Empty if there
+/// is none.
+pub async fn shown_addresses(ctx: &Context, key: &Key) -> Result<Vec<IpAddr>, WriteError> {
+    let service = ctx.client.get_live::<Service>(key).await?;
+    Ok(service.map_or_else(Vec::new, |service| cached::shown_addresses(&service)))
 }

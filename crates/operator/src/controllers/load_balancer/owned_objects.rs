@@ -45,15 +45,6 @@ impl From<Option<HealthCheck>> for CheckSource {
     }
 }
 
-/// Where it is known from that the status names the address that the Service is to ask for (IPA-6).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Committed {
-    /// From the answer to a write of it just now.
-    Written,
-    /// From the copy in the store. It may be older than that of the Service: each kind has a watch of its own.
-    Stored,
-}
-
 /// What came of it.
 pub enum OwnedObjects {
     /// Both objects are as desired.
@@ -77,7 +68,6 @@ pub async fn ensure(
     vm: &VmSpec,
     found: &DiscoveredBackends,
     ip: &str,
-    committed: Committed,
 ) -> Result<OwnedObjects, WriteError> {
     let stored = ctx.index.stores.services.get(key);
     let service = stored.as_deref().map(|stored| &**stored);
@@ -100,7 +90,7 @@ pub async fn ensure(
         }
     }
     let healthy = backends.iter().filter(|(_, ready)| *ready).count();
-    if !ensure_slice(ctx, key, slice.as_deref(), wanted).await? {
+    if !ensure_slice(ctx, key, Some(lb), slice.as_deref(), wanted).await? {
         return conflict::<EndpointSlice>(ctx, key).await;
     }
     for (backend, ready) in &backends {
@@ -121,11 +111,8 @@ pub async fn ensure(
             "the Service cannot be decoded, correct it or delete it: {why}"
         )));
     }
-    if committed == Committed::Stored && asked_address(service) != Some(ip) {
-        still_committed(ctx, key, lb).await?;
-    }
     let wanted = desired::service(lb, service, &vm.ports, ip);
-    match ensure_service(ctx, key, service, wanted).await? {
+    match ensure_service(ctx, key, lb, service, wanted).await? {
         Some(service) => Ok(OwnedObjects::Present {
             service,
             healthy,
@@ -133,20 +120,6 @@ pub async fn ensure(
         }),
         None => conflict::<Service>(ctx, key).await,
     }
-}
-
-/// The address that a Service asks for.
-fn asked_address(service: Option<&Service>) -> Option<&str> {
-    service?.spec.as_ref()?.load_balancer_ip.as_deref()
-}
-
-/// Verifies that the status names what the stored copy says. The copy of the Service may be newer, and then the Service would
-/// ask for an address that the load balancer has left (IPA-6).
-async fn still_committed(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let named = |lb: &LoadBalancer| lb.status.as_ref()?.allocated_address.as_ref()?.ip.clone();
-    let is_same =
-        |now: &LoadBalancer| now.metadata.uid == lb.metadata.uid && named(now) == named(lb);
-    live::ensure(ctx, key, is_same).await
 }
 
 /// It has just come to belong to several load balancers. The next look finds that at its beginning (IPA-9).
@@ -160,7 +133,7 @@ async fn conflict<K>(ctx: &Context, key: &Key) -> Result<OwnedObjects, WriteErro
 where
     K: CachedResource<Index>,
 {
-    if release::has_owned(ctx, key) {
+    if release::has_owned(ctx, key) && !release::is_undecodable(ctx, key) {
         let is_foreign = |now: &K| desired::ownership(now.meta(), &key.name) == Ownership::Foreign;
         live::ensure(ctx, key, is_foreign).await?;
     }
@@ -294,7 +267,7 @@ pub async fn update_endpoints(
     if verdicts_throttled(ctx, key, &present, &wanted, &as_before) {
         wanted = as_before;
     }
-    ensure_slice(ctx, key, Some(&*present), wanted).await?;
+    ensure_slice(ctx, key, None, Some(&*present), wanted).await?;
     Ok(())
 }
 
@@ -304,13 +277,25 @@ fn probed(ctx: &Context, key: &Key) -> usize {
     targets.iter().filter(|t| t.last.is_some()).count()
 }
 
-/// Creates or patches the EndpointSlice. Returns whether it is ours.
+/// Creates or patches the EndpointSlice. Returns whether it is ours. `lb`: the copy of the load balancer that it is made
+/// from, if it is.
 async fn ensure_slice(
     ctx: &Context,
     key: &Key,
+    lb: Option<&LoadBalancer>,
     present: Option<&EndpointSlice>,
     wanted: EndpointSlice,
 ) -> Result<bool, WriteError> {
+    let patch = match present {
+        Some(present) => match difference(present, &wanted) {
+            Some(patch) => patch,
+            None => return Ok(true),
+        },
+        None => serde_json::Value::Null,
+    };
+    if let Some(lb) = lb {
+        live::ensure_caught_up(ctx, key, lb).await?;
+    }
     let Some(present) = present else {
         return match ctx.client.create(key, &wanted).await {
             Ok(_) => Ok(true),
@@ -327,19 +312,17 @@ async fn ensure_slice(
             "EndpointSlice {key} had a wrong address type"
         )));
     }
-    if let Some(patch) = difference(present, &wanted) {
-        let mark = || {
-            ctx.slice_throttle
-                .wrote(key, Duration::ZERO, Instant::now());
-        };
-        mark();
-        let written = ctx
-            .client
-            .patch::<EndpointSlice>(key, &present.metadata, patch)
-            .await;
-        mark();
-        written?;
-    }
+    let mark = || {
+        ctx.slice_throttle
+            .wrote(key, Duration::ZERO, Instant::now());
+    };
+    mark();
+    let written = ctx
+        .client
+        .patch::<EndpointSlice>(key, &present.metadata, patch)
+        .await;
+    mark();
+    written?;
     Ok(true)
 }
 
@@ -364,14 +347,21 @@ async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, Writ
 async fn ensure_service(
     ctx: &Context,
     key: &Key,
+    lb: &LoadBalancer,
     present: Option<&Service>,
     wanted: Service,
 ) -> Result<Option<Arc<CachedService>>, WriteError> {
     let written = match present {
-        None => ctx.client.create(key, &wanted).await,
+        None => {
+            live::ensure_caught_up(ctx, key, lb).await?;
+            ctx.client.create(key, &wanted).await
+        }
         Some(present) => match difference(present, &wanted) {
             None => return Ok(ctx.index.stores.services.get(key)),
-            Some(patch) => ctx.client.patch(key, &present.metadata, patch).await,
+            Some(patch) => {
+                live::ensure_caught_up(ctx, key, lb).await?;
+                ctx.client.patch(key, &present.metadata, patch).await
+            }
         },
     };
     match written {

@@ -2,11 +2,12 @@
 //!
 //! An address is released last: after its owner is known to be deleted, and after no Service shows it.
 
+use std::net::IpAddr;
+
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::spec;
 use harvester_lb_ipam::{Blocked, Phase, Record};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -30,7 +31,9 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         return Ok(Requeue::AwaitChange);
     }
     let is_gone = deleted.as_ref().is_some_and(|d| {
-        !d.final_state_unknown && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid)
+        !d.final_state_unknown
+            && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid)
+            && !is_owned_by_another(ctx, key, &d.uid)
     });
     if !is_gone && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list or a stale store, but it exists (IPA-3 a). The watch or this read puts it back into the store,
@@ -44,15 +47,13 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         delete_owned(ctx, key).await?;
     }
     let had_service = deleted.as_ref().is_none_or(|d| d.had_service);
-    if had_service
-        && !bound.is_empty()
-        && ctx.index.stores.services.get(key).is_none()
+    let mut shown = Vec::new();
+    if had_service && !bound.is_empty() && ctx.index.stores.services.get(key).is_none() {
         // The store may be stale; the address must not be released while it is announced (IPA-3 b).
-        && ctx.client.get_live::<Service>(key).await?.is_some()
-    {
+        shown = live::shown_addresses(ctx, key).await?;
         delete_owned(ctx, key).await?;
     }
-    let all = release_records(ctx, key, bound).await?;
+    let all = release_records(ctx, key, bound, &shown).await?;
     if all {
         ctx.index.cleanup_complete(key);
         return Ok(Requeue::AwaitChange);
@@ -75,7 +76,7 @@ pub async fn delete_owned(ctx: &Context, key: &Key) -> Result<(), WriteError> {
 }
 
 /// As [`delete_owned`], for an existing load balancer that no longer needs them. No write with its resource version precedes
-/// the deletion, so a stale copy must not decide on it (REL-4).
+/// the deletion, so a stale copy of it, or of its pool, must not decide on it (REL-4).
 pub async fn delete_owned_of(
     ctx: &Context,
     key: &Key,
@@ -83,7 +84,9 @@ pub async fn delete_owned_of(
 ) -> Result<(), WriteError> {
     if has_owned(ctx, key) {
         live::ensure_unchanged(ctx, key, lb).await?;
+        live::ensure_pool_unchanged(ctx, lb).await?;
     }
+    ctx.prober.remove_group(&key.to_string());
     delete_owned(ctx, key).await
 }
 
@@ -107,53 +110,62 @@ pub async fn delete_service(ctx: &Context, key: &Key) -> Result<(), WriteError> 
     Ok(())
 }
 
+/// Whether the Service cannot be decoded; a live read could not decode it either.
+pub fn is_undecodable(ctx: &Context, key: &Key) -> bool {
+    let service = ctx.index.stores.services.get(key);
+    service.is_some_and(|service| service.undecodable.is_some())
+}
+
+/// Whether the stored Service or EndpointSlice belongs to a load balancer of this name with another uid. Then that of this
+/// uid was recreated, and the event of it is still to come.
+fn is_owned_by_another(ctx: &Context, key: &Key, uid: &str) -> bool {
+    let stores = &ctx.index.stores;
+    let of_another = |meta: &ObjectMeta| desired::is_owned_by_another(meta, &key.name, uid);
+    stores
+        .services
+        .get(key)
+        .is_some_and(|it| of_another(&it.metadata))
+        || stores
+            .slices
+            .get(key)
+            .is_some_and(|it| of_another(&it.metadata))
+}
+
 /// Whether an object of a load balancer's name is ours and not being deleted yet.
 fn should_delete(meta: &ObjectMeta, key: &Key) -> bool {
     meta.deletion_timestamp.is_none() && desired::ownership(meta, &key.name) == Ownership::Ours
 }
 
-/// Releases extra records of an existing load balancer, see [`release_records`].
+/// Releases extra records of an existing load balancer, see `release_records`. `lb`: as its status was written, or found
+/// unchanged.
 ///
 /// A late write of an earlier process may have committed one of them meanwhile, or created a Service with its address, so
 /// both are read live first (IPA-3, IPA-6).
 pub async fn release_extra_records(
     ctx: &Context,
     key: &Key,
+    lb: &LoadBalancer,
     records: Vec<Record>,
 ) -> Result<(), WriteError> {
-    if records.iter().any(|r| r.spec.phase == Phase::Bound)
-        && let Some(lb) = ctx.client.get_live::<LoadBalancer>(key).await?
-        && let Some(named) = spec::request(&lb).status
-        && records.iter().any(|r| r.spec.addr == named.addr)
-    {
-        return Err(WriteError::Conflict(format!(
-            "the status of LoadBalancer {key} names {} now",
-            named.addr
-        )));
+    let mut shown = Vec::new();
+    if records.iter().any(|r| r.spec.phase == Phase::Bound) && !is_undecodable(ctx, key) {
+        live::ensure_unchanged(ctx, key, lb).await?;
+        shown = live::shown_addresses(ctx, key).await?;
     }
-    if records.iter().any(|r| r.spec.phase == Phase::Bound)
-        && ctx.index.stores.services.get(key).is_none()
-    {
-        ctx.client.get_live::<Service>(key).await?;
-        if ctx.index.stores.services.get(key).is_some() {
-            return Err(WriteError::Conflict(format!(
-                "Service {key} exists, the store was behind"
-            )));
-        }
-    }
-    release_records(ctx, key, records).await?;
+    release_records(ctx, key, records, &shown).await?;
     Ok(())
 }
 
 /// Releases records that are no longer needed. Returns whether all are released. A record whose address a Service still
-/// shows, or another load balancer may share (IPA-9), is released after the event that ends it.
-pub async fn release_records(
+/// shows, as stored or as read live (`shown`), or another load balancer may share (IPA-9), is released after the event that
+/// ends it.
+async fn release_records(
     ctx: &Context,
     key: &Key,
     records: Vec<Record>,
+    shown: &[IpAddr],
 ) -> Result<bool, WriteError> {
-    let service = ctx.index.stores.services.get(key);
-    if service.is_some_and(|service| service.undecodable.is_some()) {
+    if is_undecodable(ctx, key) {
         debug!(lb = %key, reason = "the Service cannot be decoded, and may show the address", "address not released");
         return Ok(records.is_empty());
     }
@@ -161,6 +173,11 @@ pub async fn release_records(
     let mut failed = None;
     for record in records {
         if record.spec.phase != Phase::Bound {
+            continue;
+        }
+        if shown.contains(&record.spec.addr) {
+            debug!(lb = %key, address = %record.spec.addr, reason = "the Service shows it", "address not released");
+            all = false;
             continue;
         }
         match ctx.index.may_release(&record, clock::now())? {

@@ -1,3 +1,5 @@
+mod stale;
+
 use super::*;
 
 use harvester_lb_api::{IPAllocation, IPPool, keys};
@@ -191,83 +193,4 @@ async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
     assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Released");
     let after = server.get(LB).unwrap();
     assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
-}
-
-/// As on a new leader whose watch of load balancers was dead: this one named a pool that does not exist, and has been
-/// corrected and served meanwhile.
-#[tokio::test]
-async fn rel_4_an_old_copy_takes_no_serving_service_down() {
-    for workload in ["vm", "cluster"] {
-        let (server, now) = (FakeApiServer::default(), {
-            let mut now = named("vm");
-            now["metadata"]["resourceVersion"] = "9".into();
-            now
-        });
-        let mut copy = named(workload);
-        if workload == "vm" {
-            copy["spec"]["ipPool"] = "missing".into();
-        }
-        let bound = record("10.0.0.2", 8, "Bound", "u-a");
-        server.put(LB, now.clone());
-        server.put(RECORD, bound.clone());
-        let ctx = leader(&server, pool(&json!({})), &copy);
-        knows(&ctx, 8, &bound);
-        serves(&ctx, &server);
-        let outcome = reconcile(&ctx, &key()).await;
-        assert!(
-            matches!(outcome, Err(WriteError::Conflict(_))),
-            "{outcome:?}"
-        );
-        assert_eq!(server.writes(), [], "{workload}");
-        // The next reconcile sees the current object.
-        reconcile(&ctx, &key()).await.unwrap();
-        let deleted = |(method, ..): &(Method, String, Value)| *method == Method::DELETE;
-        assert!(!server.writes().iter().any(deleted), "{workload}");
-    }
-}
-
-#[tokio::test]
-async fn rel_4_the_current_copy_takes_the_service_down() {
-    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
-    lb["spec"]["ipPool"] = "missing".into();
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
-    serves(&ctx, &server);
-    reconcile(&ctx, &key()).await.unwrap();
-    assert_eq!((server.get(SERVICE), server.get(SLICE)), (None, None));
-    let after = server.get(LB).unwrap();
-    assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
-}
-
-/// As on a new leader whose watch of Services was dead: the foreign Service has been deleted, and ours created.
-#[tokio::test]
-async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
-    let (server, lb) = (FakeApiServer::default(), named("vm"));
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
-    serves(&ctx, &server);
-    let mut ours = server.get(SERVICE).unwrap();
-    ours["metadata"]["resourceVersion"] = "12".into();
-    server.put(SERVICE, ours);
-    let foreign = json!({
-        "metadata": {"namespace": "n", "name": "a", "uid": "u-s", "resourceVersion": "7"},
-        "spec": {"type": "ClusterIP"},
-    });
-    let foreign = cached::service(Ok(object(foreign))).unwrap();
-    let services = &ctx.index.stores.services;
-    services.written(&key(), Version(7), foreign);
-    let outcome = reconcile(&ctx, &key()).await;
-    assert!(
-        matches!(outcome, Err(WriteError::Conflict(_))),
-        "{outcome:?}"
-    );
-    assert_eq!(server.writes(), []);
-    reconcile(&ctx, &key()).await.unwrap();
-    assert!(server.get(SLICE).is_some());
 }

@@ -124,5 +124,5 @@ async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(),
             left
         }
     };
-    release::release_extra_records(ctx, key, further).await
+    release::release_extra_records(ctx, key, lb, further).await
 }

@@ -25,6 +25,7 @@ pub async fn write_status(
         return Ok(wanted);
     };
     let written = ctx.client.patch(key, &lb.metadata, patch).await?;
+    ctx.index.set_verified(key);
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
     let after = wanted
         .status
@@ -52,7 +53,7 @@ pub async fn drop_finalizers(
     key: &Key,
     lb: &LoadBalancer,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.withdraw_deleting(key, &lb.metadata);
+    ctx.index.set_aside(key);
     let mut wanted = lb.clone();
     if let Some(kept) = meta::finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);

@@ -1,0 +1,244 @@
+//! Stale copies of the stores: of a new leader whose watch of a kind was dead, or of a watch that another is ahead of.
+
+use std::time::Duration;
+
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
+use harvester_lb_controller_kit::watch;
+use k8s_openapi::api::core::v1::Service;
+use kube::runtime::watcher::Event;
+
+use super::*;
+
+fn is_deletion((method, ..): &(Method, String, Value)) -> bool {
+    *method == Method::DELETE
+}
+
+fn is_conflict(outcome: &Result<Requeue, WriteError>) -> bool {
+    matches!(outcome, Err(WriteError::Conflict(_)))
+}
+
+/// As on a new leader whose watch of load balancers was dead: this one named a pool that does not exist, and has been
+/// corrected and served meanwhile.
+#[tokio::test]
+async fn rel_4_an_old_copy_takes_no_serving_service_down() {
+    for workload in ["vm", "cluster"] {
+        let (server, now) = (FakeApiServer::default(), {
+            let mut now = named("vm");
+            now["metadata"]["resourceVersion"] = "9".into();
+            now
+        });
+        let mut copy = named(workload);
+        if workload == "vm" {
+            copy["spec"]["ipPool"] = "missing".into();
+        }
+        let bound = record("10.0.0.2", 8, "Bound", "u-a");
+        server.put(LB, now.clone());
+        server.put(RECORD, bound.clone());
+        let ctx = leader(&server, pool(&json!({})), &copy);
+        knows(&ctx, 8, &bound);
+        serves(&ctx, &server);
+        let outcome = reconcile(&ctx, &key()).await;
+        assert!(is_conflict(&outcome), "{outcome:?}");
+        assert_eq!(server.writes(), [], "{workload}");
+        // The next reconcile sees the current object.
+        reconcile(&ctx, &key()).await.unwrap();
+        assert!(!server.writes().iter().any(is_deletion), "{workload}");
+    }
+}
+
+#[tokio::test]
+async fn rel_4_the_current_copy_takes_the_service_down() {
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    lb["spec"]["ipPool"] = "missing".into();
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &bound);
+    serves(&ctx, &server);
+    reconcile(&ctx, &key()).await.unwrap();
+    assert_eq!((server.get(SERVICE), server.get(SLICE)), (None, None));
+    let after = server.get(LB).unwrap();
+    assert_eq!(after["status"]["conditions"][0]["reason"], "PoolNotFound");
+}
+
+/// As on a new leader whose watch of Services was dead: the foreign Service has been deleted, and ours created.
+#[tokio::test]
+async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
+    let (server, lb) = (FakeApiServer::default(), named("vm"));
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &bound);
+    serves(&ctx, &server);
+    let mut ours = server.get(SERVICE).unwrap();
+    ours["metadata"]["resourceVersion"] = "12".into();
+    server.put(SERVICE, ours);
+    let foreign = json!({
+        "metadata": {"namespace": "n", "name": "a", "uid": "u-s", "resourceVersion": "7"},
+        "spec": {"type": "ClusterIP"},
+    });
+    let foreign = cached::service(Ok(object(foreign))).unwrap();
+    let services = &ctx.index.stores.services;
+    services.written(&key(), Version(7), foreign);
+    let outcome = reconcile(&ctx, &key()).await;
+    assert!(is_conflict(&outcome), "{outcome:?}");
+    assert_eq!(server.writes(), []);
+    reconcile(&ctx, &key()).await.unwrap();
+    assert!(server.get(SLICE).is_some());
+}
+
+/// The load balancer has moved to a pool that was created just before; the watch of pools is behind.
+#[tokio::test]
+async fn rel_4_a_pool_that_is_not_seen_yet_takes_no_service_down() {
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    lb["spec"]["ipPool"] = "q".into();
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    server.put(
+        "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/q",
+        json!({
+            "metadata": {"name": "q", "uid": "u-q", "resourceVersion": "9"},
+            "spec": {"ranges": [{"subnet": "10.0.1.0/24"}]},
+        }),
+    );
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &bound);
+    serves(&ctx, &server);
+    let outcome = reconcile(&ctx, &key()).await;
+    assert!(is_conflict(&outcome), "{outcome:?}");
+    assert_eq!(server.writes(), []);
+    // The next reconcile knows the pool, and moves the Service.
+    reconcile(&ctx, &key()).await.unwrap();
+    assert!(!server.writes().iter().any(is_deletion));
+    let address = &server.get(SERVICE).unwrap()["spec"]["loadBalancerIP"];
+    assert!(address.as_str().unwrap().starts_with("10.0.1."));
+}
+
+/// Its deletion is seen, its creation with another uid not yet. The Service and EndpointSlice are those of the later one.
+#[tokio::test]
+async fn rel_3_the_objects_of_a_recreated_one_are_not_deleted() {
+    for ipam in ["dhcp", "pool"] {
+        let server = FakeApiServer::default();
+        let lb = |uid: &str, version: &str| {
+            let mut lb = named("vm");
+            lb["spec"]["ipam"] = ipam.into();
+            lb["metadata"]["uid"] = uid.into();
+            lb["metadata"]["resourceVersion"] = version.into();
+            lb
+        };
+        server.put(LB, lb("u-a", "9"));
+        let ctx = leader(&server, pool(&json!({})), &lb("u-earlier", "5"));
+        serves(&ctx, &server);
+        let change = ctx.index.stores.lbs.forget(&key(), Version(5));
+        ctx.index.lb_changed(&key(), &change.unwrap());
+        let next = reconcile(&ctx, &key()).await.unwrap();
+        assert_eq!((next, server.writes()), (Requeue::Resync, vec![]), "{ipam}");
+    }
+}
+
+/// A late write, or one of an earlier leader, has made the Service show an address that the load balancer has left.
+#[tokio::test]
+async fn ipa_3_what_only_the_current_service_shows_is_not_released() {
+    for workload in ["vm", "cluster"] {
+        let (server, lb) = (FakeApiServer::default(), named(workload));
+        let (bound, extra) = (
+            record("10.0.0.2", 8, "Bound", "u-a"),
+            record("10.0.0.3", 9, "Bound", "u-a"),
+        );
+        let path = RECORD.replace("10.0.0.2", "10.0.0.3");
+        server.put(LB, lb.clone());
+        server.put(RECORD, bound.clone());
+        server.put(&path, extra.clone());
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        knows(&ctx, 8, &bound);
+        if workload == "vm" {
+            serves(&ctx, &server);
+        }
+        reconcile(&ctx, &key()).await.unwrap();
+        knows(&ctx, 9, &extra);
+        // The watch has passed the Service's version, so the store does not take what a live read returns.
+        let other: Service = object(json!({
+            "metadata": {"namespace": "n", "name": "other", "resourceVersion": "5000"},
+        }));
+        let services = &ctx.index.stores.services;
+        let event = Event::Apply(DecodeGuard(Ok(Ok(other))));
+        watch::deliver(event, services, &cached::service, &|_, _| {});
+        let mut service = server
+            .get(SERVICE)
+            .unwrap_or_else(|| json!({"metadata": {"namespace": "n", "name": "a", "uid": "u-s"}}));
+        service["metadata"]["resourceVersion"] = "4000".into();
+        service["status"]["loadBalancer"]["ingress"] = json!([{"ip": "10.0.0.3"}]);
+        server.put(SERVICE, service);
+        reconcile(&ctx, &key()).await.unwrap();
+        assert_eq!(
+            server.get(&path).unwrap()["spec"]["phase"],
+            "Bound",
+            "{workload}"
+        );
+    }
+}
+
+/// A lease of a DHCP server may be an address that the load balancer once had from a pool.
+#[tokio::test]
+async fn rel_4_a_released_record_is_no_address_to_leave() {
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    lb["spec"]["ipam"] = "dhcp".into();
+    lb["status"]["allocatedAddress"] = json!({"ip": "0.0.0.0"});
+    server.put(LB, lb.clone());
+    let timings = Timings {
+        move_limit: Duration::ZERO,
+        ..Timings::default()
+    };
+    let ctx = fake::context(server.client(), timings, true);
+    let stored = Lb::valid(object(lb));
+    ctx.index.stores.lbs.written(&key(), Version(5), stored);
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
+    knows(&ctx, 8, &record("10.0.0.2", 8, "Released", "u-a"));
+    serves(&ctx, &server);
+    let mut service = server.get(SERVICE).unwrap();
+    service["spec"]["loadBalancerIP"] = "0.0.0.0".into();
+    service["status"]["loadBalancer"]["ingress"] = json!([{"ip": "10.0.0.2"}]);
+    service["metadata"]["resourceVersion"] = "12".into();
+    server.put(SERVICE, service.clone());
+    let service = cached::service(Ok(object(service))).unwrap();
+    let services = &ctx.index.stores.services;
+    services.written(&key(), Version(12), service);
+    reconcile(&ctx, &key()).await.unwrap();
+    assert!(!server.writes().iter().any(is_deletion));
+}
+
+/// Held in deletion by another program's finalizer; its record is deleted by hand.
+#[tokio::test]
+async fn fin_2_one_that_is_held_in_deletion_keeps_an_address_without_a_record() {
+    let (server, mut lb) = (FakeApiServer::default(), named("cluster"));
+    lb["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    lb["metadata"]["finalizers"] = json!(["example.com/held"]);
+    server.put(LB, lb.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &record("10.0.0.2", 8, "Bound", "u-a"));
+    let before = ctx.index.pool_size("p");
+    ctx.index.forget_record("10.0.0.2", Version(9));
+    reconcile(&ctx, &key()).await.unwrap();
+    assert_eq!(ctx.index.pool_size("p"), before);
+}
+
+/// The record is there, the status does not name its address yet, and the record cannot be written.
+#[tokio::test]
+async fn run_1_a_refused_write_of_a_record_is_shown() {
+    let (server, mut lb) = (FakeApiServer::default(), named("cluster"));
+    lb["status"] = json!({});
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    server.refuse(Method::PATCH, "ipallocations");
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &bound);
+    let next = reconcile(&ctx, &key()).await.unwrap();
+    assert_eq!(next, Requeue::Backoff);
+    let after = server.get(LB).unwrap();
+    assert_eq!(after["status"]["conditions"][0]["reason"], "ApiError");
+}
