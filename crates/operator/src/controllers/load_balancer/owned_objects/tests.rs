@@ -73,7 +73,7 @@ async fn brought(
 #[tokio::test]
 async fn rec_3_the_slice_is_created_first_and_the_service_with_its_address() {
     let server = FakeApiServer::default();
-    let (outcome, _) = brought(&server, None, "10.0.0.2", Committed::Written).await;
+    let (outcome, _) = brought(&server, None, "10.0.0.2", true).await;
     outcome.unwrap();
     let writes = server.writes();
     let paths: Vec<&str> = writes.iter().map(|(_, path, _)| &**path).collect();
