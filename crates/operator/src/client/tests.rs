@@ -16,7 +16,8 @@ use crate::timings::Timings;
 fn list_nothing(ctx: &Context) {
     let lbs = &ctx.index.stores.lbs;
     for event in [Event::Init, Event::InitDone] {
-        watch::deliver::<LoadBalancer, _>(event, lbs, &|d| Some(Lb::from_watch(d)), &|_, _| {});
+        let _ =
+            watch::deliver::<LoadBalancer, _>(event, lbs, &|d| Some(Lb::from_watch(d)), &|_, _| {});
     }
 }
 
@@ -44,7 +45,10 @@ async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_ba
     let known = Lb::valid(copy.clone());
     ctx.index.stores.lbs.written(&key, Version(5), known);
     let patch = json!({"metadata": {"labels": {"a": "b"}}});
-    let written = ctx.client.patch(&key, &copy.metadata, patch).await;
+    let written = ctx
+        .client
+        .patch::<LoadBalancer>(&key, &copy.metadata, patch)
+        .await;
     let version = written.unwrap().metadata.resource_version;
     assert_eq!(version.as_deref(), Some("7"));
     assert!(ctx.index.stores.lbs.get(&key).is_none());

@@ -19,7 +19,6 @@ use harvester_lb_prober::{GroupId, HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Resource;
 use serde_json::json;
 use tokio::time::{Duration, Instant};
 use tracing::info;

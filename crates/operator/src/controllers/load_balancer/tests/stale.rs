@@ -164,11 +164,14 @@ async fn ipa_3_what_only_the_current_service_shows_is_not_released() {
             "metadata": {"namespace": "n", "name": "other", "resourceVersion": "5000"},
         }));
         let services = &ctx.index.stores.services;
-        let event = Event::Apply(DecodeGuard(Ok(Ok(other))));
-        watch::deliver(event, services, &cached::service, &|_, _| {});
-        let mut service = server
-            .get(SERVICE)
-            .unwrap_or_else(|| json!({"metadata": {"namespace": "n", "name": "a", "uid": "u-s"}}));
+        let event = Event::Apply(DecodeGuard(Ok(other)));
+        let _ = watch::deliver(event, services, &cached::service, &|_, _| {});
+        let mut service = server.get(SERVICE).unwrap_or_else(|| {
+            json!({"metadata": {
+                "namespace": "n", "name": "a", "uid": "u-s",
+                "labels": { keys::LABEL_SERVICELB: "true" },
+            }})
+        });
         service["metadata"]["resourceVersion"] = "4000".into();
         service["status"]["loadBalancer"]["ingress"] = json!([{"ip": "10.0.0.3"}]);
         server.put(SERVICE, service);
