@@ -1,8 +1,11 @@
-//! What is waited for in a [`World`]: objects as they should be, objects that are gone, Events.
+//! What is waited for in a [`World`]: objects as they should be, objects that are gone, Events; and the next second.
+
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_testkit::eventually;
+use jiff::Timestamp;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Api;
 use kube::api::ListParams;
@@ -10,6 +13,21 @@ use serde_json::Value;
 
 use crate::read::{allocated, endpoints, ready};
 use crate::world::{SOON, World};
+
+/// Waits until the clock shows another second. Creation times and times of conditions have a resolution of a second, so
+/// whatever is created or changed now is younger than what was there before.
+pub async fn next_second() {
+    let before = Timestamp::now().as_second();
+    loop {
+        let now = Timestamp::now();
+        if now.as_second() > before {
+            return;
+        }
+        let passed = u32::try_from(now.subsec_nanosecond()).unwrap_or_default();
+        let left = Duration::from_secs(1).saturating_sub(Duration::from_nanos(passed.into()));
+        tokio::time::sleep(left).await;
+    }
+}
 
 impl World {
     /// Waits until a load balancer is as wanted, and answers it.

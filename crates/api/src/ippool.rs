@@ -1,4 +1,5 @@
-//! IPPool v1beta1 (contract, section 2.2).
+//! IPPool v1beta1 (contract, section 2.2). The maps of the status are atomic: a write of granular ones takes the API server
+//! about ten times as long (POOL-4).
 
 use std::collections::BTreeMap;
 

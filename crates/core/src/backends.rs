@@ -53,7 +53,7 @@ pub fn matches(
 /// A VirtualMachineInstance that serves a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Backend {
-    /// Name of the VirtualMachineInstance; its namespace is the load balancer's.
+    /// Name of the VirtualMachineInstance; its namespace is the load balancer's (BE-4).
     pub name: Arc<str>,
     /// Uid of the VirtualMachineInstance. A restarted one has another uid and is a new endpoint (EPS-1).
     pub uid: String,

@@ -1,7 +1,8 @@
 //! The desired Service and EndpointSlice of a load balancer of VM type (sections 8.2 and 8.3). Pure and infallible.
 //!
 //! Each function starts from the observed object and changes the operator's fields only, so that fields set by kube-vip,
-//! users and the API server survive (rule: one writer of each field).
+//! users and the API server survive (rule: one writer of each field), and objects of the Go operator change only where a rule
+//! adds something (OPS-2).
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -104,14 +105,7 @@ fn service_port(port: &Port, present: &[ServicePort]) -> ServicePort {
 pub fn known_readiness(present: Option<&EndpointSlice>) -> BTreeMap<(String, Ipv4Addr), bool> {
     let mut known = BTreeMap::new();
     for endpoint in present.iter().flat_map(|s| &s.endpoints) {
-        // EPS-3: an endpoint without exactly one address or without a target is replaced.
-        let [address] = endpoint.addresses.as_slice() else {
-            continue;
-        };
-        let Ok(address) = address.parse() else {
-            continue;
-        };
-        let Some(uid) = endpoint.target_ref.as_ref().and_then(|t| t.uid.clone()) else {
+        let Some((_, uid, address)) = identity(endpoint) else {
             continue;
         };
         let ready = endpoint
@@ -119,9 +113,19 @@ pub fn known_readiness(present: Option<&EndpointSlice>) -> BTreeMap<(String, Ipv
             .as_ref()
             .and_then(|c| c.ready)
             .unwrap_or(true);
-        known.insert((uid, address), ready);
+        known.insert((uid.to_owned(), address), ready);
     }
     known
+}
+
+/// Target, uid of the target and address of an endpoint. `None`: it does not have exactly one IPv4 address, or no target with
+/// a uid, and is replaced (EPS-3).
+fn identity(endpoint: &Endpoint) -> Option<(&ObjectReference, &str, Ipv4Addr)> {
+    let [address] = endpoint.addresses.as_slice() else {
+        return None;
+    };
+    let target = endpoint.target_ref.as_ref()?;
+    Some((target, target.uid.as_deref()?, address.parse().ok()?))
 }
 
 /// The desired EndpointSlice, from the observed one if there is one. Each backend comes with its `ready` value. The stand-in
@@ -152,14 +156,11 @@ pub fn endpoint_slice(
 pub fn backends(slice: &EndpointSlice) -> Vec<Backend> {
     real_endpoints(slice)
         .filter_map(|endpoint| {
-            let target = endpoint.target_ref.as_ref()?;
-            let [address] = endpoint.addresses.as_slice() else {
-                return None;
-            };
+            let (target, uid, address) = identity(endpoint)?;
             Some(Backend {
                 name: target.name.as_deref()?.into(),
-                uid: target.uid.clone()?,
-                address: address.parse().ok()?,
+                uid: uid.to_owned(),
+                address,
                 state: VmiState::default(),
             })
         })

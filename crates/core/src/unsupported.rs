@@ -19,7 +19,8 @@ use crate::cached::{self, Lb};
 use crate::desired::{self, Ownership};
 use crate::spec;
 
-/// Annotations of a load balancer that request a missing feature, with any value.
+/// Annotations of a load balancer that request a missing feature, with any value. Those of kube-vip (KVA-1) are not among
+/// them: they are ignored, and the load balancer is served.
 const OF_LOAD_BALANCERS: [&str; 3] = [
     keys::ANNOTATION_REQUESTED_ADDRESS,
     keys::ANNOTATION_PRIMARY,

@@ -169,7 +169,7 @@ impl RangeError {
 }
 
 impl Range {
-    /// Parses a range (RNG-1 to RNG-7).
+    /// Parses a range (RNG-1 to RNG-7). If start is after end, the two are swapped (RNG-4).
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Range {
         }
         let (first, last) = default_bounds(subnet);
         let (start, end) = (start.unwrap_or(first), end.unwrap_or(last));
-        // RNG-4. A /31 relies on it too: its default start is after its default end (RNG-7).
+        // A /31 relies on it too: its default start is after its default end.
         let (start, end) = (start.min(end), start.max(end));
         Ok(Self {
             start,

@@ -162,7 +162,8 @@ fn fit(selector: &Selector, requirement: &Requirement, workload: Workload) -> Fi
     if loose { Fit::Loose } else { Fit::None }
 }
 
-/// SEL-3 to SEL-6: the pool for the requirement. At equal fit and priority the smallest name wins.
+/// SEL-3 to SEL-6: the pool for the requirement. Of those that fit best the highest priority wins, then the smallest name
+/// (SEL-5).
 pub fn select<'a>(
     pools: impl IntoIterator<Item = (&'a str, &'a Selector)>,
     requirement: &Requirement,

@@ -15,11 +15,11 @@ use harvester_lb_prober::Prober;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::controllers::released_records::budget::HistoryDeletionBudget;
-use crate::controllers::waiting_messages::budget::WaitingMessageBudget;
 use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::throttles;
+use crate::throttles::history_deletions::HistoryDeletionBudget;
+use crate::throttles::waiting_messages::WaitingMessageBudget;
 use crate::timings::Timings;
 
 /// The dependencies of the controllers in one term.

@@ -1,4 +1,8 @@
-//! Throttles of the operator's own writes: pool statuses and EndpointSlices.
+//! Throttles of the operator's own writes: pool statuses and EndpointSlices. The rate limits of deletions and messages are in
+//! the submodules.
+
+pub mod history_deletions;
+pub mod waiting_messages;
 
 use std::time::Duration;
 

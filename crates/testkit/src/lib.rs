@@ -52,7 +52,7 @@ pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};
 pub use netns::Netns;
 pub use options::TestClusterOptions;
-pub use poll::eventually;
+pub use poll::{consistently, eventually};
 pub use process::Process;
 pub use report::TestReport;
 pub use serve::Server;

@@ -1,14 +1,16 @@
-//! Owns waiting: a bounded wait for a condition, which the tests use instead of sleeping.
+//! Owns waiting: [`eventually`] for a condition, [`consistently`] for what must not happen. Tests use them instead of sleeping.
 
 use std::future::Future;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 
 /// Pause between two polls. Short, because most conditions hold within a second; not shorter, because polling would
 /// slow down the machine that works on the condition.
 const INTERVAL: Duration = Duration::from_millis(50);
+/// The same for [`consistently`]. Longer, because a violation that lasts is found at the end at the latest.
+const SLOW_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Polls `probe` until it returns a value.
 ///
@@ -31,5 +33,67 @@ where
             return Err(anyhow!("{what}: not within {timeout:?}: {last}"));
         }
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Polls `probe` for this time: it must succeed each time, at the beginning and at the end too.
+///
+/// # Errors
+/// The first error of `probe`.
+pub async fn consistently<F, Fut>(what: &str, time: Duration, mut probe: F) -> anyhow::Result<()>
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = anyhow::Result<()>>,
+{
+    let began = Instant::now();
+    loop {
+        let passed = began.elapsed();
+        probe()
+            .await
+            .with_context(|| format!("{what}: not after {passed:?}"))?;
+        let left = time.saturating_sub(passed);
+        if left.is_zero() {
+            return Ok(());
+        }
+        tokio::time::sleep(left.min(SLOW_INTERVAL)).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::ensure;
+
+    use super::*;
+
+    const TIME: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_holds_is_looked_at_for_the_whole_time() {
+        let (began, mut polls) = (Instant::now(), Vec::new());
+        let outcome = consistently("nothing", TIME, || {
+            polls.push(began.elapsed());
+            std::future::ready(Ok(()))
+        });
+        outcome.await.unwrap();
+        assert_eq!(polls.first(), Some(&Duration::ZERO));
+        assert_eq!(polls.last(), Some(&TIME));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_happens_meanwhile_is_an_error_at_once() {
+        for at in [Duration::ZERO, TIME / 2, TIME] {
+            let began = Instant::now();
+            let outcome = consistently("nothing", TIME, || async {
+                ensure!(began.elapsed() < at, "it happened");
+                Ok(())
+            });
+            let text = format!("{:#}", outcome.await.unwrap_err());
+            assert!(text.contains("it happened"), "{text}");
+            assert_eq!(
+                began.elapsed(),
+                at,
+                "the polls are at a quarter of the time each"
+            );
+        }
     }
 }

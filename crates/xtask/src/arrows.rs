@@ -1,9 +1,11 @@
-//! Which crate may depend on which. Dependencies never point back, and the pure parts stay pure.
+//! Which crate may depend on which. Dependencies never point back, and the pure parts stay pure. The order of the operator's
+//! folders is in [`layers`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::graph::Graph;
+use crate::layers;
 use crate::repository::{Faults, files, read};
 
 struct Rule {
@@ -222,6 +224,7 @@ const CLOCKS: [&str; 2] = ["std::time::Instant::now", "std::time::SystemTime::no
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = judge(&Graph::load(root)?);
+    faults.extend(layers::check(root)?);
     for (path, words) in PURE {
         let sources = if root.join(path).is_file() {
             vec![(*path).to_owned()]

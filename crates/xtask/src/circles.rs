@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
-use anyhow::{Context, ensure};
-use serde_json::Value;
+use anyhow::Context;
 
+use crate::graph::metadata;
 use crate::modules::Modules;
 use crate::repository::Faults;
 
@@ -18,7 +17,7 @@ use crate::repository::Faults;
 const HOPS: usize = 16;
 
 /// File to the files that it uses, with one name that it uses of each.
-type Uses = BTreeMap<String, BTreeMap<String, String>>;
+pub(crate) type Uses = BTreeMap<String, BTreeMap<String, String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = Faults::new();
@@ -34,16 +33,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
 
 /// The root files of all targets of our crates: libraries, programs, tests, examples.
 fn targets(root: &Path, manifest: &str) -> anyhow::Result<Vec<String>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["metadata", "--no-deps", "--locked", "--format-version", "1"])
-        .args(["--manifest-path", manifest])
-        .current_dir(root)
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cargo cannot be started")?;
-    ensure!(output.status.success(), "cargo metadata failed");
-    let metadata: Value = serde_json::from_slice(&output.stdout)?;
+    let metadata = metadata(root, &["--no-deps", "--manifest-path", manifest])?;
     let root = root.canonicalize()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let targets = packages.flat_map(|p| p["targets"].as_array().into_iter().flatten());
@@ -59,7 +49,7 @@ fn targets(root: &Path, manifest: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// The uses between the files of a crate.
-fn uses(modules: &Modules) -> Uses {
+pub(crate) fn uses(modules: &Modules) -> Uses {
     let mut uses = Uses::new();
     for (index, module) in modules.0.iter().enumerate() {
         for path in &module.paths {

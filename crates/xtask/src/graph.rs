@@ -27,18 +27,10 @@ pub(crate) struct Package {
 pub(crate) struct Graph(pub(crate) BTreeMap<String, Package>);
 
 impl Graph {
-    /// Runs cargo metadata. `Cargo.lock` must be up to date.
+    /// Reads the graph from cargo.
     pub(crate) fn load(root: &Path) -> anyhow::Result<Self> {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let output = Command::new(cargo)
-            .args(["metadata", "--locked", "--format-version", "1"])
-            .args(["--filter-platform", PLATFORM])
-            .current_dir(root)
-            .stderr(Stdio::inherit())
-            .output()
-            .context("cargo cannot be started")?;
-        ensure!(output.status.success(), "cargo metadata failed");
-        Self::parse(&serde_json::from_slice(&output.stdout)?).context("cargo metadata has changed")
+        let metadata = metadata(root, &["--filter-platform", PLATFORM])?;
+        Self::parse(&metadata).context("cargo metadata has changed")
     }
 
     fn parse(metadata: &Value) -> Option<Self> {
@@ -107,6 +99,36 @@ impl Graph {
             .map(|p| p.name.as_str())
             .collect()
     }
+}
+
+/// Runs cargo metadata with these flags. `Cargo.lock` must be up to date.
+pub(crate) fn metadata(root: &Path, flags: &[&str]) -> anyhow::Result<Value> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--locked", "--format-version", "1"])
+        .args(flags)
+        .current_dir(root)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo cannot be started")?;
+    ensure!(output.status.success(), "cargo metadata failed");
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// The folders of the crates of the workspace, as paths from the root.
+pub(crate) fn members(root: &Path) -> anyhow::Result<Vec<String>> {
+    let metadata = metadata(root, &["--no-deps"])?;
+    let root = root.canonicalize()?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    packages
+        .map(|package| {
+            let manifest = package["manifest_path"].as_str();
+            let manifest = Path::new(manifest.context("a package without manifest_path")?);
+            let folder = manifest.parent().context("a manifest without a folder")?;
+            let folder = folder.canonicalize()?;
+            Ok(folder.strip_prefix(&root)?.to_string_lossy().into_owned())
+        })
+        .collect()
 }
 
 #[cfg(test)]

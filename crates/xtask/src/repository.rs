@@ -49,3 +49,9 @@ pub(crate) fn files(root: &Path, folder: &str, endings: &[&str]) -> anyhow::Resu
     found.sort();
     Ok(found)
 }
+
+/// Whether a file contains only tests.
+pub(crate) fn is_test(path: &str) -> bool {
+    path.split('/')
+        .any(|part| part == "tests" || part == "tests.rs")
+}

@@ -36,6 +36,17 @@ fn work(stage: &Stage) -> JoinHandle<anyhow::Result<()>> {
     })
 }
 
+/// Starts [`work`], and waits until a third of it is done.
+async fn started(stage: &Stage) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
+    let work = work(stage);
+    let name = format!("new{}", OTHERS / 3);
+    let world = &stage.world;
+    world
+        .lb_until(stage.ns, &name, "is created", |_| true)
+        .await?;
+    Ok(work)
+}
+
 /// Waits until a new LoadBalancer is served.
 async fn serves(stage: &Stage) -> anyhow::Result<()> {
     let (world, ns) = (&stage.world, stage.ns);
@@ -66,8 +77,7 @@ async fn healthy(world: &World) -> anyhow::Result<()> {
 pub async fn alc_8_api_server_stands_still(world: Arc<World>) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "still", &PATIENT_LEASE, &[]).await?;
     let apiserver = world.cluster.process("kube-apiserver")?;
-    let work = work(&stage);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let work = started(&stage).await?;
     apiserver.stop()?;
     let probed = during_outage(&stage).await?;
     apiserver.cont()?;
@@ -102,8 +112,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
     let stage = Stage::set(&world, "lost-lease", &QUICK_LEASE, &[]).await?;
     let (ns, up) = (stage.ns, stage.up.address().to_string());
     let apiserver = world.cluster.process("kube-apiserver")?;
-    let work = work(&stage);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let work = started(&stage).await?;
     apiserver.stop()?;
     let began = Instant::now();
     let probed = during_outage(&stage).await?;
@@ -144,8 +153,7 @@ pub async fn run_5_what_died_while_nobody_led_gets_no_traffic(
 
 pub async fn alc_8_api_server_is_killed(world: Arc<World>) -> anyhow::Result<()> {
     let stage = Stage::set(&world, "killed", &PATIENT_LEASE, &[]).await?;
-    let work = work(&stage);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    let work = started(&stage).await?;
     let apiserver = world.cluster.kill("kube-apiserver")?;
     let probed = during_outage(&stage).await?;
     world.cluster.restart(&apiserver)?;

@@ -11,7 +11,7 @@ use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{manual_release, subnet};
-use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::{consistently, eventually};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -239,10 +239,17 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     let broken = json!({"spec": {"listeners": "none"}});
     world.merge(&api, "web", broken).await?;
     refused("web", "none").await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert!(world.services(ns).get_opt("web").await?.is_some());
-    let held = world.records().get(&address).await?;
-    assert_eq!(held.spec.phase, Phase::Bound);
+    consistently(
+        "nothing is taken from it",
+        Duration::from_secs(1),
+        || async {
+            world.services(ns).get("web").await?;
+            let held = world.records().get(&address).await?;
+            ensure!(held.spec.phase == Phase::Bound, "{:?}", held.spec.phase);
+            Ok(())
+        },
+    )
+    .await?;
     // It exists, so its address is not released by hand (6.4).
     let asked = manual_release(&address, &format!("{ns}/web"));
     world.merge(&world.pools(), "lax", asked).await?;

@@ -13,6 +13,7 @@ use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{allocated_address, cluster_spec, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -34,8 +35,8 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
     world
         .pool("z-old", json!({"ranges": [range(10, 29)]}))
         .await?;
-    // The API server's times have a resolution of a second; they decide which one is older.
-    tokio::time::sleep(std::time::Duration::from_millis(1_100)).await;
+    // Their creation times decide which one is older.
+    next_second().await;
     world
         .pool("a-young", json!({"ranges": [range(20, 39)]}))
         .await?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::{allocated, condition};
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
 use serde_json::{Value, json};
@@ -87,17 +88,16 @@ async fn alc_the_worked_example(world: Arc<World>) -> anyhow::Result<()> {
     let held = [(2, "f"), (3, "h"), (4, "c"), (5, "a"), (6, "e")];
     accounts(0, 3, &held, &[]).await?;
 
-    let before = world.versions(ns, &[pool]).await?;
+    let mut before = world.versions(ns, &[pool]).await?;
     let label = json!({"metadata": {"labels": {"asks": "again"}}});
     let a = world.merge(&world.lbs(ns), "a", label).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    let mut after = world.versions(ns, &[pool]).await?;
     // The label is the only write.
     let kind = std::any::type_name_of_val(&a);
-    let (key, own) = (format!("{kind} a"), a.metadata.resource_version.unwrap());
-    assert_eq!(after.insert(key.clone(), before[&key].clone()), Some(own));
-    assert_eq!(before, after);
-    Ok(())
+    let own = a.metadata.resource_version.unwrap();
+    before.insert(format!("{kind} a"), own).unwrap();
+    world
+        .unchanged(ns, &[pool], &before, Duration::from_secs(2))
+        .await
 }
 
 async fn alc_3_two_ranges_in_the_order_written(world: Arc<World>) -> anyhow::Result<()> {
@@ -157,7 +157,7 @@ async fn alc_5_a_full_pool_serves_the_oldest_first(world: Arc<World>) -> anyhow:
         .await?;
     assert_eq!(world.served(ns, "one", pool).await?, "10.2.0.10");
     assert_eq!(world.served(ns, "two", pool).await?, "10.2.0.11");
-    // Names in the opposite order of their creation; creation times have a resolution of a second.
+    // Names in the opposite order of their creation.
     for name in ["z", "m", "a"] {
         world.lb(ns, name, cluster(pool)).await?;
         let lb = world.lb_reason(ns, name, "NoAvailableIP").await?;
@@ -170,7 +170,7 @@ async fn alc_5_a_full_pool_serves_the_oldest_first(world: Arc<World>) -> anyhow:
         world
             .event(ns, "LoadBalancer", name, "NoAvailableIP")
             .await?;
-        tokio::time::sleep(Duration::from_millis(1100)).await;
+        next_second().await;
     }
     world.delete_lb(ns, "one").await?;
     assert_eq!(world.lb_address(ns, "z").await?, "10.2.0.10");

@@ -4,12 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_api::{Phase, keys};
+use anyhow::ensure;
+use harvester_lb_api::{LoadBalancer, Phase, keys};
 use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{of_guest, removed_node, subnet, with};
-use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::{consistently, eventually};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
@@ -24,6 +26,13 @@ pub(crate) fn tests() -> Vec<Test> {
         section_12_a_guest_of_v1beta1,
         wv_8_and_wv_9_fixed_fields,
     ]
+}
+
+/// Whether a LoadBalancer has the mark of a removed guest cluster.
+fn is_marked(lb: &LoadBalancer) -> bool {
+    let annotations = lb.metadata.annotations.as_ref();
+    let mark = annotations.and_then(|all| all.get("loadbalancer.harvesterhci.io/guest-removed"));
+    mark.is_some_and(|value| value == "true")
 }
 
 /// A field, its new value, and whether that is allowed.
@@ -83,13 +92,7 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     let marked = async |name: &str, wanted: bool| {
         let what = format!("marked: {wanted}");
         world
-            .lb_until(ns, name, &what, |lb| {
-                let annotations = lb.metadata.annotations.as_ref();
-                let mark = annotations
-                    .and_then(|a| a.get("loadbalancer.harvesterhci.io/guest-removed"))
-                    .map(String::as_str);
-                (mark == Some("true")) == wanted
-            })
+            .lb_until(ns, name, &what, |lb| is_marked(lb) == wanted)
             .await
     };
     // A node deleted without the annotation is a scale-down, and one without a cluster's name belongs to no guest
@@ -100,10 +103,14 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
     world.merge(&vms, "by-hand", removed.clone()).await?;
     vms.delete("nameless", &DeleteParams::default()).await?;
     vms.delete("by-hand", &DeleteParams::default()).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    for name in ["a1", "a2", "a3", "b1"] {
-        marked(name, false).await?;
-    }
+    consistently("none is marked", Duration::from_secs(1), || async {
+        for name in ["a1", "a2", "a3", "b1"] {
+            let lb = world.read(ns, name).await?;
+            ensure!(!is_marked(&lb), "{name} is");
+        }
+        Ok(())
+    })
+    .await?;
     world.merge(&vms, "a-1", removed).await?;
     for name in ["a1", "a2", "a3"] {
         marked(name, true).await?;
@@ -166,9 +173,8 @@ async fn gc_2_what_is_made_later_stays(world: Arc<World>) -> anyhow::Result<()> 
         .await?;
     vms.delete("gc-1", &DeleteParams::default()).await?;
     world.gone(&world.lbs(ns), "old").await?;
-    // A copy of it, from a backup: the mark is not its own. And one created later; the API server's times have a
-    // resolution of a second.
-    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    // A copy of it, from a backup: the mark is not its own. And one created later.
+    next_second().await;
     let mut copy = of("old");
     copy["annotations"] = json!(old.metadata.annotations);
     world.lb_with(copy, cluster(pool)).await?;
@@ -249,11 +255,12 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
             "metadata": {"namespace": ns, "name": "c", "finalizers": ["kubevirt.io/x"]}, "spec": {},
         });
         let made = world.cluster.apply(&object).await?;
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        assert_eq!(
-            api.get("c").await?.metadata.resource_version,
-            made.metadata.resource_version
-        );
+        consistently("it is not written", Duration::from_millis(500), || async {
+            let now = api.get("c").await?.metadata.resource_version;
+            ensure!(now == made.metadata.resource_version, "{now:?}");
+            Ok(())
+        })
+        .await?;
     }
     Ok(())
 }

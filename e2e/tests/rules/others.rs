@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
-use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::{consistently, eventually};
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
@@ -146,9 +147,9 @@ async fn rec_5_no_writes_at_rest(world: Arc<World>) -> anyhow::Result<()> {
     }
     let patch = json!({"status": {"guestOSInfo": {"name": "some"}}});
     world.merge(&world.vmis(ns), "v1", patch).await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(before, world.versions(ns, &[pool]).await?);
-    Ok(())
+    world
+        .unchanged(ns, &[pool], &before, Duration::from_secs(2))
+        .await
 }
 
 async fn svc_1_a_foreign_service(world: Arc<World>) -> anyhow::Result<()> {
@@ -171,9 +172,13 @@ async fn svc_1_a_foreign_service(world: Arc<World>) -> anyhow::Result<()> {
     world
         .event(ns, "LoadBalancer", "web", "NameConflict: Service svc1/web")
         .await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(services.get("web").await?, before);
-    assert!(world.slices(ns).get_opt("web").await?.is_none());
+    consistently("it is left alone", Duration::from_secs(2), || async {
+        ensure!(services.get("web").await? == before, "it was written");
+        let slice = world.slices(ns).get_opt("web").await?;
+        ensure!(slice.is_none(), "there is an EndpointSlice");
+        Ok(())
+    })
+    .await?;
     services.delete("web", &DeleteParams::default()).await?;
     world
         .service_until(ns, "web", "is ours", |s| {
@@ -206,9 +211,13 @@ async fn svc_1_a_foreign_endpointslice(world: Arc<World>) -> anyhow::Result<()> 
         message.contains("EndpointSlice svc1-slice/web"),
         "{message}"
     );
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(slices.get("web").await?, before);
-    assert!(world.services(ns).get_opt("web").await?.is_none());
+    consistently("it is left alone", Duration::from_secs(1), || async {
+        ensure!(slices.get("web").await? == before, "it was written");
+        let service = world.services(ns).get_opt("web").await?;
+        ensure!(service.is_none(), "there is a Service");
+        Ok(())
+    })
+    .await?;
     slices.delete("web", &DeleteParams::default()).await?;
     world.lb_reason(ns, "web", "WaitingForExternalIP").await?;
     Ok(())

@@ -2,10 +2,10 @@
 //! (IPA-1, IPA-4, IPA-7).
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::{allocated, condition, ready};
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{allocated_address, manual_release, part, record, subnet, with};
 use serde_json::{Value, json};
@@ -42,7 +42,7 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
             pool_condition(p, "Ready").is_some()
         })
         .await?;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    next_second().await;
     world
         .ranges(
             "ipa4-younger",

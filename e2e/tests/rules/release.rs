@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, record, subnet, with};
-use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::{consistently, eventually};
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
@@ -103,8 +105,9 @@ async fn rel_3_not_while_it_is_announced(world: Arc<World>) -> anyhow::Result<()
             s.metadata.deletion_timestamp.is_some()
         })
         .await?;
-    tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(world.phase(&address, Phase::Bound).await?, "rel3/web");
+    world
+        .stays_bound(&address, "rel3/web", Duration::from_secs(2))
+        .await?;
     assert_eq!(allocated(&world.read(ns, "next").await?), None);
     let free = json!({"metadata": {"finalizers": null}});
     world.merge(&world.services(ns), "web", free).await?;
@@ -179,9 +182,10 @@ async fn rel_4_another_pool_vm_type(world: Arc<World>) -> anyhow::Result<()> {
         })
         .await?;
     assert_eq!(service.metadata.uid, before.metadata.uid);
-    tokio::time::sleep(Duration::from_secs(2)).await;
     // kube-vip still announces the old one.
-    assert_eq!(world.phase(&old, Phase::Bound).await?, "rel4-vm/web");
+    world
+        .stays_bound(&old, "rel4-vm/web", Duration::from_secs(2))
+        .await?;
     assert_eq!(world.lb_address(ns, "web").await?, "10.43.1.2");
     world
         .ingress(ns, "web", json!([{"ip": "10.43.1.2"}]))
@@ -218,10 +222,13 @@ async fn rel_4_the_old_address_is_announced_late(world: Arc<World>) -> anyhow::R
     world.ingress(ns, "web", json!([{"ip": old}])).await?;
     world.lb_reason(ns, "web", "NoBackend").await?;
     // Longer than the limit of a move.
-    tokio::time::sleep(Duration::from_millis(3_500)).await;
-    let now = world.services(ns).get("web").await?;
-    assert_eq!(now.metadata.uid, service.metadata.uid);
-    Ok(())
+    let time = Duration::from_millis(3_500);
+    consistently("the Service stays", time, || async {
+        let now = world.services(ns).get("web").await?;
+        ensure!(now.metadata.uid == service.metadata.uid, "it was recreated");
+        Ok(())
+    })
+    .await
 }
 
 async fn rel_4_another_pool_that_is_full(world: Arc<World>) -> anyhow::Result<()> {
@@ -231,8 +238,8 @@ async fn rel_4_another_pool_that_is_full(world: Arc<World>) -> anyhow::Result<()
     world.ranges("rel4-fq", &[subnet("10.44.1.9/32")]).await?;
     world.served(ns, "holder", "rel4-fq").await?;
     let old = world.announced(ns, "web", vm("rel4-fp", "web")).await?;
-    // The older is served first, and times have a resolution of a second.
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    // The older is served first.
+    next_second().await;
     world.served(ns, "guest", "rel4-fp").await?;
     let to = json!({"spec": {"ipPool": "rel4-fq"}});
     for name in ["web", "guest"] {
@@ -292,8 +299,9 @@ async fn section_6_4_release_by_hand(world: Arc<World>) -> anyhow::Result<()> {
     ] {
         ask(value).await?;
     }
-    tokio::time::sleep(Duration::from_millis(500)).await;
-    assert_eq!(before, world.versions(ns, &[]).await?);
+    world
+        .unchanged(ns, &[], &before, Duration::from_millis(500))
+        .await?;
     // Empty: nothing happens, and it stays.
     let empty = json!({"metadata": {"annotations": {key: " "}}});
     world.merge(&world.pools(), pool, empty).await?;

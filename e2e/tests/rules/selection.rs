@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
 use serde_json::json;
 
 use super::pools::pool_condition;
@@ -57,9 +58,16 @@ async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
     }
     asking(&world, ns, "one", "cluster", ["", "", ns, ""]).await?;
     assert_eq!(pool_of(&world, ns, "one").await?, "sel5-m");
-    let raise = json!({"spec": {"selector": {"priority": 4}}});
+    // The edit of the ranges shows when the operator knows that of the priority.
+    let raise = json!({"spec": {
+        "selector": {"priority": 4}, "ranges": [subnet("10.59.2.0/25")],
+    }});
     world.merge(&world.pools(), "sel5-a", raise).await?;
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    world
+        .pool_until("sel5-a", "the edited ranges", |p| {
+            p.status.as_ref().is_some_and(|s| s.total == 125)
+        })
+        .await?;
     asking(&world, ns, "two", "cluster", ["", "", ns, ""]).await?;
     assert_eq!(pool_of(&world, ns, "two").await?, "sel5-a");
     // SEL-8: the first does not move.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
-use harvester_lb_testkit::eventually;
+use harvester_lb_testkit::{consistently, eventually};
 use serde_json::{Value, json};
 
 use super::support::{RuleHelpers, vm};
@@ -152,18 +153,19 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
     world.lb_reason(ns, "web", "Ready").await?;
     assert_eq!(world.events(ns, "LoadBalancer", "web").await?, [""; 0]);
     let vmis = world.vmis(ns);
+    let counted = async |wanted: [usize; 2]| {
+        let all = world.events(ns, "LoadBalancer", "web").await?;
+        let of = |reason: &str| all.iter().filter(|e| e.starts_with(reason)).count();
+        let now = [of("NoBackend: "), of("Ready: ")];
+        ensure!(
+            now == wanted && all.len() == wanted[0] + wanted[1],
+            "{all:?}"
+        );
+        Ok(())
+    };
     let count = async |wanted: [usize; 2]| {
-        eventually(&format!("{wanted:?} Events"), SOON, || async {
-            let all = world.events(ns, "LoadBalancer", "web").await?;
-            let of = |reason: &str| all.iter().filter(|e| e.starts_with(reason)).count();
-            let now = [of("NoBackend: "), of("Ready: ")];
-            anyhow::ensure!(
-                now == wanted && all.len() == wanted[0] + wanted[1],
-                "{all:?}"
-            );
-            Ok(Some(()))
-        })
-        .await
+        let what = format!("{wanted:?} Events");
+        eventually(&what, SOON, || async { counted(wanted).await.map(Some) }).await
     };
     for round in 1..=2 {
         let gone = json!({"metadata": {"labels": {"app": "other"}}});
@@ -182,8 +184,10 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
                 )
                 .await?;
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        count([round, round - 1]).await?;
+        consistently("no further Event", Duration::from_secs(1), || {
+            counted([round, round - 1])
+        })
+        .await?;
         world
             .merge(&vmis, "v", json!({"metadata": {"labels": {"app": "web"}}}))
             .await?;
@@ -230,13 +234,13 @@ async fn section_9_times_change_with_the_condition(world: Arc<World>) -> anyhow:
         ))
     };
     let first = times("NoBackend").await?;
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    next_second().await;
     // Another message with the same status: updated, no transition.
     world.fake_vmi(ns, "v", json!({"app": "web"}), None).await?;
     let second = times("BackendsWithoutIP").await?;
     assert!(second.0 > first.0, "{second:?} after {first:?}");
     assert_eq!(second.1, first.1);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    next_second().await;
     let address = json!({"status": {"interfaces": [{"name": "n", "ipAddress": "10.164.0.1"}]}});
     world.merge(&world.vmis(ns), "v", address).await?;
     let third = times("Ready").await?;

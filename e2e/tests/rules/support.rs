@@ -12,7 +12,7 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
-use harvester_lb_testkit::{TestClusterOptions, eventually};
+use harvester_lb_testkit::{TestClusterOptions, consistently, eventually};
 use k8s_openapi::api::core::v1::Service;
 use kube::Resource;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
@@ -26,6 +26,9 @@ pub(crate) fn small_cluster_options() -> TestClusterOptions {
         ..TestClusterOptions::default()
     }
 }
+
+/// Nothing is written for this long once the last writes of a change are over.
+const SETTLED: Duration = Duration::from_millis(500);
 
 /// An address that the operator of these tests refuses for backends.
 pub(crate) const DENIED: &str = "192.0.2.7";
@@ -86,7 +89,18 @@ pub(crate) trait RuleHelpers {
         namespace: &str,
         pools: &[&str],
     ) -> anyhow::Result<BTreeMap<String, String>>;
-    /// Asserts that nothing in a namespace, nor a pool, is written for a while.
+    /// Asserts for a while that the versions are these.
+    async fn unchanged(
+        &self,
+        namespace: &str,
+        pools: &[&str],
+        wanted: &BTreeMap<String, String>,
+        time: Duration,
+    ) -> anyhow::Result<()>;
+    /// Asserts for a while that an address is Bound to this owner, `<namespace>/<name>`.
+    async fn stays_bound(&self, address: &str, owner: &str, time: Duration) -> anyhow::Result<()>;
+    /// Waits until the pools' status is up to date, then asserts that nothing in a namespace, nor a pool, is written for a
+    /// while.
     async fn at_rest(&self, namespace: &str, pools: &[&str], time: Duration) -> anyhow::Result<()>;
     /// Deletes a pool.
     async fn delete_pool(&self, name: &str) -> anyhow::Result<()>;
@@ -250,6 +264,35 @@ impl RuleHelpers for World {
         Ok(versions)
     }
 
+    async fn unchanged(
+        &self,
+        namespace: &str,
+        pools: &[&str],
+        wanted: &BTreeMap<String, String>,
+        time: Duration,
+    ) -> anyhow::Result<()> {
+        consistently("nothing is written", time, || async {
+            let now = self.versions(namespace, pools).await?;
+            ensure!(now == *wanted, "{now:?}, not {wanted:?}");
+            Ok(())
+        })
+        .await
+    }
+
+    async fn stays_bound(&self, address: &str, owner: &str, time: Duration) -> anyhow::Result<()> {
+        consistently(&format!("{address} is Bound"), time, || async {
+            let spec = self.record(address).await?.context("no record")?.spec;
+            let now = format!("{}/{}", spec.owner.namespace, spec.owner.name);
+            ensure!(
+                spec.phase == Phase::Bound && now == owner,
+                "{:?} of {now}",
+                spec.phase
+            );
+            Ok(())
+        })
+        .await
+    }
+
     async fn at_rest(&self, namespace: &str, pools: &[&str], time: Duration) -> anyhow::Result<()> {
         // The last write of a pool's status comes late, on a busy machine by more than its second (POOL-3).
         for pool in pools {
@@ -266,11 +309,13 @@ impl RuleHelpers for World {
             })
             .await?;
         }
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        let before = self.versions(namespace, pools).await?;
-        tokio::time::sleep(time).await;
-        assert_eq!(before, self.versions(namespace, pools).await?);
-        Ok(())
+        let settled = || async {
+            let before = self.versions(namespace, pools).await?;
+            self.unchanged(namespace, pools, &before, SETTLED).await?;
+            Ok(Some(before))
+        };
+        let before = eventually("the last writes are over", SOON, settled).await?;
+        self.unchanged(namespace, pools, &before, time).await
     }
 
     async fn delete_pool(&self, name: &str) -> anyhow::Result<()> {

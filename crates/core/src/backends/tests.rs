@@ -125,7 +125,7 @@ fn be_2_a_machine_without_address_matches_and_is_not_listed() {
 
 #[test]
 fn be_2_the_first_usable_ipv4_of_a_named_interface() {
-    let cases: [(&str, Vec<Interface>, Option<&str>); 10] = [
+    let cases: [(&str, Vec<Interface>, Option<&str>); 8] = [
         (
             "plain",
             vec![interface(Some("n"), Some("10.1.1.7"), &[])],
@@ -170,16 +170,6 @@ fn be_2_the_first_usable_ipv4_of_a_named_interface() {
             vec![interface(Some("n"), Some("10.1.1.7/24"), &["x", ""])],
             None,
         ),
-        (
-            "mapped IPv6 is not IPv4",
-            vec![interface(Some("n"), Some("::ffff:10.1.1.7"), &[])],
-            None,
-        ),
-        (
-            "nothing at all",
-            vec![interface(Some("n"), None, &[])],
-            None,
-        ),
         ("no interface", vec![], None),
         (
             "in the order of the interfaces",
@@ -198,6 +188,18 @@ fn be_2_the_first_usable_ipv4_of_a_named_interface() {
         );
     }
     assert_eq!(address(None), None);
+}
+
+#[test]
+fn be_4_an_ipv6_address_is_no_backend() {
+    for (ip, ips) in [
+        (Some("fd00::7"), &["fd00::7", "fe80::7"][..]),
+        (Some("::ffff:10.1.1.7"), &[]),
+        // Without a guest agent.
+        (None, &[]),
+    ] {
+        assert_eq!(address(Some(&[interface(Some("n"), ip, ips)])), None);
+    }
 }
 
 #[test]

@@ -123,8 +123,8 @@ impl VmiState {
     }
 }
 
-/// The address of a VirtualMachineInstance as a backend (BE-2): the first usable IPv4 address. Interfaces with a name (those
-/// of the spec) come before the others, and `ipAddress` before `ipAddresses`.
+/// The address of a VirtualMachineInstance as a backend (BE-2): the first usable IPv4 address; IPv6 addresses are no backends
+/// (BE-4). Interfaces with a name (those of the spec) come before the others, and `ipAddress` before `ipAddresses`.
 pub fn backend_address(interfaces: Option<&[Interface]>) -> Option<Ipv4Addr> {
     let interfaces = interfaces.unwrap_or_default();
     let named = |i: &&Interface| i.name.as_deref().is_some_and(|n| !n.is_empty());

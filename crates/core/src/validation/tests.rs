@@ -1,5 +1,5 @@
 use fastrand::Rng;
-use harvester_lb_fixtures::listener;
+use harvester_lb_fixtures::{listener, with};
 use serde_json::{Value, json};
 
 use super::*;
@@ -80,52 +80,57 @@ fn val_1_every_violation_in_the_order_of_the_rules() {
     assert_eq!(rows(&validate(&all)), expected);
 }
 
-#[test]
-fn wv_1_to_wv_7_the_examples_of_the_contract() {
-    let rules = |spec: &Value| -> Vec<&str> {
+/// Asserts the rules that each spec violates.
+fn assert_rules(cases: &[(&str, Value, &[&str])]) {
+    for (what, spec, expected) in cases {
         let found = validate(&lb(spec));
-        found.iter().map(Violation::rule).collect()
-    };
-    let tcp = |port: i64, backend_port: i64| {
-        listener(
-            &format!("n{port}-{backend_port}"),
-            "TCP",
-            port,
-            backend_port,
-        )
-    };
-    let with = |check: Value| json!({"listeners": [tcp(80, 8080)], "healthCheck": check});
-    let full = json!({"port": 8080, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3});
-    let zero = |field: &str| {
-        let mut check = full.clone();
-        check[field] = json!(0);
-        with(check)
-    };
-    let front = {
-        let mut check = full.clone();
-        check["port"] = json!(80);
-        with(check)
-    };
-    let udp = json!({"listeners": [listener("dns", "UDP", 53, 8080)], "healthCheck": full.clone()});
-    let cases: &[(&str, Value, &[&str])] = &[
-        ("one listener", json!({"listeners": [tcp(80, 8080)]}), &[]),
+        let rules: Vec<&str> = found.iter().map(Violation::rule).collect();
+        assert_eq!(rules, *expected, "{what}");
+    }
+}
+
+/// A TCP listener, with a name of its own.
+fn tcp(port: i64, backend_port: i64) -> Value {
+    let name = format!("n{port}-{backend_port}");
+    listener(&name, "TCP", port, backend_port)
+}
+
+/// A valid health check of port 8080 with other values of these fields.
+fn check_with(other: Value) -> Value {
+    let check = json!({"port": 8080, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3});
+    with(check, other)
+}
+
+/// A spec with a listener from 80 to 8080 and this health check.
+fn checked(check: &Value) -> Value {
+    json!({"listeners": [tcp(80, 8080)], "healthCheck": check})
+}
+
+#[test]
+fn wv_1_vm_type_has_a_listener() {
+    let cluster = json!({
+        "workloadType": "cluster", "listeners": [tcp(0, 0), tcp(0, 0)], "healthCheck": {"port": -1},
+    });
+    assert_rules(&[
+        ("one", json!({"listeners": [tcp(80, 8080)]}), &[]),
         ("none", json!({"listeners": []}), &["WV-1"]),
         ("absent", json!({}), &["WV-1"]),
-        (
-            "cluster type skips them",
-            json!({"workloadType": "cluster", "listeners": [tcp(0, 0), tcp(0, 0)], "healthCheck": {"port": -1}}),
-            &[],
-        ),
-        (
-            "two unnamed",
-            json!({"listeners": [{"port": 1, "backendPort": 1}, {"port": 2, "backendPort": 2}]}),
-            &["WV-2"],
-        ),
-        (
-            "TCP 53 and UDP 53",
-            json!({"listeners": [listener("a", "TCP", 53, 53), listener("b", "UDP", 53, 53)]}),
-            &[],
-        ),
+        ("cluster type skips all rules of listeners", cluster, &[]),
+    ]);
+}
+
+#[test]
+fn wv_2_names_are_unique() {
+    let unnamed = json!([{"port": 1, "backendPort": 1}, {"port": 2, "backendPort": 2}]);
+    assert_rules(&[("two unnamed", json!({"listeners": unnamed}), &["WV-2"])]);
+}
+
+#[test]
+fn wv_3_protocol_and_port_are_unique() {
+    let absent = json!({"name": "x", "protocol": "", "port": 80, "backendPort": 2});
+    let both = [listener("a", "TCP", 53, 53), listener("b", "UDP", 53, 53)];
+    assert_rules(&[
+        ("TCP 53 and UDP 53", json!({"listeners": both}), &[]),
         (
             "TCP 80 twice",
             json!({"listeners": [tcp(80, 1), tcp(80, 2)]}),
@@ -133,42 +138,72 @@ fn wv_1_to_wv_7_the_examples_of_the_contract() {
         ),
         (
             "an absent protocol is TCP",
-            json!({"listeners": [tcp(80, 1), {"name": "x", "protocol": "", "port": 80, "backendPort": 2}]}),
+            json!({"listeners": [tcp(80, 1), absent]}),
             &["WV-3"],
         ),
-        (
-            "80 and 81 to 8080",
-            json!({"listeners": [tcp(80, 8080), tcp(81, 8080)]}),
-            &["WV-4"],
-        ),
-        (
-            "ports 1 and 65535",
-            json!({"listeners": [tcp(1, 65535), tcp(65535, 1)]}),
-            &[],
-        ),
+    ]);
+}
+
+#[test]
+fn wv_4_protocol_and_backend_port_repeat() {
+    let same = json!({"listeners": [tcp(80, 8080), tcp(81, 8080)]});
+    assert_rules(&[("80 and 81 to 8080", same, &["WV-4"])]);
+}
+
+#[test]
+fn wv_5_ports() {
+    let ends = json!({"listeners": [tcp(1, 65535), tcp(65535, 1)]});
+    assert_rules(&[
+        ("ports 1 and 65535", ends, &[]),
+        ("port 0", json!({"listeners": [tcp(0, 1)]}), &["WV-5"]),
         (
             "port 65536",
             json!({"listeners": [tcp(65536, 1)]}),
             &["WV-5"],
         ),
-        ("a check that is right", with(full.clone()), &[]),
-        ("its front port", front, &["WV-6"]),
-        ("of UDP", udp, &["WV-6"]),
-        ("no port at all", with(json!({"port": 65536})), &["WV-6"]),
-        ("off", with(json!({"port": 0, "periodSeconds": 0})), &[]),
-        ("success 0", zero("successThreshold"), &["WV-7"]),
-        ("failure 0", zero("failureThreshold"), &["WV-7"]),
-        ("period 0", zero("periodSeconds"), &["WV-7"]),
-        ("timeout 0", zero("timeoutSeconds"), &["WV-7"]),
         (
-            "WV-7 only with WV-6 satisfied",
-            with(json!({"port": 9})),
+            "backend port 65536",
+            json!({"listeners": [tcp(1, 65536)]}),
+            &["WV-5"],
+        ),
+    ]);
+}
+
+#[test]
+fn wv_6_the_port_of_the_check_is_the_backend_port_of_a_tcp_listener() {
+    let udp = listener("dns", "UDP", 53, 8080);
+    let of_udp = json!({"listeners": [udp], "healthCheck": check_with(json!({}))});
+    assert_rules(&[
+        ("backend port", checked(&check_with(json!({}))), &[]),
+        (
+            "port of the listener",
+            checked(&check_with(json!({"port": 80}))),
             &["WV-6"],
         ),
-    ];
-    for (what, spec, expected) in cases {
-        assert_eq!(rules(spec), *expected, "{what}");
+        ("backend port of UDP", of_udp, &["WV-6"]),
+        ("no port", checked(&json!({"port": 65536})), &["WV-6"]),
+        (
+            "no health check",
+            checked(&json!({"port": 0, "periodSeconds": 0})),
+            &[],
+        ),
+    ]);
+}
+
+#[test]
+fn wv_7_the_numbers_of_the_check_are_at_least_1() {
+    for field in [
+        "successThreshold",
+        "failureThreshold",
+        "periodSeconds",
+        "timeoutSeconds",
+    ] {
+        let one = checked(&check_with(json!({ field: 1 })));
+        let zero = checked(&check_with(json!({ field: 0 })));
+        assert_rules(&[(field, one, &[]), (field, zero, &["WV-7"])]);
     }
+    let port = checked(&json!({"port": 9}));
+    assert_rules(&[("only once WV-6 is satisfied", port, &["WV-6"])]);
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct PoolRanges {
     /// The ranges without the parts that an earlier one covers, ascending: a binary search finds
     /// the range of an address even if ranges overlap because the webhook was off (PV-2).
     cover: Vec<Segment>,
-    /// The addresses that can be allocated, in written order: `cover` without gateways.
+    /// The addresses that can be allocated, in written order: `cover` without gateways (RNG-5).
     usable: Vec<Segment>,
     /// Indexes into `usable`, by ascending address.
     ascending: Vec<u32>,
@@ -56,7 +56,7 @@ impl PoolRanges {
     fn new(ranges: Vec<Range>) -> Self {
         let mut covered = IntervalSet::new();
         let mut withheld = IntervalSet::new();
-        // RNG-5: no gateway is allocated, not even that of another range.
+        // No gateway is allocated, not even that of another range.
         for gateway in ranges.iter().filter_map(Range::gateway) {
             withheld.insert(gateway);
         }

@@ -199,6 +199,28 @@ fn rng_1_strict_subnet() {
 }
 
 #[test]
+fn rng_2_defaults() {
+    let of = |start, end, gateway| {
+        let range = range("10.10.5.0/24", start, end, gateway).unwrap();
+        (range.start(), range.end(), range.gateway())
+    };
+    let (first, last) = (ip("10.10.5.1"), ip("10.10.5.254"));
+    assert_eq!(of("", "", ""), (first, last, Some(first)));
+    // Each by itself.
+    let value = ip("10.10.5.9");
+    assert_eq!(of("10.10.5.9", "", ""), (value, last, Some(first)));
+    assert_eq!(of("", "10.10.5.9", ""), (first, value, Some(first)));
+    assert_eq!(of("", "", "10.10.5.9"), (first, last, Some(value)));
+    // IPv6 has no broadcast address.
+    let range = range("fd10:5::/124", "", "", "").unwrap();
+    assert_eq!(
+        (range.start(), range.end()),
+        (ip("fd10:5::1"), ip("fd10:5::f"))
+    );
+    assert_eq!(range.gateway(), Some(ip("fd10:5::1")));
+}
+
+#[test]
 fn rng_3_explicit_values() {
     let outside = || RangeProblem::Outside {
         subnet: "10.10.5.0/24".into(),

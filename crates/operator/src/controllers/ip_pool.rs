@@ -33,8 +33,10 @@ pub async fn reconcile(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteE
     }
 }
 
+/// Imports what is left of the pool's maps, processes a manual release and writes the status. A refused release does not
+/// delay the status; a missing IPAllocation of a map's entry does (RUN-1).
 async fn write_now(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError> {
-    // The status is not written before every entry of its maps has an IPAllocation (RUN-1).
+    // The status is not written before every entry of its maps has an IPAllocation.
     takeover::import_pool(ctx, name).await?;
     ctx.index.queues.history.add(Singleton);
     let key = Key::new("", name);
@@ -56,7 +58,7 @@ async fn write_now(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError
         Some(requested) => release_manually(ctx, name, requested).await,
         None => Ok(()),
     };
-    // If the API server refuses the release, the annotation stays for a retry and the status is still written (RUN-1).
+    // If the API server refuses the release, the annotation stays for a retry and the status is still written.
     let refused = released.as_ref().is_err_and(WriteError::is_refusal);
     if !refused {
         released?;

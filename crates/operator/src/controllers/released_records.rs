@@ -1,8 +1,6 @@
 //! Deletes Released IPAllocations beyond the limits of 6.5, and those outside the ranges of every pool (POOL-1). It has its
 //! own queue and rate limit, so that no pool status waits for it (POOL-5).
 
-pub mod budget;
-
 use std::time::Duration;
 
 use harvester_lb_controller_kit::work_queue::Requeue;
@@ -10,9 +8,9 @@ use harvester_lb_controller_kit::writer::WriteError;
 use tokio::time::Instant;
 use tracing::warn;
 
-use self::budget::BATCH;
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate;
+use crate::throttles::history_deletions::BATCH;
 
 /// Deletes one batch of excess Released IPAllocations.
 pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {

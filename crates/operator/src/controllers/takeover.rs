@@ -201,7 +201,8 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
     (leader, plan)
 }
 
-/// The import's view of an existing load balancer.
+/// The import's view of an existing load balancer. The status of a secondary has the primary's address and claims nothing
+/// (SHR-8).
 fn existing_lb(lb: &Lb) -> import::ExistingLb {
     match lb {
         Lb::Valid(lb) => {
@@ -209,7 +210,6 @@ fn existing_lb(lb: &Lb) -> import::ExistingLb {
             import::ExistingLb {
                 owner: request.owner,
                 created: request.created,
-                // A secondary's status has the primary's address (SHR-8).
                 status: request
                     .status
                     .filter(|_| !unsupported::names_primary(&lb.metadata)),

@@ -4,8 +4,6 @@
 //! The ledger finds waiters with an outdated message, in batches. Each is reconciled, which writes its message and nothing
 //! else.
 
-pub mod budget;
-
 use std::time::Duration;
 
 use harvester_lb_controller_kit::work_queue::Requeue;

@@ -183,7 +183,7 @@ impl LeaderState {
         true
     }
 
-    /// Updates the ledger with a cached IPAllocation, readable or not.
+    /// Updates the ledger with a cached IPAllocation, readable or not. One of a later kind holds no address (IPA-8).
     pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
         match allocation {
             Allocation::Valid { record, .. } => {
@@ -192,7 +192,6 @@ impl LeaderState {
             Allocation::Unreadable { version, .. } => {
                 self.ledger.block_name(name, *version);
             }
-            // IPA-8: it holds no address of a pool.
             Allocation::Reserved => {}
         }
     }
@@ -209,11 +208,11 @@ impl LeaderState {
         self.ledger.forget(addr, version);
     }
 
-    /// Takes the pools whose status may be outdated since the last call. The flag says that the pool is empty or full now.
+    /// Takes the pools whose status may be outdated since the last call, also because of claims, Services and unreadable
+    /// records (ALC-11). The flag says that the pool is empty or full now.
     pub fn take_dirty(&mut self) -> Vec<(PoolName, bool)> {
         // An edit of one pool starts or ends overlaps with others (IPA-4).
         self.dirty.append(&mut self.ledger.take_overlap_changes());
-        // Claims, Services and unreadable records count too (ALC-11).
         self.dirty.extend(self.ledger.take_recounted());
         let dirty = std::mem::take(&mut self.dirty).into_iter();
         dirty

@@ -1,4 +1,7 @@
-//! One leadership term (RUN-5): takeover, work, orderly end. No request of it is in flight when it is over.
+//! One leadership term (RUN-5): takeover, work, orderly end. When it is over, none of its tasks runs.
+//!
+//! A request that got no response within the drain limit was cancelled, and the API server may still execute it. It carries
+//! the preconditions of the old term, so it does no more harm than the late write of a leader that was killed.
 
 use std::sync::Arc;
 

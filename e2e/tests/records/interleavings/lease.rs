@@ -14,7 +14,7 @@ use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
-use harvester_lb_testkit::{Process, eventually};
+use harvester_lb_testkit::{Process, consistently, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 
@@ -165,8 +165,12 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
 async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
     eventually("it waits for answers", SOON, || async {
         let before = writes(proxy);
-        tokio::time::sleep(STILL).await;
-        Ok((writes(proxy) == before).then_some(()))
+        consistently("nothing is written", STILL, || async {
+            ensure!(writes(proxy) == before, "it writes");
+            Ok(())
+        })
+        .await
+        .map(Some)
     })
     .await
 }

@@ -83,27 +83,45 @@ fn pv_5_one_global_pool_that_skips_the_rest() {
 }
 
 #[test]
-fn pv_6_to_pv_8_scopes_and_priorities() {
+fn pv_6_scopes_of_one_pool() {
     let own = |all: &[[&str; 3]]| found(&pool(1, &tuples(all)), &[]);
     assert_eq!(own(&[["p1", "a", "*"], ["p1", "b", "*"]]), []);
     let second = [("PV-6", "spec.selector.scope[1]".to_owned())];
     assert_eq!(own(&[["p1", "a", "*"], ["p1", "*", "gc"]]), second);
     assert_eq!(own(&[["", "a", ""], ["", "a", ""]]), second);
+}
 
-    let with = |priority: u32, network: &str, tuple: [&str; 3]| json!({"priority": priority, "network": network, "scope": scope(&[tuple])});
-    let beside = |own: Value, other: Value| found(&pool(1, &own), &[("b", pool(2, &other))]);
+/// A selector.
+fn with(priority: u32, network: &str, tuple: [&str; 3]) -> Value {
+    json!({"priority": priority, "network": network, "scope": scope(&[tuple])})
+}
+
+/// Rule and field of each violation of a pool beside another one, by their selectors.
+fn beside(own: &Value, other: &Value) -> Vec<(&'static str, String)> {
+    found(&pool(1, own), &[("b", pool(2, other))])
+}
+
+#[test]
+fn pv_7_priorities_of_two_pools() {
     let (a, b) = (["p", "a", "c"], ["p", "b", "c"]);
-    assert_eq!(beside(with(1, "", a), with(2, "", a)), []);
+    assert_eq!(beside(&with(1, "", a), &with(2, "", a)), []);
     assert_eq!(
-        beside(with(1, "", a), with(1, "net/v2", b)),
+        beside(&with(1, "", a), &with(1, "net/v2", b)),
         [("PV-7", "spec.selector.priority".to_owned())],
         "whatever network and scope"
     );
-    assert_eq!(beside(with(0, "", a), with(1, "", a)), []);
-    assert_eq!(beside(with(0, "", a), with(0, "net/v2", a)), []);
-    assert_eq!(beside(with(0, "", a), with(0, "", b)), []);
+    assert_eq!(beside(&with(0, "", a), &with(0, "", b)), [], "0 may repeat");
+}
+
+#[test]
+fn pv_8_scopes_of_two_pools() {
+    let (a, b) = (["p", "a", "c"], ["p", "b", "c"]);
+    assert_eq!(beside(&with(0, "", a), &with(1, "", a)), []);
+    assert_eq!(beside(&with(0, "", a), &with(0, "net/v2", a)), []);
+    assert_eq!(beside(&with(0, "", a), &with(0, "", b)), []);
+    let (wide, narrow) = (["*", "a", "*"], ["p1", "a", "gc"]);
     assert_eq!(
-        beside(with(0, "", ["*", "a", "*"]), with(0, "", ["p1", "a", "gc"])),
+        beside(&with(0, "", wide), &with(0, "", narrow)),
         [("PV-8", "spec.selector.scope[0]".to_owned())]
     );
 }

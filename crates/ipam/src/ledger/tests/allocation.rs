@@ -186,6 +186,27 @@ fn alc_3_a_record_of_the_future_does_not_stop_the_turn() {
 }
 
 #[test]
+fn alc_4_a_newly_allocated_address_is_no_longer_remembered_for_its_previous_owner() {
+    let mut fixture = Fixture::example();
+    for name in ["a", "b", "c", "d", "e"] {
+        fixture.ask(&lb(name)).unwrap();
+    }
+    fixture.delete("a");
+    assert_eq!(fixture.map("p", true), "2=a");
+    assert_eq!(fixture.ask(&lb("f")), Some(ip("172.20.1.2")));
+    assert_eq!(fixture.map("p", false), "2=f 3=b 4=c 5=d 6=e");
+    assert_eq!(fixture.map("p", true), "");
+    // It is the last allocated address, although a higher one is allocated.
+    let view = fixture.ledger.projection("p").unwrap();
+    assert_eq!(view.last_allocated, Some(ip("172.20.1.2")));
+    assert_eq!(view.available, 0);
+    // Released again, it is remembered for the one that had it last.
+    fixture.delete("f");
+    assert_eq!(fixture.map("p", true), "2=f");
+    assert_eq!(taken(fixture.decide(&lb("a"))).1, AllocationReason::Fresh);
+}
+
+#[test]
 fn alc_5_missing_invalid_and_full_pools() {
     let mut fixture = Fixture::new(&[]);
     let (reason, text, ..) = waits(fixture.decide(&lb("a")));

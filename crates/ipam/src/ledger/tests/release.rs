@@ -71,6 +71,31 @@ fn rel_4_full_pool_leaves_no_address_and_the_old_record_to_be_released() {
 }
 
 #[test]
+fn rel_1_a_released_address_is_remembered_for_its_owner() {
+    let mut fixture = Fixture::example();
+    for name in ["a", "b"] {
+        fixture.ask(&lb(name)).unwrap();
+    }
+    fixture.delete("a");
+    assert_eq!(fixture.map("p", true), "2=a");
+    assert_eq!(fixture.map("p", false), "3=b");
+    let view = fixture.ledger.projection("p").unwrap();
+    assert_eq!(view.available, 4);
+    assert_eq!(view.last_allocated, Some(ip("172.20.1.3")), "unchanged");
+    // Releasing it again is no error, and changes nothing.
+    let again = fixture.ledger.record(ip("172.20.1.2")).unwrap();
+    let uid = again.spec.owner.uid.clone();
+    let answer = fixture
+        .ledger
+        .may_release(ip("172.20.1.2"), &uid, Micros(9_000));
+    assert_eq!(answer.map(|_| ()), Err(Blocked::NotBound));
+    // Others get it last, its owner gets it back.
+    assert_eq!(fixture.ask(&lb("c")), Some(ip("172.20.1.4")));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("172.20.1.2")));
+    assert_eq!(fixture.map("p", true), "");
+}
+
+#[test]
 fn ipa_3_release_touches_only_the_uid_that_went() {
     let mut fixture = Fixture::example();
     fixture.bind("172.20.1.4", "p", "a", "new");

@@ -285,7 +285,7 @@ pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// `status.allocatedAddress` of a granted address (ALC-6). Mask and gateway that the pool no longer has stay as they are in
+/// `status.allocatedAddress` of a granted address (ALC-6, ALC-9). Mask and gateway that the pool no longer has stay as they are in
 /// the status (IPA-7).
 pub fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
     let ip = grant.addr.to_string();

@@ -205,7 +205,7 @@ async fn serve_cluster<'a>(
     })
 }
 
-/// VM type: the address, an EndpointSlice, a Service and health checks.
+/// VM type: the address, an EndpointSlice, a Service and health checks. A change of only mask or gateway is one write (ALC-9).
 async fn serve_vm<'a>(
     ctx: &Context,
     key: &Key,

@@ -34,7 +34,7 @@ pub enum CheckSource {
     None,
     /// This health check.
     HealthCheck(HealthCheck),
-    /// The spec is unreadable: a running health check continues, otherwise readiness stays as it is (BE-6).
+    /// The spec is unreadable: a running health check continues, otherwise readiness stays as it is (BE-6, HC-4).
     Unchanged,
 }
 

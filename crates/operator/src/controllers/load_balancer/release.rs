@@ -157,7 +157,8 @@ pub async fn release_extra_records(
 }
 
 /// Releases records that are no longer needed. Returns whether all are released. A record whose address a Service still
-/// shows, as stored or as read live (`shown`), is released after the event that ends it.
+/// shows, as stored or as read live (`shown`), or another load balancer may share (IPA-9), is released after the event that
+/// ends it.
 async fn release_records(
     ctx: &Context,
     key: &Key,

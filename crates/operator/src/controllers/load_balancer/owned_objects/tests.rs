@@ -14,6 +14,7 @@ use crate::timings::Timings;
 
 const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
 const SERVICES: &str = "/api/v1/namespaces/n/services";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/n/endpointslices";
 
 fn object<T: DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
@@ -67,6 +68,17 @@ async fn brought(
     let service = server.get(&path);
     let asked = service.and_then(|s| Some(s["spec"]["loadBalancerIP"].as_str()?.to_owned()));
     (outcome.map(drop), asked)
+}
+
+#[tokio::test]
+async fn rec_3_the_slice_is_created_first_and_the_service_with_its_address() {
+    let server = FakeApiServer::default();
+    let (outcome, _) = brought(&server, None, "10.0.0.2", true).await;
+    outcome.unwrap();
+    let writes = server.writes();
+    let paths: Vec<&str> = writes.iter().map(|(_, path, _)| &**path).collect();
+    assert_eq!(paths, [SLICES, SERVICES]);
+    assert_eq!(writes[1].2["spec"]["loadBalancerIP"], "10.0.0.2");
 }
 
 /// As of a process that stood by and leads now: its watch of Services is ahead of that of load balancers.

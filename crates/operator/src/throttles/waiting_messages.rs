@@ -11,7 +11,7 @@ const BURST: u32 = 200;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// The token bucket of the message updates.
 #[derive(Debug)]
-pub struct WaitingMessageBudget(pub(super) Mutex<TokenBucket>);
+pub struct WaitingMessageBudget(pub(crate) Mutex<TokenBucket>);
 
 impl Default for WaitingMessageBudget {
     fn default() -> Self {
