@@ -122,9 +122,7 @@ impl CachedResource<Index> for Service {
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
-        if matches!(change, Change::Deleted { .. }) {
-            index.service_updated(key);
-        }
+        index.service_changed(key, change);
     }
 }
 
@@ -149,7 +147,9 @@ impl CachedResource<Index> for EndpointSlice {
         Self::store(index).written(key, stamp, object)
     }
 
-    fn changed(_: &Index, _: &Key, _: &Change<Self>) {}
+    fn changed(index: &Index, key: &Key, change: &Change<Self>) {
+        index.slice_changed(key, change);
+    }
 }
 
 #[cfg(test)]

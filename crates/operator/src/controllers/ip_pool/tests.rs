@@ -74,7 +74,10 @@ async fn run_1_a_release_by_hand_that_is_refused_delays_no_status() {
 async fn ipa_3_a_release_by_hand_spares_what_only_the_current_service_shows() {
     let (server, ctx) = leader();
     let service = serde_json::json!({
-        "metadata": {"namespace": "shop", "name": "gone", "uid": "u-s", "resourceVersion": "40"},
+        "metadata": {
+            "namespace": "shop", "name": "gone", "uid": "u-s", "resourceVersion": "40",
+            "labels": { harvester_lb_api::keys::LABEL_SERVICELB: "true" },
+        },
         "status": {"loadBalancer": {"ingress": [{"ip": "172.20.1.5"}]}},
     });
     server.put("/api/v1/namespaces/shop/services/gone", service);

@@ -166,9 +166,12 @@ async fn ipa_3_what_only_the_current_service_shows_is_not_released() {
         let services = &ctx.index.stores.services;
         let event = Event::Apply(DecodeGuard(Ok(other)));
         let _ = watch::deliver(event, services, &cached::service, &|_, _| {});
-        let mut service = server
-            .get(SERVICE)
-            .unwrap_or_else(|| json!({"metadata": {"namespace": "n", "name": "a", "uid": "u-s"}}));
+        let mut service = server.get(SERVICE).unwrap_or_else(|| {
+            json!({"metadata": {
+                "namespace": "n", "name": "a", "uid": "u-s",
+                "labels": { keys::LABEL_SERVICELB: "true" },
+            }})
+        });
         service["metadata"]["resourceVersion"] = "4000".into();
         service["status"]["loadBalancer"]["ingress"] = json!([{"ip": "10.0.0.3"}]);
         server.put(SERVICE, service);
