@@ -9,15 +9,18 @@
 //! | submodule | owns |
 //! |---|---|
 //! | `decision` | types of requests and decisions |
-//! | `decide` | the order of ALC-1 to ALC-7 and REL-4 |
+//! | `decide` | the order of ALC-1 to ALC-7 and REL-4, the reservation |
+//! | `find` | the address of a load balancer without a Bound record |
 //! | `keep` | addresses of load balancers with an invalid spec (ALC-10) |
 //! | `choose` | the pool that serves a load balancer, and the explanation |
 //! | `address_conflict` | addresses that a status names and another load balancer has |
 //! | `records` | the store of records |
-//! | `holds` | addresses taken without a record |
+//! | `holds` | the store of addresses taken without a record |
+//! | `taken` | changes of these holds; the set of taken addresses, and what follows for the pools |
 //! | `held_back` | load balancers whose pool cannot confirm their address now (IPA-9) |
 //! | `takeover`, `unfinished` | addresses still to be recorded, records still to be released |
-//! | `pools` | pools, their counts, the next free address |
+//! | `pool` | one pool: its counts, its next free address |
+//! | `pools` | all pools, and which of them overlap (IPA-4) |
 //! | `near` | index of the pools by address |
 //! | `queue`, `wake` | the waiting load balancers, and which of them a change wakes |
 //! | `outdated` | waiting load balancers whose explanation is outdated |
@@ -32,15 +35,18 @@ mod address_conflict;
 mod choose;
 mod decide;
 mod decision;
+mod find;
 mod held_back;
 mod holds;
 mod keep;
 mod near;
 mod outdated;
+mod pool;
 mod pools;
 mod queue;
 mod records;
 mod release;
+mod taken;
 mod takeover;
 mod unfinished;
 mod view;
@@ -52,10 +58,9 @@ use std::net::IpAddr;
 use harvester_lb_object::Version;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::addr;
 use crate::interval::IntervalSet;
 use crate::select::{Explanation, Requirement, Workload};
-use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
+use crate::types::{Micros, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
     AddressConflict, AllocationReason, Blocked, Decision, Evidence, Grant, PoolSpec, Request,
@@ -64,7 +69,8 @@ pub use decision::{
 pub use view::{Counts, PoolView};
 
 use holds::{Claim, HeldBack, Holds};
-use pools::{Pool, Pools, Spec};
+use pool::{Pool, Spec};
+use pools::Pools;
 use queue::{Age, Queue};
 use records::{RecordEntry, Records};
 use unfinished::Unfinished;
@@ -263,88 +269,10 @@ impl Ledger {
         }
     }
 
-    /// Drops the holds of an address that became Bound to `owner`, and wakes their other owners.
-    /// Returns the reason of the reservation if it was this owner's.
-    fn drop_holds_at(&mut self, addr: IpAddr, owner: &Owner) -> Option<AllocationReason> {
-        let mut ours = None;
-        if let Some(reservation) = self.holds.drop_reservation(addr) {
-            if reservation.owner == *owner {
-                ours = Some(reservation.reason);
-            } else if reservation.owner.id != owner.id {
-                self.wake_requested.insert(reservation.owner.id);
-            }
-        }
-        if let Some(claim) = self.holds.drop_claim(addr)
-            && claim.owner.id != owner.id
-        {
-            self.wake_requested.insert(claim.owner.id);
-        }
-        self.wake_held_back_at(addr, &owner.id);
-        ours
-    }
-
     /// Whether this version of an address's record is newer than the known one.
     fn is_news(&self, addr: IpAddr, version: Version) -> bool {
         let unread = self.holds.blocked(addr);
         unread.is_none_or(|known| known < version) && self.records.is_news(addr, version)
-    }
-
-    /// IPA-1: a record that cannot be read blocks the address it is named after, until a newer
-    /// version can be read or it is deleted. Its last readable content stays. False, and nothing
-    /// blocked, if the name is no address or a newer version is known. A version that cannot be
-    /// read either (0) cannot be compared, so it blocks.
-    pub fn block_name(&mut self, name: &str, version: Version) -> bool {
-        let Some(addr) = addr::parse_record_name(name) else {
-            return false;
-        };
-        if version != Version(0) && !self.is_news(addr, version) {
-            return false;
-        }
-        self.holds.set_blocked(addr, Some(version));
-        if let Some(reservation) = self.holds.drop_reservation(addr) {
-            self.wake_requested.insert(reservation.owner.id);
-        }
-        self.sync_taken(addr);
-        true
-    }
-
-    /// IPA-1: whether the record of an address cannot be read.
-    pub(crate) fn is_unreadable(&self, addr: IpAddr) -> bool {
-        self.holds.is_blocked(addr)
-    }
-
-    fn unblock(&mut self, addr: IpAddr) {
-        if self.holds.is_blocked(addr) {
-            self.holds.set_blocked(addr, None);
-            self.sync_taken(addr);
-            let blocked = self.blocked_by_record.iter().filter(|(_, at)| **at == addr);
-            self.wake_requested
-                .extend(blocked.map(|(id, _)| id.clone()));
-        }
-    }
-
-    /// Sets the addresses that Services of this id show in loadBalancerIP or ingress. They are taken
-    /// for every other id, and block the release of this id's records (IPA-1, IPA-3 b).
-    pub fn set_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
-        for addr in self.holds.set_shown(id, addrs) {
-            self.sync_taken(addr);
-        }
-    }
-
-    /// As [`set_shown`](Self::set_shown), for Services that can be read only in part: earlier addresses stay.
-    pub fn add_shown(&mut self, id: &OwnerId, addrs: &[IpAddr]) {
-        let mut all = self.holds.shown_by(id).to_vec();
-        all.extend_from_slice(addrs);
-        self.set_shown(id, &all);
-    }
-
-    /// IPA-1: an existing load balancer has this address, but there is no record of it yet. Ignored
-    /// if a Bound record exists.
-    pub fn claim(&mut self, addr: IpAddr, owner: Owner, evidence: Evidence) {
-        if !self.records.is_bound(addr) {
-            self.holds.claim(addr, Claim { owner, evidence });
-            self.sync_taken(addr);
-        }
     }
 
     /// Removes a load balancer that is deleted, or requests no address of a pool, from the queue
@@ -360,88 +288,6 @@ impl Ledger {
     pub fn dequeue(&mut self, id: &OwnerId) {
         self.leave_queue(id);
         self.leave_waiting_sets(id);
-    }
-
-    /// Drops the reservation of an address whose record could not be written and will not be tried
-    /// again. (Not needed after a conflict or an unknown outcome: observe the stored record, and
-    /// decide again.)
-    pub fn abandon(&mut self, id: &OwnerId, addr: IpAddr) {
-        let reserved = self
-            .holds
-            .get(addr)
-            .and_then(|hold| hold.reservation.as_ref());
-        if reserved.is_some_and(|reservation| reservation.owner.id == *id) {
-            self.holds.drop_reservation(addr);
-            self.sync_taken(addr);
-        }
-    }
-
-    /// Drops those reservations and claims of an id that are `unwanted`.
-    fn drop_holds(&mut self, id: &OwnerId, unwanted: impl Fn(IpAddr, &Owner) -> bool) {
-        for addr in self.holds.of(id) {
-            let Some(hold) = self.holds.get(addr) else {
-                continue;
-            };
-            let own = |owner: &Owner| owner.id == *id && unwanted(addr, owner);
-            let reserved = hold.reservation.as_ref().is_some_and(|it| own(&it.owner));
-            let claimed = hold.claim.as_ref().is_some_and(|it| own(&it.owner));
-            if reserved {
-                self.holds.drop_reservation(addr);
-            }
-            if claimed {
-                self.holds.drop_claim(addr);
-            }
-            self.sync_taken(addr);
-        }
-    }
-
-    /// Updates the set of taken addresses and the counts of all pools for one address.
-    fn sync_taken(&mut self, addr: IpAddr) {
-        self.set_taken(addr, self.records.is_bound(addr));
-    }
-
-    fn set_taken(&mut self, addr: IpAddr, bound: bool) {
-        let taken = bound || self.holds.contains(addr);
-        let proposed = !bound && self.holds.is_proposed(addr);
-        let (was_taken, was_proposed);
-        if taken {
-            was_taken = !self.taken.insert(addr);
-        } else {
-            was_taken = self.taken.remove(addr);
-        }
-        if proposed {
-            was_proposed = !self.proposed.insert(addr);
-        } else {
-            was_proposed = self.proposed.remove(&addr);
-        }
-        if (was_taken, was_proposed) == (taken, proposed) {
-            return;
-        }
-        let is_recounted = (was_taken && !was_proposed) != (taken && !proposed);
-        let (freed, maybe_outdated, recounted) = (
-            &mut self.freed,
-            &mut self.maybe_outdated,
-            &mut self.recounted,
-        );
-        self.pools.for_each_near(addr, |at, pool| {
-            let Some(segment) = pool.segment_of(addr) else {
-                return;
-            };
-            if was_proposed != proposed {
-                pool.mark_proposed(proposed);
-            }
-            if was_taken != taken {
-                pool.mark_taken(segment, taken);
-            }
-            if !taken {
-                freed.insert(at);
-            } else if !was_taken {
-                maybe_outdated.extend(pool.queue.take_behind());
-            }
-            if is_recounted {
-                recounted.insert(at);
-            }
-        });
     }
 
     /// The record of an address.

@@ -5,7 +5,7 @@
 //! | [`addr`] | names and arithmetic of addresses |
 //! | [`interval`] | a set of addresses, stored as coalesced intervals |
 //! | [`range`] | the ranges of a pool (RNG-1 to RNG-10, overlap, ALC-6) |
-//! | [`select`] | which pool serves a load balancer (SEL-1 to SEL-8) |
+//! | [`select`] | which pool serves a load balancer, and why the others do not (SEL-1 to SEL-8) |
 //! | [`ledger`] | address ownership, the queue of waiting load balancers, the next write (ALC-*, REL-*, IPA-*) |
 //! | [`allocation`] | the requests of one allocation, until the API server has decided (ALC-8) |
 //! | [`import`] | the first start: IPAllocations from the pools' maps and the statuses (IPA-1, IPA-2) |

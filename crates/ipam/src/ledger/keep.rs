@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decide::Candidate;
 use super::decision::{AllocationReason, Decision, Request};
+use super::find::Candidate;
 use crate::types::{Micros, OwnerId, Record};
 
 impl Ledger {

@@ -13,7 +13,7 @@ mod withheld;
 use super::*;
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Selector, Tuple, Workload};
-use crate::types::PoolName;
+use crate::types::{Owner, PoolName};
 
 pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::pools::Pool;
+use super::pool::Pool;
 use super::records::RecordEntry;
 use crate::types::{Micros, OwnerId, PoolName, Record};
 

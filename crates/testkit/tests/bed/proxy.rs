@@ -20,7 +20,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
-const SOON: Duration = Duration::from_secs(20);
+use crate::support::SOON;
+
 /// For events that must not happen.
 const A_WHILE: Duration = Duration::from_millis(500);
 

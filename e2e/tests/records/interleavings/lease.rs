@@ -3,25 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::keys;
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, reset};
+use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
 use harvester_lb_testkit::{Process, consistently, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
+use kube::api::ListParams;
 
 use crate::stage::becomes_leader;
-
-/// Longer than the longest delay of a pool status ([`harvester_lb_e2e::world::TEST_TIMINGS`]).
-const STILL: Duration = Duration::from_millis(1_200);
 
 /// Two operators of one host and two pods: the first is leader, through a proxy; the second waits.
 async fn two(world: &World, proxy: &Proxy) -> anyhow::Result<[Arc<Process>; 2]> {
@@ -124,7 +122,7 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     for _ in 0..8 {
         late.push(commits.arrived().await?);
     }
-    waits_for_answers(&proxy).await?;
+    the_rest_is_done(&world, ns, late.len()).await?;
     first.stop()?;
     becomes_leader(&world, "node1").await?;
     for n in 0..count {
@@ -160,17 +158,24 @@ pub async fn ipa_5_resumed_amid_its_work(world: Arc<World>) -> anyhow::Result<()
     end([first, second]).await
 }
 
-/// Waits until an operator has done all that it can without the answers that are held. A request that it was allowed to
-/// send, and has not sent when it is paused, is sent when it is resumed.
-async fn waits_for_answers(proxy: &Proxy) -> anyhow::Result<()> {
-    eventually("it waits for answers", SOON, || async {
-        let before = writes(proxy);
-        consistently("nothing is written", STILL, || async {
-            ensure!(writes(proxy) == before, "it writes");
-            Ok(())
-        })
-        .await
-        .map(Some)
+/// Waits until an operator has done all that it can without the answers about `held` LoadBalancers: the others are
+/// ready, and the pool's status shows all IPAllocations. A request that it was allowed to send, and has not sent when it
+/// is paused, is sent when it is resumed.
+async fn the_rest_is_done(world: &World, ns: &str, held: usize) -> anyhow::Result<()> {
+    eventually("the rest is done", SOON, || async {
+        let all = ListParams::default();
+        let lbs = world.lbs(ns).list(&all).await?.items;
+        let is_ready = |lb: &&LoadBalancer| ready(lb).is_some_and(|(status, ..)| status == "True");
+        let served = lbs.iter().filter(is_ready).count();
+        let records = world.records().list(&all).await?.items.len();
+        let status = world.pools().get(ns).await?.status.unwrap_or_default();
+        let shown = status.allocated.map_or(0, |allocated| allocated.len());
+        ensure!(
+            served == lbs.len() - held && shown == records,
+            "{served} of {} are ready, the pool shows {shown} of {records}",
+            lbs.len()
+        );
+        Ok(Some(()))
     })
     .await
 }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{Pools, Seniority};
+use super::Pools;
+use crate::ledger::pool::Seniority;
 use crate::types::PoolName;
 
 impl Pools {

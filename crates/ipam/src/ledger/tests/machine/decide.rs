@@ -2,6 +2,26 @@
 
 use super::*;
 
+/// An address for a load balancer without one.
+struct Found {
+    addr: IpAddr,
+    pool: PoolName,
+    reason: AllocationReason,
+    /// When it was reserved, if it was before.
+    reserved_at: Option<i64>,
+}
+
+impl Found {
+    fn new(addr: IpAddr, pool: PoolName, reason: AllocationReason) -> Self {
+        Self {
+            addr,
+            pool,
+            reason,
+            reserved_at: None,
+        }
+    }
+}
+
 impl Model {
     pub(super) fn decide(&mut self, request: &Request) -> Outcome {
         let id = &request.owner.id;
@@ -45,12 +65,18 @@ impl Model {
             };
         }
         match self.find(request, status, &bound) {
-            Ok((addr, pool, reason, at)) => {
+            Ok(found) => {
+                let Found {
+                    addr,
+                    pool,
+                    reason,
+                    reserved_at,
+                } = found;
                 self.waiting.retain(|w| w.owner.id != *id);
                 self.drop_holds(id, Some(addr));
                 self.reserved.retain(|r| r.addr != addr);
-                let (owner, stamp) = (request.owner.clone(), at.unwrap_or(self.now));
-                if at.is_none() {
+                let (owner, stamp) = (request.owner.clone(), reserved_at.unwrap_or(self.now));
+                if reserved_at.is_none() {
                     self.stamp = self.now;
                 }
                 let reserved = Reserved {
@@ -136,13 +162,12 @@ impl Model {
         }
     }
 
-    #[allow(clippy::type_complexity, reason = "used once")]
     fn find(
         &mut self,
         request: &Request,
         status: Option<IpAddr>,
         bound: &[Record],
-    ) -> Result<(IpAddr, PoolName, AllocationReason, Option<i64>), Refused> {
+    ) -> Result<Found, Refused> {
         let id = &request.owner.id;
         let demanded = |pool: &PoolName| {
             request
@@ -154,7 +179,10 @@ impl Model {
             && demanded(&r.pool)
             && (r.reason == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
         {
-            return Ok((r.addr, r.pool.clone(), r.reason, Some(r.at)));
+            return Ok(Found {
+                reserved_at: Some(r.at),
+                ..Found::new(r.addr, r.pool.clone(), r.reason)
+            });
         }
         self.reserved.retain(|r| r.owner != request.owner);
         let mut claims: Vec<_> = self
@@ -174,7 +202,7 @@ impl Model {
             }),
         };
         if let Some((addr, pool)) = claims.into_iter().find_map(|c| Some((c.0, of(c)?))) {
-            return Ok((addr, pool, AllocationReason::Recorded, None));
+            return Ok(Found::new(addr, pool, AllocationReason::Recorded));
         }
         if let Some((addr, pool)) = self.held_back_of(request, bound) {
             let reason = match self.pool(&pool).map(|pool| &pool.withheld) {
@@ -210,7 +238,7 @@ impl Model {
             && self.usable(&target, addr)
         {
             if allowed(addr) {
-                return Ok((addr, target, AllocationReason::Recorded, None));
+                return Ok(Found::new(addr, target, AllocationReason::Recorded));
             }
             if !served {
                 return Err(none.into());
@@ -226,7 +254,7 @@ impl Model {
             .collect();
         history.sort();
         if let Some(addr) = history.first() {
-            return Ok((*addr, target, AllocationReason::Sticky, None));
+            return Ok(Found::new(*addr, target, AllocationReason::Sticky));
         }
         if !served {
             return Err(none.into());
@@ -255,6 +283,6 @@ impl Model {
             AllocationReason::Fresh
         };
         let free = free.ok_or(none)?;
-        Ok((free, target, reason, None))
+        Ok(Found::new(free, target, reason))
     }
 }

@@ -1,0 +1,259 @@
+//! Finds the address of a load balancer without a Bound record, in this order: one that is reserved for it, one that it
+//! claims, the one that its status names, one that it had, a free one.
+
+use std::net::IpAddr;
+
+use super::Ledger;
+use super::decision::{AddressConflict, AllocationReason, Evidence, Request, WaitReason};
+use super::holds::{HeldBack, Reservation};
+use crate::types::{OwnerId, PoolName, Record};
+
+/// An address that can be allocated, before it is reserved.
+pub(super) struct Candidate {
+    pub(super) addr: IpAddr,
+    pub(super) pool: PoolName,
+    pub(super) reason: AllocationReason,
+    pub(super) address_conflict: Option<AddressConflict>,
+    /// Records to delete (ALC-2).
+    pub(super) stale: Vec<Record>,
+}
+
+impl Candidate {
+    pub(super) fn new(
+        addr: IpAddr,
+        pool: PoolName,
+        reason: AllocationReason,
+        address_conflict: Option<AddressConflict>,
+    ) -> Self {
+        let stale = Vec::new();
+        Self {
+            addr,
+            pool,
+            reason,
+            address_conflict,
+            stale,
+        }
+    }
+}
+
+/// Why there is no address.
+pub(super) enum NoAddress {
+    /// None is available now.
+    Wait {
+        reason: WaitReason,
+        address_conflict: Option<AddressConflict>,
+    },
+    /// IPA-1: the record of its address cannot be read.
+    Unreadable { addr: IpAddr, pool: PoolName },
+    /// IPA-9: the address that its status names may be its own, and its pool cannot confirm that now.
+    HeldBack(HeldBack),
+}
+
+impl NoAddress {
+    fn new(reason: WaitReason) -> Self {
+        Self::Wait {
+            reason,
+            address_conflict: None,
+        }
+    }
+}
+
+impl Ledger {
+    /// The address that is already reserved for this load balancer, if it still matches the request.
+    pub(super) fn reserved(&mut self, request: &Request) -> Option<Candidate> {
+        for addr in self.holds.of(&request.owner.id) {
+            let Some(reservation) = self
+                .holds
+                .get(addr)
+                .and_then(|hold| hold.reservation.clone())
+            else {
+                continue;
+            };
+            let Reservation {
+                owner,
+                pool,
+                reason,
+                ..
+            } = reservation;
+            let demanded = request
+                .pool
+                .as_ref()
+                .is_none_or(|demanded| *demanded == pool);
+            let usable = reason == AllocationReason::Recorded
+                || self
+                    .pools
+                    .by_name(&pool)
+                    .is_some_and(|pool| pool.usable(addr));
+            if owner == request.owner && demanded && usable {
+                let address_conflict = self.address_conflict(request, addr, &pool);
+                return Some(Candidate::new(addr, pool, reason, address_conflict));
+            }
+            if owner == request.owner {
+                self.abandon(&request.owner.id, addr);
+            }
+        }
+        None
+    }
+
+    /// Finds an address for a load balancer that has none.
+    pub(super) fn find(&mut self, request: &Request, moving: bool) -> Result<Candidate, NoAddress> {
+        if let Some(candidate) = self.claimed(request, false)? {
+            return Ok(candidate);
+        }
+        let Some(at) = self.target(request) else {
+            return Err(NoAddress::new(WaitReason::NoMatchedPool));
+        };
+        let pool = &self.pools[at];
+        if pool.ranges().is_none() {
+            return Err(NoAddress::new(self.queue_reason(Some(at))));
+        }
+        let reason = self.queue_reason(Some(at));
+        if reason == WaitReason::NoAvailableIp && !pool.suits(request.workload) {
+            return Err(NoAddress::new(WaitReason::AddressFamilyMismatch));
+        }
+        let name = pool.name.clone();
+        let id = &request.owner.id;
+        let mut address_conflict = None;
+        let room = pool.room(request);
+        let refuse = |address_conflict| {
+            Err(NoAddress::Wait {
+                reason,
+                address_conflict,
+            })
+        };
+        // A taken address, if only by its own Service, is none of the free ones that older ones wait for.
+        let allowed = |addr| room.has(addr) || self.taken.contains(addr);
+
+        if let Some(addr) = self.status_to_consider(request) {
+            address_conflict = self.address_conflict(request, addr, &name);
+            if address_conflict.is_none() && pool.usable(addr) && request.takes(addr) {
+                if self.holds.is_blocked(addr) {
+                    return Err(NoAddress::Unreadable { addr, pool: name });
+                }
+                if allowed(addr) {
+                    return Ok(Candidate::new(
+                        addr,
+                        name,
+                        AllocationReason::Recorded,
+                        address_conflict,
+                    ));
+                }
+                // Older load balancers get all free addresses of its family. This one waits only if it cannot have
+                // one of the other family.
+                if !room.is_any() {
+                    return refuse(None);
+                }
+            }
+        }
+
+        let (remembered, stale) = self.remembered(id, at);
+        for addr in remembered {
+            if allowed(addr) && request.takes(addr) {
+                return Ok(Candidate {
+                    addr,
+                    pool: name,
+                    reason: AllocationReason::Sticky,
+                    address_conflict,
+                    stale,
+                });
+            }
+        }
+        if !room.is_any() {
+            return refuse(address_conflict);
+        }
+        let allocation = if moving {
+            AllocationReason::Moved
+        } else {
+            AllocationReason::Fresh
+        };
+        match pool.next_free(&self.taken, room) {
+            Some(addr) => Ok(Candidate {
+                addr,
+                pool: name,
+                reason: allocation,
+                address_conflict,
+                stale,
+            }),
+            None => refuse(address_conflict),
+        }
+    }
+
+    /// IPA-1, IPA-7, ALC-7: an address that this load balancer claims without a record. It is not
+    /// free, so the queue does not matter. With `keep` (ALC-10) it need not be of the requested pool.
+    pub(super) fn claimed(
+        &mut self,
+        request: &Request,
+        keep: bool,
+    ) -> Result<Option<Candidate>, NoAddress> {
+        let named = request.status.as_ref().map(|status| status.addr);
+        let mut addrs = self.holds.of(&request.owner.id);
+        addrs.sort_by_key(|addr| Some(*addr) != named);
+        for addr in addrs {
+            let Some(claim) = self.holds.get(addr).and_then(|hold| hold.claim.as_ref()) else {
+                continue;
+            };
+            if claim.owner != request.owner {
+                continue;
+            }
+            let evidence = claim.evidence.clone();
+            let pool = match evidence {
+                Evidence::Trusted(pool) => request
+                    .pool
+                    .as_ref()
+                    .is_none_or(|demanded| keep || *demanded == pool)
+                    .then_some(pool),
+                Evidence::Status => self
+                    .target(request)
+                    .map(|at| &self.pools[at])
+                    .filter(|pool| pool.usable(addr))
+                    // IPA-9: the unsupported annotation may exclude it from allocation.
+                    .filter(|pool| {
+                        pool.withheld().is_none() || self.holds.shows(&request.owner.id, addr)
+                    })
+                    .map(|pool| pool.name.clone()),
+            };
+            let Some(pool) = pool else {
+                continue;
+            };
+            if self.holds.is_blocked(addr) {
+                return Err(NoAddress::Unreadable { addr, pool });
+            }
+            let address_conflict = self.address_conflict(request, addr, &pool);
+            return Ok(Some(Candidate::new(
+                addr,
+                pool,
+                AllocationReason::Recorded,
+                address_conflict,
+            )));
+        }
+        if let Some(held) = self.hold_back(request) {
+            return Err(NoAddress::HeldBack(held));
+        }
+        // Holds that led to no address must not block it for others, nor for this load balancer's own search.
+        self.drop_holds(&request.owner.id, |_, _| true);
+        Ok(None)
+    }
+
+    /// ALC-2: the free addresses that this id had in the pool, ascending, and its records that
+    /// cannot be used any more: out of range now, or a gateway.
+    fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
+        let pool = &self.pools[at];
+        let (mut usable, mut stale) = (Vec::new(), Vec::new());
+        for entry in self
+            .records
+            .of(id)
+            .filter(|entry| !entry.is_bound() && entry.pool == at)
+        {
+            if !pool.usable(entry.addr) {
+                stale.push(self.to_record(entry));
+            } else if self.holds.rival(entry.addr, id).is_none()
+                && !self.holds.is_blocked(entry.addr)
+            {
+                usable.push(entry.addr);
+            }
+        }
+        usable.sort_unstable();
+        stale.sort_unstable_by_key(|record| record.spec.addr);
+        (usable, stale)
+    }
+}
