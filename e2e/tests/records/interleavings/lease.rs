@@ -14,7 +14,7 @@ use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON};
 use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::proxy::{Match, Moment, Proxy, Verb};
-use harvester_lb_testkit::{Process, consistently, eventually};
+use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube::api::ListParams;
