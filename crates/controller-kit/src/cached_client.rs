@@ -147,8 +147,15 @@ impl<I> CachedClient<I> {
 
     /// Live read: gets an object from the API server and stores the result.
     pub async fn get_live<K: CachedResource<I>>(&self, key: &Key) -> Result<Option<K>, WriteError> {
-        let known = K::store(&self.index).version(key);
-        let object = self.writer.get(&self.api(key), &key.name).await?;
+        let store = K::store(&self.index);
+        let (known, object) = loop {
+            let (lists, known) = (store.lists(), store.version(key));
+            let object = self.writer.get(&self.api(key), &key.name).await?;
+            // A list that was completed meanwhile may be newer than the answer, see `Store::lists`.
+            if store.lists() == lists {
+                break (known, object);
+            }
+        };
         match &object {
             Some(object) => {
                 if let Some(change) = K::upsert(&self.index, key, object) {

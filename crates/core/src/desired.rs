@@ -48,7 +48,7 @@ pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
 
 /// Whether an object has an ownerReference to a LoadBalancer of this name with another uid: an earlier or later one of the
 /// name (SVC-1).
-pub fn is_owned_by_another(meta: &ObjectMeta, lb_name: &str, uid: &str) -> bool {
+pub fn is_owned_by_other_uid(meta: &ObjectMeta, lb_name: &str, uid: &str) -> bool {
     let mut owners = meta.owner_references.iter().flatten();
     owners.any(|o| is_lb(o) && o.name == lb_name && o.uid != uid)
 }

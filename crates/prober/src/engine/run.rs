@@ -20,12 +20,9 @@ const TICK: Duration = Duration::from_millis(10);
 /// Most probes started by one pass, and most whose task has not run yet. With [`TICK`] it paces overdue probes after a stall
 /// of the machine: 60,000 probes a second, three times what 100,000 targets need at 5 s, instead of all at once. A core that
 /// is slower than that gets no more tasks than it runs: thousands of waiting ones would push each other out of its caches,
-/// and slow it down further.
+/// and slow it down further. At most half of them are probes of silent targets: these time out in waves, as they were started
+/// in waves, and the others must not wait until a wave is over (HC-5).
 const BATCH: usize = 600;
-
-/// Most probes of silent targets among them. Dead targets time out in waves, as they were started in waves; the others
-/// must not wait until a wave is over.
-const SILENT_BATCH: usize = BATCH / 2;
 
 /// The timer task: starts due probes, until the shutdown.
 pub(super) async fn timer<C: Connector>(shared: Arc<Shared>, connector: Arc<C>) {
@@ -72,7 +69,7 @@ async fn probe<C: Connector>(mut flight: Flight, connector: Arc<C>, launch: Laun
 }
 
 /// The prober was shut down.
-struct Closed;
+pub(super) struct Closed;
 
 /// A slot in flight; freed when dropped.
 struct Flight {
@@ -119,7 +116,7 @@ impl Drop for Flight {
 impl Shared {
     /// Takes the due probes for which there is a slot, and the deadline to wait for next: `None` when no probe waits,
     /// or when they wait for a slot. `Err` after the shutdown.
-    fn take_due(&self, launches: &mut Vec<Launch>) -> Result<Option<Duration>, Closed> {
+    pub(super) fn take_due(&self, launches: &mut Vec<Launch>) -> Result<Option<Duration>, Closed> {
         let mut state = self.state.lock();
         if state.closed {
             return Err(Closed);
@@ -127,7 +124,7 @@ impl Shared {
         let mut room = state.slots.room();
         let queued = self.queued.load(Relaxed);
         room.all = room.all.min(BATCH.saturating_sub(queued));
-        room.silent = room.silent.min(SILENT_BATCH);
+        room.silent = room.silent.min(room.all.div_ceil(2));
         state.registry.launch(self.now(), room, launches);
         for launch in &*launches {
             state.slots.take(launch.ticket.silent);

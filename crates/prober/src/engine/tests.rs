@@ -185,3 +185,33 @@ fn start(max_in_flight: usize) -> (Prober, VerdictChanges, Network, Arc<Recorder
 async fn sleep_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
+
+/// A core that does not get to the tasks is given no more of them than one pass starts.
+#[tokio::test(start_paused = true)]
+async fn hc_5_no_more_tasks_wait_than_one_pass_starts() {
+    use std::sync::atomic::Ordering::Relaxed;
+
+    let settings = Settings {
+        max_in_flight: 10_000,
+    };
+    let shared = shared::Shared::new(settings, Arc::new(()));
+    let check = HealthCheck::new(Some(80), None, None, Some(5), None);
+    let check = check.unwrap().unwrap();
+    let target = |n: u32| {
+        let addr = IpAddr::from(std::net::Ipv4Addr::from(0x0a00_0000 + n));
+        Target::new(format!("t{n}"), addr, true)
+    };
+    let targets = (0..2_000).map(target).collect();
+    shared.change(|registry, cancelled| {
+        registry.set_group(Duration::ZERO, &"g".into(), check, targets, cancelled);
+    });
+    tokio::time::advance(Duration::from_secs(60)).await;
+    let taken = || {
+        let mut launches = Vec::new();
+        assert!(shared.take_due(&mut launches).is_ok());
+        launches.len()
+    };
+    assert_eq!((taken(), taken()), (600, 0));
+    shared.queued.fetch_sub(150, Relaxed);
+    assert_eq!((taken(), taken()), (150, 0));
+}

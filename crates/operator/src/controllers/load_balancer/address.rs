@@ -10,6 +10,7 @@ use harvester_lb_object::Key;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::allocate::{self, Acquired};
+use crate::controllers::load_balancer::live::{self, SeenPool};
 
 /// The address of a load balancer.
 pub struct Address {
@@ -25,19 +26,24 @@ pub struct Address {
     pub out_of_pool: bool,
 }
 
+/// A load balancer without an address.
+pub struct Waiting {
+    /// The reason.
+    pub readiness: Readiness,
+    /// An address that the status names and that is not this load balancer's.
+    pub address_conflict: Option<AddressConflict>,
+    /// Records of its name, to be released once no Service shows their addresses.
+    pub extra_records: Vec<Record>,
+    /// The pool that it names, as the allocation saw it.
+    pub pool: Option<SeenPool>,
+}
+
 /// The result of [`obtain`].
 pub enum Obtained {
     /// The address is recorded.
     Address(Address),
     /// There is no address; the Service and EndpointSlice are deleted.
-    Waiting {
-        /// The reason.
-        readiness: Readiness,
-        /// An address that the status names and that is not this load balancer's.
-        address_conflict: Option<AddressConflict>,
-        /// Records of its name, to be released once no Service shows their addresses.
-        extra_records: Vec<Record>,
-    },
+    Waiting(Waiting),
     /// The address, Service and EndpointSlice stay as they are until the next reconcile.
     Unchanged(Readiness, Requeue),
 }
@@ -61,24 +67,19 @@ async fn from_pool(
     lb: &LoadBalancer,
     request: &Request,
 ) -> Result<Obtained, WriteError> {
+    let pool = live::seen_pool(ctx, request);
     match allocate_and_touch(ctx, request).await {
         Ok(Acquired::Granted {
             grant,
             extra_records,
-            written,
-        }) => {
-            let named = request.status.as_ref().map(|status| status.addr);
-            if !written && named != Some(grant.addr) {
-                allocate::touch_record(ctx, grant.addr).await?;
-            }
-            Ok(Obtained::Address(Address {
-                allocated: allocate::allocated_address(lb, &grant),
-                load_balancer_ip: grant.addr.to_string(),
-                extra_records,
-                address_conflict: grant.address_conflict,
-                out_of_pool: grant.out_of_pool,
-            }))
-        }
+            ..
+        }) => Ok(Obtained::Address(Address {
+            allocated: allocate::allocated_address(lb, &grant),
+            load_balancer_ip: grant.addr.to_string(),
+            extra_records,
+            address_conflict: grant.address_conflict,
+            out_of_pool: grant.out_of_pool,
+        })),
         Ok(Acquired::Waiting {
             reason,
             message,
@@ -91,11 +92,12 @@ async fn from_pool(
             if keep_service {
                 return Ok(Obtained::Unchanged(readiness, Requeue::Resync));
             }
-            Ok(Obtained::Waiting {
+            Ok(Obtained::Waiting(Waiting {
                 readiness,
                 address_conflict,
                 extra_records,
-            })
+                pool,
+            }))
         }
         Err(WriteError::Refused(message)) => {
             let message = format!("the IPAllocation of {key} cannot be written: {message}");

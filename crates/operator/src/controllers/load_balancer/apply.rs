@@ -11,13 +11,13 @@ use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
-use harvester_lb_ipam::{AddressConflict, Phase, Record, WaitReason, addr};
+use harvester_lb_ipam::{Phase, Record, WaitReason, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tracing::info;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::address::{Address, Obtained};
+use crate::controllers::load_balancer::address::{Address, Obtained, Waiting};
 use crate::controllers::load_balancer::observe::find_backends;
 use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
 use crate::controllers::load_balancer::release;
@@ -55,25 +55,7 @@ pub async fn apply<'a>(
                 next: updated.map(|()| next),
             })
         }
-        (
-            Obtained::Waiting {
-                readiness,
-                address_conflict,
-                extra_records,
-            },
-            vm,
-        ) => {
-            wait(
-                ctx,
-                key,
-                lb,
-                vm,
-                readiness,
-                address_conflict.as_ref(),
-                extra_records,
-            )
-            .await
-        }
+        (Obtained::Waiting(waiting), vm) => wait(ctx, key, lb, vm, waiting).await,
         (Obtained::Address(address), None) => serve_cluster(ctx, key, lb, address).await,
         (Obtained::Address(address), Some(_)) if is_ipv6(&address.load_balancer_ip) => {
             Ok(keep_ipv6(ctx, key, lb, address).await)
@@ -132,21 +114,19 @@ async fn wait<'a>(
     key: &Key,
     lb: &'a LoadBalancer,
     vm: Option<&VmSpec>,
-    readiness: Readiness,
-    address_conflict: Option<&AddressConflict>,
-    extra_records: Vec<Record>,
+    waiting: Waiting,
 ) -> Result<Applied<'a>, WriteError> {
-    release::delete_owned_of(ctx, key, lb).await?;
+    release::delete_owned_of(ctx, key, lb, waiting.pool.as_ref()).await?;
     let is_vm = vm.is_some();
     let mut extras = readiness::extras(
-        address_conflict,
+        waiting.address_conflict.as_ref(),
         None,
         false,
         &DiscoveredBackends::default(),
     );
     extras.push(readiness::port_mismatch(vm));
     let report = StatusUpdate {
-        readiness,
+        readiness: waiting.readiness,
         allocated: FieldUpdate::Set(None),
         // For cluster type the guest writes `status.address` (REC-1).
         address: if is_vm {
@@ -164,7 +144,7 @@ async fn wait<'a>(
     Ok(Applied {
         lb: Cow::Borrowed(lb),
         report,
-        extra_records,
+        extra_records: waiting.extra_records,
         next: Ok(Requeue::Resync),
     })
 }
@@ -177,7 +157,7 @@ async fn serve_cluster<'a>(
     address: Address,
 ) -> Result<Applied<'a>, WriteError> {
     // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
-    release::delete_owned_of(ctx, key, lb).await?;
+    release::delete_owned_of(ctx, key, lb, None).await?;
     let present = lb
         .status
         .as_ref()

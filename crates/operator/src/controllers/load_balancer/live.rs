@@ -11,7 +11,7 @@ use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::{cached, spec};
-use harvester_lb_ipam::Owner;
+use harvester_lb_ipam::{Owner, PoolName, Request};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -60,9 +60,9 @@ pub async fn ensure_unchanged(
     Ok(())
 }
 
-/// As [`ensure_unchanged`], but at most once in a term: an older leader may have served a newer state than the copy that
+/// As [`ensure_unchanged`], but at most once in a term: an earlier leader may have served a newer state than the copy that
 /// this process has when it becomes leader. What is newer than the verified copy comes by the watch, in order, and no other
-/// process writes the owned objects meanwhile.
+/// process writes the owned objects meanwhile, late requests of that leader apart (docs/interleavings.md).
 pub async fn ensure_caught_up(
     ctx: &Context,
     key: &Key,
@@ -74,20 +74,37 @@ pub async fn ensure_caught_up(
     ensure_unchanged(ctx, key, lb).await
 }
 
-/// Verifies that the pool that a load balancer names, or its absence, is unchanged: the change of the load balancer may
-/// have been seen before that of the pool.
-pub async fn ensure_pool_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let Some(name) = spec::request(lb).pool else {
-        return Ok(());
-    };
-    let key = Key::new("", &*name);
-    let stored = ctx.index.stores.pools.entry(&key);
-    if stored.as_ref().is_some_and(|pool| pool.value.spec.is_err()) {
-        // A live read could not decode it either.
+/// The stored copy of the pool that a load balancer names.
+pub struct SeenPool {
+    name: PoolName,
+    /// None: there is none.
+    stamp: Option<Stamp>,
+    is_decodable: bool,
+}
+
+/// The pool that a load balancer names, to be taken before an allocation is decided; `None` if it names none.
+pub fn seen_pool(ctx: &Context, request: &Request) -> Option<SeenPool> {
+    let name = request.pool.clone()?;
+    let stored = ctx.index.stores.pools.entry(&Key::new("", &*name));
+    Some(SeenPool {
+        name,
+        stamp: stored.as_ref().map(|pool| pool.stamp),
+        is_decodable: stored.is_none_or(|pool| pool.value.spec.is_ok()),
+    })
+}
+
+/// Verifies that a pool, or its absence, is unchanged: the change of the load balancer may have been seen before that of its
+/// pool. A pool that cannot be decoded is not read, because the answer could not be decoded either.
+pub async fn ensure_pool_unchanged(ctx: &Context, seen: &SeenPool) -> Result<(), WriteError> {
+    if !seen.is_decodable {
         return Ok(());
     }
-    let now = ctx.client.get_live::<IPPool>(&key).await?;
-    if now.map(|pool| Stamp::of(&pool.metadata)) == stored.map(|pool| pool.stamp) {
+    let name = &seen.name;
+    let now = ctx
+        .client
+        .get_live::<IPPool>(&Key::new("", &**name))
+        .await?;
+    if now.map(|pool| Stamp::of(&pool.metadata)) == seen.stamp {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(

@@ -133,8 +133,8 @@ where
     K: CachedResource<Index>,
 {
     if release::has_owned(ctx, key) && !release::is_undecodable(ctx, key) {
-        let is_foreign = |now: &K| desired::ownership(now.meta(), &key.name) == Ownership::Foreign;
-        live::ensure(ctx, key, is_foreign).await?;
+        let is_others = |now: &K| desired::ownership(now.meta(), &key.name) != Ownership::Ours;
+        live::ensure(ctx, key, is_others).await?;
     }
     ctx.prober.remove_group(&key.to_string());
     release::delete_owned(ctx, key).await?;

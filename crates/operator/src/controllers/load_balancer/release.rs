@@ -17,6 +17,7 @@ use tracing::{debug, info};
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::live::SeenPool;
 use crate::controllers::load_balancer::{allocate, live};
 use crate::index::leader_ops::{LeftBehind, ReleaseVerdict};
 
@@ -33,7 +34,7 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
     let is_gone = deleted.as_ref().is_some_and(|d| {
         !d.final_state_unknown
             && bound.iter().all(|r| r.spec.owner.uid.to_string() == d.uid)
-            && !is_owned_by_another(ctx, key, &d.uid)
+            && !is_owned_by_other_uid(ctx, key, &d.uid)
     });
     if !is_gone && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
         // Absent from a list or a stale store, but it exists (IPA-3 a). The watch or this read puts it back into the store,
@@ -48,10 +49,15 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
     }
     let had_service = deleted.as_ref().is_none_or(|d| d.had_service);
     let mut shown = Vec::new();
-    if had_service && !bound.is_empty() && ctx.index.stores.services.get(key).is_none() {
+    if had_service && !bound.is_empty() && !has_own_service(ctx, key) {
         // The store may be stale; the address must not be released while it is announced (IPA-3 b).
         shown = live::shown_addresses(ctx, key).await?;
-        delete_owned(ctx, key).await?;
+        if has_own_service(ctx, key) {
+            // It may be that of a later load balancer of the name; the next reconcile looks at its owner.
+            return Err(WriteError::Conflict(format!(
+                "Service {key} exists, the store was behind"
+            )));
+        }
     }
     let all = release_records(ctx, key, bound, &shown).await?;
     if all {
@@ -76,15 +82,18 @@ pub async fn delete_owned(ctx: &Context, key: &Key) -> Result<(), WriteError> {
 }
 
 /// As [`delete_owned`], for an existing load balancer that no longer needs them. No write with its resource version precedes
-/// the deletion, so a stale copy of it, or of its pool, must not decide on it (REL-4).
+/// the deletion, so a stale copy of it, or of the pool from which it gets no address, must not decide on it (REL-4).
 pub async fn delete_owned_of(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
+    pool: Option<&SeenPool>,
 ) -> Result<(), WriteError> {
     if has_owned(ctx, key) {
         live::ensure_unchanged(ctx, key, lb).await?;
-        live::ensure_pool_unchanged(ctx, lb).await?;
+        if let Some(pool) = pool {
+            live::ensure_pool_unchanged(ctx, pool).await?;
+        }
     }
     ctx.prober.remove_group(&key.to_string());
     delete_owned(ctx, key).await
@@ -116,11 +125,17 @@ pub fn is_undecodable(ctx: &Context, key: &Key) -> bool {
     service.is_some_and(|service| service.undecodable.is_some())
 }
 
+/// Whether the store has a Service of this name that is ours.
+fn has_own_service(ctx: &Context, key: &Key) -> bool {
+    let service = ctx.index.stores.services.get(key);
+    service.is_some_and(|s| desired::ownership(&s.metadata, &key.name) != Ownership::Foreign)
+}
+
 /// Whether the stored Service or EndpointSlice belongs to a load balancer of this name with another uid. Then that of this
 /// uid was recreated, and the event of it is still to come.
-fn is_owned_by_another(ctx: &Context, key: &Key, uid: &str) -> bool {
+fn is_owned_by_other_uid(ctx: &Context, key: &Key, uid: &str) -> bool {
     let stores = &ctx.index.stores;
-    let of_another = |meta: &ObjectMeta| desired::is_owned_by_another(meta, &key.name, uid);
+    let of_another = |meta: &ObjectMeta| desired::is_owned_by_other_uid(meta, &key.name, uid);
     stores
         .services
         .get(key)
@@ -148,7 +163,18 @@ pub async fn release_extra_records(
     records: Vec<Record>,
 ) -> Result<(), WriteError> {
     let mut shown = Vec::new();
-    if records.iter().any(|r| r.spec.phase == Phase::Bound) && !is_undecodable(ctx, key) {
+    let is_due = |record: &Record| {
+        let verdict = ctx.index.may_release(record, clock::now());
+        !matches!(
+            verdict,
+            Ok(ReleaseVerdict::Shared | ReleaseVerdict::Blocked(_))
+        )
+    };
+    if !is_undecodable(ctx, key)
+        && records
+            .iter()
+            .any(|r| r.spec.phase == Phase::Bound && is_due(r))
+    {
         live::ensure_unchanged(ctx, key, lb).await?;
         shown = live::shown_addresses(ctx, key).await?;
     }

@@ -245,3 +245,75 @@ async fn run_1_a_refused_write_of_a_record_is_shown() {
     let after = server.get(LB).unwrap();
     assert_eq!(after["status"]["conditions"][0]["reason"], "ApiError");
 }
+
+/// As [`rel_4_a_pool_that_is_not_seen_yet_takes_no_service_down`], but the watch delivers the pool after the decision.
+#[tokio::test]
+async fn rel_4_a_pool_that_is_seen_after_the_decision_takes_no_service_down() {
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    lb["spec"]["ipPool"] = "q".into();
+    let q = json!({
+        "metadata": {"name": "q", "uid": "u-q", "resourceVersion": "9"},
+        "spec": {"ranges": [{"subnet": "10.0.1.0/24"}]},
+    });
+    server.put(LB, lb.clone());
+    server.put(
+        "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/q",
+        q.clone(),
+    );
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    serves(&ctx, &server);
+    let lb: harvester_lb_api::LoadBalancer = object(lb);
+    let seen = live::seen_pool(&ctx, &spec::request(&lb)).unwrap();
+    let q: IPPool = object(q);
+    let stamp = harvester_lb_controller_kit::Stamp::of(&q.metadata);
+    let pools = &ctx.index.stores.pools;
+    pools.written(&Key::new("", "q"), stamp, Pool::valid(q));
+    let outcome = release::delete_owned_of(&ctx, &key(), &lb, Some(&seen)).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Conflict(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(server.writes(), []);
+}
+
+/// Neither the creation nor the Service of the later load balancer is seen, and the record is still the earlier one's.
+#[tokio::test]
+async fn rel_3_a_service_that_only_a_live_read_finds_may_be_a_later_ones() {
+    let server = FakeApiServer::default();
+    let lb = |uid: &str, version: &str| {
+        let mut lb = named("vm");
+        lb["metadata"]["uid"] = uid.into();
+        lb["metadata"]["resourceVersion"] = version.into();
+        lb
+    };
+    server.put(LB, lb("u-a", "9"));
+    let ctx = leader(&server, pool(&json!({})), &lb("u-earlier", "5"));
+    // The objects are at the API server, and in another process's stores.
+    let other = leader(&server, pool(&json!({})), &lb("u-a", "5"));
+    serves(&other, &server);
+    let earlier = record("10.0.0.2", 4, "Bound", "u-earlier");
+    server.put(RECORD, record("10.0.0.2", 8, "Bound", "u-a"));
+    knows(&ctx, 4, &earlier);
+    let change = ctx.index.stores.lbs.forget(&key(), Version(5));
+    ctx.index.lb_changed(&key(), &change.unwrap());
+    for _ in 0..2 {
+        let _ = reconcile(&ctx, &key()).await;
+        assert_eq!(server.writes(), []);
+    }
+}
+
+/// Its record is there, but its status does not name it yet: the record is written again, once (IPA-5).
+#[tokio::test]
+async fn ipa_5_a_record_that_the_status_does_not_name_yet_is_written_once() {
+    let (server, mut lb) = (FakeApiServer::default(), named("cluster"));
+    lb["status"] = json!({});
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 8, &bound);
+    reconcile(&ctx, &key()).await.unwrap();
+    let writes = server.writes();
+    let of_records = writes.iter().filter(|(_, path, _)| path == RECORD).count();
+    assert_eq!(of_records, 1, "{writes:?}");
+}
