@@ -205,7 +205,7 @@ async fn hc_5_no_more_tasks_wait_than_one_pass_starts() {
     shared.change(|registry, cancelled| {
         registry.set_group(Duration::ZERO, &"g".into(), check, targets, cancelled);
     });
-    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::advance(Duration::from_mins(1)).await;
     let taken = || {
         let mut launches = Vec::new();
         assert!(shared.take_due(&mut launches).is_ok());
