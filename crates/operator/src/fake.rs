@@ -66,11 +66,12 @@ where
     Client::new(service, "default")
 }
 
-/// An API server that stores objects by path and records write requests.
+/// An API server that stores objects by path and records the requests.
 #[derive(Clone, Default)]
 pub(crate) struct FakeApiServer {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
+    reads: Arc<Mutex<Vec<String>>>,
     refused: Arc<Mutex<Vec<(Method, &'static str)>>>,
 }
 
@@ -100,6 +101,11 @@ impl FakeApiServer {
         std::mem::take(&mut *self.writes.lock())
     }
 
+    /// Takes the paths of the live reads so far.
+    pub(crate) fn reads(&self) -> Vec<String> {
+        std::mem::take(&mut *self.reads.lock())
+    }
+
     /// A client of this API server.
     pub(crate) fn client(&self) -> Client {
         let server = self.clone();
@@ -113,6 +119,7 @@ impl FakeApiServer {
         }
         let mut objects = self.objects.lock();
         if method == Method::GET {
+            self.reads.lock().push(path.clone());
             let found = objects.get(&path).cloned();
             return found.map_or_else(|| failure(404, "NotFound"), |object| (200, object));
         }

@@ -317,3 +317,62 @@ async fn ipa_5_a_record_that_the_status_does_not_name_yet_is_written_once() {
     let of_records = writes.iter().filter(|(_, path, _)| path == RECORD).count();
     assert_eq!(of_records, 1, "{writes:?}");
 }
+
+/// Its status is written with the resource version of the copy, which is therefore current.
+#[tokio::test]
+async fn ipa_6_a_creation_reads_nothing_live_and_a_new_term_reads_once() {
+    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    lb["status"] = json!({});
+    server.put(LB, lb.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    reconcile(&ctx, &key()).await.unwrap();
+    assert!(server.get(SERVICE).is_some());
+    assert_eq!(server.reads(), Vec::<String>::new());
+    // Another term: it is read before the Service is corrected, and not again after that.
+    ctx.index
+        .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
+    for (version, reads) in [(2000, vec![LB.to_owned()]), (3000, vec![])] {
+        let mut service = server.get(SERVICE).unwrap();
+        service["metadata"]["resourceVersion"] = version.to_string().into();
+        service["spec"]["selector"] = json!({"app": "z"});
+        server.put(SERVICE, service.clone());
+        let service = cached::service(Ok(object(service))).unwrap();
+        let services = &ctx.index.stores.services;
+        services.written(&key(), Version(version), service);
+        reconcile(&ctx, &key()).await.unwrap();
+        assert_eq!(server.reads(), reads, "{version}");
+        let corrected = server.get(SERVICE).unwrap();
+        assert_eq!(corrected["spec"]["selector"], Value::Null);
+    }
+    let change = ctx.index.stores.lbs.forget(&key(), Version(5000));
+    ctx.index.lb_changed(&key(), &change.unwrap());
+    assert!(!ctx.index.is_verified(&key()));
+}
+
+/// The load balancer has been changed since; what it needs is not known.
+#[tokio::test]
+async fn ipa_6_nothing_is_released_from_an_old_copy() {
+    let (server, lb) = (FakeApiServer::default(), named("cluster"));
+    let mut now = lb.clone();
+    now["metadata"]["resourceVersion"] = "9".into();
+    server.put(LB, now);
+    let (bound, extra) = (
+        record("10.0.0.2", 7, "Bound", "u-a"),
+        record("10.0.0.3", 8, "Bound", "u-a"),
+    );
+    let path = RECORD.replace("10.0.0.2", "10.0.0.3");
+    server.put(RECORD, bound.clone());
+    server.put(&path, extra.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    knows(&ctx, 7, &bound);
+    knows(&ctx, 8, &extra);
+    let records = ctx.index.record("10.0.0.3".parse().unwrap());
+    let lb = object(lb);
+    let records = records.into_iter().collect();
+    let outcome = release::release_extra_records(&ctx, &key(), &lb, records).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Conflict(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(server.writes(), []);
+}
