@@ -54,7 +54,8 @@ fn example(name: &str, args: &[&str]) -> anyhow::Result<Value> {
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(
         output.status.success(),
-        "the example {name} has failed: {text}"
+        "the example {name} has failed, {}: {text}",
+        output.status
     );
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).with_context(|| format!("the example {name} says {last:?}"))
