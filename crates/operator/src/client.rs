@@ -122,7 +122,11 @@ impl CachedResource<Index> for Service {
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
-        index.service_changed(key, change);
+        match change {
+            // `upsert` has updated the addresses.
+            Change::Applied { .. } => index.queue_lb_if_known(key),
+            Change::Deleted { .. } => index.service_changed(key, change),
+        }
     }
 }
 

@@ -149,7 +149,7 @@ impl Index {
     }
 
     /// Queues a load balancer that exists, or a deleted one that is not cleaned up yet.
-    fn queue_lb_if_known(&self, key: &Key) {
+    pub(crate) fn queue_lb_if_known(&self, key: &Key) {
         let left_behind = self.with_leader(|leader| {
             leader.deleted_lbs.contains_key(key)
                 || !leader.ledger.records_of(&cached::id(key)).is_empty()

@@ -17,25 +17,28 @@ fn is_conflict(outcome: &Result<Requeue, WriteError>) -> bool {
     matches!(outcome, Err(WriteError::Conflict(_)))
 }
 
+/// A leader whose store has this copy of the load balancer, of which `now` is stored, and its Bound record of 10.0.0.2.
+fn leader_with_record(copy: &Value, now: &Value) -> (FakeApiServer, Context) {
+    let server = FakeApiServer::default();
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, now.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), copy);
+    knows(&ctx, 8, &bound);
+    (server, ctx)
+}
+
 /// As on a new leader whose watch of load balancers was dead: this one named a pool that does not exist, and has been
 /// corrected and served meanwhile.
 #[tokio::test]
 async fn rel_4_an_old_copy_takes_no_serving_service_down() {
     for workload in ["vm", "cluster"] {
-        let (server, now) = (FakeApiServer::default(), {
-            let mut now = named("vm");
-            now["metadata"]["resourceVersion"] = "9".into();
-            now
-        });
-        let mut copy = named(workload);
+        let (mut copy, mut now) = (named(workload), named("vm"));
+        now["metadata"]["resourceVersion"] = "9".into();
         if workload == "vm" {
             copy["spec"]["ipPool"] = "missing".into();
         }
-        let bound = record("10.0.0.2", 8, "Bound", "u-a");
-        server.put(LB, now.clone());
-        server.put(RECORD, bound.clone());
-        let ctx = leader(&server, pool(&json!({})), &copy);
-        knows(&ctx, 8, &bound);
+        let (server, ctx) = leader_with_record(&copy, &now);
         serves(&ctx, &server);
         let outcome = reconcile(&ctx, &key()).await;
         assert!(is_conflict(&outcome), "{outcome:?}");
@@ -48,13 +51,9 @@ async fn rel_4_an_old_copy_takes_no_serving_service_down() {
 
 #[tokio::test]
 async fn rel_4_the_current_copy_takes_the_service_down() {
-    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    let mut lb = named("vm");
     lb["spec"]["ipPool"] = "missing".into();
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
+    let (server, ctx) = leader_with_record(&lb, &lb);
     serves(&ctx, &server);
     reconcile(&ctx, &key()).await.unwrap();
     assert_eq!((server.get(SERVICE), server.get(SLICE)), (None, None));
@@ -65,12 +64,8 @@ async fn rel_4_the_current_copy_takes_the_service_down() {
 /// As on a new leader whose watch of Services was dead: the foreign Service has been deleted, and ours created.
 #[tokio::test]
 async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
-    let (server, lb) = (FakeApiServer::default(), named("vm"));
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
+    let lb = named("vm");
+    let (server, ctx) = leader_with_record(&lb, &lb);
     serves(&ctx, &server);
     let mut ours = server.get(SERVICE).unwrap();
     ours["metadata"]["resourceVersion"] = "12".into();
@@ -92,11 +87,9 @@ async fn svc_1_an_old_copy_of_a_foreign_service_takes_no_endpoints_away() {
 /// The load balancer has moved to a pool that was created just before; the watch of pools is behind.
 #[tokio::test]
 async fn rel_4_a_pool_that_is_not_seen_yet_takes_no_service_down() {
-    let (server, mut lb) = (FakeApiServer::default(), named("vm"));
+    let mut lb = named("vm");
     lb["spec"]["ipPool"] = "q".into();
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
+    let (server, ctx) = leader_with_record(&lb, &lb);
     server.put(
         "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/q",
         json!({
@@ -104,8 +97,6 @@ async fn rel_4_a_pool_that_is_not_seen_yet_takes_no_service_down() {
             "spec": {"ranges": [{"subnet": "10.0.1.0/24"}]},
         }),
     );
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
     serves(&ctx, &server);
     let outcome = reconcile(&ctx, &key()).await;
     assert!(is_conflict(&outcome), "{outcome:?}");
@@ -232,14 +223,10 @@ async fn fin_2_one_that_is_held_in_deletion_keeps_an_address_without_a_record() 
 /// The record is there, the status does not name its address yet, and the record cannot be written.
 #[tokio::test]
 async fn run_1_a_refused_write_of_a_record_is_shown() {
-    let (server, mut lb) = (FakeApiServer::default(), named("cluster"));
+    let mut lb = named("cluster");
     lb["status"] = json!({});
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
+    let (server, ctx) = leader_with_record(&lb, &lb);
     server.refuse(Method::PATCH, "ipallocations");
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
     let next = reconcile(&ctx, &key()).await.unwrap();
     assert_eq!(next, Requeue::Backoff);
     let after = server.get(LB).unwrap();
@@ -305,13 +292,9 @@ async fn rel_3_a_service_that_only_a_live_read_finds_may_be_a_later_ones() {
 /// Its record is there, but its status does not name it yet: the record is written again, once (IPA-5).
 #[tokio::test]
 async fn ipa_5_a_record_that_the_status_does_not_name_yet_is_written_once() {
-    let (server, mut lb) = (FakeApiServer::default(), named("cluster"));
+    let mut lb = named("cluster");
     lb["status"] = json!({});
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
+    let (server, ctx) = leader_with_record(&lb, &lb);
     reconcile(&ctx, &key()).await.unwrap();
     let writes = server.writes();
     let of_records = writes.iter().filter(|(_, path, _)| path == RECORD).count();
