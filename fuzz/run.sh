@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # fuzz/run.sh [SECONDS|RUNSr [TARGET...]]: fuzzes each target for a number of seconds, or of runs (20000r). Without
 # arguments 20,000 runs of each. The corpus is kept in target/fuzz/corpus and reused. HLB_SEED repeats a run that began
-# with the same corpus.
+# with the same corpus. `fuzz/run.sh build` only builds the targets.
 #
 # libFuzzer on the stable toolchain: the compiler adds coverage counters. Only a sanitizer would need nightly, and there is
 # no unsafe code here.
@@ -25,6 +25,7 @@ flags+=" -Cllvm-args=-sanitizer-coverage-trace-compares --cfg fuzzing"
 # The platform is named so that the flags are not for build scripts and macros, which would not link with them.
 RUSTFLAGS="$flags" CARGO_TARGET_DIR="$out" \
 	cargo build --quiet --locked --manifest-path fuzz/Cargo.toml --target "$platform"
+[ "$amount" != build ] || exit 0
 
 failed=()
 for target in "${targets[@]}"; do
