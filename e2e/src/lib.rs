@@ -4,6 +4,7 @@
 //! namespace and with separate pools.
 
 pub mod audit;
+pub mod check;
 pub mod exported;
 pub mod fake_kube_vip;
 pub mod history_checker;

@@ -6,9 +6,6 @@ use std::ops::RangeInclusive;
 
 use harvester_lb_api::ippool::Range;
 
-/// Maximum number of addresses that are counted one by one.
-const COUNTED: u128 = 1 << 20;
-
 /// The ranges of a pool, parsed.
 #[derive(Debug)]
 pub(crate) enum Ranges {
@@ -142,16 +139,39 @@ impl Plain {
         !self.gateways.contains(&addr) && self.spans.iter().any(|span| span.contains(addr))
     }
 
-    /// All addresses that can be allocated (RNG-10); none if there are too many to count.
-    pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
+    /// Number of addresses that can be allocated (RNG-10). `v4`: only IPv4 addresses.
+    pub(crate) fn size(&self, v4: bool) -> u128 {
+        let disjoint = self.disjoint();
+        let spans = disjoint.iter().filter(|span| span.v4 || !v4);
         let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
-        let all = self.spans.iter().map(size);
-        if all.fold(0, u128::saturating_add) > COUNTED {
-            return None;
+        let all = spans.clone().map(size).fold(0, u128::saturating_add);
+        let gateways = self.gateways.iter();
+        let inside = gateways.filter(|gateway| spans.clone().any(|span| span.contains(**gateway)));
+        all - inside.count() as u128
+    }
+
+    /// The first address in the order written that can be allocated and is not taken. `v4`: only IPv4 addresses.
+    pub(crate) fn first_free(&self, taken: &BTreeSet<IpAddr>, v4: bool) -> Option<IpAddr> {
+        let spans = self.spans.iter().filter(|span| span.v4 || !v4);
+        let mut all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
+        all.find(|addr| !taken.contains(addr) && !self.gateways.contains(addr))
+    }
+
+    /// The same addresses as spans that do not overlap.
+    fn disjoint(&self) -> Vec<Span> {
+        let mut spans = self.spans.clone();
+        spans.sort_by_key(|span| (span.v4, *span.bits.start()));
+        let mut disjoint: Vec<Span> = Vec::new();
+        for span in spans {
+            match disjoint.last_mut().filter(|last| last.overlaps(&span)) {
+                Some(last) => {
+                    let end = *last.bits.end().max(span.bits.end());
+                    last.bits = *last.bits.start()..=end;
+                }
+                None => disjoint.push(span),
+            }
         }
-        let spans = self.spans.iter();
-        let all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
-        Some(all.filter(|addr| !self.gateways.contains(addr)).collect())
+        disjoint
     }
 
     /// Whether ranges of two pools overlap; gateways do not matter (IPA-4).
@@ -173,8 +193,8 @@ mod tests {
         Ranges::read(&ranges)
     }
 
-    fn total(ranges: &[Value]) -> Option<usize> {
-        read(ranges).plain()?.addresses().map(|all| all.len())
+    fn total(ranges: &[Value]) -> Option<u128> {
+        read(ranges).plain().map(|plain| plain.size(false))
     }
 
     #[test]
@@ -184,7 +204,7 @@ mod tests {
             range["gateway"] = gateway.into();
             range
         };
-        let cases: [(&[Value], usize); 11] = [
+        let cases: [(&[Value], u128); 13] = [
             (&[subnet("10.0.0.0/24")], 253),
             (&[subnet("10.0.0.9/24"), subnet("10.0.1.0/24")], 506),
             (&[subnet("10.0.0.0/30")], 1),
@@ -196,11 +216,35 @@ mod tests {
             (&[subnet("10.0.0.0/24"), subnet("10.0.0.0/25")], 253),
             (&[subnet("fd10:5::/124")], 14),
             (&[part("fd10:5::/64", "fd10:5::100", "fd10:5::1ff")], 256),
+            (&[subnet("fd10:5::/64")], (1 << 64) - 2),
+            (&[subnet("fd10:5::/124"), subnet("10.0.0.0/30")], 15),
         ];
         for (ranges, addresses) in cases {
             assert_eq!(total(ranges), Some(addresses), "{ranges:?}");
         }
-        assert_eq!(total(&[subnet("fd10:5::/64")]), None, "too many");
+    }
+
+    /// The size is the number of addresses that one gets one by one.
+    #[test]
+    fn rng_10_the_size_is_what_can_be_taken_one_by_one() {
+        for ranges in [
+            vec![subnet("10.0.0.0/29"), subnet("10.0.0.0/28")],
+            vec![
+                part("10.0.0.0/24", "10.0.0.1", "10.0.0.9"),
+                part("10.0.0.0/24", "10.0.0.9", "10.0.0.12"),
+                subnet("fd10:5::/124"),
+            ],
+        ] {
+            let read = read(&ranges);
+            let plain = read.plain().unwrap();
+            for v4 in [false, true] {
+                let mut taken = BTreeSet::new();
+                while let Some(addr) = plain.first_free(&taken, v4) {
+                    assert!(plain.contains(addr) && taken.insert(addr), "{addr}");
+                }
+                assert_eq!(taken.len() as u128, plain.size(v4), "{ranges:?}");
+            }
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@
 //! | [`pool_spec`] | parsing of an IPPool spec for the ledger |
 //! | [`pool_status`] | the status of a pool |
 //! | [`guest_cluster`] | cleanup of the load balancers of a removed guest cluster |
+//! | [`kube_vip_config`] | pools and history from the ConfigMaps of kube-vip |
 //! | [`unsupported`] | features of later versions, which this version leaves alone |
 //! | [`merge_patch`] | JSON merge patches between two objects |
 //! | [`time`] | conversion of times from and to text |
@@ -23,6 +24,7 @@ pub mod backends;
 pub mod cached;
 pub mod desired;
 pub mod guest_cluster;
+pub mod kube_vip_config;
 pub mod merge_patch;
 pub mod pool_spec;
 pub mod pool_status;

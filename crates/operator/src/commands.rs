@@ -1,4 +1,5 @@
 //! Subcommands that run to completion.
 
+pub mod check;
 pub mod crd;
 pub mod export;

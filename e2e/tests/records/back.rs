@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
+use harvester_lb_e2e::check::passes;
 use harvester_lb_e2e::quiet::{audited, lines};
 use harvester_lb_e2e::read::allocated;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -167,6 +168,14 @@ async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Re
     Ok(())
 }
 
+/// Gives the Lease up as the Go operator does when it ends.
+async fn as_the_go_operator_ends(world: &World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let free = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+    world.merge(&leases, keys::LEASE_NAME, free).await?;
+    Ok(())
+}
+
 pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "forth";
     set(&world, ns).await?;
@@ -182,6 +191,7 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
             world.lb_address(ns, &name).await?;
         }
         let found = audited(&world, "node1", &[ns]).await?;
+        passes(&world).await?;
         // Killed, so that it cannot write the maps by itself: they are stale, and the command writes them.
         operator.kill9()?;
         let behind = json!({"status": {"allocated": null, "allocatedHistory": null}});
@@ -190,14 +200,20 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
         let after = audit(&world).await?;
         ensure!(after.findings.is_empty(), "{:#?}", lines(&after));
         ensure!(after.bound == found.bound, "{found:?} {after:?}");
+        passes(&world).await?;
 
         as_the_go_operator(&world, ns, round).await?;
+        as_the_go_operator_ends(&world).await?;
+        let checked = passes(&world).await?;
+        ensure!(checked.json["imported"] == false, "{:#}", checked.json);
         let given = addresses(&world, ns).await?;
         let operator = start(&world).await?;
         for (name, ip) in &given {
             holds(&world, ns, name, ip).await?;
         }
         audited(&world, "node1", &[ns]).await?;
+        let checked = passes(&world).await?;
+        ensure!(checked.json["imported"] == true, "{:#}", checked.json);
         operator.end().await?;
     }
     Ok(())

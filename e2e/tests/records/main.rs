@@ -13,9 +13,11 @@ use std::process::ExitCode;
 use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
 
 mod back;
+mod check;
 mod follow;
 mod go;
 mod interleavings;
+mod kube_vip;
 mod leaders;
 mod owners;
 mod resumed;
@@ -27,7 +29,11 @@ use back::{
     ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up,
     pool_5_export_writes_what_it_can,
 };
+use check::{
+    ops_2_check_names_what_is_wrong, ops_2_check_needs_the_rights_of_its_example_and_writes_nothing,
+};
 use follow::be_6_endpoints_follow_after_a_restart;
+use kube_vip::mig_1_mig_5_the_worked_example;
 use leaders::{
     ipa_5_a_leader_that_was_paused_breaks_nothing,
     run_5_who_has_lost_the_lease_to_another_probes_no_more, section_1_only_the_leader_writes,
@@ -61,6 +67,9 @@ fn main() -> ExitCode {
         ops_2_swap_back_and_forth,
         pool_3_the_maps_are_written_before_the_lease_is_given_up,
         pool_5_export_writes_what_it_can,
+        ops_2_check_names_what_is_wrong,
+        ops_2_check_needs_the_rights_of_its_example_and_writes_nothing,
+        mig_1_mig_5_the_worked_example,
         ipa_3_owners_that_go_while_nobody_looks,
         ipa_3_a_restored_backup,
         ipa_3_a_service_that_shows_the_address_blocks,

@@ -19,6 +19,7 @@ pub(crate) fn judge(server: &Server) -> Result<(), Failure> {
             nodes: all(server, Kind::Node),
             denied: Vec::new(),
         }),
+        undecodable: Vec::new(),
         announcing: true,
     };
     match audit(&snapshot).findings.into_iter().next() {

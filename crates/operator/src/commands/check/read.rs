@@ -1,0 +1,280 @@
+//! Reads everything that is checked: page by page, each request with a timeout. Nothing is written.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use futures::future::{join, join3, join4};
+use harvester_lb_api::kubevirt::VirtualMachineInstance;
+use harvester_lb_api::meta::{self, Undecodable};
+use harvester_lb_api::{GROUP, IPAllocation, IPPool, LoadBalancer, keys};
+use harvester_lb_audit::{
+    Cluster, DEPLOYMENT_NAME, DEPLOYMENT_NAMESPACE, Snapshot, Surroundings, UndecodableObject,
+};
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
+use harvester_lb_controller_kit::preflight::{self, Missing};
+use harvester_lb_controller_kit::writer::{WriteError, bounded};
+use harvester_lb_core::backend_addresses::Cidr;
+use harvester_lb_core::cached;
+use harvester_lb_object::Key;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use crate::permissions;
+
+/// Objects per request: what kube-runtime asks for too. A page of load balancers takes about a megabyte.
+const PAGE: u32 = 500;
+/// How often a list is begun. A list that takes longer than the API server keeps its version (5 min) must begin again, and
+/// one request in thousands may fail.
+const ATTEMPTS: usize = 3;
+
+/// What was read.
+#[derive(Default)]
+pub(super) struct Read {
+    /// The objects.
+    pub(super) snapshot: Snapshot,
+    /// LoadBalancers, IPPools and IPAllocations that cannot be decoded.
+    pub(super) undecodable: Vec<(&'static str, Undecodable)>,
+    /// Webhooks, definitions, Deployment.
+    pub(super) around: Surroundings,
+    /// The Lease, or none; outer `None`: it was not read.
+    pub(super) lease: Option<Option<Lease>>,
+    /// Missing kinds and permissions.
+    pub(super) missing: Vec<Missing>,
+    /// What was not read, and why.
+    pub(super) not_read: Vec<String>,
+    /// Whether all kinds of the snapshot were read.
+    pub(super) is_complete: bool,
+}
+
+/// Reads everything. What cannot be read is noted; the rest is read nevertheless.
+pub(super) async fn all(client: &Client, denied: &[Cidr]) -> Read {
+    let mut read = Read::default();
+    read.objects(client, denied).await;
+    read.is_complete = read.not_read.is_empty();
+    read.surroundings(client).await;
+    read
+}
+
+impl Read {
+    async fn objects(&mut self, client: &Client, denied: &[Cidr]) {
+        let (lbs, pools, records) = join3(
+            list::<LoadBalancer>(client, |_| true),
+            list::<IPPool>(client, |_| true),
+            list::<IPAllocation>(client, |_| true),
+        )
+        .await;
+        self.snapshot.load_balancers = self.take("LoadBalancer", lbs, |_| true);
+        self.snapshot.pools = self.take("IPPool", pools, |_| true);
+        self.snapshot.records = self.take("IPAllocation", records, |_| true);
+        let names: BTreeSet<Key> = self
+            .snapshot
+            .load_balancers
+            .iter()
+            .map(|lb| meta::key(&lb.metadata))
+            .collect();
+        let concerns = |meta: &ObjectMeta| is_ours(meta) || names.contains(&meta::key(meta));
+        let mut ready = BTreeSet::new();
+        let is_concerned = |slice: &DecodeGuard<EndpointSlice>| {
+            if let Ok(slice) = &slice.0 {
+                ready.extend(ready_service(slice));
+            }
+            concerns(slice.meta())
+        };
+        let (services, slices, machines, nodes) = join4(
+            list::<Service>(client, |_| true),
+            list::<EndpointSlice>(client, is_concerned),
+            list::<VirtualMachineInstance>(client, |_| true),
+            list::<Node>(client, |_| true),
+        )
+        .await;
+        self.around.ready_services = ready;
+        self.snapshot.services = self.take("Service", services, concerns);
+        self.snapshot.slices = self.take("EndpointSlice", slices, concerns);
+        let machines = self.take("VirtualMachineInstance", machines, |_| true);
+        let nodes = self.take("Node", nodes, |_| true);
+        self.snapshot.cluster = Some(Cluster {
+            machines,
+            nodes,
+            denied: denied.iter().filter_map(Cidr::v4).collect(),
+        });
+    }
+
+    /// Takes the decoded objects of a list. Those that cannot be decoded are noted if they `matter`. A kind that is not
+    /// served has no objects.
+    fn take<K>(
+        &mut self,
+        kind: &'static str,
+        list: Result<Vec<DecodeGuard<K>>, WriteError>,
+        matters: impl Fn(&ObjectMeta) -> bool,
+    ) -> Vec<K> {
+        let list = match list {
+            Ok(list) => list,
+            Err(WriteError::NotFound(_)) => Vec::new(),
+            Err(error) => {
+                self.not_read.push(format!("{kind}: {error}"));
+                Vec::new()
+            }
+        };
+        let mut objects = Vec::with_capacity(list.len());
+        for decoded in list {
+            match decoded.0 {
+                Ok(object) => objects.push(object),
+                Err(invalid) if matters(&invalid.metadata) => self.note(kind, invalid),
+                Err(_) => {}
+            }
+        }
+        objects
+    }
+
+    fn note(&mut self, kind: &'static str, mut invalid: Undecodable) {
+        let key = meta::key(&invalid.metadata);
+        self.snapshot.undecodable.push(UndecodableObject {
+            kind,
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            error: invalid.error.clone(),
+        });
+        // A tenant chooses its size.
+        invalid.object.take();
+        self.undecodable.push((kind, invalid));
+    }
+
+    async fn surroundings(&mut self, client: &Client) {
+        let group = format!(".{GROUP}");
+        let is_of_group = |crd: &DecodeGuard<CustomResourceDefinition>| {
+            let name = crd.meta().name.as_deref();
+            name.is_some_and(|name| name.ends_with(&group))
+        };
+        let leases: Api<Lease> = Api::namespaced(client.clone(), keys::LEASE_NAMESPACE);
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), DEPLOYMENT_NAMESPACE);
+        let ((validating, mutating, crds), (lease, deployment)) = join(
+            join3(
+                list::<ValidatingWebhookConfiguration>(client, |_| true),
+                list::<MutatingWebhookConfiguration>(client, |_| true),
+                list(client, is_of_group),
+            ),
+            join(
+                bounded(leases.get_opt(keys::LEASE_NAME)),
+                bounded(deployments.get_opt(DEPLOYMENT_NAME)),
+            ),
+        )
+        .await;
+        let around = &mut self.around;
+        let kind = "ValidatingWebhookConfiguration";
+        around.validating = decoded(kind, validating, &mut self.not_read);
+        let kind = "MutatingWebhookConfiguration";
+        around.mutating = decoded(kind, mutating, &mut self.not_read);
+        around.crds = decoded("CustomResourceDefinition", crds, &mut self.not_read);
+        match lease {
+            Ok(lease) => self.lease = Some(lease),
+            Err(error) => self.not_read.push(format!("Lease: {error}")),
+        }
+        match deployment {
+            Ok(deployment) => around.deployment = deployment,
+            Err(error) => self.not_read.push(format!("Deployment: {error}")),
+        }
+        match missing(client).await {
+            Ok(missing) => self.missing = missing,
+            Err(error) => self.not_read.push(error),
+        }
+    }
+}
+
+/// What the operator lacks, as far as this user can tell.
+async fn missing(client: &Client) -> Result<Vec<Missing>, String> {
+    let missing = preflight::check(client, permissions::REQUIRED).await;
+    missing.map_err(|error| format!("kinds and permissions: {error}"))
+}
+
+/// The objects of a list that can be decoded; the rest is noted as not read.
+fn decoded<K: Resource<DynamicType = ()>>(
+    kind: &str,
+    list: Result<Vec<DecodeGuard<K>>, WriteError>,
+    not_read: &mut Vec<String>,
+) -> Vec<K> {
+    let list = list.unwrap_or_else(|error| {
+        not_read.push(format!("{kind}: {error}"));
+        Vec::new()
+    });
+    let mut objects = Vec::with_capacity(list.len());
+    for object in list {
+        let name = meta::key(object.meta()).name;
+        match object.0 {
+            Ok(object) => objects.push(object),
+            Err(invalid) => not_read.push(format!("{kind} {name}: {}", invalid.error)),
+        }
+    }
+    objects
+}
+
+/// Whether an object has the label of the operator, or a LoadBalancer as owner.
+fn is_ours(meta: &ObjectMeta) -> bool {
+    let mut owners = meta.owner_references.iter().flatten();
+    cached::is_labelled(meta) || owners.any(|owner| owner.kind == "LoadBalancer")
+}
+
+/// The Service of an EndpointSlice with a ready endpoint.
+fn ready_service(slice: &EndpointSlice) -> Option<Key> {
+    let is_ready = slice.endpoints.iter().any(|endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        !endpoint.addresses.is_empty() && conditions.and_then(|c| c.ready).unwrap_or(true)
+    });
+    let labels = slice.metadata.labels.as_ref()?;
+    let service = labels.get(keys::LABEL_SERVICE_NAME)?;
+    let namespace = slice.metadata.namespace.as_deref()?;
+    is_ready.then(|| Key::new(namespace, service))
+}
+
+/// Lists a kind page by page, and keeps the objects that are wanted, without what nobody reads. Each is decoded separately,
+/// so one that is invalid does not fail the list.
+async fn list<K>(
+    client: &Client,
+    mut is_wanted: impl FnMut(&DecodeGuard<K>) -> bool,
+) -> Result<Vec<DecodeGuard<K>>, WriteError>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<DecodeGuard<K>> = Api::all(client.clone());
+    let mut attempt = 1;
+    'again: loop {
+        let mut all = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = match bounded(api.list(&params)).await {
+                Ok(page) => page,
+                Err(WriteError::Unavailable(_)) if attempt < ATTEMPTS => {
+                    attempt += 1;
+                    continue 'again;
+                }
+                Err(error) => return Err(error),
+            };
+            let wanted = page.items.into_iter().filter(&mut is_wanted);
+            all.extend(wanted.map(|mut object| {
+                prune(object.meta_mut());
+                object
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => return Ok(all),
+            }
+        }
+    }
+}
+
+/// Drops what is large and not read: managed fields, and the last configuration that kubectl applied.
+fn prune(meta: &mut ObjectMeta) {
+    meta.managed_fields = None;
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
