@@ -105,7 +105,7 @@ kinds! {
         "an address is Bound to an earlier LoadBalancer of the same name"
         REPAIRED;
     IP_ALLOCATION_MISNAMED Danger "IPAllocationMisnamed"
-        "the name of an IPAllocation and its `spec.address` differ; both addresses stay blocked"
+        "the name of an IPAllocation and its `spec.address` differ; the address that it is named after stays blocked"
         "delete the IPAllocation; the operator creates it again if a LoadBalancer has the address";
     SERVICE_ORPHANED Danger "ServiceOrphaned"
         "a Service of the operator belongs to no LoadBalancer; its address is still announced"

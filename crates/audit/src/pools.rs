@@ -200,13 +200,14 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
         );
     }
     let age = |pool: &Pool<'_>| {
-        let created = pool.object.metadata.creation_timestamp.clone();
-        (created.map(|time| time.0), pool.name.to_owned())
+        let created = pool.object.metadata.creation_timestamp.as_ref();
+        created.map(|time| time.0)
     };
     if let Some(ranges) = pool.ranges.plain() {
         let overlapped = objects.pools.values().any(|older| {
             let older_ranges = older.ranges.plain();
-            age(older) < age(pool) && older_ranges.is_some_and(|older| older.overlaps_any(ranges))
+            (age(older), older.name) < (age(pool), pool.name)
+                && older_ranges.is_some_and(|older| older.overlaps_any(ranges))
         });
         must!(
             "IPA-4",

@@ -6,8 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use harvester_lb_api::{IPPoolSpec, Range, Selector, Tuple};
 use harvester_lb_ipam::{IntervalSet, OwnerId, PoolRanges, RangeSpec, addr};
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Name of the ConfigMaps.
 pub const CONFIG_MAP: &str = "kubevip";
@@ -305,15 +304,15 @@ pub struct Announced {
 /// # Errors
 /// The text is not the JSON that kube-vip writes.
 pub fn announced(namespace: &str, services: &str) -> Result<Vec<Announced>, Problem> {
-    #[derive(Deserialize)]
-    struct List {
-        #[serde(default)]
-        services: Vec<Value>,
-    }
-    let list: List = serde_json::from_str(services).map_err(|error| Problem::Services {
-        error: error.to_string(),
-    })?;
-    let services = list.services.iter().filter_map(|service| {
+    let unreadable = |error: String| Problem::Services { error };
+    let list: Map<String, Value> =
+        serde_json::from_str(services).map_err(|error| unreadable(error.to_string()))?;
+    let list = match list.get("services") {
+        None | Some(Value::Null) => &[],
+        Some(Value::Array(list)) => &**list,
+        Some(_) => return Err(unreadable("services is no list".to_owned())),
+    };
+    let services = list.iter().filter_map(|service| {
         let address = addr::parse(service["vip"].as_str()?)?;
         let name = service["serviceName"].as_str()?;
         let owner = OwnerId::parse(&format!("{namespace}/{name}"))?;

@@ -57,7 +57,12 @@ where
             let (code, body) = answer(ReceivedRequest {
                 method: head.method,
                 path: head.uri.path().to_owned(),
-                query: head.uri.query().unwrap_or_default().to_owned(),
+                query: head
+                    .uri
+                    .query()
+                    .unwrap_or_default()
+                    .trim_start_matches('&')
+                    .to_owned(),
                 body: serde_json::from_slice(&body).unwrap_or_default(),
             })
             .await;

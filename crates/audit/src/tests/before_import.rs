@@ -25,10 +25,8 @@ fn ops_2_what_is_not_imported_is_no_violation() {
     let all = left_by_go();
     assert_eq!(State::of(&all, &Leader::None), State::NotImported);
     assert_eq!(audit_before_import(&all).findings, []);
-    assert!(
-        audit(&all).findings.len() > 3,
-        "else there is nothing to tell apart"
-    );
+    let misjudged = audit(&all).findings;
+    assert!(!misjudged.is_empty(), "else there is nothing to tell apart");
 }
 
 #[test]

@@ -33,6 +33,10 @@ use read::Read;
 
 pub use outcome::NOT_READ;
 
+/// How long the operator is given to repair what is wrong, as long as the errors become fewer: at its start it imports and
+/// reconciles all objects, which takes a minute with 10,000 load balancers.
+const REPAIR_LIMIT: Duration = Duration::from_mins(10);
+
 /// How long the status of a pool may be behind (POOL-3): the longest pause after a slow write, 60 s, the latest write after
 /// a change, 10 s, and a margin.
 const POOL_STATUS_LIMIT: Duration = Duration::from_secs(75);
@@ -52,7 +56,8 @@ pub async fn run(args: &CheckArgs, denied: &[Cidr]) -> anyhow::Result<ExitCode> 
 }
 
 /// Reads everything and judges it. An error counts only if it is found again `recheck_after` later: several kinds cannot be
-/// read at one moment, and the operator may be at work. Outdated statuses of pools are waited for.
+/// read at one moment, and the operator may be at work. It is waited for as long as the errors become fewer, and for the
+/// status of pools.
 async fn check(client: &Client, denied: &[Cidr], recheck_after: Duration) -> Outcome {
     let began = Instant::now();
     let mut outcome = judge(&read::all(client, denied).await);
@@ -63,8 +68,11 @@ async fn check(client: &Client, denied: &[Cidr], recheck_after: Duration) -> Out
             return again;
         }
         again.confirmed_by(&outcome);
+        let improves = again.is_led() && again.errors().count() < outcome.errors().count();
         outcome = again;
-        if !outcome.is_behind() || began.elapsed() > POOL_STATUS_LIMIT {
+        let is_late = outcome.is_behind() && began.elapsed() <= POOL_STATUS_LIMIT;
+        let is_repaired = improves && began.elapsed() <= REPAIR_LIMIT;
+        if !is_late && !is_repaired {
             break;
         }
     }

@@ -50,7 +50,8 @@ impl Outcome {
         self.is_read && self.errors().next().is_some()
     }
 
-    fn errors(&self) -> impl Iterator<Item = &Finding> {
+    /// The findings of severity error.
+    pub(super) fn errors(&self) -> impl Iterator<Item = &Finding> {
         let errors = self.findings.iter();
         let errors = errors.filter(|(severity, _)| *severity == Severity::Error);
         errors.map(|(_, finding)| finding)
@@ -68,10 +69,14 @@ impl Outcome {
         self.passing = earlier.passing + gone.count() + before - self.findings.len();
     }
 
+    /// Whether a process of this operator is leader.
+    pub(super) fn is_led(&self) -> bool {
+        matches!(self.leader, Some(Leader::This(_)))
+    }
+
     /// Whether all that is wrong is that the status of pools is behind, which the leader is about to write.
     pub(super) fn is_behind(&self) -> bool {
         let mut errors = self.errors();
-        matches!(self.leader, Some(Leader::This(_)))
-            && errors.all(|finding| *finding.kind == kinds::POOL_STATUS_OUTDATED)
+        self.is_led() && errors.all(|finding| *finding.kind == kinds::POOL_STATUS_OUTDATED)
     }
 }

@@ -308,6 +308,36 @@ async fn ops_2_what_is_gone_in_the_next_read_is_no_error() {
     assert!(!lasting.contains(&"IPAllocationOrphaned"), "{lasting:?}");
 }
 
+/// The operator has started just now, and reconciles one load balancer after the other.
+#[tokio::test(start_paused = true)]
+async fn ops_2_the_operator_is_waited_for_while_it_repairs() {
+    let server = well();
+    let ips = ["10.0.0.2", "10.0.0.3", "10.0.0.4"];
+    let names = ["a", "b", "c"];
+    let lbs = names.iter().zip(ips).map(|(name, ip)| served_lb(name, ip));
+    server.set(LBS, lbs.collect());
+    let ids = ["n/a", "n/b", "n/c"];
+    let held: Vec<_> = ips.into_iter().zip(ids).collect();
+    server.set(POOLS, vec![pool(&held)]);
+    let all: Vec<Value> = names
+        .iter()
+        .zip(ips)
+        .map(|(name, ip)| record(ip, name))
+        .collect();
+    server.set(RECORDS, Vec::new());
+    for number in 1..=3 {
+        server.then(RECORDS, all[..number].to_vec());
+    }
+    let outcome = checked(&server).await;
+    assert_eq!((outcome.code(), reasons(&outcome)), (0, vec![]));
+    // It does not get on.
+    let server = well();
+    server.set(RECORDS, Vec::new());
+    let began = Instant::now();
+    assert_eq!(checked(&server).await.code(), 1);
+    assert_eq!(began.elapsed(), Duration::from_secs(10));
+}
+
 #[tokio::test(start_paused = true)]
 async fn pool_3_the_status_of_a_pool_may_be_late() {
     let behind = || {

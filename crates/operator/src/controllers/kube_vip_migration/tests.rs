@@ -7,6 +7,7 @@ use harvester_lb_fixtures::{record, stored, subnet};
 use harvester_lb_object::Version;
 use http::Method;
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use super::*;
 use crate::fake::{self, FakeApiServer, failure};
@@ -161,11 +162,16 @@ async fn mig_4_killed_between_any_two_writes() {
     for lives in 0..writes {
         let server = example();
         let (dying, left) = (server.clone(), Arc::new(AtomicUsize::new(lives)));
+        let death = Arc::new(Notify::new());
+        let dies = Arc::clone(&death);
         let client = fake::client(move |request| {
             let is_write = request.method != Method::GET && !request.path.contains("/events");
             let is_dead = left.load(Relaxed) == 0 && is_write;
             if is_write && !is_dead {
                 left.fetch_sub(1, Relaxed);
+            }
+            if is_dead {
+                dies.notify_one();
             }
             // The process is killed: it sees no answer.
             let answer = (!is_dead).then(|| dying.answer(request));
@@ -180,7 +186,7 @@ async fn mig_4_killed_between_any_two_writes() {
         tokio::select! {
             biased;
             outcome = run(&killed) => panic!("not killed after {lives}: {outcome:?}"),
-            () = tokio::time::sleep(std::time::Duration::from_millis(50)) => {}
+            () = death.notified() => {}
         }
         drop(killed);
         let before = server.writes().len();
