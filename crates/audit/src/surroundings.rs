@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use harvester_lb_api::{GROUP, keys};
 use harvester_lb_object::Key;
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, RuleWithOperations, ValidatingWebhookConfiguration,
-    WebhookClientConfig,
+    MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -61,7 +61,7 @@ pub fn check_surroundings(around: &Surroundings, leader: Option<&Leader>) -> Vec
                 ),
                 &Webhook {
                     name: &hook.name,
-                    client: &hook.client_config,
+                    service: hook.client_config.service.as_ref(),
                     policy: hook.failure_policy.as_deref(),
                     rules: hook.rules.as_deref().unwrap_or_default(),
                 },
@@ -79,7 +79,7 @@ pub fn check_surroundings(around: &Surroundings, leader: Option<&Leader>) -> Vec
                 ),
                 &Webhook {
                     name: &hook.name,
-                    client: &hook.client_config,
+                    service: hook.client_config.service.as_ref(),
                     policy: hook.failure_policy.as_deref(),
                     rules: hook.rules.as_deref().unwrap_or_default(),
                 },
@@ -143,7 +143,8 @@ fn check_leader(around: &Surroundings, leader: &Leader, findings: &mut Vec<Findi
 /// A webhook of either kind.
 struct Webhook<'a> {
     name: &'a str,
-    client: &'a WebhookClientConfig,
+    /// None: it is asked by URL, which cannot be judged.
+    service: Option<&'a ServiceReference>,
     policy: Option<&'a str>,
     rules: &'a [RuleWithOperations],
 }
@@ -167,7 +168,7 @@ fn check_webhook(
         })
         .map(|(_, plural)| plural)
         .collect();
-    let Some(service) = unreachable(around, webhook.client) else {
+    let Some(service) = unreachable(around, webhook.service) else {
         return;
     };
     if affected.is_empty() {
@@ -183,9 +184,8 @@ fn check_webhook(
 }
 
 /// The Service of a webhook, if it has no ready endpoint.
-fn unreachable(around: &Surroundings, client: &WebhookClientConfig) -> Option<Key> {
-    let service = client.service.as_ref()?;
-    let key = Key::new(&service.namespace, &service.name);
+fn unreachable(around: &Surroundings, service: Option<&ServiceReference>) -> Option<Key> {
+    let key = service.map(|service| Key::new(&service.namespace, &service.name))?;
     (!around.ready_services.contains(&key)).then_some(key)
 }
 

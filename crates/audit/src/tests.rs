@@ -6,6 +6,7 @@ mod selection;
 mod surroundings;
 mod undecodable;
 mod unserved;
+mod zz_scale;
 
 use std::collections::BTreeMap;
 

@@ -99,7 +99,7 @@ fn judge(read: &Read) -> Outcome {
     all.extend(
         read.missing
             .iter()
-            .flat_map(|missing| missing_findings(missing, state)),
+            .map(|missing| missing_finding(missing, state)),
     );
     if !read.is_complete {
         // What depends on objects that were not read would be wrong.
@@ -124,14 +124,14 @@ fn judge(read: &Read) -> Outcome {
     }
 }
 
-/// Kinds and permissions that the operator needs.
-fn missing_findings(missing: &Missing, state: State) -> Option<Finding> {
+/// A kind or a permission that the operator needs.
+fn missing_finding(missing: &Missing, state: State) -> Finding {
     let definition = |kind: &str| {
         let name = kind.split('/').next().unwrap_or_default();
         ObjectRef::cluster("CustomResourceDefinition", name)
     };
     let text = missing.to_string();
-    Some(match missing {
+    match missing {
         Missing::Kind { kind } => {
             let is_new = kind.starts_with("ipallocations.") && state == State::NotImported;
             let of = if is_new {
@@ -148,7 +148,7 @@ fn missing_findings(missing: &Missing, state: State) -> Option<Finding> {
             let user = ObjectRef::cluster("User", "(of this command)");
             Finding::new(&kinds::PERMISSION_MISSING, "section 1", user, text)
         }
-    })
+    }
 }
 
 #[cfg(test)]

@@ -203,7 +203,7 @@ impl<'a> Migration<'a> {
             match kube_vip_config::announced(namespace, services) {
                 Ok(more) => announced.extend(more),
                 Err(problem) => {
-                    self.skip(&format!("ConfigMap {namespace}/{CONFIG_MAP}: {problem}"))
+                    self.skip(&format!("ConfigMap {namespace}/{CONFIG_MAP}: {problem}"));
                 }
             }
         }

@@ -59,9 +59,9 @@ pub(super) struct Read {
 /// Reads everything. What cannot be read is noted; the rest is read nevertheless.
 pub(super) async fn all(client: &Client, denied: &[Cidr]) -> Read {
     let mut read = Read::default();
-    read.objects(client, denied).await;
+    Box::pin(read.objects(client, denied)).await;
     read.is_complete = read.not_read.is_empty();
-    read.surroundings(client).await;
+    Box::pin(read.surroundings(client)).await;
     read
 }
 
