@@ -6,7 +6,6 @@ mod selection;
 mod surroundings;
 mod undecodable;
 mod unserved;
-mod zz_scale;
 
 use std::collections::BTreeMap;
 
