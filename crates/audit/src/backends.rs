@@ -1,6 +1,7 @@
 //! The virtual machines behind a VM-type load balancer, and its condition about them (sections 8.3, 8.4 and 9). Health
 //! check results are stored only in the EndpointSlice, so they are taken from there unchecked.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 
@@ -194,19 +195,9 @@ fn machines_for<'o, 'a>(objects: &'o Objects<'a>, lb: &Lb<'_>) -> Option<&'o Mac
 /// BE-1: the virtual machines of the namespace that match the whole selector, by name.
 fn matching<'a>(lb: &Lb<'_>, machines: &Machines<'a>) -> Vec<&'a VirtualMachineInstance> {
     let selector = lb.object.spec.backend_server_selector.as_ref();
-    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else {
-        return Vec::new();
-    };
-    let matches = |vmi: &&&VirtualMachineInstance| {
-        let labels = vmi.metadata.labels.as_ref();
-        vmi.metadata.deletion_timestamp.is_none()
-            && selector.iter().all(|(key, values)| {
-                let label = labels.and_then(|labels| labels.get(key));
-                label.is_some_and(|label| values.contains(label))
-            })
-    };
-    let all = machines.of(&lb.key.namespace).iter();
-    all.filter(matches).copied().collect()
+    selector.map_or_else(Vec::new, |selector| {
+        machines.matching(&lb.key.namespace, selector)
+    })
 }
 
 impl Backend {
@@ -219,13 +210,14 @@ impl Backend {
 }
 
 fn state(vmi: &VirtualMachineInstance) -> State {
-    let status = vmi.status.clone().unwrap_or_default();
-    let paused = status.conditions.iter().flatten().any(|condition| {
+    let status = vmi.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let paused = conditions.into_iter().flatten().any(|condition| {
         condition.type_.as_deref() == Some("Paused")
             && condition.status.as_deref() == Some("True")
             && condition.reason.as_deref() != Some("PausedByMigrationMonitor")
     });
-    match status.phase.as_deref() {
+    match status.and_then(|status| status.phase.as_deref()) {
         Some("Succeeded" | "Failed") => State::Over,
         _ if paused => State::Paused,
         _ => State::Running,
@@ -271,9 +263,14 @@ fn read(endpoint: &Endpoint) -> (String, bool) {
 /// How the endpoints, with their readiness, differ from the expected ones.
 fn difference(endpoints: &[(String, bool)], expected: &[(String, bool)]) -> String {
     let state = |ready: bool| if ready { "ready" } else { "not ready" };
-    let of = |all: &[(String, bool)], address: &str| {
-        let found = all.iter().find(|(other, _)| other == address);
-        found.map_or("absent", |(_, ready)| state(*ready))
+    let index = |all: &[(String, bool)]| -> BTreeMap<String, bool> {
+        // Of equal addresses the first counts.
+        all.iter().rev().cloned().collect()
+    };
+    let (index, expected_index) = (index(endpoints), index(expected));
+    let of = |all: &BTreeMap<String, bool>, address: &str| {
+        let found = all.get(address);
+        found.map_or("absent", |ready| state(*ready))
     };
     let all = endpoints.iter().chain(expected);
     let mut addresses: Vec<&str> = all.map(|(address, _)| &**address).collect();
@@ -282,7 +279,7 @@ fn difference(endpoints: &[(String, bool)], expected: &[(String, bool)]) -> Stri
     let differences: Vec<String> = addresses
         .into_iter()
         .filter_map(|address| {
-            let (is, should) = (of(endpoints, address), of(expected, address));
+            let (is, should) = (of(&index, address), of(&expected_index, address));
             (is != should).then(|| format!("{address} is {is}, expected {should}"))
         })
         .collect();

@@ -6,7 +6,6 @@ use harvester_lb_api::{IPPool, Ipam, LoadBalancer, WorkloadType, keys, projectio
 use crate::finding::{Finding, Report, first_few, must};
 use crate::kinds;
 use crate::leader::Leader;
-use crate::machines::reported;
 use crate::meta::{annotation, announced, asked, given, is_ours};
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
@@ -137,17 +136,16 @@ fn check_endpoints(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
     if objects.unknown.machines.contains(&*lb.key.namespace) {
         return Ok(());
     }
-    let all = machines.of(&lb.key.namespace).iter();
-    let known: Vec<String> = all
-        .flat_map(|vmi| reported(vmi))
-        .map(|address| address.to_string())
-        .collect();
+    let is_known = |address: &str| {
+        let address = address.parse();
+        address.is_ok_and(|address| machines.is_reported(&lb.key.namespace, address))
+    };
     let addresses = slice
         .endpoints
         .iter()
         .flat_map(|endpoint| &endpoint.addresses);
     let stale: Vec<&String> = addresses
-        .filter(|address| **address != keys::DUMMY_ENDPOINT_ADDRESS && !known.contains(address))
+        .filter(|address| **address != keys::DUMMY_ENDPOINT_ADDRESS && !is_known(address))
         .collect();
     must!(
         "BE-3",
@@ -169,15 +167,9 @@ pub(crate) fn check_pool(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), F
         !matches!(pool.ranges, Ranges::Invalid),
         "its ranges are invalid"
     );
-    let Some(ranges) = pool.ranges.plain() else {
-        return Ok(());
-    };
-    let mut others = objects.pools.values();
-    let other = others.find(|other| {
-        // Of two that overlap the second by name is reported.
-        let theirs = other.ranges.plain();
-        other.name < pool.name && theirs.is_some_and(|theirs| theirs.overlaps_any(ranges))
-    });
+    // Of two that overlap the second by name is reported.
+    let mut others = objects.overlapping(pool);
+    let other = others.find(|other| other.name < pool.name);
     must!(
         "IPA-4",
         POOLS_OVERLAP,

@@ -87,9 +87,9 @@ impl Finding {
         self.object.kind == "IPPool"
     }
 
-    /// Whether two audits found the same: the rule and the object; the values in the text may differ.
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.rule == other.rule && self.object == other.object
+    /// Two audits found the same if these are equal: kind, rule and object; the values in the text may differ.
+    pub fn identity(&self) -> (&'static str, &'static str, &ObjectRef) {
+        (self.kind.reason, self.rule, &self.object)
     }
 }
 

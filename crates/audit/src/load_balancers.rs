@@ -369,8 +369,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
 
 /// What the IPAllocation of an address says, for the text about an address that is not Bound to its load balancer.
 fn record_of(objects: &Objects<'_>, address: &str) -> String {
-    let mut records = objects.records.iter();
-    let record = records.find(|record| record.spec.address == address);
+    let record = objects.record_of_address(address);
     record.map_or_else(String::new, |record| {
         let spec = &record.spec;
         let phase = match spec.phase {

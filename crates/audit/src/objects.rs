@@ -1,6 +1,6 @@
 //! The snapshot, indexed for look-ups.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -16,7 +16,8 @@ use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
 };
-use crate::ranges::Ranges;
+use crate::ranges::{self, Ranges};
+use crate::selection::Selections;
 use crate::snapshot::Snapshot;
 use crate::unknown::Unknown;
 
@@ -53,6 +54,8 @@ pub(crate) struct Objects<'a> {
     pub(crate) pools: BTreeMap<&'a str, Pool<'a>>,
     /// IPAllocations that are named after an address (IPA-8), and whose name is right.
     pub(crate) records: Vec<&'a IPAllocation>,
+    /// The same by address.
+    record_of_address: BTreeMap<&'a str, &'a IPAllocation>,
     /// The same by pool.
     records_of_pool: BTreeMap<&'a str, Vec<&'a IPAllocation>>,
     pub(crate) bound: Vec<Bound<'a>>,
@@ -74,6 +77,10 @@ pub(crate) struct Objects<'a> {
     /// The result of [`held_back`](Self::held_back).
     held_back: BTreeMap<Key, IpAddr>,
     pub(crate) sharing: Sharing<'a>,
+    /// The pools that a requirement selects, for load balancers with the same requirement.
+    pub(crate) selections: RefCell<Selections<'a>>,
+    /// For each pool those with addresses in common.
+    overlaps: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
 impl<'a> Objects<'a> {
@@ -96,10 +103,18 @@ impl<'a> Objects<'a> {
             .map(|slice| (key_of(&slice.metadata), slice))
             .collect();
         let pools = snapshot.pools.iter().map(Pool::new);
+        let pools: BTreeMap<&str, Pool<'a>> = pools.map(|pool| (pool.name, pool)).collect();
+        let plain = pools.values();
+        let plain = plain.filter_map(|pool| Some((pool.name, pool.ranges.plain()?)));
+        let overlaps = ranges::overlaps(plain);
         let is_usable = |record: &&IPAllocation| {
             address_of_name(name_of(record)).is_some() && !is_misnamed(record)
         };
         let records: Vec<&IPAllocation> = snapshot.records.iter().filter(is_usable).collect();
+        let record_of_address = records.iter();
+        let record_of_address = record_of_address
+            .map(|record| (&*record.spec.address, *record))
+            .collect();
         let mut records_of_pool: BTreeMap<&str, Vec<&IPAllocation>> = BTreeMap::new();
         for record in &records {
             let of_pool = records_of_pool.entry(&record.spec.pool);
@@ -112,8 +127,10 @@ impl<'a> Objects<'a> {
         }
         let mut objects = Self {
             reserved: reserved(snapshot),
-            pools: pools.map(|pool| (pool.name, pool)).collect(),
+            pools,
+            overlaps,
             records,
+            record_of_address,
             records_of_pool,
             bound,
             by_owner,
@@ -126,6 +143,7 @@ impl<'a> Objects<'a> {
             occupied: BTreeSet::new(),
             held_back: BTreeMap::new(),
             sharing: Sharing::read(&snapshot.load_balancers, &snapshot.services),
+            selections: RefCell::default(),
             lbs,
         };
         objects.held_back = objects.all_held_back();
@@ -181,10 +199,22 @@ impl<'a> Objects<'a> {
         let pool = self.pools.get(named.or_else(|| self.selected(lb))?)?;
         let given: IpAddr = lb.given.parse().ok()?;
         let may_have = excludes(pool.object) && pool.ranges.plain()?.contains(given);
-        let held = self.bound.iter();
-        let mut held = held.filter(|record| record.address == lb.given || record.owner == lb.key);
+        let record = self.record_of_address(lb.given);
+        let is_held = record.is_some_and(|record| record.spec.phase == Phase::Bound)
+            || self.by_owner.contains_key(&lb.key);
         let pooled = spec.address_source() != Ipam::Dhcp && !self.is_left_alone(lb);
-        (may_have && held.next().is_none() && pooled).then_some(given)
+        (may_have && !is_held && pooled).then_some(given)
+    }
+
+    /// The record of an address.
+    pub(crate) fn record_of_address(&self, address: &str) -> Option<&'a IPAllocation> {
+        self.record_of_address.get(address).copied()
+    }
+
+    /// The other pools that have addresses in common with a pool (IPA-4).
+    pub(crate) fn overlapping(&self, pool: &Pool<'_>) -> impl Iterator<Item = &Pool<'a>> {
+        let names = self.overlaps.get(pool.name).into_iter().flatten();
+        names.filter_map(|name| self.pools.get(name))
     }
 
     /// The records of a pool.

@@ -108,11 +108,7 @@ fn counts(
     let (size, taken) = match &pool.ranges {
         Ranges::Unknown => return Ok(()),
         Ranges::Invalid => (0, 0),
-        Ranges::Plain(ranges) => {
-            let taken = objects.occupied.iter();
-            let taken = taken.filter(|address| ranges.contains(**address));
-            (ranges.size(false), taken.count())
-        }
+        Ranges::Plain(ranges) => (ranges.size(false), ranges.count(&objects.occupied)),
     };
     // RNG-8: a larger number does not fit into the field.
     let Ok(size) = i64::try_from(size) else {
@@ -203,12 +199,10 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
         let created = pool.object.metadata.creation_timestamp.as_ref();
         created.map(|time| time.0)
     };
-    if let Some(ranges) = pool.ranges.plain() {
-        let overlapped = objects.pools.values().any(|older| {
-            let older_ranges = older.ranges.plain();
-            (age(older), older.name) < (age(pool), pool.name)
-                && older_ranges.is_some_and(|older| older.overlaps_any(ranges))
-        });
+    if pool.ranges.plain().is_some() {
+        let overlapped = objects
+            .overlapping(pool)
+            .any(|other| (age(other), other.name) < (age(pool), pool.name));
         must!(
             "IPA-4",
             CONDITION_MISMATCH,

@@ -3,3 +3,4 @@
 pub mod check;
 pub mod crd;
 pub mod export;
+mod list;

@@ -1,5 +1,7 @@
 //! The result of a check.
 
+use std::collections::BTreeSet;
+
 use harvester_lb_audit::{Finding, Leader, Report, Severity, State, kinds};
 
 use super::preview::Preview;
@@ -59,14 +61,15 @@ impl Outcome {
 
     /// Keeps only those errors that an earlier read found too: what is in progress is gone or another.
     pub(super) fn confirmed_by(&mut self, earlier: &Self) {
-        let before = self.findings.len();
+        let number = self.findings.len();
+        let before: BTreeSet<_> = earlier.errors().map(Finding::identity).collect();
         self.findings.retain(|(severity, finding)| {
-            *severity != Severity::Error || earlier.errors().any(|other| other.is_same(finding))
+            *severity != Severity::Error || before.contains(&finding.identity())
         });
-        let gone = earlier
-            .errors()
-            .filter(|other| !self.errors().any(|finding| finding.is_same(other)));
-        self.passing = earlier.passing + gone.count() + before - self.findings.len();
+        let now: BTreeSet<_> = self.errors().map(Finding::identity).collect();
+        let gone = earlier.errors();
+        let gone = gone.filter(|finding| !now.contains(&finding.identity()));
+        self.passing = earlier.passing + gone.count() + number - self.findings.len();
     }
 
     /// Whether a process of this operator is leader.
