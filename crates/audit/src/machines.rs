@@ -77,7 +77,9 @@ impl<'a> Machines<'a> {
         };
         let lists = selector.iter().map(|(label, values)| {
             let values: BTreeSet<&str> = values.iter().map(String::as_str).collect();
-            let lists = values.iter().filter_map(|value| self.by_label.get(&[namespace, label, value]));
+            let lists = values
+                .iter()
+                .filter_map(|value| self.by_label.get(&[namespace, label, value]));
             lists.map(Vec::as_slice).collect::<Vec<_>>()
         });
         // The label that the fewest have.

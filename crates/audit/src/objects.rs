@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::finding::ObjectRef;
-use crate::later::{Sharing, asks_for_more, excludes};
+use crate::later::{Sharing, asks_for_more, excludes, leases};
 use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
@@ -77,6 +77,8 @@ pub(crate) struct Objects<'a> {
     /// The result of [`held_back`](Self::held_back).
     held_back: BTreeMap<Key, IpAddr>,
     pub(crate) sharing: Sharing<'a>,
+    /// Uids of load balancers with a DHCP lease (IPA-9).
+    leases: BTreeSet<&'a str>,
     /// The pools that a requirement selects, for load balancers with the same requirement.
     pub(crate) selections: RefCell<Selections<'a>>,
     /// For each pool those with addresses in common.
@@ -143,6 +145,7 @@ impl<'a> Objects<'a> {
             occupied: BTreeSet::new(),
             held_back: BTreeMap::new(),
             sharing: Sharing::read(&snapshot.load_balancers, &snapshot.services),
+            leases: leases(snapshot),
             selections: RefCell::default(),
             lbs,
         };
@@ -234,12 +237,13 @@ impl<'a> Objects<'a> {
         places.map(|at| &self.bound[*at])
     }
 
-    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation, owns a shared Service,
-    /// or would take over the record of an address that others share.
+    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation or a lease, owns a shared
+    /// Service, or would take over the record of an address that others share.
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
         let mut uids = self.bound_of(&lb.key).map(|record| record.uid).peekable();
         let would_take_over = uids.peek().is_some() && !uids.any(|uid| uid == lb.uid);
         asks_for_more(lb.object)
+            || self.leases.contains(lb.uid)
             || self.sharing.parts.contains(&lb.key)
             || (would_take_over && self.sharing.primaries.contains(&lb.key))
     }

@@ -183,7 +183,6 @@ impl Plain {
         }
         disjoint
     }
-
 }
 
 /// The names of those pools whose ranges overlap those of a pool, by its name; gateways do not matter (IPA-4).
@@ -271,7 +270,10 @@ mod tests {
                 }
                 assert_eq!(plain.count(&taken), taken.len());
                 let gateways = plain.gateways.iter().copied();
-                taken.extend(gateways.chain(["10.0.0.0", "10.9.9.9", "fd10:6::1"].map(|a| a.parse().unwrap())));
+                taken.extend(
+                    gateways
+                        .chain(["10.0.0.0", "10.9.9.9", "fd10:6::1"].map(|a| a.parse().unwrap())),
+                );
                 let free = taken.iter().filter(|addr| plain.contains(**addr));
                 assert_eq!(plain.count(&taken), free.count());
                 taken.retain(|addr| plain.contains(*addr));
@@ -330,10 +332,21 @@ mod tests {
             .map(|n| {
                 let at = |step: u8| n.wrapping_mul(step) % 120 + 1;
                 let one = |start: u8, size: u8| {
-                    part("10.0.0.0/24", &format!("10.0.0.{start}"), &format!("10.0.0.{}", start + size))
+                    part(
+                        "10.0.0.0/24",
+                        &format!("10.0.0.{start}"),
+                        &format!("10.0.0.{}", start + size),
+                    )
                 };
-                let other = part("fd10::/120", &format!("fd10::{n:x}1"), &format!("fd10::{n:x}5"));
-                (n.to_string(), read(&[one(at(37), n % 4), one(at(11), 0), other]))
+                let other = part(
+                    "fd10::/120",
+                    &format!("fd10::{n:x}1"),
+                    &format!("fd10::{n:x}5"),
+                );
+                (
+                    n.to_string(),
+                    read(&[one(at(37), n % 4), one(at(11), 0), other]),
+                )
             })
             .collect();
         let plain = || {

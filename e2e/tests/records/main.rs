@@ -24,6 +24,7 @@ mod resumed;
 mod rules;
 mod stage;
 mod swap;
+mod versions;
 
 use back::{
     ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up,
@@ -56,6 +57,7 @@ use swap::{
     ipa_2_one_address_two_load_balancers, ops_2_ipa_1_swap_from_the_go_operator,
     run_1_an_address_that_is_refused_delays_itself_alone,
 };
+use versions::ipa_9_two_versions_lead_in_turn;
 
 fn main() -> ExitCode {
     let tests = tests![
@@ -89,6 +91,7 @@ fn main() -> ExitCode {
         section_1_work_met_by_a_closed_fence_is_still_owed,
         section_1_the_same_pod_takes_over_at_once,
         section_1_the_lease_of_a_go_holder_is_honoured,
+        ipa_9_two_versions_lead_in_turn,
     ];
     run_in_turn(
         audited_cluster_options(),

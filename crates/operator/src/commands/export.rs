@@ -130,8 +130,9 @@ fn unknown_to_go(read: &Read) -> Vec<String> {
     });
     let services = read.services.iter();
     let services = services.filter(|(_, service)| unsupported::is_shared(&service.metadata));
-    let services = services
-        .map(|(key, _)| format!("Service {key} has the ports of several load balancers, and would lose them"));
+    let services = services.map(|(key, _)| {
+        format!("Service {key} has the ports of several load balancers, and would lose them")
+    });
     let pools = read.pools.iter().filter_map(|(key, pool)| {
         let annotation = unsupported::of_pool(&pool.meta)?;
         let name = &key.name;
@@ -141,7 +142,8 @@ fn unknown_to_go(read: &Read) -> Vec<String> {
     });
     let leases = read.records.iter().map(|(name, _)| name);
     let leases = leases.filter(|name| name.starts_with(keys::LEASE_RECORD_PREFIX));
-    let leases = leases.map(|name| format!("IPAllocation {name} is a lease, which nobody would renew"));
+    let leases =
+        leases.map(|name| format!("IPAllocation {name} is a lease, which nobody would renew"));
     let all = shared.chain(services).chain(pools).chain(leases);
     all.map(|what| format!("{what}: the Go operator does not know it"))
         .collect()

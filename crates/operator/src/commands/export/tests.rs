@@ -134,7 +134,8 @@ fn pool_5_a_service_that_cannot_be_decoded_is_listed() {
 #[test]
 fn shr_9_what_the_go_operator_does_not_know_is_listed() {
     let mut excluding = pool("p", "172.20.1.0/29", &Value::Null);
-    let exclude = |list: &str| Some([(keys::ANNOTATION_EXCLUDE.to_owned(), list.to_owned())].into());
+    let exclude =
+        |list: &str| Some([(keys::ANNOTATION_EXCLUDE.to_owned(), list.to_owned())].into());
     excluding.1.meta.annotations = exclude("172.20.1.3");
     let mut plain = pool("q", "172.20.2.0/29", &Value::Null);
     plain.1.meta.annotations = exclude(" , ");
@@ -149,7 +150,8 @@ fn shr_9_what_the_go_operator_does_not_know_is_listed() {
             json!({"apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer", "name": name, "uid": name})
         })
         .into();
-    let service = json!({"metadata": {"namespace": "shop", "name": "web", "ownerReferences": owners}});
+    let service =
+        json!({"metadata": {"namespace": "shop", "name": "web", "ownerReferences": owners}});
     let service = cached::service(Ok(serde_json::from_value(service).unwrap())).unwrap();
     let read = Read {
         pools: vec![excluding, plain],
