@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::world::World;
 
 /// Timeout of the command: a read takes a second, and it waits for the status of pools, 75 s at most.
-const LIMIT: Duration = Duration::from_secs(120);
+const LIMIT: Duration = Duration::from_mins(2);
 
 /// The result of the command.
 #[derive(Debug)]

@@ -22,7 +22,6 @@ use harvester_lb_audit::{
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::preflight::Missing;
 use harvester_lb_core::backend_addresses::Cidr;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::time::Instant;
 
@@ -81,10 +80,7 @@ async fn check(client: &Client, denied: &[Cidr], recheck_after: Duration) -> Out
 
 /// Judges what was read.
 fn judge(read: &Read) -> Outcome {
-    let leader = read.lease.as_ref().map(|lease| {
-        // A clock that differs by more than the Lease's duration makes a leader look dead, which is a warning.
-        Leader::of(lease.as_ref(), Timestamp::now())
-    });
+    let leader = read.leader.clone();
     let state = State::of(&read.snapshot, leader.as_ref().unwrap_or(&Leader::None));
     let (mut report, preview) = match state {
         State::Imported => (audit(&read.snapshot), None),
@@ -118,7 +114,7 @@ fn judge(read: &Read) -> Outcome {
         report,
         preview,
         findings,
-        not_read: read.not_read.clone(),
+        not_read: read.failed.clone(),
         is_read: read.is_complete,
         passing: 0,
     }

@@ -54,7 +54,14 @@ const AT_A_TIME: usize = 16;
 pub async fn run(ctx: &Context) -> Result<(), WriteError> {
     let api: Api<ConfigMap> = Api::namespaced(ctx.client.writer().client(), CONFIG_NAMESPACE);
     for _ in 0..ROUNDS {
-        let config = ctx.client.writer().get(&api, CONFIG_MAP).await?;
+        let config = match ctx.client.writer().get(&api, CONFIG_MAP).await {
+            Err(error) if error.is_refusal() => {
+                // A permission was revoked, which must not stop the start (RUN-1).
+                warn!(%error, "migration from kube-vip left to the next leader");
+                return Ok(());
+            }
+            other => other?,
+        };
         let Some(config) = config.filter(|config| !is_done(config)) else {
             return Ok(());
         };
@@ -78,7 +85,7 @@ struct Migration<'a> {
     config: &'a ConfigMap,
     /// Number of created pools and IPAllocations.
     created: (usize, usize),
-    /// Number of objects that the API server refused to create.
+    /// Number of requests that the API server refused, or that were not sent any more after [`FAILURES`].
     refused: usize,
     /// Number of those for which it seemed to be unavailable.
     failures: usize,
@@ -117,7 +124,7 @@ impl<'a> Migration<'a> {
         }
         let annotation = keys::ANNOTATION_AFTER_CONVERSION;
         let text = format!(
-            "{} objects refused; the next leader tries again, until the annotation {annotation} is \"true\"",
+            "{} requests refused; the next leader tries again, until the annotation {annotation} is \"true\"",
             self.refused
         );
         self.skip(&text);
@@ -154,7 +161,7 @@ impl<'a> Migration<'a> {
             }
             Err(WriteError::AlreadyExists(_)) => Ok(()),
             Err(error) => {
-                let what = format!("IPPool {}", pool.name);
+                let what = format!("IPPool {} cannot be written", pool.name);
                 self.refused(api, &what, error).await
             }
         }
@@ -182,7 +189,7 @@ impl<'a> Migration<'a> {
         let Some((address, error)) = first_refused else {
             return Ok(());
         };
-        let what = format!("IPAllocation of {address}");
+        let what = format!("IPAllocation of {address} cannot be written");
         self.refused(api, &what, error).await
     }
 
@@ -190,7 +197,14 @@ impl<'a> Migration<'a> {
     async fn announced(&mut self, api: &Api<ConfigMap>) -> Result<Vec<Announced>, WriteError> {
         let all: Api<DecodeGuard<ConfigMap>> = Api::all(api.clone().into_client());
         let named = ListParams::default().fields(&format!("metadata.name={CONFIG_MAP}"));
-        let mut configs = bounded(all.list(&named)).await?.items;
+        let mut configs = match bounded(all.list(&named)).await {
+            Err(error) if error.is_refusal() => {
+                self.refused(api, "the announced addresses cannot be read", error)
+                    .await?;
+                return Ok(Vec::new());
+            }
+            other => other?.items,
+        };
         configs.sort_by(|a, b| a.meta().namespace.cmp(&b.meta().namespace));
         let mut announced = Vec::new();
         for config in configs {
@@ -267,7 +281,11 @@ impl<'a> Migration<'a> {
         match marked.await {
             Ok(_) => {}
             Err(error) if error.is_stale() => return Err(error),
-            Err(error) => return self.refused(api, "the annotation", error).await,
+            Err(error) => {
+                return self
+                    .refused(api, "the annotation cannot be written", error)
+                    .await;
+            }
         }
         let (pools, addresses) = self.created;
         info!(pools, addresses, "migration from kube-vip complete");
@@ -278,7 +296,7 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    /// MIG-4: a write was refused, which the start does not wait for: a webhook that nobody serves, which looks like an
+    /// MIG-4: a request was refused, which the start does not wait for: a webhook that nobody serves, which looks like an
     /// unavailable API server, must not stop it.
     ///
     /// # Errors
@@ -298,7 +316,7 @@ impl<'a> Migration<'a> {
             _ => {}
         }
         self.refused += 1;
-        self.skip(&format!("{what} cannot be written: {error}"));
+        self.skip(&format!("{what}: {error}"));
         Ok(())
     }
 

@@ -7,7 +7,8 @@ use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::meta::{self, Undecodable};
 use harvester_lb_api::{GROUP, IPAllocation, IPPool, LoadBalancer, keys};
 use harvester_lb_audit::{
-    Cluster, DEPLOYMENT_NAME, DEPLOYMENT_NAMESPACE, Snapshot, Surroundings, UndecodableObject,
+    Cluster, DEPLOYMENT_NAME, DEPLOYMENT_NAMESPACE, Leader, Snapshot, Surroundings,
+    UndecodableObject,
 };
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::preflight::{self, Missing};
@@ -24,6 +25,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
 use kube::{Api, Client, Resource};
 
 use crate::commands::list::list;
@@ -38,12 +40,12 @@ pub(super) struct Read {
     pub(super) undecodable: Vec<(&'static str, Undecodable)>,
     /// Webhooks, definitions, Deployment.
     pub(super) around: Surroundings,
-    /// The Lease, or none; outer `None`: it was not read.
-    pub(super) lease: Option<Option<Lease>>,
+    /// The holder of the Lease; `None` if it was not read.
+    pub(super) leader: Option<Leader>,
     /// Missing kinds and permissions.
     pub(super) missing: Vec<Missing>,
     /// What was not read, and why.
-    pub(super) not_read: Vec<String>,
+    pub(super) failed: Vec<String>,
     /// Whether all kinds of the snapshot were read.
     pub(super) is_complete: bool,
 }
@@ -52,7 +54,7 @@ pub(super) struct Read {
 pub(super) async fn all(client: &Client, denied: &[Cidr]) -> Read {
     let mut read = Read::default();
     Box::pin(read.objects(client, denied)).await;
-    read.is_complete = read.not_read.is_empty();
+    read.is_complete = read.failed.is_empty();
     Box::pin(read.surroundings(client)).await;
     read
 }
@@ -113,7 +115,7 @@ impl Read {
             Ok(list) => list,
             Err(WriteError::NotFound(_)) => Vec::new(),
             Err(error) => {
-                self.not_read.push(format!("{kind}: {error}"));
+                self.failed.push(format!("{kind}: {error}"));
                 Vec::new()
             }
         };
@@ -150,11 +152,11 @@ impl Read {
         let leases: Api<Lease> = Api::namespaced(client.clone(), keys::LEASE_NAMESPACE);
         let deployments: Api<Deployment> = Api::namespaced(client.clone(), DEPLOYMENT_NAMESPACE);
         let ((validating, mutating, crds), (lease, deployment)) = join(
-            join3(
+            Box::pin(join3(
                 list::<ValidatingWebhookConfiguration>(client, |_| true),
                 list::<MutatingWebhookConfiguration>(client, |_| true),
                 list(client, is_of_group),
-            ),
+            )),
             join(
                 bounded(leases.get_opt(keys::LEASE_NAME)),
                 bounded(deployments.get_opt(DEPLOYMENT_NAME)),
@@ -163,21 +165,22 @@ impl Read {
         .await;
         let around = &mut self.around;
         let kind = "ValidatingWebhookConfiguration";
-        around.validating = decoded(kind, validating, &mut self.not_read);
+        around.validating = decoded(kind, validating, &mut self.failed);
         let kind = "MutatingWebhookConfiguration";
-        around.mutating = decoded(kind, mutating, &mut self.not_read);
-        around.crds = decoded("CustomResourceDefinition", crds, &mut self.not_read);
+        around.mutating = decoded(kind, mutating, &mut self.failed);
+        around.crds = decoded("CustomResourceDefinition", crds, &mut self.failed);
         match lease {
-            Ok(lease) => self.lease = Some(lease),
-            Err(error) => self.not_read.push(format!("Lease: {error}")),
+            // A clock that differs by more than the Lease's duration makes a leader look dead, which is a warning.
+            Ok(lease) => self.leader = Some(Leader::of(lease.as_ref(), Timestamp::now())),
+            Err(error) => self.failed.push(format!("Lease: {error}")),
         }
         match deployment {
             Ok(deployment) => around.deployment = deployment,
-            Err(error) => self.not_read.push(format!("Deployment: {error}")),
+            Err(error) => self.failed.push(format!("Deployment: {error}")),
         }
         match missing(client).await {
             Ok(missing) => self.missing = missing,
-            Err(error) => self.not_read.push(error),
+            Err(error) => self.failed.push(error),
         }
     }
 }
@@ -192,10 +195,10 @@ async fn missing(client: &Client) -> Result<Vec<Missing>, String> {
 fn decoded<K: Resource<DynamicType = ()>>(
     kind: &str,
     list: Result<Vec<DecodeGuard<K>>, WriteError>,
-    not_read: &mut Vec<String>,
+    failed: &mut Vec<String>,
 ) -> Vec<K> {
     let list = list.unwrap_or_else(|error| {
-        not_read.push(format!("{kind}: {error}"));
+        failed.push(format!("{kind}: {error}"));
         Vec::new()
     });
     let mut objects = Vec::with_capacity(list.len());
@@ -203,7 +206,7 @@ fn decoded<K: Resource<DynamicType = ()>>(
         let name = meta::key(object.meta()).name;
         match object.0 {
             Ok(object) => objects.push(object),
-            Err(invalid) => not_read.push(format!("{kind} {name}: {}", invalid.error)),
+            Err(invalid) => failed.push(format!("{kind} {name}: {}", invalid.error)),
         }
     }
     objects

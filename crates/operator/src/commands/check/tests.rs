@@ -4,6 +4,7 @@ use std::sync::Arc;
 use harvester_lb_api::{keys, projection};
 use harvester_lb_fixtures::{self as fixtures, cluster_spec, part, stored, with};
 use http::Method;
+use k8s_openapi::jiff::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 

@@ -282,7 +282,7 @@ async fn mig_4_a_refused_pool_is_tried_again_by_the_next_leader() {
     );
     let last = &told.last().unwrap().1;
     assert!(
-        last.starts_with("2 objects refused; the next leader tries again"),
+        last.starts_with("2 requests refused; the next leader tries again"),
         "{told:?}"
     );
     let config = server.get(CONFIG).unwrap();
@@ -292,6 +292,31 @@ async fn mig_4_a_refused_pool_is_tried_again_by_the_next_leader() {
     let whole = example();
     run(&process(&whole, whole.client())).await.unwrap();
     assert_eq!(written(&server), written(&whole));
+}
+
+/// A permission was revoked: the start goes on, and the next leader migrates.
+#[tokio::test]
+async fn run_1_config_maps_that_may_not_be_read_do_not_stop_the_start() {
+    for (path, pools) in [(CONFIG, 0), (ALL, 2)] {
+        let server = example();
+        let behind = server.clone();
+        let client = fake::client(move |request| {
+            let is_it = request.method == Method::GET && request.path == path;
+            std::future::ready(if is_it {
+                failure(403, "Forbidden")
+            } else {
+                behind.answer(request)
+            })
+        });
+        run(&process(&server, client)).await.unwrap();
+        assert_eq!(server.objects_below(POOLS).len(), pools, "{path}");
+        let config = server.get(CONFIG).unwrap();
+        assert!(config["metadata"]["annotations"].is_null(), "{path}");
+        run(&process(&server, server.client())).await.unwrap();
+        let whole = example();
+        run(&process(&whole, whole.client())).await.unwrap();
+        assert_eq!(written(&server), written(&whole), "{path}");
+    }
 }
 
 /// A webhook that nobody serves looks like an API server that is unavailable; reads show that it is not.
