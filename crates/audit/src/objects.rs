@@ -17,7 +17,6 @@ use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
 };
 use crate::ranges::{self, Ranges};
-use crate::selection::Selections;
 use crate::snapshot::Snapshot;
 use crate::unknown::Unknown;
 
@@ -47,6 +46,9 @@ pub(crate) struct Bound<'a> {
     pub(crate) owner: Key,
     pub(crate) uid: &'a str,
 }
+
+/// The selected pools, by requirement, and whether the load balancer is of cluster type.
+type Selections<'a> = BTreeMap<([String; 4], bool), Option<&'a str>>;
 
 /// The snapshot by namespace and name.
 pub(crate) struct Objects<'a> {
@@ -79,7 +81,7 @@ pub(crate) struct Objects<'a> {
     pub(crate) sharing: Sharing<'a>,
     /// Uids of load balancers with a DHCP lease (IPA-9).
     leases: BTreeSet<&'a str>,
-    /// The pools that a requirement selects, for load balancers with the same requirement.
+    /// The pools that were selected so far (section 5), for load balancers with the same requirement.
     pub(crate) selections: RefCell<Selections<'a>>,
     /// For each pool those with addresses in common.
     overlaps: BTreeMap<&'a str, BTreeSet<&'a str>>,

@@ -1,15 +1,11 @@
 //! The pool that section 5 selects for a load balancer that names none.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use harvester_lb_api::ippool::Tuple;
 use harvester_lb_api::{WorkloadType, keys};
 
 use crate::objects::{Lb, Objects, Pool};
-
-/// The selected pools, by requirement, and whether the load balancer is of cluster type.
-pub(crate) type Selections<'a> = BTreeMap<([String; 4], bool), Option<&'a str>>;
 
 /// What a load balancer requires of a pool.
 struct Requirement<'a> {
