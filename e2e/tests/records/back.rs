@@ -65,7 +65,7 @@ async fn export(world: &World) -> anyhow::Result<()> {
 }
 
 /// Runs `harvester-load-balancer export` with flags. Returns whether it succeeds.
-async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
+pub async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
     let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let env = [("KUBECONFIG", kubeconfig)];

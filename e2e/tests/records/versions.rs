@@ -25,6 +25,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use crate::back::exports;
 use crate::stage::{becomes_leader, cluster, holds, pool, record_is, set, uid};
 
 const NS: &str = "versions";
@@ -245,6 +246,10 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
     ensure!(findings.is_empty(), "{findings:#?}");
     passes(&world).await?;
     let node = NODES[TURNS % 2];
+    // SHR-9: the Go operator could not serve them.
+    ensure!(!exports(&world, &[]).await?, "ready for the Go operator");
+    let allowed = exports(&world, &["--allow-incomplete"]).await?;
+    ensure!(allowed, "--allow-incomplete");
 
     // A field of the later version survives what this version writes to the object.
     let address = world.lb_address(NS, "leased-address").await?;
@@ -304,6 +309,7 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
         ensure!(status == "True", "{name}: {status}");
     }
     audited(&world, NODES[(TURNS + 1) % 2], &pools).await?;
+    ensure!(exports(&world, &[]).await?, "not ready for the Go operator");
     other.end().await?;
     drop(kube_vip);
     definition(&world).await

@@ -79,7 +79,9 @@ impl ApiServer {
             }
             return answer;
         }
-        if let Some(group_version) = path.strip_prefix("/apis/").or(path.strip_prefix("/api/"))
+        if let Some(group_version) = path
+            .strip_prefix("/apis/")
+            .or_else(|| path.strip_prefix("/api/"))
             && group_version.split('/').count() <= 2
             && !group_version.ends_with('s')
         {
