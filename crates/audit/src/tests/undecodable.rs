@@ -12,9 +12,12 @@ fn undecodable(kind: &'static str, namespace: &str, name: &str) -> UndecodableOb
     }
 }
 
+/// An object, and how it comes to be that it cannot be decoded.
+type Case = (UndecodableObject, fn(&mut Snapshot));
+
 #[test]
 fn an_undecodable_object_is_named_and_counts_as_existing() {
-    let cases: [(UndecodableObject, fn(&mut Snapshot)); 8] = [
+    let cases: [Case; 8] = [
         (undecodable("LoadBalancer", "n", "a"), |all| {
             all.load_balancers.remove(0);
         }),
