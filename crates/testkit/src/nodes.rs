@@ -201,8 +201,13 @@ async fn make_node(client: &kube::Client, layout: &Layout, node: u8) -> anyhow::
             "lastHeartbeatTime": null, "lastTransitionTime": null,
         }],
     }});
-    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
+    let params = PatchParams::default();
+    api.patch_status(&name, &params, &Patch::Merge(&status))
         .await?;
+    // The API server gives each new Node the taint of one that is not ready, for the controller of node lifecycles to
+    // remove.
+    let ready = json!({"spec": {"taints": null}});
+    api.patch(&name, &params, &Patch::Merge(&ready)).await?;
     Ok(())
 }
 

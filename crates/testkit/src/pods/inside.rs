@@ -97,6 +97,10 @@ pub(crate) fn container() -> anyhow::Result<ExitStatus> {
 fn become_program(spec: &Spec) -> anyhow::Result<Infallible> {
     let flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     unshare(flags).context("namespaces")?;
+    // `ip netns` shares its mounts: without this, the end of the machine's root here would be the end of all named
+    // network namespaces of the test cluster.
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
     sethostname(&spec.host_name).context("host name")?;
     change_root(spec).context("root file system")?;
     mount_proc_and_dev()?;

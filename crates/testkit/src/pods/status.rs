@@ -33,7 +33,8 @@ pub(crate) fn status(
         PodCondition {
             type_: type_.to_owned(),
             status: status.to_owned(),
-            reason: (!holds).then(|| reason.to_owned()),
+            // Empty and not absent: a patch would leave the reason of before.
+            reason: Some(if holds { "" } else { reason }.to_owned()),
             last_transition_time: same
                 .and_then(|c| c.last_transition_time.clone())
                 .or(Some(Time(now))),

@@ -119,21 +119,27 @@ pub(crate) async fn available(
         let data = found.await?.context("no Deployment")?;
         let number = |path: &str| data.data.pointer(path).and_then(Value::as_i64).unwrap_or(0);
         let generation = data.metadata.generation;
+        let labelled = ListParams::default().labels(&format!("app={name}"));
+        let list = pods(cluster, namespace).list(&labelled).await?.items;
         let wanted = number("/spec/replicas");
         for path in [
             "/status/replicas",
             "/status/updatedReplicas",
             "/status/availableReplicas",
         ] {
-            ensure!(number(path) == wanted, "{}", data.data["status"]);
+            ensure!(number(path) == wanted, "{}", statuses(&list));
         }
         ensure!(Some(number("/status/observedGeneration")) == generation);
-        let labelled = ListParams::default().labels(&format!("app={name}"));
-        let list = pods(cluster, namespace).list(&labelled).await?;
         let lives = |pod: &Pod| pod.metadata.deletion_timestamp.is_none();
-        Ok(Some(list.items.into_iter().filter(lives).collect()))
+        Ok(Some(list.into_iter().filter(lives).collect()))
     })
     .await
+}
+
+/// What the Pods say about themselves, for messages of tests.
+fn statuses(pods: &[Pod]) -> String {
+    let status = |pod: &Pod| serde_json::to_string(&pod.status).unwrap_or_default();
+    pods.iter().map(status).collect::<Vec<_>>().join("\n")
 }
 
 /// Waits until a Pod satisfies a condition.
