@@ -31,8 +31,7 @@
 //!   outside of the namespaces, where it would outlive a killed test. RLIMIT_AS counts address space and not memory, and
 //!   an affinity gives whole CPUs. [`PodRunner::peak_memory_kib`] measures instead.
 //! - seccomp, AppArmor and NetworkPolicies have no effect; there is no DNS server, unless a test starts one.
-//! - The rest of what a Pod may ask for makes it fail with reason `NotSupported` (`pods/supported.rs`), or not start,
-//!   with the reason in its status.
+//! - A Pod that asks for the rest (`pods/supported.rs`) does not start; its status has the reason.
 //!
 //! ```no_run
 //! # use harvester_lb_testkit::{Image, PodRunner, PodRunnerOptions, TestCluster};
@@ -50,6 +49,7 @@ mod container;
 mod context;
 mod drain;
 mod env;
+mod etc;
 mod fields;
 mod host;
 mod image;
@@ -163,7 +163,7 @@ impl PodRunner {
         Ok(Self { host, stop, task })
     }
 
-    /// Kills all Pods and removes their networks. Their objects remain as they are, and another runner can take them on.
+    /// Kills all Pods and removes their networks. Their objects remain as they are; another runner starts them again.
     pub async fn stop(self) {
         drop(self.stop);
         // An error is a panic, which has been printed.

@@ -17,8 +17,6 @@ pub(crate) struct PodState {
     pub(crate) initialized: bool,
     pub(crate) init: Vec<ContainerState>,
     pub(crate) containers: Vec<ContainerState>,
-    /// The runner cannot run this Pod, for this reason.
-    pub(crate) refused: Option<String>,
 }
 
 /// State of one container.

@@ -59,8 +59,6 @@ pub(crate) fn status(
     ];
     PodStatus {
         phase: Some(phase.to_owned()),
-        reason: state.refused.is_some().then(|| "NotSupported".to_owned()),
-        message: state.refused.clone(),
         start_time: state.since.map(Time),
         pod_ip: state.address.map(|ip| ip.to_string()),
         pod_ips: state.address.map(|ip| vec![PodIP { ip: ip.to_string() }]),
@@ -85,9 +83,6 @@ fn gates_open(pod: &Pod, gates: &[k8s_openapi::api::core::v1::PodReadinessGate])
 }
 
 fn phase(pod: &Pod, state: &PodState) -> &'static str {
-    if state.refused.is_some() {
-        return "Failed";
-    }
     let deleting = pod.metadata.deletion_timestamp.is_some();
     let policy = pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref());
     let once = deleting || policy.is_some_and(|p| p != "Always");

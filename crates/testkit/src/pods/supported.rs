@@ -26,7 +26,9 @@ fn pod_problem(spec: &PodSpec) -> Option<&'static str> {
     });
     let mut spread = spec.topology_spread_constraints.iter().flatten();
     let host = [spec.host_pid, spec.host_ipc, spec.share_process_namespace];
-    if spec.ephemeral_containers.is_some() {
+    if spec.active_deadline_seconds.is_some() {
+        Some("activeDeadlineSeconds of a Pod")
+    } else if spec.ephemeral_containers.is_some() {
         Some("ephemeral containers")
     } else if host.contains(&Some(true)) {
         Some("namespaces of the node or shared ones, other than hostNetwork")

@@ -1,7 +1,5 @@
 //! Owns the life of one Pod on its node: network and volumes, its containers, the reports of its status, its end.
 
-use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,9 +16,9 @@ use tokio::time::sleep;
 
 use super::container::{Life, Prepared};
 use super::context::{PodContext, Seen};
+use super::etc;
 use super::fields::Addresses;
 use super::host::{Host, LivePod, Machine};
-use super::inside::Mount;
 use super::network::PodNetwork;
 use super::sources::Sources;
 use super::state::PodState;
@@ -110,9 +108,9 @@ impl Worker {
         let context = &self.context;
         if let Some(problem) = supported::problem(&context.spec) {
             let message = format!("the Pod runner does not support: {problem}");
-            context
-                .state
-                .send_modify(|state| state.refused = Some(message));
+            context.state.send_modify(|state| state.blocked(&message));
+            // Not failed: a controller would make another Pod at once, and so on.
+            context.end_asked().await;
             return;
         }
         let prepared = loop {
@@ -201,14 +199,23 @@ impl Worker {
             let made = tokio::task::spawn_blocking(move || PodNetwork::create(&machine));
             made.await?.context("network of the Pod")?
         };
-        let etc = context.scratch.join("etc");
-        std::fs::create_dir_all(&etc)?;
+        let folder = context.scratch.join("etc");
+        std::fs::create_dir_all(&folder)?;
+        let (host_name, namespace) = (context.host_name(), &context.key.0);
+        let server = context.host.name_server;
+        let files = etc::files(
+            &context.spec,
+            namespace,
+            &host_name,
+            network.address,
+            server,
+        );
         Ok(Prepared {
             addresses: Addresses {
                 pod: network.address,
                 host: context.machine.address,
             },
-            etc: write_etc(context, network.address, &etc)?,
+            etc: etc::write(&files, &folder)?,
             network,
             volumes,
             sources: Sources::new(context.host.client.clone(), &context.pod),
@@ -246,7 +253,13 @@ impl Worker {
             return Ok(());
         }
         // The uid keeps it from a Pod of the same name that came later.
-        let patch = json!({"metadata": {"uid": context.uid}, "status": status});
+        let mut patch = json!({"metadata": {"uid": context.uid}, "status": status});
+        for addresses in ["podIPs", "hostIPs"] {
+            // Else it would add to those that an earlier runner has reported.
+            if let Some(list) = patch["status"][addresses].as_array_mut() {
+                list.push(json!({"$patch": "replace"}));
+            }
+        }
         let patch = Patch::Strategic(patch);
         let api = context.api();
         match api
@@ -309,55 +322,4 @@ impl Drop for Worker {
 /// True if the object is gone, or another one has its name.
 fn is_over(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 404 | 409))
-}
-
-/// Writes the files of `/etc` that are of the Pod and not of the image.
-fn write_etc(context: &PodContext, address: Ipv4Addr, folder: &Path) -> anyhow::Result<Vec<Mount>> {
-    let (host_name, spec) = (context.host_name(), &context.spec);
-    let mut hosts = format!("127.0.0.1\tlocalhost\n{address}\t{host_name}\n");
-    for alias in spec.host_aliases.iter().flatten() {
-        let names = alias.hostnames.clone().unwrap_or_default().join("\t");
-        hosts.push_str(&format!("{}\t{names}\n", alias.ip));
-    }
-    let own = spec.dns_config.clone().unwrap_or_default();
-    let (mut servers, mut searches, mut options) = (Vec::new(), Vec::new(), Vec::new());
-    if spec.dns_policy.as_deref() != Some("None") {
-        servers.push(context.host.name_server.to_string());
-        let namespace = &context.key.0;
-        searches = ["svc.cluster.local".into(), "cluster.local".into()].into();
-        searches.insert(0, format!("{namespace}.svc.cluster.local"));
-        options.push("ndots:5".to_owned());
-    }
-    servers.extend(own.nameservers.unwrap_or_default());
-    searches.extend(own.searches.unwrap_or_default());
-    options.extend(own.options.unwrap_or_default().into_iter().filter_map(|o| {
-        let name = o.name?;
-        Some(
-            o.value
-                .map_or(name.clone(), |value| format!("{name}:{value}")),
-        )
-    }));
-    let mut resolv: String = servers
-        .iter()
-        .map(|ip| format!("nameserver {ip}\n"))
-        .collect();
-    for (key, words) in [("search", searches), ("options", options)] {
-        if !words.is_empty() {
-            resolv.push_str(&format!("{key} {}\n", words.join(" ")));
-        }
-    }
-    let files = [
-        ("hosts", hosts),
-        ("hostname", format!("{host_name}\n")),
-        ("resolv.conf", resolv),
-    ];
-    let mounted = files.into_iter().map(|(name, text)| {
-        std::fs::write(folder.join(name), text)?;
-        Ok(Mount {
-            source: folder.join(name),
-            target: PathBuf::from("/etc").join(name),
-            read_only: true,
-        })
-    });
-    mounted.collect()
 }

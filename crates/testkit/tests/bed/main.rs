@@ -29,19 +29,18 @@ use parts::{
     program_is_stopped_continued_and_killed, service_account_has_its_own_rights,
     vm_ports_links_and_addresses, vmi_object_is_kept_as_written,
 };
-use pods::ends::{
-    containers_are_started_again, deletion_asks_first_and_kills_after_the_grace_period,
-};
+use pods::ends::{pods_are_asked_to_end_and_then_killed, pods_start_failed_containers_again};
 use pods::inside::{
-    container_has_what_its_pod_says, jobs_end_as_their_programs_do,
-    missing_things_are_named_and_awaited,
+    pods_find_what_their_spec_says, pods_name_and_await_what_is_missing,
+    pods_of_jobs_end_as_their_programs_do,
 };
 use pods::network::{
-    deployment_is_spread_and_reachable, rolling_update_loses_no_request,
-    webhook_by_service_is_asked,
+    pods_are_rolled_without_a_lost_request, pods_are_spread_and_reachable,
+    pods_serve_webhooks_by_service,
 };
 use pods::nodes::{
-    daemon_set_has_a_pod_on_each_node, eviction_obeys_a_budget, node_without_power_reports_nothing,
+    pods_are_evicted_within_a_budget, pods_of_a_daemon_set_are_on_each_node,
+    pods_of_a_node_without_power_report_nothing,
 };
 use proxy::{
     cuts_lists_and_pages, ends_watches, ends_with_its_handle, held_request_outlives_its_sender,
@@ -103,7 +102,7 @@ fn trials(runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Vec<Trial> {
         };
         ($name:ident with Pods) => {
             trial!($name, |cluster, shared| async {
-                let start = || pods::start(cluster);
+                let start = || async { pods::start(cluster, pods::image(cluster)?).await };
                 $name(cluster, shared.runner.get_or_try_init(start).await?).await
             })
         };
@@ -147,16 +146,16 @@ fn trials(runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Vec<Trial> {
         trial!(cuts_lists_and_pages),
         trial!(is_unavailable),
         trial!(ends_with_its_handle),
-        trial!(deployment_is_spread_and_reachable with Pods),
-        trial!(container_has_what_its_pod_says with Pods),
-        trial!(missing_things_are_named_and_awaited with Pods),
-        trial!(jobs_end_as_their_programs_do with Pods),
-        trial!(webhook_by_service_is_asked with Pods),
-        trial!(deletion_asks_first_and_kills_after_the_grace_period with Pods),
-        trial!(containers_are_started_again with Pods),
-        trial!(rolling_update_loses_no_request with Pods),
-        trial!(eviction_obeys_a_budget with Pods),
-        trial!(node_without_power_reports_nothing with Pods),
-        trial!(daemon_set_has_a_pod_on_each_node with Pods),
+        trial!(pods_are_spread_and_reachable with Pods),
+        trial!(pods_find_what_their_spec_says with Pods),
+        trial!(pods_name_and_await_what_is_missing with Pods),
+        trial!(pods_of_jobs_end_as_their_programs_do with Pods),
+        trial!(pods_serve_webhooks_by_service with Pods),
+        trial!(pods_are_asked_to_end_and_then_killed with Pods),
+        trial!(pods_start_failed_containers_again with Pods),
+        trial!(pods_are_rolled_without_a_lost_request with Pods),
+        trial!(pods_are_evicted_within_a_budget with Pods),
+        trial!(pods_of_a_node_without_power_report_nothing with Pods),
+        trial!(pods_of_a_daemon_set_are_on_each_node with Pods),
     ]
 }

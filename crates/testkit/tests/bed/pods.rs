@@ -21,13 +21,15 @@ use crate::support::SOON;
 /// Name of the image with this binary.
 pub(crate) const IMAGE: &str = "test/program:1";
 
+/// The image with this binary; once in each cluster.
+pub(crate) fn image(cluster: &TestCluster) -> anyhow::Result<Image> {
+    let folder = cluster.folder().join("program");
+    let image = Image::of_program(Path::new("/proc/self/exe"), &folder)?;
+    Ok(image.entrypoint(&["/program", PROGRAM]).user(65532, 65532))
+}
+
 /// A runner of all Pods of the cluster.
-pub(crate) async fn start(cluster: &TestCluster) -> anyhow::Result<PodRunner> {
-    let image = Image::of_program(
-        Path::new("/proc/self/exe"),
-        &cluster.folder().join("program"),
-    )?;
-    let image = image.entrypoint(&["/program", PROGRAM]).user(65532, 65532);
+pub(crate) async fn start(cluster: &TestCluster, image: Image) -> anyhow::Result<PodRunner> {
     let mut options = PodRunnerOptions::default();
     options.images.insert(IMAGE.into(), image);
     PodRunner::start(cluster, options).await

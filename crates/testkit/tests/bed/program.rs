@@ -132,7 +132,7 @@ fn accept(listener: &TcpListener, handle: impl Fn(TcpStream) -> anyhow::Result<(
 
 fn answer(mut stream: impl Read + Write, state: &State) -> anyhow::Result<()> {
     let (head, body) = request(&mut stream)?;
-    let path = head.split(' ').nth(1).context("no path")?;
+    let path = head.split([' ', '?']).nth(1).context("no path")?;
     let (code, text) = match path {
         "/" => (200, std::env::var("POD_NAME").unwrap_or_default()),
         "/live" => (

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn node(name: &str, spec: Value) -> Node {
+fn node(name: &str, spec: &Value) -> Node {
     serde_json::from_value(json!({
         "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": "z"}}, "spec": spec,
     }))
@@ -10,7 +10,7 @@ fn node(name: &str, spec: Value) -> Node {
 }
 
 fn two() -> Vec<Node> {
-    vec![node("node1", json!({})), node("node2", json!({}))]
+    vec![node("node1", &json!({})), node("node2", &json!({}))]
 }
 
 /// A Pod with label `app`; `on` is its node.
@@ -55,8 +55,8 @@ fn the_node_with_the_fewest_pods() {
 fn cordons_and_taints_need_a_toleration() {
     let taint = json!({"taints": [{"key": "k", "value": "v", "effect": "NoExecute"}]});
     let nodes = [
-        node("node1", json!({"unschedulable": true})),
-        node("node2", taint),
+        node("node1", &json!({"unschedulable": true})),
+        node("node2", &taint),
     ];
     let error = choose(&pod("a", None, json!({})), &nodes, &[]).unwrap_err();
     assert_eq!(

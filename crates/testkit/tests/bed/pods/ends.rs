@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{IMAGE, gone, is_ready, namespace, pod, pod_until, pods, serving};
 use crate::support::SOON;
 
-pub(crate) async fn deletion_asks_first_and_kills_after_the_grace_period(
+pub(crate) async fn pods_are_asked_to_end_and_then_killed(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
@@ -70,7 +70,7 @@ fn restarted(count: i32) -> impl Fn(&Pod) -> bool {
     move |pod| is_ready(pod) && container(pod).is_some_and(|c| c.restart_count == count)
 }
 
-pub(crate) async fn containers_are_started_again(
+pub(crate) async fn pods_start_failed_containers_again(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {

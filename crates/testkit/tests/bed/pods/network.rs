@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_testkit::{PodRunner, TestCluster, Traffic, burst, eventually, lan};
 use kube::ResourceExt;
+use kube::api::ListParams;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -23,7 +24,7 @@ async fn cluster_ip(cluster: &TestCluster, ns: &str, name: &str) -> anyhow::Resu
     Ok(ip.parse()?)
 }
 
-pub(crate) async fn deployment_is_spread_and_reachable(
+pub(crate) async fn pods_are_spread_and_reachable(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
@@ -94,7 +95,7 @@ async fn answered_by(
 
 /// A webhook that is referred to by its Service, in a Pod of the Pod network, serves the API server over TLS; and its
 /// certificate's files follow the Secret.
-pub(crate) async fn webhook_by_service_is_asked(
+pub(crate) async fn pods_serve_webhooks_by_service(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
@@ -185,11 +186,11 @@ pub(crate) async fn webhook_by_service_is_asked(
         .await
 }
 
-pub(crate) async fn rolling_update_loses_no_request(
+pub(crate) async fn pods_are_rolled_without_a_lost_request(
     cluster: &TestCluster,
     _runner: &PodRunner,
 ) -> anyhow::Result<()> {
-    let (ns, name, vip) = ("pods-roll", "roll", lan(205));
+    let (ns, name, vip) = ("pods-roll", "roll", lan(206));
     namespace(cluster, ns).await?;
     // It serves on after SIGTERM until the nodes know.
     let version = |version: &str| {
@@ -227,7 +228,7 @@ pub(crate) async fn rolling_update_loses_no_request(
     ensure!(failed.is_empty(), "{failed:?}");
     ensure!(
         pods(cluster, ns)
-            .list(&Default::default())
+            .list(&ListParams::default())
             .await?
             .items
             .len()

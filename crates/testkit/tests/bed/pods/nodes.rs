@@ -15,7 +15,7 @@ use super::{
 };
 use crate::support::SOON;
 
-pub(crate) async fn eviction_obeys_a_budget(
+pub(crate) async fn pods_are_evicted_within_a_budget(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
@@ -92,7 +92,7 @@ pub(crate) async fn eviction_obeys_a_budget(
     Ok(())
 }
 
-pub(crate) async fn node_without_power_reports_nothing(
+pub(crate) async fn pods_of_a_node_without_power_report_nothing(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
@@ -138,7 +138,7 @@ pub(crate) async fn node_without_power_reports_nothing(
     Ok(())
 }
 
-pub(crate) async fn daemon_set_has_a_pod_on_each_node(
+pub(crate) async fn pods_of_a_daemon_set_are_on_each_node(
     cluster: &TestCluster,
     runner: &PodRunner,
 ) -> anyhow::Result<()> {
