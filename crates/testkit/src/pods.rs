@@ -30,6 +30,7 @@
 //!   user of the test: version 2 refuses it in a user namespace otherwise, and with version 1 only root can make one,
 //!   outside of the namespaces, where it would outlive a killed test. RLIMIT_AS counts address space and not memory, and
 //!   an affinity gives whole CPUs. [`PodRunner::peak_memory_kib`] measures instead.
+//! - The layer that a container writes to is an overlay mount, which needs Linux 5.11 in a user namespace.
 //! - seccomp, AppArmor and NetworkPolicies have no effect; there is no DNS server, unless a test starts one.
 //! - A Pod that asks for the rest (`pods/supported.rs`) does not start; its status has the reason.
 //!
@@ -91,8 +92,10 @@ pub use self::image::Image;
 
 /// Timeout of [`PodRunner::get`].
 const ANSWER: Duration = Duration::from_secs(5);
-/// Timeout of a request of the runner to the API server. Watches are longer, but not silent for that long.
-const REQUEST: Duration = Duration::from_mins(6);
+/// Timeout of a request of the runner to the API server.
+const REQUEST: Duration = Duration::from_secs(15);
+/// Longest silence of a watch: more than the API server lets one last, which is 290 s.
+const WATCH: Duration = Duration::from_mins(5);
 
 /// Options of a [`PodRunner`].
 #[derive(Clone, Debug)]
@@ -142,8 +145,9 @@ impl PodRunner {
             machines.insert(node, Arc::new(machine));
         }
         let images = options.images.into_iter();
+        let kubeconfig = cluster.kubeconfig("pod-runner")?;
         let host = Arc::new(Host {
-            client: client(&cluster.kubeconfig("pod-runner")?).await?,
+            client: client(&kubeconfig, REQUEST).await?,
             machines,
             images: Mutex::new(
                 images
@@ -158,7 +162,8 @@ impl PodRunner {
         });
         let namespaces = options.namespaces.into_iter().collect();
         let (stop, stopped) = oneshot::channel();
-        let manager = Manager::new(Arc::clone(&host), namespaces);
+        let watches = client(&kubeconfig, WATCH).await?;
+        let manager = Manager::new(Arc::clone(&host), watches, namespaces);
         let task = tokio::spawn(manager.run(stopped));
         Ok(Self { host, stop, task })
     }
@@ -286,11 +291,11 @@ fn machine(cluster: &TestCluster, node: &str) -> anyhow::Result<Machine> {
 }
 
 /// A client whose requests fail at once, for the runner retries them itself: an eviction is refused with 429.
-async fn client(kubeconfig: &Path) -> anyhow::Result<kube::Client> {
+async fn client(kubeconfig: &Path, silence: Duration) -> anyhow::Result<kube::Client> {
     let text = Kubeconfig::read_from(kubeconfig)?;
     let mut config =
         kube::Config::from_custom_kubeconfig(text, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
-    config.read_timeout = Some(REQUEST);
+    config.read_timeout = Some(silence);
     Ok(kube::Client::try_from(config)?)
 }

@@ -49,6 +49,8 @@ struct Task {
 /// The main task of a runner.
 pub(crate) struct Manager {
     host: Arc<Host>,
+    /// The client for watches.
+    watches: Client,
     /// Empty: all.
     namespaces: BTreeSet<String>,
     pods: Objects<Pod>,
@@ -113,9 +115,10 @@ fn key_of<K: Resource>(object: &K) -> PodKey {
 }
 
 impl Manager {
-    pub(crate) fn new(host: Arc<Host>, namespaces: BTreeSet<String>) -> Self {
+    pub(crate) fn new(host: Arc<Host>, watches: Client, namespaces: BTreeSet<String>) -> Self {
         Self {
             host,
+            watches,
             namespaces,
             pods: Objects::default(),
             nodes: Objects::default(),
@@ -136,9 +139,8 @@ impl Manager {
     }
 
     async fn work(&mut self) {
-        let client = self.host.client.clone();
-        let mut pods = events::<Pod>(&client);
-        let mut nodes = events::<Node>(&client);
+        let mut pods = events::<Pod>(&self.watches);
+        let mut nodes = events::<Node>(&self.watches);
         let mut again = false;
         loop {
             tokio::select! {
@@ -301,7 +303,7 @@ impl Manager {
 }
 
 /// Events of all objects of a kind; the watch is resumed whatever happens.
-fn events<K>(client: &Client) -> impl Stream<Item = Event<K>> + Unpin
+fn events<K>(client: &Client) -> impl Stream<Item = Event<K>> + Unpin + use<K>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + 'static,
 {
