@@ -79,7 +79,7 @@ check-docs:
 # Same build arguments as the tests (e2e/src/world.rs), so that nothing is built twice.
 check-crds:
 	@mkdir -p target/tmp
-	@$(CARGO) build --locked --workspace --bin harvester-load-balancer --example ledger
+	@$(CARGO) build --locked --profile test --workspace --bin harvester-load-balancer --example ledger
 	@"$${CARGO_TARGET_DIR:-target}"/debug/harvester-load-balancer crd >target/tmp/crds.yaml
 	@diff -u crds/crds.yaml target/tmp/crds.yaml || { echo "crds/crds.yaml does not match the API types; run make crds"; exit 1; }
 

@@ -77,6 +77,8 @@ impl World {
         }
         let status = command
             .args(["build", "--quiet", "--locked", "--workspace"])
+            // The profile of `cargo test`, so that nothing is built twice.
+            .args(["--profile", "test"])
             .args(["--bin", "harvester-load-balancer", "--example", "ledger"])
             .current_dir(repository())
             .status()

@@ -14,6 +14,8 @@ const TARGETS: &str = "100000";
 const PERIOD: &str = "5";
 /// Duration of the measurement in seconds, after the warm-up.
 const SECONDS: &str = "30";
+/// Limit of the lag of 99 % of the probes, in milliseconds.
+const PROMPT_MS: f64 = 250.0;
 /// A twentieth of the targets.
 const FEW_DEAD: &str = "5000";
 /// Runs of each, alternating with the bare loop: other load on the machine affects both.
@@ -164,19 +166,25 @@ pub(crate) fn prober(report: &mut Report) -> anyhow::Result<()> {
         of.iter().map(|said| number(said, path)).collect()
     };
     let some = &turns[0];
-    report.row(
-        Row::of(
-            "prober alone: 99 % of probes begin within",
-            "ms",
-            each(&turns, "/lag_ms/p99")?,
-        )
-        .at_most(250.0)
-        .note(format!(
-            "{:.0} probes/s; the latest {:?} ms",
-            number(some, "/per_second")?,
-            each(&turns, "/lag_ms/max")?
-        )),
+    let bare_lags = each(&bare, "/lag_ms/p99")?;
+    let lags = Row::of(
+        "prober alone: 99 % of probes begin within",
+        "ms",
+        each(&turns, "/lag_ms/p99")?,
     );
+    let note = format!(
+        "{:.0} probes/s; the latest {:?} ms; the bare loop within {bare_lags:?} ms",
+        number(some, "/per_second")?,
+        each(&turns, "/lag_ms/max")?
+    );
+    // A core that cannot make 20,000 connects a second falls ever further behind, whatever the program.
+    report.row(if bare_lags.iter().all(|lag| *lag <= PROMPT_MS) {
+        lags.at_most(PROMPT_MS).note(note)
+    } else {
+        lags.note(format!(
+            "{note}; no target: this core is too slow for the bare loop"
+        ))
+    });
     report.row(
         Row::of(
             "prober alone: memory of a target, probes in flight included",
