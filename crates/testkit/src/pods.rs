@@ -17,7 +17,8 @@
 //!   kubelet's;
 //! - preStop, SIGTERM, SIGKILL; the program is process 1 of its pid namespace, so it gets only the signals that it
 //!   handles;
-//! - exit codes, termination messages, restart counts, conditions.
+//! - exit codes, termination messages, restart counts, conditions;
+//! - `kubectl logs`, so that helm prints the output of hooks: always the whole log, of earlier Pods of the name too.
 //!
 //! What cannot be had, or is not done:
 //! - **Users.** Without root on the machine there is one user only, so each container sees it under the id it asks for
@@ -55,6 +56,7 @@ mod fields;
 mod host;
 mod image;
 pub(crate) mod inside;
+mod kubelet;
 mod launch;
 mod manager;
 mod network;
@@ -79,9 +81,11 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 
 use self::host::{Host, Machine};
+use self::inside::Exec;
+use self::launch::execute;
 use self::manager::Manager;
 use crate::layout::{GATEWAY, node_number};
 use crate::netns::Netns;
@@ -124,6 +128,8 @@ pub struct PodRunner {
     /// Dropping it ends the task.
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
+    /// The ports of the nodes' kubelets.
+    ports: JoinSet<()>,
 }
 
 impl std::fmt::Debug for PodRunner {
@@ -160,16 +166,30 @@ impl PodRunner {
             name_server: options.name_server,
             live: Mutex::default(),
         });
+        let mut ports = JoinSet::new();
+        for machine in host.machines.values() {
+            let (certificate, key) = cluster.issue(&[&machine.name], &[machine.address])?;
+            let identity = kubelet::identity(&certificate, &key)?;
+            let listener = kubelet::listen(machine)?;
+            let (host, machine) = (Arc::clone(&host), Arc::clone(machine));
+            ports.spawn(kubelet::serve(listener, host, machine, identity));
+        }
         let namespaces = options.namespaces.into_iter().collect();
         let (stop, stopped) = oneshot::channel();
         let watches = client(&kubeconfig, WATCH).await?;
         let manager = Manager::new(Arc::clone(&host), watches, namespaces);
         let task = tokio::spawn(manager.run(stopped));
-        Ok(Self { host, stop, task })
+        Ok(Self {
+            host,
+            stop,
+            task,
+            ports,
+        })
     }
 
     /// Kills all Pods and removes their networks. Their objects remain as they are; another runner starts them again.
-    pub async fn stop(self) {
+    pub async fn stop(mut self) {
+        self.ports.shutdown().await;
         drop(self.stop);
         // An error is a panic, which has been printed.
         let _ = self.task.await;
@@ -199,10 +219,36 @@ impl PodRunner {
 
     /// Process id of a container's program, as seen inside the test cluster.
     pub fn pid(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<i32> {
-        let pid = self
+        Ok(self.running(namespace, pod, container)?.pid)
+    }
+
+    fn running(&self, namespace: &str, pod: &str, container: &str) -> anyhow::Result<Exec> {
+        let running = self
             .host
-            .live(namespace, pod, |live| live.pids.get(container).copied())?;
-        pid.with_context(|| format!("container {container} of {namespace}/{pod} does not run"))
+            .live(namespace, pod, |live| live.running.get(container).cloned())?;
+        running.with_context(|| format!("container {container} of {namespace}/{pod} does not run"))
+    }
+
+    /// Executes a command in a container, as `kubectl exec` does: exit code, and both its outputs.
+    ///
+    /// # Errors
+    /// If it takes longer than `limit`; it is killed then.
+    pub async fn exec(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        args: &[&str],
+        limit: Duration,
+    ) -> anyhow::Result<(i32, String)> {
+        let netns = self.netns(namespace, pod)?;
+        let command = Exec {
+            args: args.iter().map(|text| (*text).to_owned()).collect(),
+            ..self.running(namespace, pod, container)?
+        };
+        let (status, output) = execute(&netns, &command, limit).await?;
+        let code = status.code().context("ended by a signal")?;
+        Ok((code, output))
     }
 
     /// Kills a container (SIGKILL), as the kernel does when memory is short. It is started again, as its Pod says.

@@ -16,7 +16,7 @@ use super::context::PodContext;
 use super::env::{command_line, environment};
 use super::fields::Addresses;
 use super::image::Image;
-use super::inside::{Mount, START_FAILED, Spec};
+use super::inside::{Exec, Mount, START_FAILED, Spec};
 use super::launch::{Launched, failure};
 use super::network::PodNetwork;
 use super::probe::Target;
@@ -95,7 +95,7 @@ impl Life<'_> {
                 },
                 _ = self.pod.end_asked() => return false,
             };
-            self.forget_pid();
+            self.not_running();
             let message = self.message(&folder, end.code).await;
             let reason = if failure(&folder).is_empty() {
                 end.reason
@@ -167,20 +167,20 @@ impl Life<'_> {
         let log = self.log();
         std::fs::create_dir_all(log.parent().context("no folder")?)?;
         let process = Launched::start(&self.prepared.network.netns, &spec, &log).await?;
-        let pid = process.pid();
+        let command = process.command();
         if let Some(live) = self.pod.host.live.lock().get_mut(&self.pod.key)
             && live.uid == self.pod.uid
         {
-            live.pids.insert(self.container.name.clone(), pid);
+            live.running.insert(self.container.name.clone(), command);
         }
         Ok(process)
     }
 
-    fn forget_pid(&self) {
+    fn not_running(&self) {
         if let Some(live) = self.pod.host.live.lock().get_mut(&self.pod.key)
             && live.uid == self.pod.uid
         {
-            live.pids.remove(&self.container.name);
+            live.running.remove(&self.container.name);
         }
     }
 
@@ -256,11 +256,10 @@ impl Life<'_> {
     /// Probes a running container and waits for its end.
     async fn supervise(&self, process: &mut Launched) -> End {
         self.update(|state| state.runs(Timestamp::now()));
-        let command = process.command(&[]);
-        let command = |args: &[String]| super::inside::Exec {
+        let command = process.command();
+        let command = |args: &[String]| Exec {
             args: args.to_vec(),
-            spec: command.spec.clone(),
-            ..command
+            ..command.clone()
         };
         let target = Target {
             container: self.container,

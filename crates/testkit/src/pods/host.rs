@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::image::Image;
+use super::inside::Exec;
 use crate::netns::Netns;
 
 /// Namespace and name of a Pod.
@@ -39,8 +40,8 @@ pub(crate) struct LivePod {
     pub(crate) machine: Arc<Machine>,
     pub(crate) netns: Netns,
     pub(crate) address: Ipv4Addr,
-    /// Process ids of its containers, by name.
-    pub(crate) pids: BTreeMap<String, i32>,
+    /// Its containers that run, by name: a command for each, without arguments.
+    pub(crate) running: BTreeMap<String, Exec>,
 }
 
 /// A node of the test cluster, as the machine that its Pods run on.

@@ -74,9 +74,9 @@ pub(crate) struct Mount {
 }
 
 /// A command for a running container.
-#[derive(Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Exec {
-    /// Process id of the container's program.
+    /// Process id of the container's program, as seen inside the test cluster.
     pub(crate) pid: i32,
     /// Path of the container's [`Spec`].
     pub(crate) spec: PathBuf,

@@ -63,11 +63,6 @@ impl Launched {
         Ok(launched)
     }
 
-    /// Process id, as seen inside the test cluster.
-    pub(crate) const fn pid(&self) -> i32 {
-        self.pid
-    }
-
     /// Waits for the end of the program.
     pub(crate) async fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         Ok(self.child.wait().await?)
@@ -81,12 +76,12 @@ impl Launched {
         }
     }
 
-    /// What [`execute`] needs to know.
-    pub(crate) fn command(&self, args: &[String]) -> Exec {
+    /// What [`execute`] needs to know, without arguments.
+    pub(crate) fn command(&self) -> Exec {
         Exec {
             pid: self.pid,
             spec: self.spec.clone(),
-            args: args.to_vec(),
+            args: Vec::new(),
         }
     }
 }

@@ -181,7 +181,7 @@ impl Worker {
             machine: Arc::clone(&context.machine),
             netns: network.netns.clone(),
             address: network.address,
-            pids: std::collections::BTreeMap::new(),
+            running: std::collections::BTreeMap::new(),
         };
         context.host.live.lock().insert(context.key.clone(), live);
         let address = Some(network.address);

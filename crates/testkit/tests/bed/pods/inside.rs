@@ -144,6 +144,11 @@ pub(crate) async fn pods_find_what_their_spec_says(
         resolv.starts_with("nameserver 192.168.100.1\nsearch pods-inside.svc"),
         "{resolv}"
     );
+    let exit = ["/program", "container-program", "whoami"];
+    let ran = runner.exec(ns, name, "main", &exit, SOON).await?;
+    ensure!(ran.0 == 0, "{ran:?}");
+    let (_, account) = runner.get(ns, name, 8080, "/read/dev/termination-log").await?;
+    ensure!(account == "system:serviceaccount:pods-inside:default", "{account}");
     let peak = runner.peak_memory_kib(ns, name, "main")?;
     ensure!((1..64 << 10).contains(&peak), "{peak} KiB");
     Ok(())
@@ -224,6 +229,11 @@ pub(crate) async fn pods_of_jobs_end_as_their_programs_do(
             "{log}"
         );
     }
+    // The log is had from the node, as helm does it for hooks.
+    let log = cluster
+        .kubectl(&["logs", "--namespace", ns, "job/bad"])
+        .await?;
+    ensure!(log == "ends with 3\n", "{log:?}");
     // Finished Pods stay, and are deleted at once with their Job.
     cluster.delete("batch/v1", "Job", Some(ns), "ok").await?;
     let list = super::pods(cluster, ns)
