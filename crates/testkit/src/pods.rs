@@ -314,6 +314,11 @@ impl PodRunner {
         Ok(drain::cordon(&self.host.client, node, false).await?)
     }
 
+    /// Evicts a Pod; false if a PodDisruptionBudget forbids it now. Other clients repeat a refused eviction for minutes.
+    pub async fn evict(&self, namespace: &str, pod: &str) -> anyhow::Result<bool> {
+        drain::evict(&self.host.client, namespace, pod).await
+    }
+
     /// Cordons a node and evicts its Pods but those of DaemonSets, as `kubectl drain` does; returns when they are gone.
     ///
     /// # Errors

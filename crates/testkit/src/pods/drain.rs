@@ -53,13 +53,24 @@ async fn evict_all(client: &Client, node: &str) -> anyhow::Result<usize> {
         if pod.metadata.deletion_timestamp.is_some() {
             continue;
         }
-        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
-        match pods.evict(&pod.name_any(), &EvictParams::default()).await {
-            Ok(_) => {}
-            // Gone, or not now.
-            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 429) => {}
-            Err(error) => bail!("eviction of {}: {error}", pod.name_any()),
-        }
+        evict(
+            client,
+            &pod.namespace().unwrap_or_default(),
+            &pod.name_any(),
+        )
+        .await?;
     }
     Ok(left)
+}
+
+/// Asks for the eviction of a Pod; false if a PodDisruptionBudget forbids it now.
+pub(crate) async fn evict(client: &Client, namespace: &str, name: &str) -> anyhow::Result<bool> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    match pods.evict(name, &EvictParams::default()).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 429 => Ok(false),
+        // It is gone.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
+        Err(error) => bail!("eviction of {name}: {error}"),
+    }
 }

@@ -147,8 +147,13 @@ pub(crate) async fn pods_find_what_their_spec_says(
     let exit = ["/program", "container-program", "whoami"];
     let ran = runner.exec(ns, name, "main", &exit, SOON).await?;
     ensure!(ran.0 == 0, "{ran:?}");
-    let (_, account) = runner.get(ns, name, 8080, "/read/dev/termination-log").await?;
-    ensure!(account == "system:serviceaccount:pods-inside:default", "{account}");
+    let (_, account) = runner
+        .get(ns, name, 8080, "/read/dev/termination-log")
+        .await?;
+    ensure!(
+        account == "system:serviceaccount:pods-inside:default",
+        "{account}"
+    );
     let peak = runner.peak_memory_kib(ns, name, "main")?;
     ensure!((1..64 << 10).contains(&peak), "{peak} KiB");
     Ok(())
