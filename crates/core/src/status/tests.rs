@@ -2,6 +2,7 @@
 
 mod apply;
 mod events;
+mod pace;
 mod reworded;
 
 use super::*;

@@ -46,7 +46,9 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let sent: Vec<Instant> = (0..5_000).map(at).filter(|now| budget.take(*now)).collect();
         for first in &sent {
-            let second = sent.iter().filter(|at| **at >= *first && **at < *first + Duration::from_secs(1));
+            let second = sent
+                .iter()
+                .filter(|at| **at >= *first && **at < *first + Duration::from_secs(1));
             assert!(second.count() <= 10);
         }
         assert_eq!(sent.len(), 29, "five at once, then five a second");

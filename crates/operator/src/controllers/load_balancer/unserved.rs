@@ -58,8 +58,8 @@ pub async fn leave_alone(
     ctx.index.set_aside(key);
     let updated = update_endpoints(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {unsupported}");
-    let readiness = Readiness::not(status::UNSUPPORTED_ANNOTATION, message);
-    write_status(ctx, key, lb, &update_of(lb, readiness, &updated)).await?;
+    let report = StatusUpdate::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
+    write_status(ctx, key, lb, &report).await?;
     updated.map(|_| Requeue::AwaitChange)
 }
 
