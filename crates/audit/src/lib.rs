@@ -18,11 +18,13 @@
 //! | `later` | features of later versions of the operator (IPA-9) |
 //! | `load_balancers` | the address of a load balancer, or why it has none |
 //! | `owned_objects` | Service and EndpointSlice |
+//! | `details` | the conditions that say which part of a load balancer works |
 //! | `backends` | the virtual machines behind a load balancer |
 //! | `pools` | the status of pools |
 //! | `records` | IPAllocations, and leftovers of deleted objects |
 
 mod backends;
+mod details;
 mod finding;
 mod later;
 mod load_balancers;

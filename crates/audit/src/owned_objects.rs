@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends;
+use crate::details;
 use crate::finding::{Finding, describe, must};
 use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
@@ -82,6 +83,8 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {:?}",
         slice.metadata.owner_references
     );
+    let may_differ = overridden || lb.given == keys::DHCP_ADDRESS;
+    details::of_served(lb, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 
@@ -119,7 +122,7 @@ fn of_cluster(
         "has address {}, and status.address is empty",
         lb.given
     );
-    Ok(())
+    details::of_cluster(lb)
 }
 
 /// Section 8.2.

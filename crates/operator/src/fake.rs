@@ -73,6 +73,7 @@ pub(crate) struct FakeApiServer {
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
     reads: Arc<Mutex<Vec<String>>>,
     refused: Arc<Mutex<Vec<(Method, &'static str)>>>,
+    events: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl FakeApiServer {
@@ -101,6 +102,11 @@ impl FakeApiServer {
         std::mem::take(&mut *self.writes.lock())
     }
 
+    /// Takes reason and note of the Events so far.
+    pub(crate) fn events(&self) -> Vec<(String, String)> {
+        std::mem::take(&mut *self.events.lock())
+    }
+
     /// Takes the paths of the live reads so far.
     pub(crate) fn reads(&self) -> Vec<String> {
         std::mem::take(&mut *self.reads.lock())
@@ -115,6 +121,8 @@ impl FakeApiServer {
     fn answer(&self, request: ReceivedRequest) -> Answer {
         let ReceivedRequest { method, path, body } = request;
         if path.contains("/events") {
+            let text = |field: &str| body[field].as_str().unwrap_or_default().to_owned();
+            self.events.lock().push((text("reason"), text("note")));
             return (201, body);
         }
         let mut objects = self.objects.lock();

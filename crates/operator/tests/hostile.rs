@@ -214,6 +214,8 @@ fn build_all(
         address: FieldUpdate::Set(external),
         backend_servers: FieldUpdate::Set(Some(servers)),
         extras: readiness::extras(None, Some(HELD), true, found),
+        details: Vec::new(),
+        verdicts_changed: false,
     }
 }
 
