@@ -1,4 +1,5 @@
 //! Subcommands that run to completion.
 
+pub mod clear_conditions;
 pub mod crd;
 pub mod export;

@@ -24,8 +24,8 @@ mod stage;
 mod swap;
 
 use back::{
-    ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up,
-    pool_5_export_writes_what_it_can,
+    ops_2_conditions_of_ours_are_removed_for_the_go_operator, ops_2_swap_back_and_forth,
+    pool_3_the_maps_are_written_before_the_lease_is_given_up, pool_5_export_writes_what_it_can,
 };
 use follow::be_6_endpoints_follow_after_a_restart;
 use leaders::{
@@ -59,6 +59,7 @@ fn main() -> ExitCode {
         run_1_an_address_that_is_refused_delays_itself_alone,
         ipa_1_holders_come_before_those_that_wait,
         ops_2_swap_back_and_forth,
+        ops_2_conditions_of_ours_are_removed_for_the_go_operator,
         pool_3_the_maps_are_written_before_the_lease_is_given_up,
         pool_5_export_writes_what_it_can,
         ipa_3_owners_that_go_while_nobody_looks,
