@@ -123,10 +123,10 @@ pub enum StatusWrite {
     Paced(Box<LoadBalancer>),
 }
 
-/// Decides on the write of a status; `now` as for [`apply`].
+/// Decides on the write of a status; `now` as for [`apply`] (REC-5).
 ///
 /// Detail conditions never cause a write of their own for a load balancer that has none of them, unless a verdict has
-/// changed: an earlier version wrote its status, and an upgrade must not write every load balancer.
+/// changed: an earlier version or the Go operator wrote its status, and an upgrade must not write every load balancer (OPS-2).
 pub fn decide(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> StatusWrite {
     let mut wanted = Box::new(apply(lb, update, now));
     let is_due = difference(lb, &*wanted).is_some();

@@ -42,7 +42,8 @@ async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
     for line in text.lines().filter(|l| l.starts_with("# TYPE ")) {
         let mut words = line.split(' ').skip(2);
         let (name, type_) = (words.next().context(line.to_owned())?, words.next());
-        ensure!(name.starts_with("harvester_lb_"), "{name}");
+        let is_ours = name.starts_with("harvester_lb_") || name.starts_with("process_");
+        ensure!(is_ours, "{name}");
         ensure!(
             type_ != Some("gauge") || !name.ends_with("_total"),
             "{line}"
@@ -89,7 +90,7 @@ type Scrapes = Vec<Vec<Value>>;
 
 /// One series of a test: a sample each minute for twelve minutes, starting with `from`, increasing by `step`.
 fn series(name: &str, from: f64, step: f64) -> Value {
-    json!({"series": name, "values": format!("{from}+{step}x12")})
+    json!({"series": name, "values": format!("{from}{step:+}x12")})
 }
 
 async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
@@ -100,6 +101,21 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
     };
     let at = |name: &str, value: f64| series(&format!("harvester_lb_{name}"), value, 0.0);
     let rising = |name: &str, step: f64| series(&format!("harvester_lb_{name}"), 0.0, step);
+    let pool = |available: f64, total: f64| {
+        let of = |state: &str, value| {
+            at(
+                &format!("ippool_addresses{{pool=\"p\",state=\"{state}\"}}"),
+                value,
+            )
+        };
+        vec![of("available", available), of("total", total)]
+    };
+    let ready = |name: &str, value: f64| {
+        at(
+            &format!("load_balancer_ready{{namespace=\"n\",loadbalancer=\"{name}\"}}"),
+            value,
+        )
+    };
     let lag = |slow: f64| {
         let bucket =
             |le: &str, step| rising(&format!("probe_lag_seconds_bucket{{le=\"{le}\"}}"), step);
@@ -122,8 +138,16 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerPoolAlmostFull",
-            vec![vec![at("ippool_addresses{state=\"available\"}", 0.0)]],
-            vec![vec![at("ippool_addresses{state=\"available\"}", 5.0)]],
+            vec![pool(0.0, 10.0), pool(9.0, 100.0)],
+            vec![pool(1.0, 10.0), pool(10.0, 100.0), pool(0.0, 0.0), vec![]],
+        ),
+        (
+            "HarvesterLoadBalancerPoolFillsUp",
+            vec![vec![rising("ippool_addresses{state=\"available\"}", -1.0)]],
+            vec![
+                vec![rising("ippool_addresses{state=\"available\"}", 0.0)],
+                vec![rising("ippool_addresses{state=\"available\"}", 1.0)],
+            ],
         ),
         (
             "HarvesterLoadBalancerWaitingForAddress",
@@ -132,14 +156,8 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerNotReady",
-            vec![vec![at(
-                "load_balancers{ready=\"False\",reason=\"NoBackend\"}",
-                1.0,
-            )]],
-            vec![vec![at(
-                "load_balancers{ready=\"True\",reason=\"Ready\"}",
-                1.0,
-            )]],
+            vec![vec![ready("a", 1.0), ready("b", 0.0)]],
+            vec![vec![ready("a", 1.0), ready("b", 1.0)], vec![]],
         ),
         (
             "HarvesterLoadBalancerBackendNotReady",
@@ -168,6 +186,14 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             "HarvesterLoadBalancerHealthChecksLate",
             vec![lag(10.0)],
             vec![lag(0.0)],
+        ),
+        (
+            "HarvesterLoadBalancerWritesRefused",
+            vec![vec![at("refused_objects{kind=\"LoadBalancer\"}", 1.0)]],
+            vec![
+                vec![at("refused_objects{kind=\"LoadBalancer\"}", 0.0)],
+                vec![],
+            ],
         ),
         (
             "HarvesterLoadBalancerReconcileFailing",
@@ -270,7 +296,14 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
     is(&of("backends", "state", "ready"), Some(2.0)).await?;
     is(&of("backends", "state", "not_ready"), Some(0.0)).await?;
     is(&of("backend_up", "backend", "a"), Some(1.0)).await?;
+    let served =
+        format!("harvester_lb_load_balancer_ready{{loadbalancer=\"web\",namespace=\"{ns}\"}}");
+    is(&served, Some(1.0)).await?;
     is("harvester_lb_leader", Some(1.0)).await?;
+    for name in ["open_fds", "resident_memory_bytes", "cpu_seconds_total"] {
+        let value = world.metric("node1", &format!("process_{name}")).await?;
+        ensure!(value.is_some_and(|value| value > 0.0), "{name}: {value:?}");
+    }
     // All down: the dummy endpoint is not a backend.
     let check =
         json!({"port": 8080, "failureThreshold": 1, "periodSeconds": 1, "timeoutSeconds": 1});
@@ -283,6 +316,7 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
         .await?;
     is(&of("backends", "state", "ready"), Some(0.0)).await?;
     is(&of("backends", "state", "not_ready"), Some(2.0)).await?;
+    is(&served, Some(0.0)).await?;
     is(&of("backend_up", "backend", "a"), Some(0.0)).await?;
     world.vmis(ns).delete("a", &DeleteParams::default()).await?;
     is(&of("backend_up", "backend", "a"), None).await?;
@@ -292,6 +326,7 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
         is(&of("backends", "state", gone), None).await?;
     }
     is(&of("backend_up", "backend", "b"), None).await?;
+    is(&served, None).await?;
     is(&addresses("allocated"), Some(1.0)).await?;
     world.delete_pool(pool).await?;
     is(&addresses("total"), None).await?;

@@ -75,13 +75,12 @@ fn told(server: &FakeApiServer, type_: &str) -> Option<(String, String, String)>
 
 /// Whether the load balancer is queued.
 fn is_due(ctx: &Context) -> bool {
-    let next = ctx.index.queues.lbs.next().now_or_never().flatten();
-    let is_due = next.is_some();
-    for key in next {
-        let done = Ok(Requeue::AwaitChange);
-        ctx.index.queues.lbs.done(&key, &done);
-    }
-    is_due
+    let queue = &ctx.index.queues.lbs;
+    let Some(key) = queue.next().now_or_never().flatten() else {
+        return false;
+    };
+    queue.done(&key, &Ok(Requeue::AwaitChange));
+    true
 }
 
 /// Takes the Events so far.
