@@ -210,7 +210,7 @@ impl World {
     }
 
     /// The address of a node in the network that it shares with the API server.
-    fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
+    pub fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
         let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
         // The test clusters of a process differ in the number of the network.

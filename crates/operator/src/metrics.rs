@@ -142,6 +142,12 @@ impl Metrics {
         for result in ProbeResult::ALL {
             metrics.probes.with_label_values(&[result.as_label()]);
         }
+        for event in ["sent", "suppressed"] {
+            metrics.announcing_node_changes.with_label_values(&[event]);
+        }
+        for verdict in ["up", "down"] {
+            metrics.verdict_changes.with_label_values(&[verdict]);
+        }
         let all: [Box<dyn Collector>; 14] = [
             Box::new(metrics.reconcile_duration.clone()),
             Box::new(metrics.reconcile_errors.clone()),

@@ -116,22 +116,22 @@ pub async fn ops_2_conditions_of_ours_are_removed_for_the_go_operator(
     world.lb_address(ns, "lb").await?;
     audited(&world, "node1", &[ns]).await?;
     let told = |lb: &LoadBalancer| condition(lb, "AddressAllocated");
-    let before = world.read(ns, "lb").await?;
+    let before = world.lbs(ns).get("lb").await?;
     ensure!(told(&before).is_some(), "{before:?}");
     let flags = ["--clear-conditions"];
     ensure!(!exports(&world, &flags).await?, "the operator runs");
-    let now = world.read(ns, "lb").await?;
+    let now = world.lbs(ns).get("lb").await?;
     ensure!(now == before, "{now:?}");
     operator.end().await?;
     ensure!(exports(&world, &flags).await?, "nobody holds the Lease");
-    let now = world.read(ns, "lb").await?;
+    let now = world.lbs(ns).get("lb").await?;
     ensure!(told(&now).is_none(), "{now:?}");
     ensure!(ready(&now) == ready(&before), "{now:?}");
     ensure!(allocated(&now) == allocated(&before), "{now:?}");
     // Our next leader does not write it for that.
     let operator = start(&world).await?;
     audited(&world, "node1", &[ns]).await?;
-    let later = world.read(ns, "lb").await?;
+    let later = world.lbs(ns).get("lb").await?;
     ensure!(later == now, "{later:?}");
     operator.end().await
 }

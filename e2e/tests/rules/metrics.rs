@@ -3,8 +3,9 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
-use harvester_lb_e2e::world::{SOON, repository};
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::prometheus::{documented_alerts, rules};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
@@ -50,39 +51,6 @@ async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// The alerts of docs/metrics.md: name, expression, minutes.
-fn documented_alerts() -> anyhow::Result<Vec<(String, String, u32)>> {
-    let text = std::fs::read_to_string(repository().join("docs/metrics.md"))?;
-    let (_, section) = text
-        .split_once("## What to alert on")
-        .context("no section on alerts")?;
-    let mut alerts = Vec::new();
-    for line in section.lines().filter(|line| line.contains('`')) {
-        let row = line.replace("\\|", "\u{0}");
-        let cells: Vec<String> = row
-            .split('|')
-            .map(|cell| cell.trim().replace('\u{0}', "|"))
-            .collect();
-        let [_, name, expression, ..] = &cells[..] else {
-            bail!("{line}");
-        };
-        let (expression, wait) = expression
-            .strip_prefix('`')
-            .and_then(|e| e.split_once('`'))
-            .with_context(|| line.to_owned())?;
-        let minutes = match wait.trim() {
-            "" => 0,
-            wait => wait
-                .strip_prefix("for ")
-                .and_then(|w| w.strip_suffix(" min"))
-                .with_context(|| line.to_owned())?
-                .parse()?,
-        };
-        alerts.push((name.clone(), expression.to_owned(), minutes));
-    }
-    Ok(alerts)
 }
 
 /// The scraped samples, test by test.
@@ -217,18 +185,12 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             ]],
         ),
     ];
-    let documented: Vec<&str> = alerts.iter().map(|(name, ..)| &**name).collect();
+    let documented: Vec<&str> = alerts.iter().map(|alert| &*alert.name).collect();
     let tested: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
     ensure!(
         documented == tested,
         "{documented:?}, tested are {tested:?}"
     );
-    let rules: Vec<Value> = alerts
-        .iter()
-        .map(|(name, expression, minutes)| {
-            json!({"alert": name, "expr": expression, "for": format!("{minutes}m")})
-        })
-        .collect();
     let mut tests = Vec::new();
     for (name, called_for, not) in cases {
         for (fires, cases) in [(1, called_for), (0, not)] {
@@ -245,7 +207,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         }
     }
     let folder = world.cluster.folder();
-    let rules = json!({"groups": [{"name": "documented", "rules": rules}]});
+    let rules = rules(&alerts, false);
     std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
     let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
     let path = folder.join("alerts.test.yaml");
