@@ -126,6 +126,11 @@ impl Prometheus {
         Ok(prometheus)
     }
 
+    /// Address and port of its HTTP API.
+    pub fn address(&self) -> SocketAddr {
+        self.at
+    }
+
     /// The values that an expression has now, each with its labels.
     pub async fn query(&self, expression: &str) -> anyhow::Result<Vec<(Value, f64)>> {
         let path = format!("/api/v1/query?query={}", percent_encoded(expression));

@@ -46,7 +46,10 @@ pub async fn ops_1_alerts_fire_and_the_dashboard_has_data(world: Arc<World>) -> 
         // Each number is scraped.
         eventually(&format!("{left} are free"), SOON, || async {
             let now = prometheus.query(free).await?;
-            ensure!(now.iter().any(|(_, value)| (value - left).abs() < 0.5), "{now:?}");
+            ensure!(
+                now.iter().any(|(_, value)| (value - left).abs() < 0.5),
+                "{now:?}"
+            );
             Ok(Some(()))
         })
         .await?;
