@@ -209,7 +209,8 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
             regarding.api_version.as_deref(),
             Some("loadbalancer.harvesterhci.io/v1beta1")
         );
-        let trouble = event.reason.as_deref() != Some("Ready");
+        let reason = event.reason.as_deref();
+        let trouble = !matches!(reason, Some("Ready" | "AddressAllocated"));
         let type_ = if trouble { "Warning" } else { "Normal" };
         assert_eq!(event.type_.as_deref(), Some(type_));
         assert_eq!(
