@@ -11,6 +11,7 @@ pub mod history_checker;
 pub mod lives;
 pub mod metrics_snapshot;
 pub mod permissions;
+pub mod prometheus;
 pub mod quiet;
 pub mod read;
 pub mod requests;

@@ -74,5 +74,7 @@ pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 pub const DUMMY_ENDPOINT_UID: &str = "dummy347-546a-4642-9da6-5608endpoint";
 /// On a Service: addresses that kube-vip prefers over `loadBalancerIP` (section 8.2).
 pub const ANNOTATION_KUBE_VIP_ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
+/// On a Service: the node from which kube-vip announces its address.
+pub const ANNOTATION_KUBE_VIP_HOST: &str = "kube-vip.io/vipHost";
 /// `loadBalancerIP` that makes kube-vip lease an address by DHCP (OPS-3).
 pub const DHCP_ADDRESS: &str = "0.0.0.0";

@@ -21,6 +21,7 @@
 //! | `later` | features of later versions of the operator (IPA-9) |
 //! | `load_balancers` | the address of a load balancer, or why it has none |
 //! | `owned_objects` | Service and EndpointSlice |
+//! | `details` | the conditions that say which part of a load balancer works |
 //! | `backends` | the virtual machines behind a load balancer |
 //! | `pools` | the status of pools |
 //! | `records` | IPAllocations, and leftovers of deleted objects |
@@ -30,6 +31,7 @@
 
 mod backends;
 mod before_import;
+mod details;
 mod finding;
 pub mod kinds;
 mod later;

@@ -12,7 +12,7 @@ use crate::later::excludes;
 use crate::meta::{asked, is_ours};
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
-use crate::{backends, owned_objects};
+use crate::{backends, details, owned_objects};
 
 /// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
 const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
@@ -404,7 +404,7 @@ fn has_nothing_left(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
             "waits for an address, and its {kind} exists"
         );
     }
-    Ok(())
+    details::of_waiting(lb, ready)
 }
 
 /// Texts of the condition message of a load balancer that no pool matches.

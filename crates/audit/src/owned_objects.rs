@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends;
+use crate::details;
 use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
 use crate::meta::{announced, asked, is_ours, is_owned_by};
@@ -97,6 +98,8 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {}",
         owners(&slice.metadata)
     );
+    let may_differ = overridden || lb.given == keys::DHCP_ADDRESS;
+    details::of_served(lb, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 
@@ -138,7 +141,7 @@ fn of_cluster(
         "has address {}, and status.address is empty",
         lb.given
     );
-    Ok(())
+    details::of_cluster(lb)
 }
 
 /// Section 8.2.

@@ -60,6 +60,13 @@ fn says(lb: &mut LoadBalancer, reason: &str, message: &str) {
     lb.status.as_mut().unwrap().conditions = made(condition(reason, message));
 }
 
+/// Adds a condition beside Ready.
+fn tells(lb: &mut LoadBalancer, type_: &str, status: &str, message: &str) {
+    let told = json!({"type": type_, "status": status, "reason": type_, "message": message});
+    let conditions = lb.status.as_mut().unwrap().conditions.as_mut();
+    conditions.unwrap().push(made(told));
+}
+
 fn waiting(name: &str, reason: &str, message: &str) -> LoadBalancer {
     let status = json!({"conditions": condition(reason, message)});
     lb(name, cluster_spec(), &status)
@@ -366,6 +373,40 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
             },
             "section 9",
             "status and reason of the condition Ready differ: False Ready",
+        ),
+        (
+            |all| {
+                tells(
+                    &mut all.load_balancers[1],
+                    "AddressAllocated",
+                    "True",
+                    "10.0.0.9 of pool p",
+                )
+            },
+            "section 9",
+            "has address \"10.0.0.3\", and the condition AddressAllocated is True",
+        ),
+        (
+            |all| tells(&mut all.load_balancers[1], "Announced", "False", ""),
+            "section 9",
+            "announced is \"10.0.0.3\", and the condition Announced is False",
+        ),
+        (
+            |all| tells(&mut all.load_balancers[0], "AddressAllocated", "False", ""),
+            "section 9",
+            "has address 10.0.0.2, and the condition AddressAllocated is False",
+        ),
+        (
+            |all| {
+                tells(
+                    &mut all.load_balancers[0],
+                    "BackendsHealthy",
+                    "True",
+                    "1 of 1",
+                )
+            },
+            "section 9",
+            "has no Service, and the condition BackendsHealthy",
         ),
         (
             |all| all.slices[0].endpoints.clear(),

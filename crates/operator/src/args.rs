@@ -72,6 +72,10 @@ pub enum Command {
         /// Exit with 0 even if the maps are incomplete: for hooks that must not fail.
         #[arg(long)]
         allow_incomplete: bool,
+        /// Also remove the conditions AddressAllocated, Announced and BackendsHealthy from every LoadBalancer, which the Go
+        /// operator would not update. Refused while a process holds the Lease.
+        #[arg(long)]
+        clear_conditions: bool,
     },
 }
 

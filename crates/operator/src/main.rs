@@ -19,9 +19,10 @@ fn main() -> ExitCode {
             });
         }
         Some(Command::Crd) => crd::print_crds(),
-        Some(Command::Export { allow_incomplete }) => {
-            runtime::block_on(&args, export::run(*allow_incomplete))
-        }
+        Some(Command::Export {
+            allow_incomplete,
+            clear_conditions,
+        }) => runtime::block_on(&args, export::run(*allow_incomplete, *clear_conditions)),
         None => runtime::block_on(&args, runtime::run(&args)),
     };
     match outcome {

@@ -5,6 +5,7 @@
 
 pub mod gauges;
 pub mod leading;
+pub mod process_metrics;
 pub mod term;
 pub mod workers;
 
@@ -166,6 +167,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let current = Arc::new(CurrentTerm::new(ctx));
     let gauges = gauges::Gauges::new(&current, args.backend_metrics_limit)?;
     metrics.registry().register(Box::new(gauges))?;
+    let process = process_metrics::ProcessMetrics::new()?;
+    metrics.registry().register(Box::new(process))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &clients, &mut tasks);
 

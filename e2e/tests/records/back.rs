@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::keys;
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::check::passes;
 use harvester_lb_e2e::quiet::{audited, lines};
-use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::read::{allocated, condition, ready};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -104,6 +104,37 @@ pub async fn pool_5_export_writes_what_it_can(world: Arc<World>) -> anyhow::Resu
         .delete("10.73.0.6", &DeleteParams::default())
         .await?;
     export(&world).await
+}
+
+pub async fn ops_2_conditions_of_ours_are_removed_for_the_go_operator(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "cleared";
+    set(&world, ns).await?;
+    go::pool(&world, ns, "10.73.0.0/24", json!(null)).await?;
+    let operator = start(&world).await?;
+    cluster(&world, ns, "lb").await?;
+    world.lb_address(ns, "lb").await?;
+    audited(&world, "node1", &[ns]).await?;
+    let told = |lb: &LoadBalancer| condition(lb, "AddressAllocated");
+    let before = world.lbs(ns).get("lb").await?;
+    ensure!(told(&before).is_some(), "{before:?}");
+    let flags = ["--clear-conditions"];
+    ensure!(!exports(&world, &flags).await?, "the operator runs");
+    let now = world.lbs(ns).get("lb").await?;
+    ensure!(now == before, "{now:?}");
+    operator.end().await?;
+    ensure!(exports(&world, &flags).await?, "nobody holds the Lease");
+    let now = world.lbs(ns).get("lb").await?;
+    ensure!(told(&now).is_none(), "{now:?}");
+    ensure!(ready(&now) == ready(&before), "{now:?}");
+    ensure!(allocated(&now) == allocated(&before), "{now:?}");
+    // Our next leader does not write it for that.
+    let operator = start(&world).await?;
+    audited(&world, "node1", &[ns]).await?;
+    let later = world.lbs(ns).get("lb").await?;
+    ensure!(later == now, "{later:?}");
+    operator.end().await
 }
 
 async fn addresses(world: &World, ns: &str) -> anyhow::Result<BTreeMap<String, String>> {

@@ -27,8 +27,8 @@ mod swap;
 mod versions;
 
 use back::{
-    ops_2_swap_back_and_forth, pool_3_the_maps_are_written_before_the_lease_is_given_up,
-    pool_5_export_writes_what_it_can,
+    ops_2_conditions_of_ours_are_removed_for_the_go_operator, ops_2_swap_back_and_forth,
+    pool_3_the_maps_are_written_before_the_lease_is_given_up, pool_5_export_writes_what_it_can,
 };
 use check::{
     ops_2_check_names_what_is_wrong, ops_2_check_needs_the_rights_of_its_example_and_writes_nothing,
@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         run_1_an_address_that_is_refused_delays_itself_alone,
         ipa_1_holders_come_before_those_that_wait,
         ops_2_swap_back_and_forth,
+        ops_2_conditions_of_ours_are_removed_for_the_go_operator,
         pool_3_the_maps_are_written_before_the_lease_is_given_up,
         pool_5_export_writes_what_it_can,
         ops_2_check_names_what_is_wrong,

@@ -53,9 +53,14 @@ fn slice_with_additions(slice: &mut Value) {
     }
 }
 
-/// A LoadBalancer without what our operator removes (finalizers) or adds (reasons and times of conditions).
+/// A LoadBalancer without what our operator removes (finalizers) or adds (reasons and times of conditions, and conditions that
+/// say which part of it works).
 fn lb_without_additions(lb: &mut Value) {
     lb["metadata"]["finalizers"].take();
+    if let Some(conditions) = lb["status"]["conditions"].as_array_mut() {
+        let added = ["AddressAllocated", "Announced", "BackendsHealthy"];
+        conditions.retain(|c| added.iter().all(|type_| c["type"] != *type_));
+    }
     for condition in lb["status"]["conditions"]
         .as_array_mut()
         .into_iter()

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::clock;
-use crate::commands::list;
+use crate::commands::{clear_conditions, list};
 use crate::index::leader_state::LeaderState;
 use crate::metrics::Metrics;
 
@@ -165,10 +165,16 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 /// does one that the Go operator does not know (SHR-9).
 ///
 /// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
-/// the same.
-pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
+/// the same. With `clear_conditions` no operator may run, see [`clear_conditions`].
+///
+/// # Errors
+/// Something is incomplete, the objects cannot be listed, or an operator runs.
+pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
     let client = &clients.write;
+    if clear_conditions {
+        clear_conditions::ensure_stopped(client).await?;
+    }
     let mut read = Read::default();
     for decoded in all::<IPPool>(client).await? {
         let key = meta::key(decoded.meta());
@@ -202,6 +208,9 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
         }
         let (allocated, history) = (export.allocated, export.history);
         info!(pool, allocated, history, "maps written");
+    }
+    if clear_conditions {
+        lacking.extend(clear_conditions::run(client).await?);
     }
     for what in &lacking {
         warn!(what, "not ready for the Go operator");
