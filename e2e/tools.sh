@@ -1,7 +1,7 @@
 #!/bin/sh
 # Provides the programs that the test cluster needs from the system (nft, ip,
-# the DHCP servers dnsmasq and kea-dhcp4) and promtool, which checks the alert
-# rules, in a folder. Installs nothing and does not need root. Writes FOLDER/env,
+# the DHCP servers dnsmasq and kea-dhcp4), prometheus, and promtool, which checks
+# the alert rules, in a folder. Installs nothing and does not need root. Writes FOLDER/env,
 # which sets PATH and LD_LIBRARY_PATH:
 #
 #	tools.sh FOLDER && . FOLDER/env
@@ -22,14 +22,16 @@ PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vF "$root/" | paste -sd: -):/us
 
 say() { echo "tools: $*" >&2; }
 
-# program=package. The package of promtool depends on a server, so it is unpacked
-# without its dependencies (promtool needs the C library only).
+# program=package. The package of promtool and prometheus depends on others, so it
+# is unpacked without them (both programs need the C library only).
 missing=
 for pair in nft=nftables ip=iproute2 dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server; do
 	command -v "${pair%%=*}" >/dev/null 2>&1 || missing="$missing ${pair#*=}"
 done
 alone=
-command -v promtool >/dev/null 2>&1 || alone=prometheus
+for program in promtool prometheus; do
+	command -v $program >/dev/null 2>&1 || alone=prometheus
+done
 
 # Several test binaries may call this concurrently: the first one does the work, the others wait.
 if command -v flock >/dev/null 2>&1; then

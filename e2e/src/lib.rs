@@ -4,12 +4,14 @@
 //! namespace and with separate pools.
 
 pub mod audit;
+pub mod check;
 pub mod exported;
 pub mod fake_kube_vip;
 pub mod history_checker;
 pub mod lives;
 pub mod metrics_snapshot;
 pub mod permissions;
+pub mod prometheus;
 pub mod quiet;
 pub mod read;
 pub mod requests;

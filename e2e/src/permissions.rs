@@ -32,6 +32,8 @@ pub struct Permission {
     pub verb: String,
     /// Namespace; cluster-wide if empty.
     pub namespace: String,
+    /// Name of the only object that it is for; empty: all.
+    pub name: String,
 }
 
 /// As the operator prints it.
@@ -40,6 +42,9 @@ impl fmt::Display for Permission {
         write!(f, "{} {}", self.verb, self.resource)?;
         if !self.group.is_empty() {
             write!(f, ".{}", self.group)?;
+        }
+        if !self.name.is_empty() {
+            write!(f, " named {}", self.name)?;
         }
         if !self.namespace.is_empty() {
             write!(f, " in namespace {}", self.namespace)?;
@@ -64,12 +69,14 @@ pub fn all() -> anyhow::Result<Vec<Permission>> {
         for rule in role["rules"].as_array().into_iter().flatten() {
             for group in strings(&rule["apiGroups"]) {
                 for resource in strings(&rule["resources"]) {
+                    let name = rule["resourceNames"][0].as_str().unwrap_or_default();
                     permissions.extend(strings(&rule["verbs"]).into_iter().map(|verb| {
                         Permission {
                             group: group.clone(),
                             resource: resource.clone(),
                             verb,
                             namespace: namespace.to_owned(),
+                            name: name.to_owned(),
                         }
                     }));
                 }
@@ -149,7 +156,15 @@ impl User {
             permissions
                 .iter()
                 .filter(|r| r.namespace.is_empty() != namespaced)
-                .map(|r| json!({"apiGroups": [r.group], "resources": [r.resource], "verbs": [r.verb]}))
+                .map(|r| {
+                    let mut rule = json!({
+                        "apiGroups": [r.group], "resources": [r.resource], "verbs": [r.verb],
+                    });
+                    if !r.name.is_empty() {
+                        rule["resourceNames"] = json!([r.name]);
+                    }
+                    rule
+                })
                 .collect()
         };
         let role = |kind: &str, metadata: Value, rules: Vec<Value>| {
@@ -187,7 +202,7 @@ impl User {
             "user": self.name,
             "resourceAttributes": {
                 "group": permission.group, "resource": permission.resource, "verb": permission.verb,
-                "namespace": permission.namespace,
+                "namespace": permission.namespace, "name": permission.name,
             },
         }}))?;
         let answer = Api::<SubjectAccessReview>::all(world.client())

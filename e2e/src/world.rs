@@ -28,7 +28,7 @@ const OPERATOR: &str = "HLB_OPERATOR";
 
 /// Intervals of the operator in tests (its `timings`): shorter than in a cluster where no event can end the wait. The
 /// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own.
-pub const TEST_TIMINGS: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-unavailable-cap=1s,rare-refused=1s,pool-status-interval=200ms,pool-status-max-pause=1s";
+pub const TEST_TIMINGS: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-unavailable-cap=1s,rare-refused=1s,pool-status-interval=200ms,pool-status-max-pause=1s,detail-interval=200ms";
 
 /// Flags for a Lease that expires soon.
 pub const QUICK_LEASE: [&str; 3] = [
@@ -210,7 +210,7 @@ impl World {
     }
 
     /// The address of a node in the network that it shares with the API server.
-    fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
+    pub fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
         let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
         // The test clusters of a process differ in the number of the network.

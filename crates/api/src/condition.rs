@@ -33,6 +33,8 @@ pub enum ConditionStatus {
     True,
     /// The condition does not hold.
     False,
+    /// It is not known whether the condition holds.
+    Unknown,
 }
 
 impl ConditionStatus {
@@ -41,6 +43,7 @@ impl ConditionStatus {
         match self {
             Self::True => "True",
             Self::False => "False",
+            Self::Unknown => "Unknown",
         }
     }
 }

@@ -24,6 +24,8 @@ pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
 /// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows. Used by a later version
 /// only (IPA-9).
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
+/// On kube-vip's ConfigMap: `true` once its pools are migrated (MIG-1).
+pub const ANNOTATION_AFTER_CONVERSION: &str = "loadbalancer.harvesterhci.io/after-conversion";
 /// On a load balancer: its guest cluster is being removed (GC-1).
 pub const ANNOTATION_GUEST_REMOVED: &str = "loadbalancer.harvesterhci.io/guest-removed";
 /// On a load balancer: the uid of the object that [`ANNOTATION_GUEST_REMOVED`] was set on. It does not count on a copy
@@ -72,5 +74,7 @@ pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 pub const DUMMY_ENDPOINT_UID: &str = "dummy347-546a-4642-9da6-5608endpoint";
 /// On a Service: addresses that kube-vip prefers over `loadBalancerIP` (section 8.2).
 pub const ANNOTATION_KUBE_VIP_ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
+/// On a Service: the node from which kube-vip announces its address.
+pub const ANNOTATION_KUBE_VIP_HOST: &str = "kube-vip.io/vipHost";
 /// `loadBalancerIP` that makes kube-vip lease an address by DHCP (OPS-3).
 pub const DHCP_ADDRESS: &str = "0.0.0.0";

@@ -1,17 +1,18 @@
 //! The virtual machines behind a VM-type load balancer, and its condition about them (sections 8.3, 8.4 and 9). Health
 //! check results are stored only in the EndpointSlice, so they are taken from there unchecked.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::Ipv4Addr;
 
-use harvester_lb_api::kubevirt::{Interface, VirtualMachineInstance};
+use harvester_lb_api::kubevirt::VirtualMachineInstance;
 use harvester_lb_api::{Condition, keys};
-use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 
-use crate::finding::{Finding, describe, must};
-use crate::meta::key_of;
+use crate::finding::{Finding, describe, first_few, must};
+use crate::kinds;
+use crate::machines::{Machines, address_of, reported};
 use crate::objects::{Lb, Objects};
-use crate::snapshot::Cluster;
 
 /// Maximum number of backends in an EndpointSlice; with more machines some are left out.
 const MOST: usize = 999;
@@ -31,6 +32,12 @@ struct Backend {
     state: State,
 }
 
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.address.fmt(f)
+    }
+}
+
 /// Checks the endpoints of one load balancer, and its condition.
 pub(crate) fn check(
     objects: &Objects<'_>,
@@ -39,34 +46,35 @@ pub(crate) fn check(
     slice: &EndpointSlice,
     is_announced: bool,
 ) -> Result<(), Finding> {
-    let Some(cluster) = objects.cluster else {
+    let Some(machines) = machines_for(objects, lb) else {
         return Ok(());
     };
-    let matching: Vec<&VirtualMachineInstance> = matching(lb, cluster);
+    let matching: Vec<&VirtualMachineInstance> = matching(lb, machines);
     if matching.len() > MOST {
         return Ok(());
     }
     let all: Vec<Backend> = matching.iter().filter_map(|vmi| Backend::of(vmi)).collect();
     let (refused, backends): (Vec<Backend>, Vec<Backend>) = unlike(&all)
         .into_iter()
-        .partition(|backend| is_refused(objects, cluster, backend.address));
+        .partition(|backend| is_refused(objects, machines, backend.address));
     must!(
         "BE-8",
+        CONDITION_MISMATCH,
         lb,
         lb.has_true_condition("BackendAddressRefused") != refused.is_empty(),
-        "refused backends: {refused:?}; the condition BackendAddressRefused does not match"
+        "refused backends: [{}]; the condition BackendAddressRefused does not match",
+        first_few(&refused)
     );
-    let shared = |backend: &&Backend| {
-        let others = cluster.machines.iter();
-        let mut others = others.filter(|vmi| *key_of(&vmi.metadata).namespace != *lb.key.namespace);
-        others.any(|vmi| address_of(vmi) == Some(backend.address))
-    };
+    let shared =
+        |backend: &&Backend| machines.is_in_another_namespace(&lb.key.namespace, backend.address);
     let shared: Vec<&Backend> = backends.iter().filter(shared).collect();
     must!(
         "BE-8",
+        CONDITION_MISMATCH,
         lb,
         lb.has_true_condition("BackendAddressShared") != shared.is_empty(),
-        "backends whose address is used in another namespace: {shared:?}; the condition BackendAddressShared does not match"
+        "backends whose address is used in another namespace: [{}]; the condition BackendAddressShared does not match",
+        first_few(&shared)
     );
     let endpoints: Vec<(String, bool)> = slice.endpoints.iter().map(read).collect();
     let is_real = |endpoint: &&Endpoint| !is_stand_in(endpoint);
@@ -95,21 +103,32 @@ pub(crate) fn check(
     if !expected.iter().any(|(_, ready)| *ready) {
         expected.push((keys::DUMMY_ENDPOINT_ADDRESS.to_owned(), true));
     }
-    must!(
-        "BE-3",
-        lb,
-        endpoints == expected,
-        "endpoints are {endpoints:?}, expected {expected:?}"
-    );
+    if endpoints != expected {
+        let known: Vec<Ipv4Addr> = matching.iter().flat_map(|vmi| reported(vmi)).collect();
+        let is_stale = |(address, _): &(String, bool)| {
+            address != keys::DUMMY_ENDPOINT_ADDRESS
+                && !known.iter().any(|known| known.to_string() == *address)
+        };
+        let kind = if endpoints.iter().any(is_stale) {
+            &kinds::STALE_ENDPOINT
+        } else {
+            &kinds::ENDPOINTS_MISMATCH
+        };
+        let text = difference(&endpoints, &expected);
+        return Err(Finding::new(kind, "BE-3", lb.object(), text));
+    }
     let status = lb.object.status.as_ref();
     let listed = status.and_then(|status| status.backend_servers.clone());
     let listed = listed.unwrap_or_default();
     let addresses: Vec<String> = backends.iter().map(|b| b.address.to_string()).collect();
     must!(
         "BE-3",
+        STATUS_MISMATCH,
         lb,
         listed == addresses,
-        "status.backendServers is {listed:?}, expected {addresses:?}"
+        "status.backendServers is [{}], expected [{}]",
+        first_few(&listed),
+        first_few(&addresses)
     );
     let expected = if !is_announced {
         "WaitingForExternalIP"
@@ -124,6 +143,7 @@ pub(crate) fn check(
     };
     must!(
         "section 9",
+        CONDITION_MISMATCH,
         lb,
         ready.reason.as_deref() == Some(expected),
         "the condition Ready is {}, expected reason {expected}",
@@ -134,7 +154,8 @@ pub(crate) fn check(
 
 /// BE-6: the endpoints that stay published of a load balancer that is not reconciled still exist.
 pub(crate) fn check_kept_endpoints(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
-    let (Some(slice), Some(cluster)) = (objects.slices.get(&lb.key), objects.cluster) else {
+    let (Some(slice), Some(machines)) = (objects.slices.get(&lb.key), machines_for(objects, lb))
+    else {
         return Ok(());
     };
     for endpoint in slice
@@ -143,48 +164,40 @@ pub(crate) fn check_kept_endpoints(objects: &Objects<'_>, lb: &Lb<'_>) -> Result
         .filter(|endpoint| !is_stand_in(endpoint))
     {
         let target = endpoint.target_ref.clone().unwrap_or_default();
-        let vmi = cluster.machines.iter().find(|vmi| {
-            let key = key_of(&vmi.metadata);
-            key.namespace == lb.key.namespace && Some(&*key.name) == target.name.as_deref()
-        });
+        let name = target.name.as_deref().unwrap_or_default();
+        let vmi = machines.find(&lb.key.namespace, name);
         let (address, ready) = read(endpoint);
         let stands = vmi.is_some_and(|vmi| {
             let here = address_of(vmi);
             vmi.metadata.uid == target.uid
                 && here.is_some_and(|here| {
-                    here.to_string() == address && !is_refused(objects, cluster, here)
+                    here.to_string() == address && !is_refused(objects, machines, here)
                 })
                 && (state(vmi) != State::Over || !ready)
         });
         must!(
             "BE-6",
+            STALE_ENDPOINT,
             lb,
             stands,
-            "keeps the endpoint {address} of VirtualMachineInstance {:?}, which is gone or must not be served",
-            target.name
+            "keeps the endpoint {address} of VirtualMachineInstance {name}, which is gone or must not be served"
         );
     }
     Ok(())
 }
 
+/// The virtual machines, if those of the load balancer's namespace are known.
+fn machines_for<'o, 'a>(objects: &'o Objects<'a>, lb: &Lb<'_>) -> Option<&'o Machines<'a>> {
+    let is_unknown = objects.unknown.machines.contains(&*lb.key.namespace);
+    objects.machines.as_ref().filter(|_| !is_unknown)
+}
+
 /// BE-1: the virtual machines of the namespace that match the whole selector, by name.
-fn matching<'a>(lb: &Lb<'_>, cluster: &'a Cluster) -> Vec<&'a VirtualMachineInstance> {
+fn matching<'a>(lb: &Lb<'_>, machines: &Machines<'a>) -> Vec<&'a VirtualMachineInstance> {
     let selector = lb.object.spec.backend_server_selector.as_ref();
-    let Some(selector) = selector.filter(|selector| !selector.is_empty()) else {
-        return Vec::new();
-    };
-    let matches = |vmi: &&VirtualMachineInstance| {
-        let labels = vmi.metadata.labels.as_ref();
-        *key_of(&vmi.metadata).namespace == *lb.key.namespace
-            && vmi.metadata.deletion_timestamp.is_none()
-            && selector.iter().all(|(key, values)| {
-                let label = labels.and_then(|labels| labels.get(key));
-                label.is_some_and(|label| values.contains(label))
-            })
-    };
-    let mut all: Vec<_> = cluster.machines.iter().filter(matches).collect();
-    all.sort_by_key(|vmi| vmi.metadata.name.clone());
-    all
+    selector.map_or_else(Vec::new, |selector| {
+        machines.matching(&lb.key.namespace, selector)
+    })
 }
 
 impl Backend {
@@ -196,34 +209,15 @@ impl Backend {
     }
 }
 
-/// BE-2: the first usable IPv4 address; named interfaces first.
-fn address_of(vmi: &VirtualMachineInstance) -> Option<Ipv4Addr> {
-    let interfaces = vmi.status.as_ref()?.interfaces.as_deref()?;
-    let named = |interface: &&Interface| interface.name.as_ref().is_some_and(|n| !n.is_empty());
-    let (named, others): (Vec<&Interface>, Vec<&Interface>) = interfaces.iter().partition(named);
-    let texts = named.into_iter().chain(others).flat_map(|interface| {
-        let more = interface.ip_addresses.iter().flatten();
-        interface.ip_address.iter().chain(more)
-    });
-    texts
-        .filter_map(|text| text.parse().ok())
-        .find(|address: &Ipv4Addr| {
-            !address.is_unspecified()
-                && !address.is_loopback()
-                && !address.is_link_local()
-                && !address.is_multicast()
-                && !address.is_broadcast()
-        })
-}
-
 fn state(vmi: &VirtualMachineInstance) -> State {
-    let status = vmi.status.clone().unwrap_or_default();
-    let paused = status.conditions.iter().flatten().any(|condition| {
+    let status = vmi.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_ref());
+    let paused = conditions.into_iter().flatten().any(|condition| {
         condition.type_.as_deref() == Some("Paused")
             && condition.status.as_deref() == Some("True")
             && condition.reason.as_deref() != Some("PausedByMigrationMonitor")
     });
-    match status.phase.as_deref() {
+    match status.and_then(|status| status.phase.as_deref()) {
         Some("Succeeded" | "Failed") => State::Over,
         _ if paused => State::Paused,
         _ => State::Running,
@@ -244,22 +238,8 @@ fn unlike(all: &[Backend]) -> Vec<Backend> {
 }
 
 /// BE-8: whether the address is one of a Node or Service, has an IPAllocation, or is denied.
-fn is_refused(objects: &Objects<'_>, cluster: &Cluster, address: Ipv4Addr) -> bool {
-    let text = address.to_string();
-    let of_node = |node: &Node| {
-        let status = node.status.as_ref();
-        let mut all = status
-            .iter()
-            .flat_map(|status| status.addresses.iter().flatten());
-        all.any(|of_node| of_node.address == text)
-    };
-    let is_denied = |(network, prefix): &(Ipv4Addr, u8)| {
-        let mask = u32::MAX.checked_shl(32 - u32::from(*prefix)).unwrap_or(0);
-        (address.to_bits() ^ network.to_bits()) & mask == 0
-    };
-    objects.reserved.contains(&*text)
-        || cluster.nodes.iter().any(of_node)
-        || cluster.denied.iter().any(is_denied)
+fn is_refused(objects: &Objects<'_>, machines: &Machines<'_>, address: Ipv4Addr) -> bool {
+    objects.reserved.contains(&*address.to_string()) || machines.is_refused(address)
 }
 
 /// Whether a load balancer has a health check (section 8.5).
@@ -278,4 +258,37 @@ fn read(endpoint: &Endpoint) -> (String, bool) {
     let address = endpoint.addresses.first().cloned().unwrap_or_default();
     let conditions = endpoint.conditions.as_ref();
     (address, conditions.and_then(|c| c.ready).unwrap_or(true))
+}
+
+/// How the endpoints, with their readiness, differ from the expected ones.
+fn difference(endpoints: &[(String, bool)], expected: &[(String, bool)]) -> String {
+    let state = |ready: bool| if ready { "ready" } else { "not ready" };
+    let index = |all: &[(String, bool)]| -> BTreeMap<String, bool> {
+        // Of equal addresses the first counts.
+        all.iter().rev().cloned().collect()
+    };
+    let (index, expected_index) = (index(endpoints), index(expected));
+    let of = |all: &BTreeMap<String, bool>, address: &str| {
+        let found = all.get(address);
+        found.map_or("absent", |ready| state(*ready))
+    };
+    let all = endpoints.iter().chain(expected);
+    let mut addresses: Vec<&str> = all.map(|(address, _)| &**address).collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    let differences: Vec<String> = addresses
+        .into_iter()
+        .filter_map(|address| {
+            let (is, should) = (of(&index, address), of(&expected_index, address));
+            (is != should).then(|| format!("{address} is {is}, expected {should}"))
+        })
+        .collect();
+    if differences.is_empty() {
+        return format!(
+            "endpoints differ in their order: {} of them, expected {}",
+            endpoints.len(),
+            expected.len()
+        );
+    }
+    format!("endpoints differ: {}", first_few(&differences))
 }

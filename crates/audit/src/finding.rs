@@ -1,47 +1,95 @@
-//! Findings of an audit, and advice about them.
+//! Findings of an audit.
 
 use std::fmt;
 
 use harvester_lb_api::Condition;
 use harvester_lb_object::Key;
 
-/// A violation of a rule.
+use crate::kinds::Kind;
+
+/// Maximum length of the text of a finding, in bytes. Names and addresses of a few objects fit; a list of a thousand
+/// endpoints would hide the other findings.
+const TEXT_LIMIT: usize = 600;
+
+/// An object that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ObjectRef {
+    /// Its kind.
+    pub kind: &'static str,
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl ObjectRef {
+    /// An object of a namespace.
+    pub fn namespaced(kind: &'static str, key: &Key) -> Self {
+        Self {
+            kind,
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+        }
+    }
+
+    /// An object without a namespace.
+    pub fn cluster(kind: &'static str, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            namespace: String::new(),
+            name: name.into(),
+        }
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() {
+            write!(f, "{} {}", self.kind, self.name)
+        } else {
+            write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+        }
+    }
+}
+
+/// A violation of a rule, or something else to know about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
+    /// What it means, and what to do.
+    pub kind: &'static Kind,
     /// The rule that is broken: an id of docs/rules.md, or a section of the contract.
     pub rule: &'static str,
-    /// The object: `LoadBalancer shop/web`.
-    pub object: String,
-    /// What is wrong with it.
+    /// The object.
+    pub object: ObjectRef,
+    /// What is wrong with it, 600 bytes at most.
     pub text: String,
 }
 
 impl Finding {
-    pub(crate) fn new(rule: &'static str, object: String, text: String) -> Self {
-        Self { rule, object, text }
+    /// A finding; a long text is cut.
+    pub fn new(kind: &'static Kind, rule: &'static str, object: ObjectRef, text: String) -> Self {
+        let text = if text.len() > TEXT_LIMIT {
+            let end = text.floor_char_boundary(TEXT_LIMIT - 4);
+            format!("{} ...", &text[..end])
+        } else {
+            text
+        };
+        Self {
+            kind,
+            rule,
+            object,
+            text,
+        }
     }
 
     /// Whether the object is an IPPool, whose status write is delayed on purpose (POOL-3).
     pub fn is_of_a_pool(&self) -> bool {
-        self.object.starts_with("IPPool ")
+        self.object.kind == "IPPool"
     }
 
-    /// What to do if a second audit finds it again.
-    pub const fn advice(&self) -> &'static str {
-        match self.rule.as_bytes() {
-            // An address that no load balancer can use.
-            b"REL-2" | b"IPA-3" => {
-                "release the address manually: annotate its IPPool with loadbalancer.harvesterhci.io/manuallyReleaseIP: \"<ip>: <namespace>/<name>\""
-            }
-            // Two load balancers with one address.
-            b"ALC-8" | b"IPA-2" => {
-                "delete one of the two LoadBalancers, or name another IPPool in its spec.ipPool"
-            }
-            b"SVC-1" => "rename the Service or the LoadBalancer",
-            _ => {
-                "keep the log of the leader, then restart it: the next leader rebuilds its state from the stored objects"
-            }
-        }
+    /// Two audits found the same if these are equal: kind, rule and object; the values in the text may differ.
+    pub fn identity(&self) -> (&'static str, &'static str, &ObjectRef) {
+        (self.kind.reason, self.rule, &self.object)
     }
 }
 
@@ -77,9 +125,11 @@ pub struct Report {
 
 /// Returns a finding from the check of an object if the condition `$holds` is false.
 macro_rules! must {
-    ($rule:literal, $object:expr, $holds:expr, $($arg:tt)*) => {
+    ($rule:literal, $kind:ident, $object:expr, $holds:expr, $($arg:tt)*) => {
         if !$holds {
-            return Err($crate::finding::Finding::new($rule, $object.to_string(), format!($($arg)*)));
+            return Err($crate::finding::Finding::new(
+                &$crate::kinds::$kind, $rule, $object.object(), format!($($arg)*),
+            ));
         }
     };
 }
@@ -94,4 +144,14 @@ pub(crate) fn describe(condition: &Condition) -> String {
         text(&condition.reason),
         text(&condition.message)
     )
+}
+
+/// The first five of a list, as text.
+pub(crate) fn first_few<T: fmt::Display>(all: &[T]) -> String {
+    const SHOWN: usize = 5;
+    let shown: Vec<String> = all.iter().take(SHOWN).map(ToString::to_string).collect();
+    match all.len().saturating_sub(SHOWN) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
 }

@@ -7,7 +7,8 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::meta::{annotation, given, is_ours, key_of, shown};
+use crate::meta::{annotation, given, is_ours, key_of, name_of, shown};
+use crate::snapshot::Snapshot;
 
 /// Whether a load balancer has an annotation that only a later version supports.
 pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
@@ -24,6 +25,17 @@ pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
 pub(crate) fn excludes(pool: &IPPool) -> bool {
     let list = annotation(&pool.metadata, keys::ANNOTATION_EXCLUDE).unwrap_or_default();
     list.split(',').any(|entry| !entry.trim().is_empty())
+}
+
+/// Uids of the load balancers with a DHCP lease: an IPAllocation of this name, decoded or not.
+pub(crate) fn leases(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let unknown = snapshot.undecodable.iter();
+    let unknown = unknown.filter(|object| object.kind == "IPAllocation");
+    let unknown = unknown.map(|object| &*object.name);
+    let names = snapshot.records.iter().map(name_of).chain(unknown);
+    names
+        .filter_map(|name| name.strip_prefix(keys::LEASE_RECORD_PREFIX))
+        .collect()
 }
 
 /// Load balancers that share addresses.

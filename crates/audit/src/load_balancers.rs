@@ -4,17 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
-use harvester_lb_api::{Condition, Ipam, WorkloadType, keys};
+use harvester_lb_api::{Condition, Ipam, Phase, WorkloadType, keys};
 
-use crate::finding::{Finding, Report, describe, must};
+use crate::finding::{Finding, ObjectRef, Report, describe, must};
+use crate::kinds;
 use crate::later::excludes;
 use crate::meta::{asked, is_ours};
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
-use crate::{backends, owned_objects};
+use crate::{backends, details, owned_objects};
 
 /// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
 const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
+/// Number of pools that a message names.
+const POOLS_NAMED: usize = 8;
+/// Bytes of a message that is not cut: names and reasons may be longer than the whole message may be.
+const MESSAGE: usize = 1_000;
 
 /// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
 pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
@@ -23,12 +28,14 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     }
     let Some(ready) = lb.condition("Ready") else {
         let text = "has no condition Ready".to_owned();
-        return Err(Finding::new("section 9", lb.to_string(), text));
+        let kind = &kinds::NOT_RECONCILED;
+        return Err(Finding::new(kind, "section 9", lb.object(), text));
     };
     let reason = ready.reason.as_deref().unwrap_or_default();
     let waiting = lb.given.is_empty().then_some(reason);
     must!(
         "section 9",
+        CONDITION_MISMATCH,
         lb,
         (ready.status == "True") == (reason == "Ready"),
         "status and reason of the condition Ready differ: {}",
@@ -37,6 +44,7 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     if objects.is_left_alone(lb) {
         must!(
             "IPA-9",
+            CONDITION_MISMATCH,
             lb,
             reason == "UnsupportedAnnotation",
             "is unsupported by this version, and the condition Ready is {}",
@@ -47,6 +55,7 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     let spec = Spec::of(lb);
     must!(
         "section 9",
+        CONDITION_MISMATCH,
         lb,
         match spec {
             Spec::Valid => !REFUSED.contains(&reason),
@@ -63,6 +72,7 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         let held = held(objects, lb);
         must!(
             "OPS-3",
+            ADDRESS_MISMATCH,
             lb,
             lb.given == keys::DHCP_ADDRESS,
             "uses DHCP, and status.allocatedAddress is {:?}",
@@ -70,9 +80,11 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         );
         must!(
             "OPS-3",
+            IP_ALLOCATION_UNUSED,
             lb,
             held.is_empty(),
-            "uses DHCP, and has Bound IPAllocations: {held:?}"
+            "uses DHCP, and has {} Bound IPAllocations",
+            held.len()
         );
         return owned_objects::check(objects, lb, ready).map(|()| None);
     }
@@ -85,6 +97,7 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             }
             must!(
                 "BE-7",
+                CONDITION_MISMATCH,
                 lb,
                 reason == "AddressFamilyMismatch",
                 "has {address}, which a VM-type load balancer cannot use, and the condition Ready is {}",
@@ -92,21 +105,37 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             );
             backends::check_kept_endpoints(objects, lb).map(|()| None)
         }
-        ref held => Err(Finding::new(
-            "ALC-1",
-            lb.to_string(),
-            format!("has several Bound IPAllocations: {held:?}"),
-        )),
+        ref held => {
+            let all: Vec<&str> = held.iter().map(|(address, _)| *address).collect();
+            Err(Finding::new(
+                &kinds::SEVERAL_IP_ALLOCATIONS,
+                "ALC-1",
+                lb.object(),
+                format!("has several Bound IPAllocations: {}", all.join(", ")),
+            ))
+        }
     }
 }
 
 /// No two load balancers have the same address (ALC-8), and no two Services request it (REL-3).
 pub(crate) fn check_pairs(objects: &Objects<'_>, report: &mut Report) {
+    // The address of a load balancer with an invalid spec may have been released by hand.
+    check_addresses(objects, report, |lb| Spec::of(lb) == Spec::Valid);
+    check_service_addresses(objects, report);
+}
+
+/// As [`check_pairs`], before the import: every status claims its address.
+pub(crate) fn check_claims(objects: &Objects<'_>, report: &mut Report) {
+    check_addresses(objects, report, |_| true);
+    check_service_addresses(objects, report);
+}
+
+/// ALC-8, for the load balancers whose status `counts`.
+fn check_addresses(objects: &Objects<'_>, report: &mut Report, counts: impl Fn(&Lb<'_>) -> bool) {
     let mut given: BTreeMap<&str, &Lb<'_>> = BTreeMap::new();
     for lb in objects.lbs.values() {
-        // Load balancers that share an address all name it (IPA-9), and the address of one with an invalid spec may
-        // have been released by hand.
-        let aside = objects.is_left_alone(lb) || Spec::of(lb) != Spec::Valid;
+        // Load balancers that share an address all name it (IPA-9).
+        let aside = objects.is_left_alone(lb) || !counts(lb);
         if lb.given.is_empty() || lb.given == keys::DHCP_ADDRESS || aside {
             continue;
         }
@@ -115,21 +144,27 @@ pub(crate) fn check_pairs(objects: &Objects<'_>, report: &mut Report) {
                 "has address {}, as has LoadBalancer {}",
                 lb.given, other.key
             );
+            let kind = &kinds::DUPLICATE_ADDRESS;
             report
                 .findings
-                .push(Finding::new("ALC-8", lb.to_string(), text));
+                .push(Finding::new(kind, "ALC-8", lb.object(), text));
         }
     }
-    let mut shown: BTreeMap<&str, String> = BTreeMap::new();
+}
+
+/// REL-3: no two Services of the operator request one address.
+fn check_service_addresses(objects: &Objects<'_>, report: &mut Report) {
+    let mut shown: BTreeMap<&str, ObjectRef> = BTreeMap::new();
     for (key, service) in &objects.services {
         let address = asked(service);
         if address.is_empty() || address == keys::DHCP_ADDRESS || !is_ours(&service.metadata) {
             continue;
         }
-        let id = format!("Service {key}");
+        let id = ObjectRef::namespaced("Service", key);
         if let Some(other) = shown.insert(address, id.clone()) {
             let text = format!("spec.loadBalancerIP is {address}, as that of {other}");
-            report.findings.push(Finding::new("REL-3", id, text));
+            let kind = &kinds::DUPLICATE_SERVICE_ADDRESS;
+            report.findings.push(Finding::new(kind, "REL-3", id, text));
         }
     }
 }
@@ -222,6 +257,7 @@ fn suits(lb: &Lb<'_>, address: &str) -> bool {
 fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<(), Finding> {
     must!(
         "ALC-6",
+        ADDRESS_MISMATCH,
         lb,
         lb.given == address,
         "has the IPAllocation of {address}, and status.allocatedAddress is {:?}",
@@ -232,17 +268,23 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
     let says = allocated.and_then(|allocated| allocated.ip_pool.as_deref());
     must!(
         "ALC-6",
+        POOL_MISMATCH,
         lb,
         says == Some(of),
-        "has {address} of IPPool {of}, and status.allocatedAddress.ipPool is {says:?}"
+        "has {address} of IPPool {of}, and status.allocatedAddress.ipPool is {:?}",
+        says.unwrap_or_default()
     );
     let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
     must!(
         "REL-4",
+        POOL_MISMATCH,
         lb,
         named.is_empty() || named == of,
         "spec.ipPool is {named}, and its address {address} is of IPPool {of}"
     );
+    if objects.unknown.pools.contains(of) {
+        return Ok(());
+    }
     let outside = match objects.pools.get(of).map(|pool| &pool.ranges) {
         None => true,
         Some(Ranges::Invalid) => false,
@@ -254,6 +296,7 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
     let told = lb.has_true_condition("AddressOutOfPool");
     must!(
         "IPA-7",
+        CONDITION_MISMATCH,
         lb,
         outside == told,
         "has {address} of IPPool {of}; outside of its ranges: {outside}, condition AddressOutOfPool: {told}"
@@ -263,12 +306,35 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
 
 /// ALC-5, SEL-7, REL-4: checks a load balancer without a Bound record.
 fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
+    let given = lb.given.parse().ok();
+    if given.is_some_and(|address| objects.unknown.records.contains(&address)) {
+        return Ok(());
+    }
+    let held_back = objects.held_back(lb).is_some();
+    must!(
+        "ALC-5",
+        ADDRESS_WITHOUT_IP_ALLOCATION,
+        lb,
+        held_back || lb.given.is_empty(),
+        "has no Bound IPAllocation, and status.allocatedAddress is {}{}",
+        lb.given,
+        record_of(objects, lb.given)
+    );
+    if held_back {
+        backends::check_kept_endpoints(objects, lb)?;
+    } else {
+        has_nothing_left(objects, lb)?;
+    }
     let named = lb
         .object
         .spec
         .ip_pool
         .as_deref()
         .filter(|name| !name.is_empty());
+    let unknown = &objects.unknown.pools;
+    if named.map_or(!unknown.is_empty(), |name| unknown.contains(name)) {
+        return Ok(());
+    }
     let name = named.or_else(|| objects.selected(lb));
     let pool = name.and_then(|name| objects.pools.get(name));
     let (expected, says) = match (name, pool) {
@@ -283,6 +349,7 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
     };
     must!(
         "section 9",
+        CONDITION_MISMATCH,
         lb,
         ready.reason.as_deref() == Some(expected),
         "waits for an address; the condition Ready is {}, expected reason {expected}",
@@ -291,43 +358,53 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
     let message = ready.message.as_deref().unwrap_or_default();
     must!(
         "SEL-7",
+        CONDITION_MISMATCH,
         lb,
-        says.iter().all(|part| message.contains(part)),
+        // A longer message is cut.
+        message.len() > MESSAGE || says.iter().all(|part| message.contains(part)),
         "waits for an address; the message of the condition Ready is {message:?}, and lacks some of {says:?}"
     );
-    if objects.held_back(lb).is_some() {
-        return backends::check_kept_endpoints(objects, lb);
-    }
-    must!(
-        "ALC-5",
-        lb,
-        lb.given.is_empty(),
-        "has no Bound IPAllocation, and status.allocatedAddress is {}",
-        lb.given
-    );
+    Ok(())
+}
+
+/// What the IPAllocation of an address says, for the text about an address that is not Bound to its load balancer.
+fn record_of(objects: &Objects<'_>, address: &str) -> String {
+    let record = objects.record_of_address(address);
+    record.map_or_else(String::new, |record| {
+        let spec = &record.spec;
+        let phase = match spec.phase {
+            Phase::Bound => "Bound to",
+            Phase::Released => "Released by",
+        };
+        let (namespace, name) = (&spec.owner.namespace, &spec.owner.name);
+        format!(", which is {phase} LoadBalancer {namespace}/{name}")
+    })
+}
+
+/// REL-4: a load balancer without an address has no Service, EndpointSlice or `status.address`.
+fn has_nothing_left(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
     if lb.object.spec.workload() == WorkloadType::Vm {
         must!(
             "REL-4",
+            SERVED_WITHOUT_ADDRESS,
             lb,
             lb.address().is_empty(),
             "waits for an address, and status.address is {}",
             lb.address()
         );
     }
-    let service = objects
-        .services
-        .get(&lb.key)
-        .map(|service| &service.metadata);
-    let slice = objects.slices.get(&lb.key).map(|slice| &slice.metadata);
+    let service = objects.services.get(&lb.key).map(|it| &it.metadata);
+    let slice = objects.slices.get(&lb.key).map(|it| &it.metadata);
     for (kind, meta) in [("Service", service), ("EndpointSlice", slice)] {
         must!(
             "REL-4",
+            SERVED_WITHOUT_ADDRESS,
             lb,
             !meta.is_some_and(is_ours),
             "waits for an address, and its {kind} exists"
         );
     }
-    Ok(())
+    details::of_waiting(lb, ready)
 }
 
 /// Texts of the condition message of a load balancer that no pool matches.
@@ -336,6 +413,9 @@ fn no_pool(objects: &Objects<'_>) -> Vec<String> {
         return vec!["there are no pools".to_owned()];
     }
     let pools = objects.pools.keys();
+    if pools.len() > POOLS_NAMED {
+        return Vec::new();
+    }
     pools.map(|name| format!("pool {name}: ")).collect()
 }
 
@@ -355,26 +435,24 @@ fn exhausted(
         Ranges::Invalid => return Ok(Some(("PoolInvalid", "its ranges are invalid"))),
         Ranges::Plain(ranges) => ranges,
     };
-    let Some(addresses) = ranges.addresses() else {
-        return Ok(None);
-    };
-    let (all, suited) = (addresses.len(), |addr: &&IpAddr| {
-        suits(lb, &addr.to_string())
-    });
-    let mut fit = addresses.iter().filter(suited).peekable();
-    if fit.peek().is_none() && all > 0 {
+    let (size, v4) = (
+        ranges.size(false),
+        lb.object.spec.workload() == WorkloadType::Vm,
+    );
+    if v4 && size > 0 && ranges.size(true) == 0 {
         return Ok(Some(("AddressFamilyMismatch", "has only IPv6 addresses")));
     }
-    let fit: Vec<&IpAddr> = fit.collect();
-    let free = fit.iter().find(|addr| !objects.taken.contains(**addr));
+    let free = objects.free(pool, v4);
     must!(
         "ALC-5",
+        FREE_ADDRESS_NOT_ALLOCATED,
         lb,
         free.is_none(),
-        "waits for an address ({}), and {free:?} of {pool} is free",
-        describe(ready)
+        "waits for an address ({}), and {} of {pool} is free",
+        describe(ready),
+        free.map(|free| free.to_string()).unwrap_or_default()
     );
-    let why = if fit.len() < all {
+    let why = if v4 && ranges.size(true) < size {
         "all IPv4 addresses are taken"
     } else {
         "all addresses are taken"

@@ -1,6 +1,8 @@
 //! Accessors for fields of objects.
 
-use harvester_lb_api::{LoadBalancer, keys};
+use std::net::{IpAddr, Ipv6Addr};
+
+use harvester_lb_api::{IPAllocation, LoadBalancer, keys};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -65,4 +67,30 @@ pub(crate) fn given(lb: &LoadBalancer) -> &str {
     let status = lb.status.as_ref();
     let given = status.and_then(|status| status.allocated_address.as_ref()?.ip.as_deref());
     given.unwrap_or_default()
+}
+
+/// The address that an IPAllocation is named after (section 6.5): the text of an IPv4 address, or the eight groups of an
+/// IPv6 address with `-` between them. None for the name of a later kind of record (IPA-8).
+pub(crate) fn address_of_name(name: &str) -> Option<IpAddr> {
+    if !name.contains('-') {
+        return name.parse().ok().map(IpAddr::V4);
+    }
+    let is_group = |group: &str| {
+        let mut digits = group.bytes();
+        group.len() == 4 && digits.all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+    };
+    let are_groups = name.split('-').count() == 8 && name.split('-').all(is_group);
+    let address: Option<Ipv6Addr> = name.replace('-', ":").parse().ok();
+    address.filter(|_| are_groups).map(IpAddr::V6)
+}
+
+/// Name of an IPAllocation.
+pub(crate) fn name_of(record: &IPAllocation) -> &str {
+    record.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// Section 6.5: whether an IPAllocation is named after another address than its own.
+pub(crate) fn is_misnamed(record: &IPAllocation) -> bool {
+    let named = address_of_name(name_of(record));
+    named.is_some() && named != record.spec.address.parse().ok()
 }

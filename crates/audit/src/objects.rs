@@ -1,5 +1,6 @@
 //! The snapshot, indexed for look-ups.
 
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -9,10 +10,15 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::later::{Sharing, asks_for_more, excludes};
-use crate::meta::{annotation, asked, given, key_of};
-use crate::ranges::Ranges;
-use crate::snapshot::{Cluster, Snapshot};
+use crate::finding::ObjectRef;
+use crate::later::{Sharing, asks_for_more, excludes, leases};
+use crate::machines::Machines;
+use crate::meta::{
+    address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
+};
+use crate::ranges::{self, Ranges};
+use crate::snapshot::Snapshot;
+use crate::unknown::Unknown;
 
 /// A LoadBalancer.
 pub(crate) struct Lb<'a> {
@@ -28,33 +34,57 @@ pub(crate) struct Pool<'a> {
     pub(crate) name: &'a str,
     pub(crate) object: &'a IPPool,
     pub(crate) ranges: Ranges,
+    /// The first free address, and the first free IPv4 address; computed when first asked for.
+    free: [OnceCell<Option<IpAddr>>; 2],
 }
 
 /// A Bound IPAllocation.
 pub(crate) struct Bound<'a> {
+    name: &'a str,
     pub(crate) address: &'a str,
     pub(crate) pool: &'a str,
     pub(crate) owner: Key,
     pub(crate) uid: &'a str,
 }
 
+/// The selected pools, by requirement, and whether the load balancer is of cluster type.
+type Selections<'a> = BTreeMap<([String; 4], bool), Option<&'a str>>;
+
 /// The snapshot by namespace and name.
 pub(crate) struct Objects<'a> {
     pub(crate) lbs: BTreeMap<Key, Lb<'a>>,
     pub(crate) pools: BTreeMap<&'a str, Pool<'a>>,
-    pub(crate) records: &'a [IPAllocation],
+    /// IPAllocations that are named after an address (IPA-8), and whose name is right.
+    pub(crate) records: Vec<&'a IPAllocation>,
+    /// The same by address.
+    record_of_address: BTreeMap<&'a str, &'a IPAllocation>,
+    /// The same by pool.
+    records_of_pool: BTreeMap<&'a str, Vec<&'a IPAllocation>>,
     pub(crate) bound: Vec<Bound<'a>>,
     /// Indexes into `bound`.
     by_owner: BTreeMap<Key, Vec<usize>>,
     pub(crate) services: BTreeMap<Key, &'a Service>,
     pub(crate) slices: BTreeMap<Key, &'a EndpointSlice>,
-    pub(crate) cluster: Option<&'a Cluster>,
+    pub(crate) machines: Option<Machines<'a>>,
     pub(crate) announcing: bool,
+    /// Objects that exist and cannot be decoded.
+    pub(crate) unknown: Unknown<'a>,
     /// Addresses of Services and IPAllocations, which no backend may have (BE-8).
     pub(crate) reserved: BTreeSet<&'a str>,
     /// Taken addresses: of Bound IPAllocations, and those that Services request.
     pub(crate) taken: BTreeSet<IpAddr>,
+    /// Addresses that are not available: of Bound and unreadable IPAllocations, those that Services of the operator
+    /// show, and those that are held back (ALC-11).
+    pub(crate) occupied: BTreeSet<IpAddr>,
+    /// The result of [`held_back`](Self::held_back).
+    held_back: BTreeMap<Key, IpAddr>,
     pub(crate) sharing: Sharing<'a>,
+    /// Uids of load balancers with a DHCP lease (IPA-9).
+    leases: BTreeSet<&'a str>,
+    /// The pools that were selected so far (section 5), for load balancers with the same requirement.
+    pub(crate) selections: RefCell<Selections<'a>>,
+    /// For each pool those with addresses in common.
+    overlaps: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
 
 impl<'a> Objects<'a> {
@@ -77,62 +107,130 @@ impl<'a> Objects<'a> {
             .map(|slice| (key_of(&slice.metadata), slice))
             .collect();
         let pools = snapshot.pools.iter().map(Pool::new);
-        let bound: Vec<Bound<'a>> = snapshot.records.iter().filter_map(Bound::read).collect();
+        let pools: BTreeMap<&str, Pool<'a>> = pools.map(|pool| (pool.name, pool)).collect();
+        let plain = pools.values();
+        let plain = plain.filter_map(|pool| Some((pool.name, pool.ranges.plain()?)));
+        let overlaps = ranges::overlaps(plain);
+        let is_usable = |record: &&IPAllocation| {
+            address_of_name(name_of(record)).is_some() && !is_misnamed(record)
+        };
+        let records: Vec<&IPAllocation> = snapshot.records.iter().filter(is_usable).collect();
+        let record_of_address = records.iter();
+        let record_of_address = record_of_address
+            .map(|record| (&*record.spec.address, *record))
+            .collect();
+        let mut records_of_pool: BTreeMap<&str, Vec<&IPAllocation>> = BTreeMap::new();
+        for record in &records {
+            let of_pool = records_of_pool.entry(&record.spec.pool);
+            of_pool.or_default().push(record);
+        }
+        let bound: Vec<Bound<'a>> = records.iter().filter_map(|r| Bound::read(r)).collect();
         let mut by_owner: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
         for (at, record) in bound.iter().enumerate() {
             by_owner.entry(record.owner.clone()).or_default().push(at);
         }
-        let mut taken: BTreeSet<IpAddr> = BTreeSet::new();
-        let held = bound.iter().map(|record| record.address);
-        let asked = services.values().map(|service| asked(service));
-        taken.extend(
-            held.chain(asked)
-                .filter_map(|text| text.parse::<IpAddr>().ok()),
-        );
-        let sharing = Sharing::read(&snapshot.load_balancers, &snapshot.services);
         let mut objects = Self {
             reserved: reserved(snapshot),
-            pools: pools.map(|pool| (pool.name, pool)).collect(),
-            records: &snapshot.records,
+            pools,
+            overlaps,
+            records,
+            record_of_address,
+            records_of_pool,
             bound,
             by_owner,
             services,
             slices,
-            cluster: snapshot.cluster.as_ref(),
+            machines: snapshot.cluster.as_ref().map(Machines::index),
             announcing: snapshot.announcing,
-            taken,
-            sharing,
+            unknown: Unknown::read(snapshot),
+            taken: BTreeSet::new(),
+            occupied: BTreeSet::new(),
+            held_back: BTreeMap::new(),
+            sharing: Sharing::read(&snapshot.load_balancers, &snapshot.services),
+            leases: leases(snapshot),
+            selections: RefCell::default(),
             lbs,
         };
-        // The address that a load balancer left alone names is taken too, with a record or without.
-        let named: Vec<IpAddr> = objects
-            .lbs
-            .values()
-            .filter(|lb| objects.is_left_alone(lb))
-            .filter_map(|lb| lb.given.parse().ok())
-            .chain(objects.all_held_back())
-            .collect();
-        objects.taken.extend(named);
+        objects.held_back = objects.all_held_back();
+        objects.taken = objects.all_taken();
+        objects.occupied = objects.all_occupied();
         objects
+    }
+
+    fn all_held_back(&self) -> BTreeMap<Key, IpAddr> {
+        if !self.pools.values().any(|pool| excludes(pool.object)) {
+            return BTreeMap::new();
+        }
+        let lbs = self.lbs.values();
+        lbs.filter_map(|lb| Some((lb.key.clone(), self.find_held_back(lb)?)))
+            .collect()
+    }
+
+    fn all_taken(&self) -> BTreeSet<IpAddr> {
+        let held = self.bound.iter().map(|record| record.address);
+        let asked = self.services.values().map(|service| asked(service));
+        // The address that a load balancer left alone names is taken too, with a record or without.
+        let lbs = self.lbs.values().filter(|lb| self.is_left_alone(lb));
+        let texts = held.chain(asked).chain(lbs.map(|lb| lb.given));
+        texts
+            .filter_map(|text| text.parse().ok())
+            .chain(self.held_back.values().copied())
+            .chain(self.unknown.records.iter().copied())
+            .collect()
+    }
+
+    fn all_occupied(&self) -> BTreeSet<IpAddr> {
+        // An address that an owned Service shows is taken too, even if its record was released by hand.
+        let services = self.services.values();
+        let services = services.filter(|service| is_ours(&service.metadata));
+        let shown = services.flat_map(|service| shown(service));
+        let held = self.bound.iter().map(|record| record.address);
+        held.chain(shown)
+            .filter_map(|text| text.parse().ok())
+            .chain(self.held_back.values().copied())
+            .chain(self.unknown.records.iter().copied())
+            .collect()
     }
 
     /// The address that only the status of a load balancer names, in a pool with exclusions, which cannot confirm it:
     /// the load balancer keeps it, and no other gets it. None if there is no such address.
     pub(crate) fn held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
+        self.held_back.get(&lb.key).copied()
+    }
+
+    fn find_held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
         let spec = &lb.object.spec;
         let named = spec.ip_pool.as_deref().filter(|name| !name.is_empty());
         let pool = self.pools.get(named.or_else(|| self.selected(lb))?)?;
         let given: IpAddr = lb.given.parse().ok()?;
         let may_have = excludes(pool.object) && pool.ranges.plain()?.contains(given);
-        let held = self.bound.iter();
-        let mut held = held.filter(|record| record.address == lb.given || record.owner == lb.key);
+        let record = self.record_of_address(lb.given);
+        let is_held = record.is_some_and(|record| record.spec.phase == Phase::Bound)
+            || self.by_owner.contains_key(&lb.key);
         let pooled = spec.address_source() != Ipam::Dhcp && !self.is_left_alone(lb);
-        (may_have && held.next().is_none() && pooled).then_some(given)
+        (may_have && !is_held && pooled).then_some(given)
     }
 
-    /// All addresses of [`held_back`](Self::held_back).
-    pub(crate) fn all_held_back(&self) -> impl Iterator<Item = IpAddr> {
-        self.lbs.values().filter_map(|lb| self.held_back(lb))
+    /// The record of an address.
+    pub(crate) fn record_of_address(&self, address: &str) -> Option<&'a IPAllocation> {
+        self.record_of_address.get(address).copied()
+    }
+
+    /// The other pools that have addresses in common with a pool (IPA-4).
+    pub(crate) fn overlapping(&self, pool: &Pool<'_>) -> impl Iterator<Item = &Pool<'a>> {
+        let names = self.overlaps.get(pool.name).into_iter().flatten();
+        names.filter_map(|name| self.pools.get(name))
+    }
+
+    /// The records of a pool.
+    pub(crate) fn records_of(&self, pool: &str) -> &[&'a IPAllocation] {
+        self.records_of_pool.get(pool).map_or(&[], Vec::as_slice)
+    }
+
+    /// The first free address of a pool, or its first free IPv4 address.
+    pub(crate) fn free(&self, pool: &Pool<'_>, v4: bool) -> Option<IpAddr> {
+        let ranges = pool.ranges.plain()?;
+        *pool.free[usize::from(v4)].get_or_init(|| ranges.first_free(&self.taken, v4))
     }
 
     /// The records Bound to a load balancer of this name, of any uid.
@@ -141,12 +239,13 @@ impl<'a> Objects<'a> {
         places.map(|at| &self.bound[*at])
     }
 
-    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation, owns a shared Service,
-    /// or would take over the record of an address that others share.
+    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation or a lease, owns a shared
+    /// Service, or would take over the record of an address that others share.
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
         let mut uids = self.bound_of(&lb.key).map(|record| record.uid).peekable();
         let would_take_over = uids.peek().is_some() && !uids.any(|uid| uid == lb.uid);
         asks_for_more(lb.object)
+            || self.leases.contains(lb.uid)
             || self.sharing.parts.contains(&lb.key)
             || (would_take_over && self.sharing.primaries.contains(&lb.key))
     }
@@ -163,6 +262,9 @@ impl<'a> Objects<'a> {
 /// Addresses of Services, and those with an IPAllocation.
 fn reserved(snapshot: &Snapshot) -> BTreeSet<&str> {
     let records = snapshot.records.iter().map(|record| &*record.spec.address);
+    let unknown = snapshot.undecodable.iter();
+    let unknown = unknown.filter(|object| object.kind == "IPAllocation");
+    let unknown = unknown.map(|object| &*object.name);
     let services = snapshot.services.iter().flat_map(|service| {
         let spec = service.spec.as_ref();
         let ip = spec.and_then(|spec| spec.cluster_ip.as_deref());
@@ -181,12 +283,17 @@ fn reserved(snapshot: &Snapshot) -> BTreeSet<&str> {
             .chain(ingress.filter_map(|ingress| ingress.ip.as_deref()))
     });
     records
+        .chain(unknown)
         .chain(services)
         .filter(|text| !text.is_empty())
         .collect()
 }
 
 impl<'a> Lb<'a> {
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef::namespaced("LoadBalancer", &self.key)
+    }
+
     fn new(key: Key, object: &'a LoadBalancer) -> Self {
         Self {
             key,
@@ -219,19 +326,18 @@ impl<'a> Lb<'a> {
     }
 }
 
-impl fmt::Display for Lb<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LoadBalancer {}", self.key)
-    }
-}
-
 impl<'a> Pool<'a> {
     fn new(object: &'a IPPool) -> Self {
         Self {
             name: object.metadata.name.as_deref().unwrap_or_default(),
             ranges: Ranges::read(&object.spec.ranges),
             object,
+            free: Default::default(),
         }
+    }
+
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef::cluster("IPPool", self.name)
     }
 
     pub(crate) fn condition(&self, type_: &str) -> Option<&'a Condition> {
@@ -254,16 +360,15 @@ impl<'a> Bound<'a> {
     fn read(record: &'a IPAllocation) -> Option<Self> {
         let spec = &record.spec;
         (spec.phase == Phase::Bound).then(|| Self {
+            name: name_of(record),
             address: &spec.address,
             pool: &spec.pool,
             owner: Key::new(&spec.owner.namespace, &spec.owner.name),
             uid: &spec.owner.uid,
         })
     }
-}
 
-impl fmt::Display for Bound<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "IPAllocation of {}", self.address)
+    pub(crate) fn object(&self) -> ObjectRef {
+        ObjectRef::cluster("IPAllocation", self.name)
     }
 }

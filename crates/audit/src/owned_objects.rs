@@ -2,10 +2,13 @@
 
 use harvester_lb_api::{Condition, WorkloadType, keys};
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::backends;
-use crate::finding::{Finding, describe, must};
+use crate::details;
+use crate::finding::{Finding, describe, first_few, must};
+use crate::kinds;
 use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
 
@@ -16,6 +19,9 @@ const OVERRIDE: &str = keys::ANNOTATION_KUBE_VIP_ADDRESSES;
 pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
     let service = objects.services.get(&lb.key);
     let slice = objects.slices.get(&lb.key);
+    if objects.unknown.owned.contains(&lb.key) {
+        return Ok(());
+    }
     if lb.object.spec.workload() == WorkloadType::Cluster {
         return of_cluster(
             lb,
@@ -30,6 +36,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     if foreign || foreign_slice {
         must!(
             "SVC-1",
+            CONDITION_MISMATCH,
             lb,
             reason == "NameConflict",
             "has a foreign Service or EndpointSlice, and the condition Ready is {}",
@@ -37,6 +44,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         );
         must!(
             "SVC-1",
+            FOREIGN_SERVICE_WITH_ENDPOINT_SLICE,
             lb,
             !foreign || slice.is_none_or(|slice| !is_ours(&slice.metadata)),
             "has an EndpointSlice beside a foreign Service"
@@ -49,12 +57,14 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
             lb.given,
             describe(ready)
         );
-        return Err(Finding::new("REC-4", lb.to_string(), text));
+        let kind = &kinds::SERVICE_MISSING;
+        return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
     the_service(lb, service)?;
     let announced = announced(service);
     must!(
         "REC-2",
+        STATUS_ADDRESS_MISMATCH,
         lb,
         lb.address() == announced,
         "status.address is {:?}, announced is {announced:?}",
@@ -62,26 +72,34 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     );
     let annotations = service.metadata.annotations.as_ref();
     let overridden = annotations.is_some_and(|all| all.contains_key(OVERRIDE));
+    let is_any = overridden || lb.given == keys::DHCP_ADDRESS;
     must!(
         "REL-4",
+        ANNOUNCED_ADDRESS_MISMATCH,
         lb,
-        !objects.announcing
-            || announced == lb.given
-            || (overridden || lb.given == keys::DHCP_ADDRESS) && !announced.is_empty(),
+        if announced.is_empty() {
+            !objects.announcing
+        } else {
+            is_any || announced == lb.given
+        },
         "has address {}, announced is {announced:?}",
         lb.given
     );
     let Some(slice) = slice else {
         let text = "has no EndpointSlice".to_owned();
-        return Err(Finding::new("REC-4", lb.to_string(), text));
+        let kind = &kinds::ENDPOINT_SLICE_MISSING;
+        return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
     must!(
         "section 8.3",
+        ENDPOINTS_MISMATCH,
         lb,
         is_owned_by(&slice.metadata, lb.uid) && is_ours(&slice.metadata),
-        "the ownerReferences of its EndpointSlice are {:?}",
-        slice.metadata.owner_references
+        "the ownerReferences of its EndpointSlice are {}",
+        owners(&slice.metadata)
     );
+    let may_differ = overridden || lb.given == keys::DHCP_ADDRESS;
+    details::of_served(lb, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 
@@ -90,10 +108,11 @@ fn of_cluster(
     lb: &Lb<'_>,
     ready: &Condition,
     service: Option<&Service>,
-    slice: Option<&k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
+    slice: Option<&ObjectMeta>,
 ) -> Result<(), Finding> {
     must!(
         "REC-1",
+        CONDITION_MISMATCH,
         lb,
         ready.reason.as_deref() == Some("Ready"),
         "has address {}, and the condition Ready is {}",
@@ -102,24 +121,27 @@ fn of_cluster(
     );
     must!(
         "REC-1",
+        UNEXPECTED_SERVICE,
         lb,
         !service.is_some_and(|service| is_ours(&service.metadata)),
         "is of cluster type and has a Service"
     );
     must!(
         "REC-1",
+        UNEXPECTED_SERVICE,
         lb,
         !slice.is_some_and(is_ours),
         "is of cluster type and has an EndpointSlice"
     );
     must!(
         "REC-1",
+        STATUS_MISMATCH,
         lb,
         lb.given == keys::DHCP_ADDRESS || !lb.address().is_empty(),
         "has address {}, and status.address is empty",
         lb.given
     );
-    Ok(())
+    details::of_cluster(lb)
 }
 
 /// Section 8.2.
@@ -127,14 +149,16 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
     let meta = &service.metadata;
     must!(
         "section 8.2",
+        SERVICE_MISMATCH,
         lb,
         is_owned_by(meta, lb.uid),
-        "the ownerReferences of its Service are {:?}",
-        meta.owner_references
+        "the ownerReferences of its Service are {}",
+        owners(meta)
     );
     let labels = meta.labels.as_ref();
     must!(
         "section 8.2",
+        SERVICE_MISMATCH,
         lb,
         labels.is_some_and(|all| all.get(keys::LABEL_SERVICELB).is_some_and(|v| v == "true")),
         "its Service lacks the label {}",
@@ -142,6 +166,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
     );
     must!(
         "section 8.2",
+        SERVICE_ADDRESS_MISMATCH,
         lb,
         asked(service) == lb.given,
         "has address {}, and spec.loadBalancerIP of its Service is {:?}",
@@ -151,6 +176,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
     let spec = service.spec.clone().unwrap_or_default();
     must!(
         "section 8.2",
+        SERVICE_MISMATCH,
         lb,
         spec.selector
             .as_ref()
@@ -158,25 +184,43 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "its Service has a selector"
     );
     let listeners = lb.object.spec.listeners.iter().flatten();
-    let expected: Vec<(Option<&str>, &str, i64, i64)> = listeners
-        .map(|l| (l.name.as_deref(), &*l.protocol, l.port, l.backend_port))
+    let expected: Vec<String> = listeners
+        .map(|listener| {
+            let name = listener.name.as_deref().unwrap_or_default();
+            let (port, target) = (listener.port, listener.backend_port);
+            format!("{name} {port}/{} to {target}", listener.protocol)
+        })
         .collect();
     let ports = spec.ports.iter().flatten();
-    let ports: Vec<(Option<&str>, &str, i64, i64)> = ports
+    let ports: Vec<String> = ports
         .map(|port| {
-            let target = match port.target_port {
-                Some(IntOrString::Int(target)) => target.into(),
-                _ => 0,
+            let name = port.name.as_deref().unwrap_or_default();
+            let target = match &port.target_port {
+                Some(IntOrString::Int(target)) => target.to_string(),
+                Some(IntOrString::String(target)) => target.clone(),
+                None => String::new(),
             };
             let protocol = port.protocol.as_deref().unwrap_or("TCP");
-            (port.name.as_deref(), protocol, port.port.into(), target)
+            format!("{name} {}/{protocol} to {target}", port.port)
         })
         .collect();
     must!(
         "section 8.2",
+        SERVICE_MISMATCH,
         lb,
         ports == expected,
-        "has listeners {expected:?}, and its Service has ports {ports:?}"
+        "has listeners {}, and its Service has ports {}",
+        first_few(&expected),
+        first_few(&ports)
     );
     Ok(())
+}
+
+/// The owners of an object, as text.
+fn owners(meta: &ObjectMeta) -> String {
+    let owners = meta.owner_references.iter().flatten();
+    let owners: Vec<String> = owners
+        .map(|owner| format!("{} {} of uid {}", owner.kind, owner.name, owner.uid))
+        .collect();
+    format!("[{}]", first_few(&owners))
 }

@@ -3,48 +3,72 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use harvester_lb_api::{IPAllocation, Phase, keys, projection};
+use harvester_lb_api::{Phase, keys, projection};
 
-use crate::finding::{Finding, describe, must};
+use crate::finding::{Finding, Report, describe, first_few, must};
+use crate::kinds;
 use crate::later::excludes;
-use crate::meta::{is_ours, shown};
 use crate::objects::{Objects, Pool};
 use crate::ranges::Ranges;
+
+/// POOL-3: bytes that both maps together may take in the object.
+const MAPS: usize = 1_000_000;
+/// Bytes of the longest entry of a map: an address, a namespace and a name.
+const ENTRY: usize = 400;
+
+/// Reports that the maps of a pool are incomplete (POOL-3).
+pub(crate) fn check_truncated(pool: &Pool<'_>, report: &mut Report) {
+    if let Some(condition) = pool.condition("AllocatedMapTruncated")
+        && condition.status == "True"
+    {
+        let kind = &kinds::ALLOCATED_MAP_TRUNCATED;
+        let text = condition.message.clone().unwrap_or_default();
+        report
+            .findings
+            .push(Finding::new(kind, "POOL-3", pool.object(), text));
+    }
+}
 
 /// Checks one pool.
 pub(crate) fn check(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding> {
     let status = pool.object.status.clone().unwrap_or_default();
     counts(objects, pool, status.total, status.available)?;
     let held = by_address(objects, pool, Phase::Bound);
+    let history = by_address(objects, pool, Phase::Released);
     let says = status.allocated.clone().unwrap_or_default();
+    let remembers = status.allocated_history.clone().unwrap_or_default();
+    // Maps that do not fit are incomplete, the history first.
+    let is_full = size(&held) + size(&history) > MAPS;
     must!(
         "POOL-3",
+        POOL_STATUS_OUTDATED,
         pool,
-        says == held,
+        agrees(&says, &held, is_full && size(&held) > MAPS - ENTRY),
         "status.allocated differs from the IPAllocations: {}",
         difference(&says, &held)
     );
-    let history = by_address(objects, pool, Phase::Released);
-    let says = status.allocated_history.clone().unwrap_or_default();
     must!(
         "POOL-3",
+        POOL_STATUS_OUTDATED,
         pool,
-        says == history,
+        agrees(&remembers, &history, is_full),
         "status.allocatedHistory differs from the IPAllocations: {}",
-        difference(&says, &history)
+        difference(&remembers, &history)
     );
-    let digest = projection::digest(Some(&held), Some(&history));
-    let says = pool.annotation(keys::ANNOTATION_PROJECTION);
+    let digest = projection::digest(Some(&says), Some(&remembers));
+    let annotated = pool.annotation(keys::ANNOTATION_PROJECTION);
     must!(
         "IPA-1",
+        POOL_STATUS_OUTDATED,
         pool,
-        says == Some(&digest),
-        "the digest of its maps is {says:?}, expected {digest}"
+        annotated == Some(&digest),
+        "the digest of its maps is {annotated:?}, expected {digest}"
     );
     // It may be outside of the ranges: these may have changed since that allocation.
     let last = &status.last_allocated;
     must!(
         "ALC-3",
+        POOL_STATUS_OUTDATED,
         pool,
         last.is_empty() || last.parse::<IpAddr>().is_ok(),
         "status.lastAllocated is {last:?}"
@@ -55,16 +79,20 @@ pub(crate) fn check(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
         let strays: Vec<&String> = history.keys().filter(outside).collect();
         must!(
             "POOL-1",
+            POOL_STATUS_OUTDATED,
             pool,
             strays.is_empty(),
-            "status.allocatedHistory has {strays:?}, outside of its ranges"
+            "status.allocatedHistory has {}, outside of its ranges",
+            first_few(&strays)
         );
         let strays: Vec<&String> = held.keys().filter(outside).collect();
         must!(
             "IPA-7",
+            CONDITION_MISMATCH,
             pool,
             pool.condition("AddressOutOfPool").is_some() != strays.is_empty(),
-            "addresses outside of its ranges: {strays:?}; the condition AddressOutOfPool does not match"
+            "addresses outside of its ranges: {}; the condition AddressOutOfPool does not match",
+            first_few(&strays)
         );
     }
     the_conditions(objects, pool)
@@ -77,53 +105,58 @@ fn counts(
     total: i64,
     available: i64,
 ) -> Result<(), Finding> {
-    let addresses = match &pool.ranges {
+    let (size, taken) = match &pool.ranges {
         Ranges::Unknown => return Ok(()),
-        Ranges::Invalid => BTreeSet::new(),
-        Ranges::Plain(ranges) => match ranges.addresses() {
-            Some(addresses) => addresses,
-            None => return Ok(()),
-        },
+        Ranges::Invalid => (0, 0),
+        Ranges::Plain(ranges) => (ranges.size(false), ranges.count(&objects.occupied)),
+    };
+    // RNG-8: a larger number does not fit into the field.
+    let Ok(size) = i64::try_from(size) else {
+        return Ok(());
     };
     must!(
         "POOL-1",
+        POOL_STATUS_OUTDATED,
         pool,
-        usize::try_from(total) == Ok(addresses.len()),
-        "status.total is {total}, its ranges have {} addresses",
-        addresses.len()
+        total == size,
+        "status.total is {total}, its ranges have {size} addresses"
     );
-    // An address that an owned Service shows is taken too, even if its record was released by hand.
-    let services = objects.services.values();
-    let services = services.filter(|service| is_ours(&service.metadata));
-    let shown = services.flat_map(|service| shown(service));
-    let held = objects.bound.iter().map(|record| record.address);
-    let taken: BTreeSet<IpAddr> = held
-        .chain(shown)
-        .filter_map(|text| text.parse().ok())
-        .chain(objects.all_held_back())
-        .filter(|address| addresses.contains(address))
-        .collect();
     must!(
         "ALC-11",
+        POOL_STATUS_OUTDATED,
         pool,
-        usize::try_from(available) == Ok(addresses.len() - taken.len()),
-        "status.available is {available}, {} of {total} addresses are taken",
-        taken.len()
+        i64::try_from(taken) == Ok(size - available),
+        "status.available is {available}, {taken} of {total} addresses are taken"
     );
     Ok(())
 }
 
 /// Owner by address of the pool's records in this phase.
 fn by_address(objects: &Objects<'_>, pool: &Pool<'_>, phase: Phase) -> BTreeMap<String, String> {
-    let own = |r: &&IPAllocation| r.spec.pool == *pool.name && r.spec.phase == phase;
-    let records = objects.records.iter().filter(own);
+    let records = objects.records_of(pool.name).iter();
     records
+        .filter(|record| record.spec.phase == phase)
         .map(|record| {
             let owner = &record.spec.owner;
             let id = format!("{}/{}", owner.namespace, owner.name);
             (record.spec.address.clone(), id)
         })
         .collect()
+}
+
+/// Whether a map of the status is that of the IPAllocations, or a part of it if it `may_lack` entries.
+fn agrees(says: &BTreeMap<String, String>, is: &BTreeMap<String, String>, may_lack: bool) -> bool {
+    let mut entries = says.iter();
+    (may_lack || says.len() == is.len()) && entries.all(|(address, id)| is.get(address) == Some(id))
+}
+
+/// Bytes that a map takes in the object.
+fn size(map: &BTreeMap<String, String>) -> usize {
+    let entries = map.iter();
+    // Quotes, colon and comma.
+    entries
+        .map(|(address, id)| address.len() + id.len() + 6)
+        .sum()
 }
 
 /// The first five differences of two maps, as text.
@@ -135,8 +168,10 @@ fn difference(says: &BTreeMap<String, String>, is: &BTreeMap<String, String>) ->
         .filter(differs)
         .take(5)
         .map(|address| {
-            let of = |map: &BTreeMap<String, String>| map.get(address).cloned();
-            format!("{address}: {:?}, expected {:?}", of(says), of(is))
+            let of = |map: &BTreeMap<String, String>| {
+                map.get(address).cloned().unwrap_or_else(|| "none".into())
+            };
+            format!("{address} is {}, expected {}", of(says), of(is))
         })
         .collect();
     first.join("; ")
@@ -153,6 +188,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
         let ready = pool.condition("Ready").cloned().unwrap_or_default();
         must!(
             "POOL-2",
+            CONDITION_MISMATCH,
             pool,
             ready.reason.as_deref() == Some(expected),
             "the condition Ready is {}, expected reason {expected}",
@@ -160,16 +196,16 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
         );
     }
     let age = |pool: &Pool<'_>| {
-        let created = pool.object.metadata.creation_timestamp.clone();
-        (created.map(|time| time.0), pool.name.to_owned())
+        let created = pool.object.metadata.creation_timestamp.as_ref();
+        created.map(|time| time.0)
     };
-    if let Some(ranges) = pool.ranges.plain() {
-        let overlapped = objects.pools.values().any(|older| {
-            let older_ranges = older.ranges.plain();
-            age(older) < age(pool) && older_ranges.is_some_and(|older| older.overlaps_any(ranges))
-        });
+    if pool.ranges.plain().is_some() {
+        let overlapped = objects
+            .overlapping(pool)
+            .any(|other| (age(other), other.name) < (age(pool), pool.name));
         must!(
             "IPA-4",
+            CONDITION_MISMATCH,
             pool,
             pool.condition("Overlaps").is_some() == overlapped,
             "overlaps an older IPPool: {overlapped}; the condition Overlaps does not match"
@@ -177,6 +213,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
     }
     must!(
         "section 6.4",
+        MANUAL_RELEASE_PENDING,
         pool,
         pool.annotation(keys::ANNOTATION_MANUALLY_RELEASE_IP)
             .is_none_or(str::is_empty),

@@ -1,13 +1,10 @@
 //! The addresses of a pool (section 4), parsed and counted in the most literal way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
 
 use harvester_lb_api::ippool::Range;
-
-/// Maximum number of addresses that are counted one by one.
-const COUNTED: u128 = 1 << 20;
 
 /// The ranges of a pool, parsed.
 #[derive(Debug)]
@@ -142,23 +139,72 @@ impl Plain {
         !self.gateways.contains(&addr) && self.spans.iter().any(|span| span.contains(addr))
     }
 
-    /// All addresses that can be allocated (RNG-10); none if there are too many to count.
-    pub(crate) fn addresses(&self) -> Option<BTreeSet<IpAddr>> {
+    /// Number of addresses that can be allocated (RNG-10). `v4`: only IPv4 addresses.
+    pub(crate) fn size(&self, v4: bool) -> u128 {
+        let disjoint = self.disjoint();
+        let spans = disjoint.iter().filter(|span| span.v4 || !v4);
         let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
-        let all = self.spans.iter().map(size);
-        if all.fold(0, u128::saturating_add) > COUNTED {
-            return None;
-        }
-        let spans = self.spans.iter();
-        let all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
-        Some(all.filter(|addr| !self.gateways.contains(addr)).collect())
+        let all = spans.clone().map(size).fold(0, u128::saturating_add);
+        let gateways = self.gateways.iter();
+        let inside = gateways.filter(|gateway| spans.clone().any(|span| span.contains(**gateway)));
+        all - inside.count() as u128
     }
 
-    /// Whether ranges of two pools overlap; gateways do not matter (IPA-4).
-    pub(crate) fn overlaps_any(&self, other: &Self) -> bool {
-        let others = |span: &Span| other.spans.iter().any(|other| span.overlaps(other));
-        self.spans.iter().any(others)
+    /// Number of addresses of a set that can be allocated.
+    pub(crate) fn count(&self, all: &BTreeSet<IpAddr>) -> usize {
+        let disjoint = self.disjoint();
+        let inside = disjoint.iter().flat_map(|span| {
+            let (first, last) = (span.addr(*span.bits.start()), span.addr(*span.bits.end()));
+            all.range(first..=last)
+        });
+        inside.filter(|addr| !self.gateways.contains(*addr)).count()
     }
+
+    /// The first address in the order written that can be allocated and is not taken. `v4`: only IPv4 addresses.
+    pub(crate) fn first_free(&self, taken: &BTreeSet<IpAddr>, v4: bool) -> Option<IpAddr> {
+        let spans = self.spans.iter().filter(|span| span.v4 || !v4);
+        let mut all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
+        all.find(|addr| !taken.contains(addr) && !self.gateways.contains(addr))
+    }
+
+    /// The same addresses as spans that do not overlap.
+    fn disjoint(&self) -> Vec<Span> {
+        let mut spans = self.spans.clone();
+        spans.sort_by_key(|span| (span.v4, *span.bits.start()));
+        let mut disjoint: Vec<Span> = Vec::new();
+        for span in spans {
+            match disjoint.last_mut().filter(|last| last.overlaps(&span)) {
+                Some(last) => {
+                    let end = *last.bits.end().max(span.bits.end());
+                    last.bits = *last.bits.start()..=end;
+                }
+                None => disjoint.push(span),
+            }
+        }
+        disjoint
+    }
+}
+
+/// The names of those pools whose ranges overlap those of a pool, by its name; gateways do not matter (IPA-4).
+pub(crate) fn overlaps<'a, 'p>(
+    pools: impl Iterator<Item = (&'a str, &'p Plain)>,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let mut spans: Vec<(&Span, &str)> = pools
+        .flat_map(|(name, plain)| plain.spans.iter().map(move |span| (span, name)))
+        .collect();
+    spans.sort_by_key(|(span, name)| (span.v4, *span.bits.start(), *name));
+    let mut overlaps: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    // Those that reach as far as the one under consideration; of pools that do not overlap at most one.
+    let mut open: Vec<(&Span, &str)> = Vec::new();
+    for (span, name) in spans {
+        open.retain(|(other, _)| other.overlaps(span));
+        for (_, other) in open.iter().filter(|(_, other)| *other != name) {
+            overlaps.entry(name).or_default().insert(other);
+            overlaps.entry(other).or_default().insert(name);
+        }
+        open.push((span, name));
+    }
+    overlaps
 }
 
 #[cfg(test)]
@@ -173,8 +219,8 @@ mod tests {
         Ranges::read(&ranges)
     }
 
-    fn total(ranges: &[Value]) -> Option<usize> {
-        read(ranges).plain()?.addresses().map(|all| all.len())
+    fn total(ranges: &[Value]) -> Option<u128> {
+        read(ranges).plain().map(|plain| plain.size(false))
     }
 
     #[test]
@@ -184,7 +230,7 @@ mod tests {
             range["gateway"] = gateway.into();
             range
         };
-        let cases: [(&[Value], usize); 11] = [
+        let cases: [(&[Value], u128); 13] = [
             (&[subnet("10.0.0.0/24")], 253),
             (&[subnet("10.0.0.9/24"), subnet("10.0.1.0/24")], 506),
             (&[subnet("10.0.0.0/30")], 1),
@@ -196,11 +242,44 @@ mod tests {
             (&[subnet("10.0.0.0/24"), subnet("10.0.0.0/25")], 253),
             (&[subnet("fd10:5::/124")], 14),
             (&[part("fd10:5::/64", "fd10:5::100", "fd10:5::1ff")], 256),
+            (&[subnet("fd10:5::/64")], (1 << 64) - 2),
+            (&[subnet("fd10:5::/124"), subnet("10.0.0.0/30")], 15),
         ];
         for (ranges, addresses) in cases {
             assert_eq!(total(ranges), Some(addresses), "{ranges:?}");
         }
-        assert_eq!(total(&[subnet("fd10:5::/64")]), None, "too many");
+    }
+
+    /// The size is the number of addresses that one gets one by one.
+    #[test]
+    fn rng_10_the_size_is_what_can_be_taken_one_by_one() {
+        for ranges in [
+            vec![subnet("10.0.0.0/29"), subnet("10.0.0.0/28")],
+            vec![
+                part("10.0.0.0/24", "10.0.0.1", "10.0.0.9"),
+                part("10.0.0.0/24", "10.0.0.9", "10.0.0.12"),
+                subnet("fd10:5::/124"),
+            ],
+        ] {
+            let read = read(&ranges);
+            let plain = read.plain().unwrap();
+            for v4 in [false, true] {
+                let mut taken = BTreeSet::new();
+                while let Some(addr) = plain.first_free(&taken, v4) {
+                    assert!(plain.contains(addr) && taken.insert(addr), "{addr}");
+                }
+                assert_eq!(plain.count(&taken), taken.len());
+                let gateways = plain.gateways.iter().copied();
+                taken.extend(
+                    gateways
+                        .chain(["10.0.0.0", "10.9.9.9", "fd10:6::1"].map(|a| a.parse().unwrap())),
+                );
+                let free = taken.iter().filter(|addr| plain.contains(**addr));
+                assert_eq!(plain.count(&taken), free.count());
+                taken.retain(|addr| plain.contains(*addr));
+                assert_eq!(taken.len() as u128, plain.size(v4), "{ranges:?}");
+            }
+        }
     }
 
     #[test]
@@ -234,9 +313,57 @@ mod tests {
     fn pools_that_touch_do_not_overlap() {
         let read = |start: &str, end: &str| read(&[part("10.0.0.0/24", start, end)]);
         let a = read("10.0.0.10", "10.0.0.20");
-        let overlap = |b: &Ranges| a.plain().unwrap().overlaps_any(b.plain().unwrap());
+        let overlap = |b: &Ranges| {
+            let pools = [("a", &a), ("b", b)].into_iter();
+            let found = overlaps(pools.filter_map(|(name, ranges)| Some((name, ranges.plain()?))));
+            let both = BTreeMap::from([("a", BTreeSet::from(["b"])), ("b", BTreeSet::from(["a"]))]);
+            assert!(found.is_empty() || found == both, "{found:?}");
+            !found.is_empty()
+        };
         assert!(!overlap(&read("10.0.0.21", "10.0.0.30")));
         assert!(overlap(&read("10.0.0.20", "10.0.0.30")));
         assert!(overlap(&read("10.0.0.12", "10.0.0.13")));
+    }
+
+    /// The same as comparing each with each.
+    #[test]
+    fn ipa_4_all_pools_that_overlap() {
+        let pools: Vec<(String, Ranges)> = (0_u8..60)
+            .map(|n| {
+                let at = |step: u8| n.wrapping_mul(step) % 120 + 1;
+                let one = |start: u8, size: u8| {
+                    part(
+                        "10.0.0.0/24",
+                        &format!("10.0.0.{start}"),
+                        &format!("10.0.0.{}", start + size),
+                    )
+                };
+                let other = part(
+                    "fd10::/120",
+                    &format!("fd10::{n:x}1"),
+                    &format!("fd10::{n:x}5"),
+                );
+                (
+                    n.to_string(),
+                    read(&[one(at(37), n % 4), one(at(11), 0), other]),
+                )
+            })
+            .collect();
+        let plain = || {
+            let pools = pools.iter();
+            pools.map(|(name, ranges)| (&**name, ranges.plain().unwrap()))
+        };
+        let found = overlaps(plain());
+        let mut pairs = 0;
+        for (a, one) in plain() {
+            for (b, other) in plain().filter(|(b, _)| *b != a) {
+                let meets = |span: &Span| other.spans.iter().any(|it| it.overlaps(span));
+                let expected = one.spans.iter().any(meets);
+                let is = found.get(a).is_some_and(|all| all.contains(b));
+                assert_eq!(is, expected, "{a} and {b}");
+                pairs += usize::from(is);
+            }
+        }
+        assert!(pairs > 20 && pairs < 60 * 59 / 2, "{pairs}");
     }
 }

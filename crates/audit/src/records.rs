@@ -3,12 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use harvester_lb_api::{IPAllocation, Phase};
+use harvester_lb_api::Phase;
 
-use crate::finding::{Finding, Report, must};
+use crate::finding::{Finding, ObjectRef, Report, must};
+use crate::kinds;
 use crate::later::is_shared;
-use crate::meta::is_ours;
+use crate::meta::{is_misnamed, is_ours, name_of};
 use crate::objects::{Bound, Objects};
+use crate::snapshot::Snapshot;
 
 /// Limits of Released records per pool, and in all (section 6.5).
 const HISTORY_OF_A_POOL: usize = 1_024;
@@ -16,15 +18,21 @@ const HISTORY: usize = 16_384;
 
 /// Checks all IPAllocations.
 pub(crate) fn check(objects: &Objects<'_>, report: &mut Report) {
-    report.bound = objects.bound.len();
-    report.released = objects.records.len() - objects.bound.len();
     for record in &objects.bound {
         report.findings.extend(held(objects, record).err());
     }
-    for record in objects.records {
-        report.findings.extend(named(record).err());
-    }
     report.findings.extend(history(objects).err());
+}
+
+/// Section 6.5: IPAllocations whose name is another address than their own. Those of later kinds, whose name is no
+/// address, are left alone (IPA-8).
+pub(crate) fn check_names(snapshot: &Snapshot, report: &mut Report) {
+    for record in snapshot.records.iter().filter(|record| is_misnamed(record)) {
+        let object = ObjectRef::cluster("IPAllocation", name_of(record));
+        let text = format!("spec.address is {}", record.spec.address);
+        let finding = Finding::new(&kinds::IP_ALLOCATION_MISNAMED, "section 6.5", object, text);
+        report.findings.push(finding);
+    }
 }
 
 fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
@@ -36,15 +44,18 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     } = record;
     let lb = objects.lbs.get(owner);
     let left_alone = lb.is_some_and(|lb| objects.is_left_alone(lb));
-    if left_alone || objects.may_be_shared(address, owner) {
+    let unknown = objects.unknown.lbs.contains(owner);
+    if left_alone || unknown || objects.may_be_shared(address, owner) {
         return Ok(());
     }
     let Some(lb) = lb else {
         let text = format!("is Bound to LoadBalancer {owner}, which does not exist");
-        return Err(Finding::new("REL-2", record.to_string(), text));
+        let kind = &kinds::IP_ALLOCATION_ORPHANED;
+        return Err(Finding::new(kind, "REL-2", record.object(), text));
     };
     must!(
         "IPA-3",
+        IP_ALLOCATION_OF_OTHER_UID,
         record,
         lb.uid == *uid,
         "is Bound to another uid than that of LoadBalancer {owner}"
@@ -54,6 +65,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         lb.object.spec.workload() == harvester_lb_api::WorkloadType::Vm && listeners.count() == 0;
     must!(
         "REL-2",
+        IP_ALLOCATION_UNUSED,
         record,
         // ALC-10: a load balancer with an invalid spec keeps its IPAllocation.
         refused || lb.given == *address,
@@ -63,60 +75,64 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Section 6.5: the name is the IPv4 address; the form of other names is not checked here.
-fn named(record: &IPAllocation) -> Result<(), Finding> {
-    let name = record.metadata.name.as_deref().unwrap_or_default();
-    let spec = &record.spec;
-    let of_address = name.parse::<std::net::Ipv4Addr>().is_ok();
-    must!(
-        "section 6.5",
-        format!("IPAllocation {name}"),
-        !of_address || name == spec.address,
-        "spec.address is {}",
-        spec.address
-    );
-    Ok(())
-}
-
 /// POOL-5: the history has limits.
 fn history(objects: &Objects<'_>) -> Result<(), Finding> {
     let mut remembered: BTreeMap<&str, usize> = BTreeMap::new();
-    for record in objects.records {
+    for record in &objects.records {
         if record.spec.phase == Phase::Released {
             *remembered.entry(&record.spec.pool).or_default() += 1;
         }
     }
     let all: usize = remembered.values().sum();
     let most = remembered.values().copied().max().unwrap_or(0);
-    must!(
-        "POOL-5",
-        "IPAllocations",
-        most <= HISTORY_OF_A_POOL && all <= HISTORY,
+    if most <= HISTORY_OF_A_POOL && all <= HISTORY {
+        return Ok(());
+    }
+    let kind = &kinds::RELEASED_IP_ALLOCATIONS_EXCESSIVE;
+    let object = ObjectRef::cluster("IPAllocation", "(all)");
+    let text = format!(
         "{all} are Released, {most} of one IPPool; the limits are {HISTORY} and {HISTORY_OF_A_POOL}"
     );
-    Ok(())
+    Err(Finding::new(kind, "POOL-5", object, text))
 }
 
 /// Finds the leftovers of deleted objects.
 pub(crate) fn check_leftovers(objects: &Objects<'_>, report: &mut Report) {
-    let services = objects.services.iter();
-    let services = services.map(|(key, service)| ("Service", key, &service.metadata));
-    let slices = objects.slices.iter();
-    let slices = slices.map(|(key, slice)| ("EndpointSlice", key, &slice.metadata));
-    for (kind, key, meta) in services.chain(slices) {
-        if !objects.lbs.contains_key(key) && is_ours(meta) && !is_shared(meta) {
-            let text = "belongs to a LoadBalancer that does not exist".to_owned();
+    check_owned_leftovers(objects, report);
+    for record in &objects.records {
+        let pool = &*record.spec.pool;
+        let exists = objects.pools.contains_key(pool) || objects.unknown.pools.contains(pool);
+        if record.spec.phase == Phase::Released && !exists {
+            let kind = &kinds::RELEASED_IP_ALLOCATION_WITHOUT_POOL;
+            let object = ObjectRef::cluster("IPAllocation", name_of(record));
+            let text = format!("is Released in IPPool {pool}, which does not exist");
             report
                 .findings
-                .push(Finding::new("REL-3", format!("{kind} {key}"), text));
+                .push(Finding::new(kind, "POOL-1", object, text));
         }
     }
-    for record in objects.records {
-        let spec = &record.spec;
-        if spec.phase == Phase::Released && !objects.pools.contains_key(&*spec.pool) {
-            let object = format!("IPAllocation of {}", spec.address);
-            let text = format!("is Released in IPPool {}, which does not exist", spec.pool);
-            report.findings.push(Finding::new("POOL-1", object, text));
+}
+
+/// Services and EndpointSlices of the operator whose LoadBalancer does not exist (REL-3).
+pub(crate) fn check_owned_leftovers(objects: &Objects<'_>, report: &mut Report) {
+    let services = objects.services.iter();
+    let services = services.map(|(key, service)| {
+        let kind = &kinds::SERVICE_ORPHANED;
+        (kind, "Service", key, &service.metadata)
+    });
+    let slices = objects.slices.iter();
+    let slices = slices.map(|(key, slice)| {
+        let kind = &kinds::ENDPOINT_SLICE_ORPHANED;
+        (kind, "EndpointSlice", key, &slice.metadata)
+    });
+    for (kind, of, key, meta) in services.chain(slices) {
+        let exists = objects.lbs.contains_key(key) || objects.unknown.lbs.contains(key);
+        if !exists && is_ours(meta) && !is_shared(meta) {
+            let text = "belongs to a LoadBalancer that does not exist".to_owned();
+            let object = ObjectRef::namespaced(of, key);
+            report
+                .findings
+                .push(Finding::new(kind, "REL-3", object, text));
         }
     }
 }

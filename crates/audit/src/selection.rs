@@ -15,9 +15,9 @@ struct Requirement<'a> {
     guest_cluster: &'a str,
 }
 
-impl Objects<'_> {
+impl<'a> Objects<'a> {
     /// The name of the selected pool.
-    pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&str> {
+    pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&'a str> {
         let namespace = lb.annotation(keys::ANNOTATION_NAMESPACE);
         let wanted = Requirement {
             network: lb.annotation(keys::ANNOTATION_NETWORK),
@@ -29,6 +29,18 @@ impl Objects<'_> {
             },
             guest_cluster: lb.annotation(keys::ANNOTATION_CLUSTER),
         };
+        let is_cluster = lb.object.spec.workload() == WorkloadType::Cluster;
+        // Thousands of load balancers may wait for a pool.
+        let key = (wanted.text(), is_cluster);
+        if let Some(known) = self.selections.borrow().get(&key) {
+            return *known;
+        }
+        let selected = self.select(&wanted, is_cluster);
+        self.selections.borrow_mut().insert(key, selected);
+        selected
+    }
+
+    fn select(&self, wanted: &Requirement<'_>, is_cluster: bool) -> Option<&'a str> {
         let best = |is: &dyn Fn(&Pool<'_>) -> bool| {
             let those = self.pools.values().filter(|pool| is(pool));
             // SEL-5.
@@ -36,14 +48,26 @@ impl Objects<'_> {
                 .min_by_key(|pool| (Reverse(priority(pool)), pool.name))
                 .map(|pool| pool.name)
         };
-        best(&|pool| !is_global(pool) && matches(pool, &wanted, false))
+        best(&|pool| !is_global(pool) && matches(pool, wanted, false))
             .or_else(|| best(&|pool| is_global(pool)))
             .or_else(|| {
                 // SEL-6.
-                (lb.object.spec.workload() == WorkloadType::Cluster)
-                    .then(|| best(&|pool| !is_global(pool) && matches(pool, &wanted, true)))
+                is_cluster
+                    .then(|| best(&|pool| !is_global(pool) && matches(pool, wanted, true)))
                     .flatten()
             })
+    }
+}
+
+impl Requirement<'_> {
+    fn text(&self) -> [String; 4] {
+        [
+            self.network,
+            self.project,
+            self.namespace,
+            self.guest_cluster,
+        ]
+        .map(ToOwned::to_owned)
     }
 }
 

@@ -23,7 +23,10 @@ pub struct Snapshot {
     pub slices: Vec<EndpointSlice>,
     /// The objects that backends depend on. None: backends are not checked.
     pub cluster: Option<Cluster>,
-    /// Whether kube-vip runs: then exactly the addresses that Services request are announced.
+    /// Objects that cannot be decoded, and are in none of the other lists.
+    pub undecodable: Vec<UndecodableObject>,
+    /// Whether kube-vip runs: then every address that a Service requests is announced. Without it an address may be
+    /// announced or not, but no other than the requested one.
     pub announcing: bool,
 }
 
@@ -36,4 +39,17 @@ pub struct Cluster {
     pub nodes: Vec<Node>,
     /// Networks that the operator is configured to deny to backends: address and prefix length (BE-8).
     pub denied: Vec<(Ipv4Addr, u8)>,
+}
+
+/// An object that cannot be decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UndecodableObject {
+    /// Its kind, such as `LoadBalancer`.
+    pub kind: &'static str,
+    /// Its namespace; empty if it has none.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// The field and the error.
+    pub error: String,
 }

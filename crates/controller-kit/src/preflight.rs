@@ -25,6 +25,8 @@ pub struct RequiredPermission {
     pub verbs: &'static [&'static str],
     /// Namespace of the permissions; `None`: cluster-wide.
     pub namespace: Option<&'static str>,
+    /// Name of the only object that they are for; `None`: all.
+    pub name: Option<&'static str>,
     /// Whether the status is written together with the object: a status subresource would drop that part silently.
     pub plain_status: bool,
 }
@@ -50,6 +52,8 @@ pub enum Missing {
         resource: String,
         /// Namespace; `None`: cluster-wide.
         namespace: Option<String>,
+        /// Name of the only object that is needed; `None`: all.
+        name: Option<String>,
     },
 }
 
@@ -72,8 +76,12 @@ impl fmt::Display for Missing {
                 verb,
                 resource,
                 namespace,
+                name,
             } => {
                 write!(f, "no right to {verb} {resource}")?;
+                if let Some(name) = name {
+                    write!(f, " named {name}")?;
+                }
                 if let Some(namespace) = namespace {
                     write!(f, " in namespace {namespace}")?;
                 }
@@ -109,6 +117,7 @@ pub async fn check(
                     verb: (*verb).to_owned(),
                     resource: resource_name(permission),
                     namespace: permission.namespace.map(ToOwned::to_owned),
+                    name: permission.name.map(ToOwned::to_owned),
                 });
             }
         }
@@ -167,6 +176,7 @@ async fn is_allowed(
                 resource: Some(permission.resource.to_owned()),
                 verb: Some(verb.to_owned()),
                 namespace: permission.namespace.map(ToOwned::to_owned),
+                name: permission.name.map(ToOwned::to_owned),
                 ..ResourceAttributes::default()
             }),
             ..SelfSubjectAccessReviewSpec::default()
@@ -191,14 +201,17 @@ mod tests {
             kind.to_string()
                 .contains("ippools.loadbalancer.harvesterhci.io/v1beta1")
         );
-        let right = Missing::Right {
+        let right = |name: Option<&str>| Missing::Right {
             verb: "patch".into(),
             resource: "services".into(),
             namespace: Some("kube-system".into()),
+            name: name.map(ToOwned::to_owned),
         };
         assert_eq!(
-            right.to_string(),
+            right(None).to_string(),
             "no right to patch services in namespace kube-system: add it to the ClusterRole of this program's service account"
         );
+        let named = right(Some("a")).to_string();
+        assert!(named.starts_with("no right to patch services named a in namespace kube-system:"));
     }
 }

@@ -72,6 +72,16 @@ impl Cidr {
     }
 }
 
+impl Cidr {
+    /// Address and prefix length; `None` for an IPv6 range.
+    pub const fn v4(&self) -> Option<(Ipv4Addr, u8)> {
+        match self.network {
+            IpAddr::V4(network) => Some((network, self.prefix)),
+            IpAddr::V6(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Cidr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.network, self.prefix)

@@ -9,10 +9,15 @@
 //! | [`backend_addresses`] | the addresses that no backend may have, and those that virtual machines report |
 //! | [`desired`] | the desired Service and EndpointSlice |
 //! | [`readiness`] | the condition `Ready` and the extra conditions of a load balancer of VM type |
-//! | [`status`] | the status of a load balancer, and the Events of its changes |
+//! | [`reasons`] | reasons of `Ready`, types of further conditions |
+//! | [`details`] | the detail conditions `AddressAllocated`, `Announced`, `BackendsHealthy` |
+//! | [`status`] | the status of a load balancer, whether it is written, and the Events of its changes |
+//! | [`detail_events`] | the Events about addresses and backends |
+//! | [`event_draft`] | an Event before it is published |
 //! | [`pool_spec`] | parsing of an IPPool spec for the ledger |
 //! | [`pool_status`] | the status of a pool |
 //! | [`guest_cluster`] | cleanup of the load balancers of a removed guest cluster |
+//! | [`kube_vip_config`] | pools and history from the ConfigMaps of kube-vip |
 //! | [`unsupported`] | features of later versions, which this version leaves alone |
 //! | [`merge_patch`] | JSON merge patches between two objects |
 //! | [`time`] | conversion of times from and to text |
@@ -22,11 +27,16 @@ pub mod backend_addresses;
 pub mod backends;
 pub mod cached;
 pub mod desired;
+pub mod detail_events;
+pub mod details;
+pub mod event_draft;
 pub mod guest_cluster;
+pub mod kube_vip_config;
 pub mod merge_patch;
 pub mod pool_spec;
 pub mod pool_status;
 pub mod readiness;
+pub mod reasons;
 pub mod spec;
 pub mod status;
 pub mod time;

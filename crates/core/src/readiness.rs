@@ -50,35 +50,10 @@ pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
     if input.external.is_none() {
         return waiting_for_external_ip(input.wanted);
     }
-    if found.matched == 0 {
-        return Readiness::not(
-            status::NO_BACKEND,
-            format!(
-                "no running virtual machine in namespace {} matches spec.backendServerSelector",
-                key.namespace
-            ),
-        );
+    if let Some(none) = no_backends(key, found) {
+        return none;
     }
     let backends = found.backends.len();
-    if backends == 0 && !found.refused.is_empty() {
-        return Readiness::not(
-            status::BACKENDS_WITHOUT_IP,
-            format!(
-                "none of the {} virtual machines that match reports an IPv4 address that a backend may have; see the condition {}",
-                found.matched,
-                status::BACKEND_ADDRESS_REFUSED
-            ),
-        );
-    }
-    if backends == 0 {
-        return Readiness::not(
-            status::BACKENDS_WITHOUT_IP,
-            format!(
-                "none of the {} virtual machines that match reports an IPv4 address; the QEMU guest agent may be missing",
-                found.matched
-            ),
-        );
-    }
     if input.healthy > 0 {
         return Readiness::ready();
     }
@@ -109,6 +84,35 @@ pub fn readiness(input: &ReadinessInput<'_>) -> Readiness {
         failing
     };
     Readiness::not(status::BACKENDS_UNHEALTHY, message)
+}
+
+/// Why a load balancer has no backend; `None` if it has one (BE-1, BE-2, BE-8).
+pub fn no_backends(key: &Key, found: &DiscoveredBackends) -> Option<Readiness> {
+    if found.matched == 0 {
+        return Some(Readiness::not(
+            status::NO_BACKEND,
+            format!(
+                "no running virtual machine in namespace {} matches spec.backendServerSelector",
+                key.namespace
+            ),
+        ));
+    }
+    if !found.backends.is_empty() {
+        return None;
+    }
+    let message = if found.refused.is_empty() {
+        format!(
+            "none of the {} virtual machines that match reports an IPv4 address; the QEMU guest agent may be missing",
+            found.matched
+        )
+    } else {
+        format!(
+            "none of the {} virtual machines that match reports an IPv4 address that a backend may have; see the condition {}",
+            found.matched,
+            status::BACKEND_ADDRESS_REFUSED
+        )
+    };
+    Some(Readiness::not(status::BACKENDS_WITHOUT_IP, message))
 }
 
 /// The end of a message: how many backends are paused or terminated (BE-5).

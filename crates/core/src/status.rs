@@ -4,7 +4,12 @@ use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
 use harvester_lb_api::meta::finalizers_without;
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 
+use crate::details::{self, DetailCondition};
+use crate::merge_patch::difference;
 use crate::wording::{self, MESSAGE_LIMIT};
+
+pub use crate::event_draft::EventDraft;
+pub use crate::reasons::*;
 
 /// The condition `Ready` of a load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,41 +22,6 @@ pub struct Readiness {
     pub first_checks: bool,
 }
 
-/// Reason: ready.
-pub const READY_REASON: &str = "Ready";
-/// Reason: the Service has no ingress address yet (REC-2).
-pub const WAITING_FOR_EXTERNAL_IP: &str = "WaitingForExternalIP";
-/// Reason: the selector is empty or matches nothing (BE-1).
-pub const NO_BACKEND: &str = "NoBackend";
-/// Reason: no matching virtual machine has a usable address (BE-2, BE-8).
-pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
-/// Reason: no backend is ready (HC-4, BE-5).
-pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
-/// Reason: a Service or EndpointSlice of the load balancer's name has another owner (SVC-1).
-pub const NAME_CONFLICT: &str = "NameConflict";
-/// Reason: the API server rejects an object.
-pub const API_ERROR: &str = "ApiError";
-/// Reason: the object needs a feature of a later version (IPA-9).
-pub const UNSUPPORTED_ANNOTATION: &str = "UnsupportedAnnotation";
-/// Reason: the LoadBalancer cannot be decoded.
-pub const INVALID_OBJECT: &str = "InvalidObject";
-
-/// Condition: the address is no longer in the ranges of its pool (IPA-7).
-pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
-/// Condition: the load balancer may not have the address that its status named (IPA-2, ALC-7).
-pub const ADDRESS_LOST: &str = "AddressLost";
-/// Condition: more backends match than an EndpointSlice can have, see [`crate::backends::MAX_BACKENDS`].
-pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
-/// Condition: [`BACKENDS_UNHEALTHY`] is a start-up step and no failure, because no health check has had a verdict. It is
-/// stored, so that after a restart the operator knows whether the Event of a failure was sent already.
-pub const FIRST_HEALTH_CHECKS: &str = "FirstHealthChecks";
-/// Condition: the health check's port is not the backend port of a TCP listener (HC-7).
-pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
-
-/// Condition: virtual machines are left out because of the address that they report (BE-8).
-pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
-/// Condition: virtual machines of another namespace report the same address (BE-8).
-pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
 /// Conditions of which each new message causes an Event, because it names other virtual machines.
 const EVENT_PER_MESSAGE: [&str; 2] = [BACKEND_ADDRESS_REFUSED, BACKEND_ADDRESS_SHARED];
 
@@ -120,6 +90,11 @@ pub struct StatusUpdate {
     pub backend_servers: FieldUpdate<Vec<String>>,
     /// Conditions besides `Ready`. A type that is not in the list is left as it is.
     pub extras: Vec<ExtraCondition>,
+    /// Detail conditions. A type that is not in the list is left as it is.
+    pub details: Vec<DetailCondition>,
+    /// Whether the readiness of a backend has changed in the EndpointSlice, which the detail conditions are to say even if
+    /// none is stored yet.
+    pub verdicts_changed: bool,
 }
 
 impl StatusUpdate {
@@ -131,12 +106,48 @@ impl StatusUpdate {
             address: FieldUpdate::Unchanged,
             backend_servers: FieldUpdate::Unchanged,
             extras: Vec::new(),
+            details: Vec::new(),
+            verdicts_changed: false,
         }
     }
 }
 
-/// The desired load balancer: with the updated status and without legacy finalizers (FIN-2). `now` is RFC 3339 and is used
-/// for conditions that change. A stored message that differs only in wording stays, see [`wording::set`].
+/// The write of a status.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StatusWrite {
+    /// None: the stored status is as desired, or its detail conditions may stay as they are.
+    None,
+    /// More than the detail conditions changes: write this load balancer at once. It includes the detail conditions.
+    Now(Box<LoadBalancer>),
+    /// Only detail conditions change: write this load balancer when the pace of such writes allows it.
+    Paced(Box<LoadBalancer>),
+}
+
+/// Decides on the write of a status; `now` as for [`apply`] (REC-5).
+///
+/// Detail conditions never cause a write of their own for a load balancer that has none of them, unless a verdict has
+/// changed: an earlier version or the Go operator wrote its status, and an upgrade must not write every load balancer (OPS-2).
+pub fn decide(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> StatusWrite {
+    let mut wanted = Box::new(apply(lb, update, now));
+    let is_due = difference(lb, &*wanted).is_some();
+    let may_add = is_due || update.verdicts_changed || details::any_stored(conditions(lb));
+    if !may_add {
+        return StatusWrite::None;
+    }
+    let all = wanted.status.get_or_insert_default();
+    let all = all.conditions.get_or_insert_default();
+    let before = (!is_due).then(|| all.clone());
+    details::apply(all, &update.details, now);
+    match before {
+        None => StatusWrite::Now(wanted),
+        Some(before) if before == *all => StatusWrite::None,
+        Some(_) => StatusWrite::Paced(wanted),
+    }
+}
+
+/// The desired load balancer: with the updated status, its detail conditions apart, and without legacy finalizers (FIN-2).
+/// `now` is RFC 3339 and is used for conditions that change. A stored message that differs only in wording stays, see
+/// [`wording::set`].
 pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalancer {
     let mut lb = lb.clone();
     if let Some(kept) = finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
@@ -197,17 +208,6 @@ fn set<T: Clone + PartialEq>(field: &mut Option<T>, to: &FieldUpdate<T>) {
     }
 }
 
-/// An Event about a change of conditions, not sent yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EventDraft {
-    /// Type `Warning` if true, else `Normal`.
-    pub warning: bool,
-    /// Its reason: that of the condition.
-    pub reason: String,
-    /// Its message.
-    pub text: String,
-}
-
 /// The Events of a change from the stored conditions `before` to `after`: one for each failure and each recovery
 /// (section 9).
 ///
@@ -219,7 +219,7 @@ pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Ev
     let holds = |c: &Condition| c.status == ConditionStatus::True.as_str();
     let mut event_drafts = Vec::new();
     for now in after {
-        if now.type_ == FIRST_HEALTH_CHECKS {
+        if now.type_ == FIRST_HEALTH_CHECKS || details::is_detail(&now.type_) {
             continue;
         }
         let was = condition::find(before, &now.type_);

@@ -80,7 +80,7 @@ pub fn names_primary(meta: &ObjectMeta) -> bool {
 }
 
 /// Whether several load balancers own a Service, or one of another name.
-fn is_shared(meta: &ObjectMeta) -> bool {
+pub fn is_shared(meta: &ObjectMeta) -> bool {
     desired::ownership(meta, meta.name.as_deref().unwrap_or_default()) == Ownership::Shared
 }
 

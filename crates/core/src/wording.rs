@@ -12,7 +12,7 @@ pub const MESSAGE_LIMIT: usize = 1024;
 const CHARACTER: usize = 4;
 
 /// Separates the parts of a message.
-const SEPARATOR: &str = "; ";
+pub const SEPARATOR: &str = "; ";
 
 /// A text of an earlier version, and the text of this one. Each is a part of a message, or a whole message. `{}` stands for a
 /// value in both, `{_}` for one that only the earlier text has.

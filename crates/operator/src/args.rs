@@ -38,7 +38,7 @@ pub struct Args {
     pub backend_metrics_limit: usize,
     /// Range of addresses that no backend may have, such as 10.0.0.0/8. The flag is repeatable and takes a comma list, as
     /// does the environment variable.
-    #[arg(long, env = "BACKEND_DENY_CIDR")]
+    #[arg(long, env = "BACKEND_DENY_CIDR", global = true)]
     pub backend_deny_cidr: Vec<Denied>,
     /// Time after which a Lease that is not renewed expires, in whole seconds.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
@@ -61,6 +61,9 @@ pub struct Args {
 /// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Check all objects against each other, before and after a swap or an upgrade. Nothing is written. Exit code 0: no
+    /// errors; 1: errors; 2: something could not be read.
+    Check(CheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
     /// Write the complete address maps of every IPPool, so that the Go operator can take over. Objects that cannot be read
@@ -69,7 +72,31 @@ pub enum Command {
         /// Exit with 0 even if the maps are incomplete: for hooks that must not fail.
         #[arg(long)]
         allow_incomplete: bool,
+        /// Also remove the conditions AddressAllocated, Announced and BackendsHealthy from every LoadBalancer, which the Go
+        /// operator would not update. Refused while a process holds the Lease.
+        #[arg(long)]
+        clear_conditions: bool,
     },
+}
+
+/// The flags of `check`.
+#[derive(Debug, clap::Args)]
+pub struct CheckArgs {
+    /// Format of the result.
+    #[arg(long, short, value_enum, default_value_t = Output::Text)]
+    pub output: Output,
+    /// An error counts if it is found again after this time; 0s: at once.
+    #[arg(long, default_value = "10s", value_parser = duration::parse)]
+    pub recheck_after: Duration,
+}
+
+/// The format of the result of `check`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
 }
 
 /// The DHCP client of load balancers with `ipam: dhcp` (OPS-3).
@@ -194,6 +221,26 @@ mod tests {
             "two processes on a host differ"
         );
         assert!(args.identity("host").starts_with("host_"));
+    }
+
+    #[test]
+    fn ops_2_check_has_the_operator_s_denied_ranges() {
+        let check = |args: &[&str]| {
+            let args = parse(&[&["check"], args].concat());
+            let denied = args.denied_to_backends().len();
+            match args.command {
+                Some(Command::Check(check)) => (check.output, check.recheck_after, denied),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(check(&[]), (Output::Text, Duration::from_secs(10), 0));
+        let flags = [
+            "-o",
+            "json",
+            "--recheck-after=0s",
+            "--backend-deny-cidr=10.0.0.0/8",
+        ];
+        assert_eq!(check(&flags), (Output::Json, Duration::ZERO, 1));
     }
 
     #[test]

@@ -1,4 +1,7 @@
 //! Subcommands that run to completion.
 
+pub mod check;
+pub mod clear_conditions;
 pub mod crd;
 pub mod export;
+mod list;

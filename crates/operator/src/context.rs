@@ -19,6 +19,7 @@ use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::throttles;
 use crate::throttles::history_deletions::HistoryDeletionBudget;
+use crate::throttles::node_events::NodeEventBudget;
 use crate::throttles::waiting_messages::WaitingMessageBudget;
 use crate::timings::Timings;
 
@@ -46,6 +47,10 @@ pub struct Context {
     pub waiting_message_budget: WaitingMessageBudget,
     /// Throttle of EndpointSlice writes because of changed verdicts.
     pub slice_throttle: Throttle<Key>,
+    /// Throttle of status writes that change only detail conditions.
+    pub detail_throttle: Throttle<Key>,
+    /// Rate limit for Events about the announcing node.
+    pub node_event_budget: NodeEventBudget,
 }
 
 impl Context {
@@ -78,6 +83,8 @@ impl Context {
             history_deletion_budget: HistoryDeletionBudget::default(),
             waiting_message_budget: WaitingMessageBudget::default(),
             slice_throttle: throttles::of_slices(),
+            detail_throttle: throttles::of_details(&timings),
+            node_event_budget: NodeEventBudget::default(),
         }
     }
 

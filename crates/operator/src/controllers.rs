@@ -3,6 +3,7 @@
 pub mod guest_cluster;
 pub mod invalid_object;
 pub mod ip_pool;
+pub mod kube_vip_migration;
 pub mod legacy_finalizers;
 pub mod load_balancer;
 pub mod released_records;

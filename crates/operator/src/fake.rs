@@ -25,6 +25,8 @@ use crate::timings::Timings;
 pub(crate) struct ReceivedRequest {
     pub(crate) method: Method,
     pub(crate) path: String,
+    /// Empty if there is none.
+    pub(crate) query: String,
     /// Null if there is none.
     pub(crate) body: Value,
 }
@@ -55,6 +57,12 @@ where
             let (code, body) = answer(ReceivedRequest {
                 method: head.method,
                 path: head.uri.path().to_owned(),
+                query: head
+                    .uri
+                    .query()
+                    .unwrap_or_default()
+                    .trim_start_matches('&')
+                    .to_owned(),
                 body: serde_json::from_slice(&body).unwrap_or_default(),
             })
             .await;
@@ -72,6 +80,7 @@ pub(crate) struct FakeApiServer {
     objects: Arc<Mutex<BTreeMap<String, Value>>>,
     writes: Arc<Mutex<Vec<(Method, String, Value)>>>,
     reads: Arc<Mutex<Vec<String>>>,
+    events: Arc<Mutex<Vec<Value>>>,
     refused: Arc<Mutex<Vec<(Method, &'static str)>>>,
 }
 
@@ -96,6 +105,23 @@ impl FakeApiServer {
         self.objects.lock().get(path).cloned()
     }
 
+    /// The objects whose path is one part longer than this one.
+    pub(crate) fn objects_below(&self, path: &str) -> Vec<(String, Value)> {
+        let objects = self.objects.lock();
+        let below = objects.iter().filter(|(at, _)| {
+            let rest = at.strip_prefix(path).and_then(|at| at.strip_prefix('/'));
+            rest.is_some_and(|name| !name.contains('/'))
+        });
+        below
+            .map(|(at, object)| (at.clone(), object.clone()))
+            .collect()
+    }
+
+    /// Takes the Events so far.
+    pub(crate) fn events(&self) -> Vec<Value> {
+        std::mem::take(&mut *self.events.lock())
+    }
+
     /// Takes the write requests so far, refused ones included, without Events: method, path, body.
     pub(crate) fn writes(&self) -> Vec<(Method, String, Value)> {
         std::mem::take(&mut *self.writes.lock())
@@ -112,9 +138,13 @@ impl FakeApiServer {
         client(move |request| std::future::ready(server.answer(request)))
     }
 
-    fn answer(&self, request: ReceivedRequest) -> Answer {
-        let ReceivedRequest { method, path, body } = request;
+    /// The answer to a request.
+    pub(crate) fn answer(&self, request: ReceivedRequest) -> Answer {
+        let ReceivedRequest {
+            method, path, body, ..
+        } = request;
         if path.contains("/events") {
+            self.events.lock().push(body.clone());
             return (201, body);
         }
         let mut objects = self.objects.lock();

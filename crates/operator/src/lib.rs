@@ -16,6 +16,7 @@ pub mod duration;
 mod fake;
 pub mod index;
 pub mod metrics;
+pub mod permissions;
 pub mod runtime;
 pub mod throttles;
 pub mod timings;

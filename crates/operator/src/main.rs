@@ -4,26 +4,39 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use harvester_load_balancer::args::{Args, Command};
-use harvester_load_balancer::commands::{crd, export};
+use harvester_load_balancer::commands::{check, crd, export};
 use harvester_load_balancer::runtime;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let outcome = match args.command {
-        Some(Command::Crd) => crd::print_crds(),
-        Some(Command::Export { allow_incomplete }) => {
-            runtime::block_on(&args, export::run(allow_incomplete))
+    let outcome = match &args.command {
+        Some(Command::Check(options)) => {
+            let denied = args.denied_to_backends();
+            let code = runtime::block_on(&args, check::run(options, &denied));
+            return code.unwrap_or_else(|error| {
+                report(&error);
+                ExitCode::from(check::NOT_READ)
+            });
         }
+        Some(Command::Crd) => crd::print_crds(),
+        Some(Command::Export {
+            allow_incomplete,
+            clear_conditions,
+        }) => runtime::block_on(&args, export::run(*allow_incomplete, *clear_conditions)),
         None => runtime::block_on(&args, runtime::run(&args)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tracing::error!(error = format!("{error:#}"), "exiting");
-            eprintln_if_unlogged(&error);
+            report(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+fn report(error: &anyhow::Error) {
+    tracing::error!(error = format!("{error:#}"), "exiting");
+    eprintln_if_unlogged(error);
 }
 
 /// Prints an error that occurs before logging is initialized.

@@ -32,6 +32,8 @@ pub struct Metrics {
     pub allocation_conflicts: IntCounter,
     /// Refused deletions of Released IPAllocations (POOL-5).
     pub history_deletions_refused: IntCounter,
+    /// Changes of the announcing node, by whether an Event was sent.
+    pub announcing_node_changes: IntCounterVec,
     /// Writes that ended in a conflict, by kind.
     pub write_conflicts: IntCounterVec,
     /// Interrupted watches, by kind.
@@ -79,6 +81,11 @@ impl Metrics {
             history_deletions_refused: IntCounter::new(
                 "harvester_lb_history_deletions_refused_total",
                 "Deletions of Released IPAllocations that the API server refused.",
+            )?,
+            announcing_node_changes: counters(
+                "announcing_node_changes_total",
+                "Changes of the node that announces an address, by whether an Event was sent.",
+                &["event"],
             )?,
             write_conflicts: counters(
                 "write_conflicts_total",
@@ -135,11 +142,18 @@ impl Metrics {
         for result in ProbeResult::ALL {
             metrics.probes.with_label_values(&[result.as_label()]);
         }
-        let all: [Box<dyn Collector>; 13] = [
+        for event in ["sent", "suppressed"] {
+            metrics.announcing_node_changes.with_label_values(&[event]);
+        }
+        for verdict in ["up", "down"] {
+            metrics.verdict_changes.with_label_values(&[verdict]);
+        }
+        let all: [Box<dyn Collector>; 14] = [
             Box::new(metrics.reconcile_duration.clone()),
             Box::new(metrics.reconcile_errors.clone()),
             Box::new(metrics.allocation_conflicts.clone()),
             Box::new(metrics.history_deletions_refused.clone()),
+            Box::new(metrics.announcing_node_changes.clone()),
             Box::new(metrics.write_conflicts.clone()),
             Box::new(metrics.watch_errors.clone()),
             Box::new(metrics.api_requests.clone()),

@@ -5,7 +5,7 @@
 
 pub mod gauges;
 pub mod leading;
-pub mod permissions;
+pub mod process_metrics;
 pub mod term;
 pub mod workers;
 
@@ -36,16 +36,17 @@ use crate::context;
 use crate::index::Index;
 use crate::index::stores::Stores;
 use crate::metrics::{Metrics, ProbeMetrics};
+use crate::permissions;
 use crate::runtime::term::CurrentTerm;
 
 /// Maximum number of objects that `/readyz` names; the metrics count all.
 const REMARKS: usize = 20;
 
 /// Starts logging and the main runtime, and runs a program on it.
-pub fn block_on(
+pub fn block_on<T>(
     args: &Args,
-    program: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<()> {
+    program: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
     telemetry::init(&args.loglevel)?;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = Builder::new_multi_thread()
@@ -166,6 +167,8 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let current = Arc::new(CurrentTerm::new(ctx));
     let gauges = gauges::Gauges::new(&current, args.backend_metrics_limit)?;
     metrics.registry().register(Box::new(gauges))?;
+    let process = process_metrics::ProcessMetrics::new()?;
+    metrics.registry().register(Box::new(process))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &clients, &mut tasks);
 

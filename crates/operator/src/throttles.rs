@@ -1,7 +1,8 @@
-//! Throttles of the operator's own writes: pool statuses and EndpointSlices. The rate limits of deletions and messages are in
-//! the submodules.
+//! Throttles of the operator's own writes: pool statuses, EndpointSlices and detail conditions. The rate limits of deletions,
+//! messages and Events are in the submodules.
 
 pub mod history_deletions;
+pub mod node_events;
 pub mod waiting_messages;
 
 use std::time::Duration;
@@ -42,6 +43,14 @@ pub fn of_pool_statuses(timings: &Timings) -> Throttle<PoolName> {
 pub fn of_slices() -> Throttle<Key> {
     Throttle::new(Settings {
         min_interval: GATHER,
+        ..Settings::default()
+    })
+}
+
+/// The throttle of status writes that change only detail conditions.
+pub fn of_details(timings: &Timings) -> Throttle<Key> {
+    Throttle::new(Settings {
+        min_interval: timings.detail_interval,
         ..Settings::default()
     })
 }

@@ -41,6 +41,9 @@ pub struct Timings {
     /// Maximum pause after a write of a pool's status (POOL-3). 60 s: a write that was slow for another reason than its size,
     /// such as a stalled API server, must not delay the status for minutes.
     pub pool_status_max_pause: Duration,
+    /// Minimum interval between a write of a load balancer's status and the next one that changes only detail conditions. 10 s:
+    /// they explain, and a backend that goes up and down must not cause a write each time.
+    pub detail_interval: Duration,
     /// Server-side timeout of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which a silent connection is
     /// closed, a dead connection delays a change by at most 45 s.
     pub watch: Duration,
@@ -63,6 +66,7 @@ impl Default for Timings {
             rare_refused: Duration::from_secs(10),
             pool_status_interval: Duration::from_secs(1),
             pool_status_max_pause: Duration::from_mins(1),
+            detail_interval: Duration::from_secs(10),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
         }
@@ -120,6 +124,7 @@ impl Timings {
             "rare-refused" => &mut self.rare_refused,
             "pool-status-interval" => &mut self.pool_status_interval,
             "pool-status-max-pause" => &mut self.pool_status_max_pause,
+            "detail-interval" => &mut self.detail_interval,
             "watch" => &mut self.watch,
             "drain-limit" => &mut self.drain_limit,
             _ => return None,
@@ -145,7 +150,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -160,6 +165,7 @@ mod tests {
             rare_refused: one,
             pool_status_interval: one,
             pool_status_max_pause: one,
+            detail_interval: one,
             watch: one,
             drain_limit: one,
         };

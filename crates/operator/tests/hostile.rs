@@ -19,11 +19,12 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_core::backends::{Backend, DiscoveredBackends, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::details::{self, BackendHealth};
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::{self, VmSpec};
-use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate, StatusWrite};
 use harvester_lb_core::{backend_addresses, desired, pool_status};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Source, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
@@ -208,12 +209,23 @@ fn build_all(
         .iter()
         .map(|(b, _)| b.address.to_string())
         .collect();
+    let health: Vec<BackendHealth<'_>> = backends
+        .iter()
+        .map(|(backend, ready)| BackendHealth::new(backend, *ready, None))
+        .collect();
+    let healthy = details::backends_healthy(&health, vm.check.is_some(), status::conditions(lb));
     StatusUpdate {
         readiness,
         allocated: FieldUpdate::Unchanged,
-        address: FieldUpdate::Set(external),
+        address: FieldUpdate::Set(external.clone()),
         backend_servers: FieldUpdate::Set(Some(servers)),
         extras: readiness::extras(None, Some(HELD), true, found),
+        details: vec![
+            details::allocated_from_pool(HELD, "p"),
+            details::announced(external.as_deref(), HELD, false),
+            healthy,
+        ],
+        verdicts_changed: true,
     }
 }
 
@@ -232,6 +244,17 @@ fn is_told(lb: &LoadBalancer, report: &StatusUpdate) {
     assert_eq!(ready.reason.as_deref(), Some(report.readiness.reason));
     let again = status::apply(&after, report, "2026-06-02T00:00:00Z");
     assert_eq!(difference(&after, &again), None, "never at rest");
+    let written = match status::decide(lb, report, NOW) {
+        StatusWrite::Now(lb) | StatusWrite::Paced(lb) => *lb,
+        StatusWrite::None => lb.clone(),
+    };
+    for condition in status::conditions(&written) {
+        let message = condition.message.as_deref().unwrap_or_default();
+        let is_ours = details::is_detail(&condition.type_);
+        assert!(!is_ours || message.len() <= 1_024, "{condition:?}");
+    }
+    let again = status::decide(&written, report, "2026-06-02T00:00:00Z");
+    assert_eq!(again, StatusWrite::None, "never at rest");
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
     status::event_drafts(before, conditions);
 }

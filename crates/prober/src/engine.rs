@@ -165,7 +165,8 @@ impl Prober {
 }
 
 impl VerdictChanges {
-    /// Waits for groups with changed verdicts.
+    /// Waits for groups with changed verdicts, or with verdicts that became stale or fresh (HC-6) or were confirmed for the
+    /// first time.
     ///
     /// A group is delivered once for all changes within [`GATHER`](crate::GATHER) of the first; the consumer reads its
     /// verdicts then, and sees at least the change that caused the delivery. A consumer may be as slow as it likes:

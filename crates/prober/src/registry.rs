@@ -60,6 +60,8 @@ struct Entry {
     state: Threshold,
     /// The last result that is not an own fault.
     last: Option<ProbeResult>,
+    /// See [`TargetView::failure`].
+    failure: Option<ProbeResult>,
     /// Only own faults for as many probes as make a failure (HC-6).
     unknown: bool,
     /// Number of the ticket it waits for; `None` while no probe is in flight.
@@ -233,8 +235,9 @@ impl Registry {
             .is_some_and(|entry| entry.waits_for == Some(ticket.number))
     }
 
-    /// The probe of `ticket` ended at `now`. Counts its result and marks the group when the verdict changes; an own
-    /// fault only advances the timetable and its own counter (HC-6).
+    /// The probe of `ticket` ended at `now`. Counts its result; an own fault only advances the timetable and its own
+    /// counter (HC-6). Marks the group when the verdict changes, becomes stale or fresh, or is confirmed for the first
+    /// time: that of a new target is not ready before it has failed.
     pub(crate) fn finish(
         &mut self,
         now: Duration,
@@ -261,14 +264,26 @@ impl Registry {
         let was_unknown = entry.unknown;
         entry.unknown = result.verdict().is_none() && entry.state.own_fault(failure_threshold);
         self.unknown = self.unknown + usize::from(entry.unknown) - usize::from(was_unknown);
+        if entry.unknown != was_unknown {
+            self.changes.mark(&entry.group, now);
+        }
         let Some(success) = result.verdict() else {
             return Finished::Same;
         };
         entry.last = Some(result);
-        let Some(ready) = entry
+        let changed = entry
             .state
-            .step(success, success_threshold, failure_threshold)
-        else {
+            .step(success, success_threshold, failure_threshold);
+        if entry.state.is_judged() {
+            let before = entry.failure.take();
+            if !success {
+                entry.failure = before.or(Some(result));
+            }
+            if entry.failure.is_some() && before.is_none() {
+                self.changes.mark(&entry.group, now);
+            }
+        }
+        let Some(ready) = changed else {
             return Finished::Same;
         };
         if ready {
@@ -297,6 +312,8 @@ impl Registry {
             addr: entry.addr,
             ready: entry.state.ready(),
             last: entry.last,
+            failure: entry.failure,
+            stale: entry.unknown,
         };
         Some(
             members
@@ -346,6 +363,7 @@ impl Registry {
             addr,
             state: Threshold::new(ready),
             last: None,
+            failure: None,
             unknown: false,
             waits_for: None,
         });
@@ -364,6 +382,7 @@ impl Registry {
         cancelled.extend(entry.waits_for.take());
         entry.state = Threshold::new(entry.state.ready());
         entry.last = None;
+        entry.failure = None;
         self.unknown -= usize::from(std::mem::take(&mut entry.unknown));
         let phase = phase(&entry.group, &entry.id, entry.addr);
         self.timetable.add(index, now, check.period(), phase);

@@ -88,6 +88,12 @@ pub struct TargetView {
     pub ready: bool,
     /// The last result since the target was added or restarted, own faults excluded (HC-6); `None` before the first.
     pub last: Option<ProbeResult>,
+    /// The failure by which the failure threshold was first reached since the last time the success threshold was (or
+    /// since the target was added or restarted); `None` if it was not.
+    pub failure: Option<ProbeResult>,
+    /// Whether the verdict is stale: for as many consecutive probes as make a failure, this machine could not start the
+    /// connect (HC-6).
+    pub stale: bool,
 }
 
 /// Statistics of the whole prober at one moment.

@@ -60,6 +60,11 @@ impl Threshold {
         Some(success)
     }
 
+    /// Whether the last [`Threshold::step`] reached its threshold, with a new verdict or the same.
+    pub(crate) const fn is_judged(&self) -> bool {
+        self.successes == 0 && self.failures == 0
+    }
+
     /// Counts an own fault: the verdict stays. Returns whether there were as many of them in a row, without any result,
     /// as failures change a verdict (0 counts as 1): the verdict is then stale (HC-6).
     pub(crate) const fn own_fault(&mut self, failure_threshold: u32) -> bool {

@@ -110,6 +110,10 @@ impl ControlPlane {
             format!("--token-auth-file={}", file("tokens.csv")),
             "--authorization-mode=RBAC,Node".into(),
             "--allow-privileged=true".into(),
+            // There is no kube-proxy beside the API server: it connects to the Pods of a Service itself, for webhooks.
+            "--enable-aggregator-routing=true".into(),
+            // The names of nodes cannot be resolved.
+            "--kubelet-preferred-address-types=InternalIP".into(),
         ];
         if options.audit {
             let policy = self.folder.join("audit-policy.yaml");

@@ -7,6 +7,8 @@
 //!    death signal), and every process in the namespaces with it;
 //! 3. the one that continues with `main`. It is not the first process of its pid namespace, so that signals have their
 //!    usual effect on it.
+//!
+//! The containers of [`crate::PodRunner`] begin as further processes of the same binary: `pods/inside.rs`.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -22,6 +24,7 @@ use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{Pid, getegid, geteuid, getpid};
 
+use crate::pods::inside;
 use crate::supply;
 
 /// The stage that this process has reached; absent outside. Removed from the environment of
@@ -50,6 +53,8 @@ pub fn enter_with(programs: &[&str]) {
     let result = match std::env::var(STAGE).ok().as_deref() {
         None => outer(programs),
         Some("init") => init(),
+        Some(inside::CONTAINER) => inside::container(),
+        Some(inside::EXEC) => inside::exec(),
         Some(_) => return,
     };
     let code = match result {

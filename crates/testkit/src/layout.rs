@@ -2,10 +2,11 @@
 //!
 //! ```text
 //! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the test cluster)
-//! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager
+//! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager; has routes to all Pods
 //! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for a DHCP server
 //! client 192.168.100.50
 //! node1  mgmt0 10.251.N.11, eth0 192.168.100.11: kube-proxy, kube-vip; node2 .12 and so on
+//!        10.52.1.0/24: Pods of node1 ([`crate::PodRunner`]), 10.52.2.0/24 those of node2 and so on
 //! (this process) 10.251.N.254
 //! ```
 //!
@@ -15,6 +16,7 @@
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 
+use anyhow::Context;
 use parking_lot::Mutex;
 
 use crate::netns::{Netns, ip};
@@ -27,6 +29,8 @@ pub const GATEWAY: Ipv4Addr = lan(1);
 pub(crate) const FIRST_VM: u8 = 101;
 /// Host part of the farm's address.
 pub(crate) const FARM: u8 = 60;
+/// Addresses of Pods: 10.52.N.0/24 on node N.
+pub(crate) const POD_RANGE: &str = "10.52.0.0/16";
 /// Most nodes of a test cluster: host parts 11 to 40.
 pub(crate) const MAX_NODES: u8 = 30;
 
@@ -40,9 +44,20 @@ pub(crate) const fn mgmt(cluster: u8, host: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 251, cluster, host)
 }
 
+/// An address of the Pods of a node.
+pub(crate) const fn pod(node: u8, host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 52, node, host)
+}
+
 /// Host part of a node's addresses in both networks; nodes count from 1.
 pub(crate) const fn node_host(node: u8) -> u8 {
     10 + node
+}
+
+/// The number of a node by its name.
+pub(crate) fn node_number(name: &str) -> anyhow::Result<u8> {
+    let number = name.strip_prefix("node").and_then(|n| n.parse().ok());
+    number.with_context(|| format!("{name:?} is not a node"))
 }
 
 /// The namespaces of one test cluster.
@@ -82,8 +97,9 @@ impl Layout {
             layout.plug(&name, "eth0", node_host(node))?;
             let netns = layout.open(&name)?;
             netns.sysctl("net/ipv4/ip_forward", "1")?;
-            layout.default_route(&name)?;
+            layout.node_routes(node)?;
         }
+        layout.open("cp")?.ip(&layout.pod_routes(None)?)?;
         layout.open("gw")?.sysctl("net/ipv4/ip_forward", "1")?;
         layout.plug_self()?;
         Ok(layout)
@@ -135,6 +151,24 @@ impl Layout {
     pub(crate) fn default_route(&self, short: &str) -> anyhow::Result<()> {
         self.open(short)?
             .ip(&format!("route replace default via {GATEWAY}\n"))
+    }
+
+    /// The routes of a node, which the kernel drops with its interfaces: the default route, and those to the Pods of the
+    /// other nodes.
+    pub(crate) fn node_routes(&self, node: u8) -> anyhow::Result<()> {
+        let name = format!("node{node}");
+        self.default_route(&name)?;
+        self.open(&name)?.ip(&self.pod_routes(Some(node))?)
+    }
+
+    /// Commands for the routes to the Pods of all nodes but one, through the management network.
+    fn pod_routes(&self, except: Option<u8>) -> anyhow::Result<String> {
+        let mut commands = String::new();
+        for node in (1..=self.nodes).filter(|node| Some(*node) != except) {
+            let (network, via) = (pod(node, 0), self.node_mgmt(node));
+            writeln!(commands, "route replace {network}/24 via {via}")?;
+        }
+        Ok(commands)
     }
 
     /// An interface in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware addresses make

@@ -19,6 +19,8 @@
 //! }
 //! ```
 //!
+//! Pods are run by a [`PodRunner`], on request.
+//!
 //! For faults of the API server, a [`proxy`] stands between it and one client: it delays, refuses, cuts and holds
 //! single requests.
 //!
@@ -36,6 +38,7 @@ mod nodes;
 mod objects;
 mod options;
 mod pki;
+mod pods;
 mod poll;
 mod process;
 pub mod proxy;
@@ -52,6 +55,7 @@ pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};
 pub use netns::Netns;
 pub use options::TestClusterOptions;
+pub use pods::{Image, PodRunner, PodRunnerOptions};
 pub use poll::{consistently, eventually};
 pub use process::Process;
 pub use report::TestReport;

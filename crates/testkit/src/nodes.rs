@@ -13,15 +13,13 @@ use serde_json::json;
 
 use crate::control_plane::{ControlPlane, START};
 use crate::eventually;
-use crate::layout::Layout;
+use crate::layout::{Layout, POD_RANGE, pod};
 use crate::options::TestClusterOptions;
 use crate::process::Process;
 use crate::traffic::http_get;
 
 /// Timeout of one readiness check.
 const ANSWER: Duration = Duration::from_secs(2);
-/// Addresses of pods; there are none, but kube-proxy's rules depend on the range.
-const POD_RANGE: &str = "10.52.0.0/16";
 
 /// The permissions that kube-vip needs, no more.
 const KUBE_VIP_ROLE: &str = r#"{
@@ -187,7 +185,8 @@ async fn make_node(client: &kube::Client, layout: &Layout, node: u8) -> anyhow::
     let api: Api<Node> = Api::all(client.clone());
     let name = format!("node{node}");
     let object = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}}
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "spec": {"podCIDR": format!("{}/24", pod(node, 0))},
     }))?;
     api.create(&PostParams::default(), &object)
         .await
@@ -202,8 +201,13 @@ async fn make_node(client: &kube::Client, layout: &Layout, node: u8) -> anyhow::
             "lastHeartbeatTime": null, "lastTransitionTime": null,
         }],
     }});
-    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&status))
+    let params = PatchParams::default();
+    api.patch_status(&name, &params, &Patch::Merge(&status))
         .await?;
+    // The API server gives each new Node the taint of one that is not ready, for the controller of node lifecycles to
+    // remove.
+    let ready = json!({"spec": {"taints": null}});
+    api.patch(&name, &params, &Patch::Merge(&ready)).await?;
     Ok(())
 }
 

@@ -13,8 +13,9 @@ use rcgen::{
 pub(crate) const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 53, 0, 1);
 
 /// User, token, groups. The two system users have their roles from the API server's defaults.
-const USERS: [(&str, &str, &str); 4] = [
+const USERS: [(&str, &str, &str); 5] = [
     ("admin", "admin-token", "system:masters"),
+    ("pod-runner", "pod-runner-token", "system:masters"),
     ("system:kube-controller-manager", "kcm-token", ""),
     ("system:kube-proxy", "proxy-token", ""),
     ("kube-vip", "kube-vip-token", ""),

@@ -14,12 +14,13 @@ const TOOLS: &str = "BED_TOOLS";
 /// Programs that every test cluster needs.
 const PROGRAMS: [&str; 2] = ["ip", "nft"];
 /// The Debian package of each program that a test may need.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
     ("dnsmasq", "dnsmasq-base"),
     ("kea-dhcp4", "kea-dhcp4-server"),
     ("promtool", "prometheus"),
+    ("prometheus", "prometheus"),
 ];
 
 /// The result; passed to the process inside as its environment.

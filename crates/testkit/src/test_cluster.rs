@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 
 use crate::control_plane::ControlPlane;
 use crate::enter;
-use crate::layout::{FIRST_VM, Layout, MAX_NODES};
+use crate::layout::{FIRST_VM, Layout, MAX_NODES, node_number};
 use crate::netns::Netns;
 use crate::options::TestClusterOptions;
 use crate::process::{Process, Start, as_path};
@@ -125,7 +125,7 @@ impl TestCluster {
         self.plane.lock().audit_log()
     }
 
-    /// A kubeconfig file for one of the test cluster's users: `admin`, `kube-vip`, `system:kube-proxy`.
+    /// A kubeconfig file for one of the test cluster's users: `admin`, `kube-vip`, `pod-runner`, `system:kube-proxy`.
     pub fn kubeconfig(&self, user: &str) -> anyhow::Result<PathBuf> {
         self.plane.lock().kubeconfig(user)
     }
@@ -213,7 +213,7 @@ impl TestCluster {
             &format!("link set eth0 {state}\nlink set mgmt0 {state}"),
         )?;
         if up {
-            self.layout.default_route(node)
+            self.layout.node_routes(node_number(node)?)
         } else {
             Ok(())
         }

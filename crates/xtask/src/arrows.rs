@@ -111,8 +111,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         name: OPERATOR,
-        ours: &[OBJECT, API, IPAM, PROBER, CORE, KIT],
-        tests: &[TESTKIT, HOSTILE, FIXTURES, AUDIT],
+        ours: &[OBJECT, API, IPAM, PROBER, CORE, KIT, AUDIT],
+        tests: &[TESTKIT, HOSTILE, FIXTURES],
         only: None,
         never: &[TESTKIT, HOSTILE, FIXTURES],
     },
@@ -123,7 +123,7 @@ const RULES: &[Rule] = &[
         only: None,
         never: &[TESTKIT],
     },
-    // It judges the operator's results, and shares no decision with it.
+    // It judges the operator's results, in tests and as its subcommand `check`, and shares no decision with it.
     Rule {
         name: AUDIT,
         ours: &[OBJECT, API],

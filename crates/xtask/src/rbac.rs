@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::metrics::{Token, tokens};
 use crate::repository::{Faults, read};
 
-const SOURCE: &str = "crates/operator/src/runtime/permissions.rs";
+const SOURCE: &str = "crates/operator/src/permissions.rs";
 /// A ServiceAccount with its permissions, and the same permissions for the ServiceAccount of Harvester's release.
 const DOCUMENTS: [&str; 2] = [
     "docs/examples/rbac.yaml",
@@ -16,7 +16,7 @@ const DOCUMENTS: [&str; 2] = [
 /// Names of Harvester's release: applying an object of such a name would replace the release's.
 const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
 
-/// Verbs by group and resource.
+/// Verbs by group and resource; a resource whose permissions are for one object has its name after a slash.
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
@@ -75,9 +75,34 @@ fn compare(document: &str, needed: &Rights, granted: &Rights) -> Faults {
     faults
 }
 
-/// Calls of `required` with three strings (group, version, resource) and a list of verbs.
+/// Calls of `required` with three strings (group, version, resource) and a list of verbs, and of `named` with the name of
+/// an object before the list.
 fn needed(source: &str) -> Rights {
-    let tokens = tokens(source);
+    let mut tokens = tokens(source);
+    // `named(group, version, resource, name, verbs)` reads as `required(group, version, resource/name, verbs)`.
+    let mut at = 0;
+    while at < tokens.len() {
+        if let [
+            Token::Word(function),
+            Token::Mark('('),
+            Token::Text(_),
+            Token::Mark(','),
+            Token::Text(_),
+            Token::Mark(','),
+            Token::Text(resource),
+            Token::Mark(','),
+            Token::Text(name),
+            ..,
+        ] = &tokens[at..]
+            && function == "named"
+        {
+            let resource = Token::Text(format!("{resource}/{name}"));
+            let function = Token::Word("required".to_owned());
+            tokens.splice(at + 6..at + 9, [resource]);
+            tokens[at] = function;
+        }
+        at += 1;
+    }
     let mut rights = Rights::new();
     for at in 0..tokens.len() {
         let [
@@ -126,18 +151,25 @@ fn granted(text: &str) -> Rights {
                 .collect(),
         )
     };
-    let (mut groups, mut resources) = (Vec::new(), Vec::new());
+    let (mut groups, mut resources, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut rights = Rights::new();
     for line in text.lines().map(str::trim) {
         if let Some(found) = list(line, "apiGroups:") {
             groups = found;
+            names.clear();
+        } else if let Some(found) = list(line, "resourceNames:") {
+            names = found;
         } else if let Some(found) = list(line, "resources:") {
             resources = found;
         } else if let Some(verbs) = list(line, "verbs:") {
             for group in &groups {
                 for resource in &resources {
-                    let key = (group.clone(), resource.clone());
-                    rights.entry(key).or_default().extend(verbs.iter().cloned());
+                    let named = names.iter().map(|name| format!("{resource}/{name}"));
+                    let all = names.is_empty().then(|| resource.clone());
+                    for resource in all.into_iter().chain(named) {
+                        let key = (group.clone(), resource);
+                        rights.entry(key).or_default().extend(verbs.iter().cloned());
+                    }
                 }
             }
         }
@@ -165,6 +197,20 @@ mod tests {
             2
         );
         assert_eq!(compare("").len(), 3);
+    }
+
+    #[test]
+    fn a_permission_for_one_object_is_none_for_all() {
+        let code = r#"named("", "v1", "configmaps", "a", &["get"]), required("", "v1", "services", &["get"]),"#;
+        let rule = "- apiGroups: [\"\"]\n  resources: [configmaps]\n";
+        let services = "- apiGroups: [\"\"]\n  resources: [services]\n  verbs: [get]\n";
+        let compare = |names: &str| {
+            let yaml = format!("{rule}{names}  verbs: [get]\n{services}");
+            compare("rbac.yaml", &needed(code), &granted(&yaml))
+        };
+        assert_eq!(compare("  resourceNames: [a]\n"), Faults::new());
+        assert_eq!(compare("  resourceNames: [b]\n").len(), 2);
+        assert_eq!(compare("").len(), 2);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const PREFIXES: [&str; 28] = [
 ];
 /// The first words of a row about a rule that this version does not implement.
 const LATER: &str = "later version";
-/// Crates that are not part of the operator.
+/// Crates that implement no rule: tests, and the auditor, which checks the rules.
 const TEST_CRATES: [&str; 6] = [
     "crates/audit/",
     "crates/fixtures/",
@@ -98,7 +98,7 @@ fn judge(rows: &BTreeMap<String, Row>, sources: &BTreeMap<String, String>) -> Fa
     faults
 }
 
-/// Whether a source is not compiled into the operator.
+/// Whether a source implements no rule.
 fn is_test(path: &str) -> bool {
     repository::is_test(path) || TEST_CRATES.iter().any(|it| path.starts_with(it))
 }

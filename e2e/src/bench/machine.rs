@@ -88,9 +88,13 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         .at_most_times(1.5),
     );
     report.row(
-        Row::of("writes per VM-type LB, pool's status left out", "", writes)
-            .at_most(5.0)
-            .note(kinds.replace(['{', '}', '"'], "")),
+        Row::of(
+            "writes per VM-type LB, pool's status and Events left out",
+            "",
+            writes,
+        )
+        .at_most(5.0)
+        .note(kinds.replace(['{', '}', '"'], "")),
     );
     Ok(())
 }
@@ -125,7 +129,9 @@ async fn with_operator(
     let mut writes = MetricsSnapshot::read(world, NODE)
         .await?
         .writes_since(&before);
-    writes.retain(|what, _| !what.ends_with(" leases") && what != "patch ippools");
+    writes.retain(|what, _| {
+        !what.ends_with(" leases") && !what.ends_with(" events") && what != "patch ippools"
+    });
     drop(fake_kube_vip);
     operator.end().await?;
     clean(world).await?;

@@ -4,6 +4,7 @@
 //! failure affects no other rows and no row is slowed by what another has left behind.
 
 mod api_cpu;
+mod check;
 mod cluster;
 mod driver;
 mod events;
@@ -38,6 +39,7 @@ const NAMES: &[&str] = &[
     "events",
     "verdicts",
     "scale",
+    "check",
     "large",
     "api-cpu",
 ];
@@ -76,7 +78,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         World::start(TestClusterOptions {
             kube_vip: false,
             // Only these rows read it.
-            audit: name == "verdicts",
+            audit: matches!(name, "verdicts" | "check"),
             ..TestClusterOptions::default()
         })
         .await?,
@@ -90,6 +92,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "events" => events::run(&world, report).await,
         "verdicts" => verdicts::run(&world, report).await,
         "scale" => scale::run(&world, report).await,
+        "check" => check::run(&world, report).await,
         "large" => large::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }

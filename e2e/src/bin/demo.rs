@@ -17,7 +17,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use harvester_lb_e2e::World;
-use harvester_lb_testkit::enter;
+use harvester_lb_testkit::enter_with;
 use tokio::runtime::Runtime;
 
 use crate::screen::Screen;
@@ -48,7 +48,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    enter();
+    enter_with(&["prometheus"]);
     let outcome = Runtime::new()
         .map_err(anyhow::Error::from)
         .and_then(|runtime| runtime.block_on(run(mode, &mut screen)));

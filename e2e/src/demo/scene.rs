@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::prometheus::{Prometheus, documented_alerts, rules};
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::repository;
 use harvester_lb_testkit::{Process, Tally, TestClusterOptions, Vm};
@@ -31,6 +32,7 @@ pub(crate) const NODE: &str = "node1";
 pub(crate) struct Scene {
     // Dropped in this order: programs before the test cluster that they run in.
     pub(crate) operator: Arc<Process>,
+    pub(crate) prometheus: Prometheus,
     pub(crate) vms: Vec<Vm>,
     pub(crate) world: World,
     pub(crate) vip: Ipv4Addr,
@@ -40,13 +42,14 @@ impl Scene {
     /// Starts everything and shows the progress.
     pub(crate) async fn start(screen: &mut Screen) -> anyhow::Result<Self> {
         screen.step("A control plane, two nodes, the operator");
-        let (world, operator) = programs(screen).await?;
+        let (world, operator, prometheus) = programs(screen).await?;
         screen.step("Three virtual machines");
         let vms = machines(screen, &world).await?;
         screen.step("A pool and a load balancer, from YAML");
         let vip = load_balancer(screen, &world).await?;
         let scene = Self {
             operator,
+            prometheus,
             vms,
             world,
             vip,
@@ -78,7 +81,7 @@ impl Scene {
     }
 }
 
-async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> {
+async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>, Prometheus)> {
     screen.say("etcd, kube-apiserver, kube-controller-manager;");
     screen.say("each node with kube-proxy and kube-vip; a client on the network.");
     let began = Instant::now();
@@ -94,6 +97,12 @@ async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> 
         "The operator is ready after {}, its log is a file.",
         seconds(began.elapsed())
     ));
+    let alerts = rules(&documented_alerts()?, false);
+    let prometheus = Prometheus::start(&world, &[NODE], &alerts).await?;
+    screen.say(&format!(
+        "Prometheus scrapes it each second: http://{}",
+        prometheus.address()
+    ));
     show(
         screen,
         &world,
@@ -105,7 +114,7 @@ async fn programs(screen: &mut Screen) -> anyhow::Result<(World, Arc<Process>)> 
         ],
     )
     .await?;
-    Ok((world, operator))
+    Ok((world, operator, prometheus))
 }
 
 async fn machines(screen: &mut Screen, world: &World) -> anyhow::Result<Vec<Vm>> {

@@ -241,6 +241,32 @@ async fn figures(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
         "the metrics have {up} backends that are up"
     );
     screen.proven("the metrics name each backend, and that all are up");
+    scraped(screen, scene).await
+}
+
+/// What Prometheus has scraped so far.
+async fn scraped(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    for query in [
+        "harvester_lb_load_balancer_ready",
+        "min_over_time(harvester_lb_backends{state=\"ready\"}[5m])",
+        "sum(increase(harvester_lb_probe_verdict_changes_total[5m]))",
+    ] {
+        let values = scene.prometheus.query(query).await?;
+        let (_, value) = values
+            .first()
+            .with_context(|| format!("Prometheus has no value of {query}"))?;
+        lines.push(format!("{query}  {value:.0}"));
+    }
+    screen.command("the same, by queries to Prometheus", &lines.join("\n"));
+    let ready = scene
+        .prometheus
+        .query("harvester_lb_load_balancer_ready == 1");
+    ensure!(
+        !ready.await?.is_empty(),
+        "Prometheus has no ready load balancer"
+    );
+    screen.proven("Prometheus scrapes the operator and evaluates the alerts of docs/metrics.md");
     Ok(())
 }
 

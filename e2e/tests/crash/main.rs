@@ -15,12 +15,14 @@ use std::process::ExitCode;
 use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
+mod definitions;
 mod faults;
 mod outage;
 mod plan;
 mod rounds;
 mod writes;
 
+use definitions::api_1_harvester_s_definitions_come_back_under_load;
 use outage::{
     alc_8_api_server_is_killed, alc_8_api_server_stands_still, run_3_a_restored_etcd_is_noticed,
     run_5_what_died_while_nobody_led_gets_no_traffic,
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         run_5_what_died_while_nobody_led_gets_no_traffic,
         alc_8_api_server_is_killed,
         run_3_a_restored_etcd_is_noticed,
+        api_1_harvester_s_definitions_come_back_under_load,
     ];
     run_in_turn(options, [tests, faults::all()].concat())
 }

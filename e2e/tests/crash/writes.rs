@@ -21,13 +21,20 @@ use crate::rounds::pool;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Requests for LoadBalancers: without the status of pools, which is throttled, and the Lease.
+/// Events: one at most for each LoadBalancer, that of its address.
+fn events(writes: &BTreeMap<String, u64>) -> u64 {
+    let events = writes.iter().filter(|(what, _)| what.ends_with(" events"));
+    events.map(|(_, count)| count).sum()
+}
+
+/// Requests for LoadBalancers: without the status of pools, which is throttled, the Lease and Events.
 fn for_lbs(writes: &BTreeMap<String, u64>) -> u64 {
     writes
         .iter()
         .filter(|(what, _)| !what.ends_with(" ippools") && !what.ends_with(" leases"))
         .map(|(_, count)| count)
-        .sum()
+        .sum::<u64>()
+        - events(writes)
 }
 
 /// An empty cluster, a namespace, and a pool with enough addresses.
@@ -97,6 +104,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
         "{count} cluster load balancers created in {created:.1?}, served in {took:.1?}: {writes:?}"
     );
     ensure!(for_lbs(&writes) <= 2 * count as u64, "{writes:?}");
+    ensure!(events(&writes) <= count as u64, "{writes:?}");
 
     let began = Instant::now();
     delete(&world, ns, count).await?;
@@ -109,6 +117,7 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
         .writes_since(&after);
     eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
     ensure!(for_lbs(&writes) <= count as u64, "{writes:?}");
+    ensure!(events(&writes) == 0, "{writes:?}");
     Ok(())
 }
 
@@ -138,6 +147,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     let writes = after.writes_since(&before);
     eprintln!("{count} VM load balancers Ready in {took:.1?}: {writes:?}");
     ensure!(for_lbs(&writes) <= 5 * count as u64, "{writes:?}");
+    ensure!(events(&writes) <= count as u64, "{writes:?}");
 
     let began = Instant::now();
     delete(&world, ns, count).await?;
@@ -150,6 +160,7 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     eprintln!("{count} deleted and released in {took:.1?}: {writes:?}");
     // The IPAllocation, and the Service and the EndpointSlice unless the garbage collector is faster.
     ensure!(for_lbs(&writes) <= 3 * count as u64, "{writes:?}");
+    ensure!(events(&writes) == 0, "{writes:?}");
     Ok(())
 }
 

@@ -27,6 +27,7 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
     let user = User::create(&world, "least", &all).await?;
     furnish(&world, NS, "10.91.0.0/24").await?;
     left_by_the_go_operator(&world).await?;
+    left_by_kube_vip(&world).await?;
     let secret: Secret = serde_json::from_value(
         json!({"metadata": {"name": "a"}, "stringData": {"password": "correct horse"}}),
     )?;
@@ -117,6 +118,19 @@ async fn left_by_the_go_operator(world: &World) -> anyhow::Result<()> {
     world.lb_with(metadata, cluster_spec()).await?;
     let patch = json!({"metadata": {"finalizers": [keys::LEGACY_FINALIZERS[0]]}});
     world.merge(&world.pools(), NS, patch).await?;
+    Ok(())
+}
+
+/// The ConfigMap of kube-vip, with a pool to migrate.
+async fn left_by_kube_vip(world: &World) -> anyhow::Result<()> {
+    world
+        .cluster
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"namespace": "kube-system", "name": "kubevip"},
+            "data": {"cidr-least-migrated": "10.91.9.0/24"},
+        }))
+        .await?;
     Ok(())
 }
 

@@ -10,8 +10,9 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
+use harvester_lb_e2e::{audited_cluster_options, run, tests};
 
+mod alerts;
 mod global;
 mod hostile;
 mod http;
@@ -27,6 +28,7 @@ mod support;
 mod taken;
 mod undecodable;
 
+use alerts::ops_1_alerts_fire_and_the_dashboard_has_data;
 use lacks::section_1_each_right_that_lacks_is_named_and_waited_for;
 use least::section_1_the_rights_are_those_that_are_used;
 use port::{
@@ -45,10 +47,17 @@ fn main() -> ExitCode {
         ops_1_the_admin_port_changes_nothing,
         ops_1_the_admin_port_takes_no_nonsense,
         ops_1_the_admin_port_is_bounded,
+        ops_1_alerts_fire_and_the_dashboard_has_data,
         no_secret_in_what_is_said_of_a_kubeconfig,
         // Must be last, because it reads the logs of all the others.
         no_secret_in_anything_that_is_written,
     ];
     let others = [global::all(), undecodable::all(), hostile::all()];
-    run_in_turn(audited_cluster_options(), [tests, others.concat()].concat())
+    run(
+        audited_cluster_options(),
+        &["prometheus"],
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        [tests, others.concat()].concat(),
+    )
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::keys;
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
+use harvester_lb_e2e::check::passes;
 use harvester_lb_e2e::quiet::{audited, lines};
-use harvester_lb_e2e::read::allocated;
+use harvester_lb_e2e::read::{allocated, condition, ready};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -64,7 +65,7 @@ async fn export(world: &World) -> anyhow::Result<()> {
 }
 
 /// Runs `harvester-load-balancer export` with flags. Returns whether it succeeds.
-async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
+pub async fn exports(world: &World, flags: &[&str]) -> anyhow::Result<bool> {
     let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let env = [("KUBECONFIG", kubeconfig)];
@@ -103,6 +104,37 @@ pub async fn pool_5_export_writes_what_it_can(world: Arc<World>) -> anyhow::Resu
         .delete("10.73.0.6", &DeleteParams::default())
         .await?;
     export(&world).await
+}
+
+pub async fn ops_2_conditions_of_ours_are_removed_for_the_go_operator(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "cleared";
+    set(&world, ns).await?;
+    go::pool(&world, ns, "10.73.0.0/24", json!(null)).await?;
+    let operator = start(&world).await?;
+    cluster(&world, ns, "lb").await?;
+    world.lb_address(ns, "lb").await?;
+    audited(&world, "node1", &[ns]).await?;
+    let told = |lb: &LoadBalancer| condition(lb, "AddressAllocated");
+    let before = world.lbs(ns).get("lb").await?;
+    ensure!(told(&before).is_some(), "{before:?}");
+    let flags = ["--clear-conditions"];
+    ensure!(!exports(&world, &flags).await?, "the operator runs");
+    let now = world.lbs(ns).get("lb").await?;
+    ensure!(now == before, "{now:?}");
+    operator.end().await?;
+    ensure!(exports(&world, &flags).await?, "nobody holds the Lease");
+    let now = world.lbs(ns).get("lb").await?;
+    ensure!(told(&now).is_none(), "{now:?}");
+    ensure!(ready(&now) == ready(&before), "{now:?}");
+    ensure!(allocated(&now) == allocated(&before), "{now:?}");
+    // Our next leader does not write it for that.
+    let operator = start(&world).await?;
+    audited(&world, "node1", &[ns]).await?;
+    let later = world.lbs(ns).get("lb").await?;
+    ensure!(later == now, "{later:?}");
+    operator.end().await
 }
 
 async fn addresses(world: &World, ns: &str) -> anyhow::Result<BTreeMap<String, String>> {
@@ -167,6 +199,14 @@ async fn as_the_go_operator(world: &World, ns: &str, round: usize) -> anyhow::Re
     Ok(())
 }
 
+/// Gives the Lease up as the Go operator does when it ends.
+async fn as_the_go_operator_ends(world: &World) -> anyhow::Result<()> {
+    let leases: Api<Lease> = Api::namespaced(world.client(), keys::LEASE_NAMESPACE);
+    let free = json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}});
+    world.merge(&leases, keys::LEASE_NAME, free).await?;
+    Ok(())
+}
+
 pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "forth";
     set(&world, ns).await?;
@@ -182,6 +222,7 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
             world.lb_address(ns, &name).await?;
         }
         let found = audited(&world, "node1", &[ns]).await?;
+        passes(&world).await?;
         // Killed, so that it cannot write the maps by itself: they are stale, and the command writes them.
         operator.kill9()?;
         let behind = json!({"status": {"allocated": null, "allocatedHistory": null}});
@@ -190,14 +231,20 @@ pub async fn ops_2_swap_back_and_forth(world: Arc<World>) -> anyhow::Result<()> 
         let after = audit(&world).await?;
         ensure!(after.findings.is_empty(), "{:#?}", lines(&after));
         ensure!(after.bound == found.bound, "{found:?} {after:?}");
+        passes(&world).await?;
 
         as_the_go_operator(&world, ns, round).await?;
+        as_the_go_operator_ends(&world).await?;
+        let checked = passes(&world).await?;
+        ensure!(checked.json["imported"] == false, "{:#}", checked.json);
         let given = addresses(&world, ns).await?;
         let operator = start(&world).await?;
         for (name, ip) in &given {
             holds(&world, ns, name, ip).await?;
         }
         audited(&world, "node1", &[ns]).await?;
+        let checked = passes(&world).await?;
+        ensure!(checked.json["imported"] == true, "{:#}", checked.json);
         operator.end().await?;
     }
     Ok(())

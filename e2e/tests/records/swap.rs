@@ -1,12 +1,13 @@
 //! The swap from the Go operator, with all objects in place (IPA-1, IPA-2, OPS-2).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::check::{check, passes};
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::{allocated, condition};
@@ -52,9 +53,14 @@ fn slice_with_additions(slice: &mut Value) {
     }
 }
 
-/// A LoadBalancer without what our operator removes (finalizers) or adds (reasons and times of conditions).
+/// A LoadBalancer without what our operator removes (finalizers) or adds (reasons and times of conditions, and conditions that
+/// say which part of it works).
 fn lb_without_additions(lb: &mut Value) {
     lb["metadata"]["finalizers"].take();
+    if let Some(conditions) = lb["status"]["conditions"].as_array_mut() {
+        let added = ["AddressAllocated", "Announced", "BackendsHealthy"];
+        conditions.retain(|c| added.iter().all(|type_| c["type"] != *type_));
+    }
     for condition in lb["status"]["conditions"]
         .as_array_mut()
         .into_iter()
@@ -104,6 +110,13 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
         stored(&world.lbs(ns)).await?,
     );
 
+    let checked = passes(&world).await?;
+    let import = json!({"bound": 4, "released": 3});
+    ensure!(checked.json["import"] == import, "{:#}", checked.json);
+    ensure!(
+        services == stored(&world.services(ns)).await?,
+        "check has written"
+    );
     let operator = start(&world).await?;
     for (name, ip) in [
         ("web", ".10"),
@@ -123,6 +136,8 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
         );
     }
     audited(&world, "node1", &[ns]).await?;
+    let checked = passes(&world).await?;
+    ensure!(checked.json["imported"] == true, "{:#}", checked.json);
 
     // OPS-2: nothing else has changed.
     ensure!(
@@ -166,7 +181,9 @@ pub async fn ops_2_ipa_1_swap_from_the_go_operator(world: Arc<World>) -> anyhow:
     cluster(&world, ns, "new").await?;
     holds(&world, ns, "new", "10.70.0.21").await?;
     audited(&world, "node1", &[ns]).await?;
-    operator.end().await
+    operator.end().await?;
+    passes(&world).await?;
+    Ok(())
 }
 
 pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::Result<()> {
@@ -216,6 +233,15 @@ pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::
     )
     .await?;
 
+    let losers = ["y-older", "a-younger", "a-names-it", "w1", "a-unrecorded"];
+    let losers: BTreeSet<String> = losers.iter().map(|name| format!("{ns}/{name}")).collect();
+    let checked = check(&world).await?;
+    let foretold = checked.objects("DuplicateClaim");
+    ensure!(
+        checked.code == 1 && foretold == losers && checked.objects("AddressNotKept").is_empty(),
+        "{:#}",
+        checked.json
+    );
     let operator = start(&world).await?;
     for (name, ip) in [
         ("b-in-map", "10.70.0.10"),
@@ -251,6 +277,7 @@ pub async fn ipa_2_one_address_two_load_balancers(world: Arc<World>) -> anyhow::
     let shown = service.spec.and_then(|s| s.load_balancer_ip);
     ensure!(shown == allocated(&lb), "the Service shows {shown:?}");
     audited(&world, "node1", &[ns]).await?;
+    passes(&world).await?;
     operator.end().await
 }
 

@@ -3,8 +3,9 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
-use harvester_lb_e2e::world::{SOON, repository};
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::prometheus::{documented_alerts, rules};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
@@ -42,7 +43,8 @@ async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
     for line in text.lines().filter(|l| l.starts_with("# TYPE ")) {
         let mut words = line.split(' ').skip(2);
         let (name, type_) = (words.next().context(line.to_owned())?, words.next());
-        ensure!(name.starts_with("harvester_lb_"), "{name}");
+        let is_ours = name.starts_with("harvester_lb_") || name.starts_with("process_");
+        ensure!(is_ours, "{name}");
         ensure!(
             type_ != Some("gauge") || !name.ends_with("_total"),
             "{line}"
@@ -51,45 +53,12 @@ async fn ops_1_promtool_is_content(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The alerts of docs/metrics.md: name, expression, minutes.
-fn documented_alerts() -> anyhow::Result<Vec<(String, String, u32)>> {
-    let text = std::fs::read_to_string(repository().join("docs/metrics.md"))?;
-    let (_, section) = text
-        .split_once("## What to alert on")
-        .context("no section on alerts")?;
-    let mut alerts = Vec::new();
-    for line in section.lines().filter(|line| line.contains('`')) {
-        let row = line.replace("\\|", "\u{0}");
-        let cells: Vec<String> = row
-            .split('|')
-            .map(|cell| cell.trim().replace('\u{0}', "|"))
-            .collect();
-        let [_, name, expression, ..] = &cells[..] else {
-            bail!("{line}");
-        };
-        let (expression, wait) = expression
-            .strip_prefix('`')
-            .and_then(|e| e.split_once('`'))
-            .with_context(|| line.to_owned())?;
-        let minutes = match wait.trim() {
-            "" => 0,
-            wait => wait
-                .strip_prefix("for ")
-                .and_then(|w| w.strip_suffix(" min"))
-                .with_context(|| line.to_owned())?
-                .parse()?,
-        };
-        alerts.push((name.clone(), expression.to_owned(), minutes));
-    }
-    Ok(alerts)
-}
-
 /// The scraped samples, test by test.
 type Scrapes = Vec<Vec<Value>>;
 
 /// One series of a test: a sample each minute for twelve minutes, starting with `from`, increasing by `step`.
 fn series(name: &str, from: f64, step: f64) -> Value {
-    json!({"series": name, "values": format!("{from}+{step}x12")})
+    json!({"series": name, "values": format!("{from}{step:+}x12")})
 }
 
 async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
@@ -100,6 +69,21 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
     };
     let at = |name: &str, value: f64| series(&format!("harvester_lb_{name}"), value, 0.0);
     let rising = |name: &str, step: f64| series(&format!("harvester_lb_{name}"), 0.0, step);
+    let pool = |available: f64, total: f64| {
+        let of = |state: &str, value| {
+            at(
+                &format!("ippool_addresses{{pool=\"p\",state=\"{state}\"}}"),
+                value,
+            )
+        };
+        vec![of("available", available), of("total", total)]
+    };
+    let ready = |name: &str, value: f64| {
+        at(
+            &format!("load_balancer_ready{{namespace=\"n\",loadbalancer=\"{name}\"}}"),
+            value,
+        )
+    };
     let lag = |slow: f64| {
         let bucket =
             |le: &str, step| rising(&format!("probe_lag_seconds_bucket{{le=\"{le}\"}}"), step);
@@ -122,8 +106,16 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerPoolAlmostFull",
-            vec![vec![at("ippool_addresses{state=\"available\"}", 0.0)]],
-            vec![vec![at("ippool_addresses{state=\"available\"}", 5.0)]],
+            vec![pool(0.0, 10.0), pool(9.0, 100.0)],
+            vec![pool(1.0, 10.0), pool(10.0, 100.0), pool(0.0, 0.0), vec![]],
+        ),
+        (
+            "HarvesterLoadBalancerPoolFillsUp",
+            vec![vec![rising("ippool_addresses{state=\"available\"}", -1.0)]],
+            vec![
+                vec![rising("ippool_addresses{state=\"available\"}", 0.0)],
+                vec![rising("ippool_addresses{state=\"available\"}", 1.0)],
+            ],
         ),
         (
             "HarvesterLoadBalancerWaitingForAddress",
@@ -132,14 +124,8 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerNotReady",
-            vec![vec![at(
-                "load_balancers{ready=\"False\",reason=\"NoBackend\"}",
-                1.0,
-            )]],
-            vec![vec![at(
-                "load_balancers{ready=\"True\",reason=\"Ready\"}",
-                1.0,
-            )]],
+            vec![vec![ready("a", 1.0), ready("b", 0.0)]],
+            vec![vec![ready("a", 1.0), ready("b", 1.0)], vec![]],
         ),
         (
             "HarvesterLoadBalancerBackendNotReady",
@@ -170,6 +156,14 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             vec![lag(0.0)],
         ),
         (
+            "HarvesterLoadBalancerWritesRefused",
+            vec![vec![at("refused_objects{kind=\"LoadBalancer\"}", 1.0)]],
+            vec![
+                vec![at("refused_objects{kind=\"LoadBalancer\"}", 0.0)],
+                vec![],
+            ],
+        ),
+        (
             "HarvesterLoadBalancerReconcileFailing",
             vec![vec![at("failing{kind=\"IPPool\"}", 1.0)]],
             vec![vec![at("failing{kind=\"IPPool\"}", 0.0)]],
@@ -191,18 +185,12 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             ]],
         ),
     ];
-    let documented: Vec<&str> = alerts.iter().map(|(name, ..)| &**name).collect();
+    let documented: Vec<&str> = alerts.iter().map(|alert| &*alert.name).collect();
     let tested: Vec<&str> = cases.iter().map(|(name, ..)| *name).collect();
     ensure!(
         documented == tested,
         "{documented:?}, tested are {tested:?}"
     );
-    let rules: Vec<Value> = alerts
-        .iter()
-        .map(|(name, expression, minutes)| {
-            json!({"alert": name, "expr": expression, "for": format!("{minutes}m")})
-        })
-        .collect();
     let mut tests = Vec::new();
     for (name, called_for, not) in cases {
         for (fires, cases) in [(1, called_for), (0, not)] {
@@ -219,7 +207,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         }
     }
     let folder = world.cluster.folder();
-    let rules = json!({"groups": [{"name": "documented", "rules": rules}]});
+    let rules = rules(&alerts, false);
     std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
     let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
     let path = folder.join("alerts.test.yaml");
@@ -270,7 +258,14 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
     is(&of("backends", "state", "ready"), Some(2.0)).await?;
     is(&of("backends", "state", "not_ready"), Some(0.0)).await?;
     is(&of("backend_up", "backend", "a"), Some(1.0)).await?;
+    let served =
+        format!("harvester_lb_load_balancer_ready{{loadbalancer=\"web\",namespace=\"{ns}\"}}");
+    is(&served, Some(1.0)).await?;
     is("harvester_lb_leader", Some(1.0)).await?;
+    for name in ["open_fds", "resident_memory_bytes", "cpu_seconds_total"] {
+        let value = world.metric("node1", &format!("process_{name}")).await?;
+        ensure!(value.is_some_and(|value| value > 0.0), "{name}: {value:?}");
+    }
     // All down: the dummy endpoint is not a backend.
     let check =
         json!({"port": 8080, "failureThreshold": 1, "periodSeconds": 1, "timeoutSeconds": 1});
@@ -283,6 +278,7 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
         .await?;
     is(&of("backends", "state", "ready"), Some(0.0)).await?;
     is(&of("backends", "state", "not_ready"), Some(2.0)).await?;
+    is(&served, Some(0.0)).await?;
     is(&of("backend_up", "backend", "a"), Some(0.0)).await?;
     world.vmis(ns).delete("a", &DeleteParams::default()).await?;
     is(&of("backend_up", "backend", "a"), None).await?;
@@ -292,6 +288,7 @@ async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<(
         is(&of("backends", "state", gone), None).await?;
     }
     is(&of("backend_up", "backend", "b"), None).await?;
+    is(&served, None).await?;
     is(&addresses("allocated"), Some(1.0)).await?;
     world.delete_pool(pool).await?;
     is(&addresses("total"), None).await?;

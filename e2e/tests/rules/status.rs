@@ -148,17 +148,20 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
     world
         .fake_vmi(ns, "v", json!({"app": "web"}), Some("10.163.0.1"))
         .await?;
-    // The first Ready causes no Event.
+    // The first Ready causes no Event, the address does.
     world.announced(ns, "web", vm(pool, "web")).await?;
     world.lb_reason(ns, "web", "Ready").await?;
-    assert_eq!(world.events(ns, "LoadBalancer", "web").await?, [""; 0]);
+    let allocated = "AddressAllocated: 10.63.0.2 of pool events";
+    world.event(ns, "LoadBalancer", "web", allocated).await?;
+    let events = world.events(ns, "LoadBalancer", "web").await?;
+    assert_eq!(events, [allocated]);
     let vmis = world.vmis(ns);
     let counted = async |wanted: [usize; 2]| {
         let all = world.events(ns, "LoadBalancer", "web").await?;
         let of = |reason: &str| all.iter().filter(|e| e.starts_with(reason)).count();
         let now = [of("NoBackend: "), of("Ready: ")];
         ensure!(
-            now == wanted && all.len() == wanted[0] + wanted[1],
+            now == wanted && of(allocated) == 1 && all.len() == wanted[0] + wanted[1] + 1,
             "{all:?}"
         );
         Ok(())
@@ -206,7 +209,8 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
             regarding.api_version.as_deref(),
             Some("loadbalancer.harvesterhci.io/v1beta1")
         );
-        let trouble = event.reason.as_deref() != Some("Ready");
+        let reason = event.reason.as_deref();
+        let trouble = !matches!(reason, Some("Ready" | "AddressAllocated"));
         let type_ = if trouble { "Warning" } else { "Normal" };
         assert_eq!(event.type_.as_deref(), Some(type_));
         assert_eq!(

@@ -45,7 +45,12 @@ async fn rec_1_cluster_type_is_an_address_only(world: Arc<World>) -> anyhow::Res
             "conditions": null,
         })
     );
-    assert_eq!(conditions.as_array().unwrap().len(), 1);
+    let conditions = conditions.as_array().unwrap();
+    let types: Vec<&str> = conditions
+        .iter()
+        .filter_map(|c| c["type"].as_str())
+        .collect();
+    assert_eq!(types, ["Ready", "AddressAllocated"]);
     // What the guest cluster has written is not changed.
     let own = json!({"status": {"address": "192.0.2.9"}});
     world.merge(&world.lbs(ns), "guest", own).await?;
@@ -54,7 +59,9 @@ async fn rec_1_cluster_type_is_an_address_only(world: Arc<World>) -> anyhow::Res
     assert_eq!(lb.status.unwrap().address.as_deref(), Some("192.0.2.9"));
     assert!(world.services(ns).get_opt("guest").await?.is_none());
     assert!(world.slices(ns).get_opt("guest").await?.is_none());
-    assert_eq!(world.events(ns, "LoadBalancer", "guest").await?, [""; 0]);
+    let allocated = format!("AddressAllocated: 10.20.0.2 of pool {pool}");
+    let events = world.events(ns, "LoadBalancer", "guest").await?;
+    assert_eq!(events, [allocated]);
     Ok(())
 }
 
@@ -171,7 +178,32 @@ async fn section_8_3_the_example(world: Arc<World>) -> anyhow::Result<()> {
     assert_eq!(status, wanted);
     assert_eq!(condition[0]["type"], "Ready");
     assert_eq!(condition[0]["status"], "True");
-    assert_eq!(world.events(ns, "LoadBalancer", "web").await?, [""; 0]);
+    let told = condition.as_array().unwrap().iter();
+    let told: Vec<_> = told
+        .map(|c| [&c["type"], &c["status"], &c["message"]])
+        .collect();
+    let details = [
+        ["Ready", "True", ""],
+        [
+            "AddressAllocated",
+            "True",
+            &format!("172.20.3.4 of pool {pool}"),
+        ],
+        ["Announced", "True", "172.20.3.4"],
+        [
+            "BackendsHealthy",
+            "True",
+            "2 of 2; there is no health check",
+        ],
+    ];
+    for (told, expected) in told.iter().zip(details) {
+        assert_eq!(told.map(|text| text.as_str().unwrap_or_default()), expected);
+    }
+    assert_eq!(told.len(), details.len());
+    let allocated = format!("AddressAllocated: 172.20.3.4 of pool {pool}");
+    world.event(ns, "LoadBalancer", "web", &allocated).await?;
+    let events = world.events(ns, "LoadBalancer", "web").await?;
+    assert_eq!(events, [allocated]);
 
     // With a health check that fails: both false, and the dummy endpoint.
     let check = json!({"spec": {"healthCheck": {"port": 8080, "failureThreshold": 1, "periodSeconds": 1, "timeoutSeconds": 1}}});

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::Phase;
+use harvester_lb_api::{LoadBalancer, Phase, condition};
 use harvester_lb_e2e::read::{allocated, endpoints, ready};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
@@ -98,6 +98,18 @@ fn endpoint(slice: &EndpointSlice, name: &str) -> Option<Endpoint> {
     slice.endpoints.iter().find(named).cloned()
 }
 
+/// Waits for status and message of the condition BackendsHealthy.
+async fn health_is(world: &World, ns: &str, status: &str, message: &str) -> anyhow::Result<()> {
+    let what = format!("BackendsHealthy is {status}: {message}");
+    let is_so = |lb: &LoadBalancer| {
+        let status_of_lb = lb.status.as_ref();
+        let all = status_of_lb.and_then(|s| s.conditions.as_deref());
+        let told = condition::find(all.unwrap_or_default(), "BackendsHealthy");
+        told.is_some_and(|c| c.status == status && c.message.as_deref() == Some(message))
+    };
+    world.lb_until(ns, ns, &what, is_so).await.map(drop)
+}
+
 async fn a_listener_dies_and_comes_back(world: Arc<World>) -> anyhow::Result<()> {
     // kube-proxy's delay is measured.
     let _alone = restarted(&world).await?;
@@ -126,10 +138,16 @@ async fn a_listener_dies_and_comes_back(world: Arc<World>) -> anyhow::Result<()>
             record.outcome
         );
     }
+    let out = "1 of 2; l1: connection refused";
+    health_is(&world, ns, "False", out).await?;
+    let told = format!("BackendUnhealthy: {out}");
+    world.event(ns, "LoadBalancer", ns, &told).await?;
     vms[0].listen(8080)?;
     answered_by(&world, vip, &["l1", "l2"]).await?;
     traffic.stop().await;
-    Ok(())
+    health_is(&world, ns, "True", "2 of 2").await?;
+    let told = "BackendHealthy: 2 of 2";
+    world.event(ns, "LoadBalancer", ns, told).await
 }
 
 async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
@@ -384,6 +402,8 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
         .cluster
         .ip("node1", &format!("route add unreachable {address}/32"))?;
     is(unknown, "1", |n| (0.5..1.5).contains(&n)).await?;
+    let stale = "1 of 1; o1: its health checks cannot be started";
+    health_is(&world, ns, "Unknown", stale).await?;
     is(
         "harvester_lb_probes_total{result=\"own_network\"}",
         "as many as would be failures, and more",
@@ -398,6 +418,7 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
         .cluster
         .ip("node1", &format!("route del unreachable {address}/32"))?;
     is(unknown, "0", |n| n < 0.5).await?;
+    health_is(&world, ns, "True", "1 of 1").await?;
     // ARP gives up after three seconds: within the timeout, so that its error ends the check.
     let patient = json!({"spec": {"healthCheck": {"timeoutSeconds": 8}}});
     world.merge(&world.lbs(ns), ns, patient).await?;
@@ -407,5 +428,6 @@ async fn hc_6_what_connect_itself_answers_changes_no_verdict(
     world.cluster.ip("node1", &forget)?;
     world.ready_endpoints(ns, ns, &["10.52.0.255"]).await?;
     is(unreachable, "above 0", |n| n > 0.0).await?;
-    is(unknown, "0", |n| n < 0.5).await
+    is(unknown, "0", |n| n < 0.5).await?;
+    health_is(&world, ns, "False", "0 of 1; o1: host unreachable").await
 }

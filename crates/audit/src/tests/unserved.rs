@@ -50,6 +50,40 @@ fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
     ]);
 }
 
+/// A load balancer with a lease of a later version is left alone, whether this version can decode the lease or not.
+#[test]
+fn ipa_9_a_load_balancer_with_a_lease_is_left_alone() {
+    fn leased(all: &mut Snapshot) {
+        let status = json!({
+            "allocatedAddress": {"ip": keys::DHCP_ADDRESS},
+            "conditions": condition("UnsupportedAnnotation", ""),
+        });
+        let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+        all.load_balancers.push(lb("leased", spec, &status));
+    }
+    fn lease() -> String {
+        format!("dhcp-{}", uid("leased"))
+    }
+    is_right(&[
+        ("decoded", |all| {
+            leased(all);
+            let mut record = record("10.0.0.4", "Bound", "leased");
+            record.metadata.name = Some(lease());
+            all.records.push(record);
+        }),
+        ("not decoded", |all| {
+            leased(all);
+            all.undecodable.push(UndecodableObject {
+                kind: "IPAllocation",
+                namespace: String::new(),
+                name: lease(),
+                error: "spec.phase: unknown variant".to_owned(),
+            });
+        }),
+    ]);
+    is_named(&[(leased, "REC-4", "LoadBalancer n/leased")]);
+}
+
 /// Who lacks something, or is kept from it by somebody else, is rightly not Ready.
 #[test]
 fn not_to_be_ready_can_be_right() {

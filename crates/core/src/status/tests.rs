@@ -2,6 +2,7 @@
 
 mod apply;
 mod events;
+mod pace;
 mod reworded;
 
 use super::*;
@@ -36,6 +37,8 @@ fn example() -> StatusUpdate {
         address: FieldUpdate::Set(Some("172.20.1.4".into())),
         backend_servers: FieldUpdate::Set(Some(vec!["10.10.1.7".into(), "10.10.1.8".into()])),
         extras: Vec::new(),
+        details: Vec::new(),
+        verdicts_changed: false,
     }
 }
 

@@ -1,28 +1,33 @@
 //! `export`: writes every pool's status from the IPAllocations (OPS-2, POOL-5).
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{IPAllocation, IPPool, meta};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::bounded;
 use harvester_lb_core::cached::{self, Allocation, CachedService, Pool};
-use harvester_lb_core::pool_status;
-use harvester_lb_core::time;
+use harvester_lb_core::{pool_status, time, unsupported};
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{ListParams, Patch, PatchParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{info, warn};
 
 use crate::clock;
+use crate::commands::{clear_conditions, list};
 use crate::index::leader_state::LeaderState;
 use crate::metrics::Metrics;
+
+/// Number of obstacles that the error names; the log has all.
+const NAMED: usize = 20;
 
 /// The listed objects from which the maps and counters of pools are computed.
 #[derive(Default)]
@@ -33,6 +38,8 @@ pub struct Read {
     pub records: Vec<(String, Allocation)>,
     /// The Services; their addresses are not available.
     pub services: Vec<(Key, CachedService)>,
+    /// The metadata of the LoadBalancers.
+    pub lbs: Vec<ObjectMeta>,
 }
 
 /// The write of one pool.
@@ -48,13 +55,15 @@ pub struct Export {
     pub history: usize,
 }
 
-/// The writes, and one message for each object that the maps will lack (POOL-5). Pure.
+/// The writes, and one message for each obstacle to a swap back: an object that the maps will lack (POOL-5), or that the Go
+/// operator does not know (SHR-9). Pure.
 pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     let mut leader = LeaderState::new(Ledger::new(Settings::default()));
-    let (mut exports, mut lacking) = (Vec::new(), Vec::new());
+    let (mut exports, mut lacking) = (Vec::new(), unknown_to_go(read));
     for (key, pool) in &read.pools {
         leader.set_pool(key, pool);
     }
+    let names: BTreeSet<&str> = read.pools.iter().map(|(key, _)| &*key.name).collect();
     for (name, allocation) in &read.records {
         leader.observe_allocation(name, allocation);
         match allocation {
@@ -63,8 +72,7 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
             }
             Allocation::Valid { record, .. } => {
                 let pool = &record.spec.pool;
-                let is_there = read.pools.iter().any(|(key, _)| *key.name == **pool);
-                if !is_there && record.spec.phase == Phase::Bound {
+                if !names.contains(&**pool) && record.spec.phase == Phase::Bound {
                     let text = format!("IPAllocation {name}: there is no IPPool {pool}");
                     lacking.push(text);
                 }
@@ -109,6 +117,38 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     (exports, lacking)
 }
 
+/// What a later version of this operator made, and the Go operator would serve wrongly: shared addresses, exclusions, leases
+/// (SHR-9). One message for each object.
+fn unknown_to_go(read: &Read) -> Vec<String> {
+    let shared = read.lbs.iter().filter(|lb| unsupported::names_primary(lb));
+    let shared = shared.map(|lb| {
+        format!(
+            "LoadBalancer {} shares an address (annotation {}), and would get another one",
+            meta::key(lb),
+            keys::ANNOTATION_PRIMARY
+        )
+    });
+    let services = read.services.iter();
+    let services = services.filter(|(_, service)| unsupported::is_shared(&service.metadata));
+    let services = services.map(|(key, _)| {
+        format!("Service {key} has the ports of several load balancers, and would lose them")
+    });
+    let pools = read.pools.iter().filter_map(|(key, pool)| {
+        let annotation = unsupported::of_pool(&pool.meta)?;
+        let name = &key.name;
+        Some(format!(
+            "IPPool {name} has the annotation {annotation}, and what it excludes would be allocated"
+        ))
+    });
+    let leases = read.records.iter().map(|(name, _)| name);
+    let leases = leases.filter(|name| name.starts_with(keys::LEASE_RECORD_PREFIX));
+    let leases =
+        leases.map(|name| format!("IPAllocation {name} is a lease, which nobody would renew"));
+    let all = shared.chain(services).chain(pools).chain(leases);
+    all.map(|what| format!("{what}: the Go operator does not know it"))
+        .collect()
+}
+
 /// An address that is allocated only in a map of another writer and has no IPAllocation (IPA-1).
 fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
     let allocated = pool
@@ -121,26 +161,36 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 }
 
 /// Writes every pool's status from the IPAllocations, with complete maps (POOL-3). An object that cannot be read or written
-/// does not affect other pools; it is listed and makes the result an error, unless `allow_incomplete` is set (POOL-5).
+/// does not affect other pools; it is listed and makes the result an error, unless `allow_incomplete` is set (POOL-5), and so
+/// does one that the Go operator does not know (SHR-9).
 ///
 /// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
-/// the same.
-pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
+/// the same. With `clear_conditions` no operator may run, see [`clear_conditions`].
+///
+/// # Errors
+/// Something is incomplete, the objects cannot be listed, or an operator runs.
+pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
     let client = &clients.write;
+    if clear_conditions {
+        clear_conditions::ensure_stopped(client).await?;
+    }
     let mut read = Read::default();
-    for decoded in list::<IPPool>(client).await? {
+    for decoded in all::<IPPool>(client).await? {
         let key = meta::key(decoded.meta());
         read.pools.push((key, Pool::from_watch(decoded.0)));
     }
-    for decoded in list::<IPAllocation>(client).await? {
+    for decoded in all::<IPAllocation>(client).await? {
         let name = decoded.meta().name.clone().unwrap_or_default();
         read.records.push((name, Allocation::from_watch(decoded.0)));
     }
-    for decoded in list::<Service>(client).await? {
+    for decoded in all::<Service>(client).await? {
         let key = meta::key(decoded.meta());
         read.services
             .extend(cached::service(decoded.0).map(|service| (key, service)));
+    }
+    for decoded in all::<LoadBalancer>(client).await? {
+        read.lbs.push(decoded.meta().clone());
     }
     let (exports, mut lacking) = plan(&read, clock::now());
     let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
@@ -159,27 +209,32 @@ pub async fn run(allow_incomplete: bool) -> anyhow::Result<()> {
         let (allocated, history) = (export.allocated, export.history);
         info!(pool, allocated, history, "maps written");
     }
-    for what in &lacking {
-        warn!(what, "maps incomplete");
+    if clear_conditions {
+        lacking.extend(clear_conditions::run(client).await?);
     }
+    for what in &lacking {
+        warn!(what, "not ready for the Go operator");
+    }
+    let more = match lacking.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more, which are in the log"),
+    };
+    lacking.truncate(NAMED);
     ensure!(
         lacking.is_empty() || allow_incomplete,
-        "the maps are incomplete: {}",
+        "not ready for the Go operator: {}{more}",
         lacking.join("; ")
     );
     Ok(())
 }
 
-/// Lists all objects of a kind. Each is decoded separately, so one that is invalid does not fail the list.
-async fn list<K>(client: &Client) -> anyhow::Result<Vec<DecodeGuard<K>>>
+/// All objects of a kind.
+async fn all<K>(client: &Client) -> anyhow::Result<Vec<DecodeGuard<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<DecodeGuard<K>> = Api::all(client.clone());
-    let list = bounded(api.list(&ListParams::default())).await;
-    let list =
-        list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&())))?;
-    Ok(list.items)
+    let list = list::list(client, |_| true).await;
+    list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&())))
 }
 
 #[cfg(test)]

@@ -15,10 +15,12 @@
 pub mod address;
 pub mod allocate;
 pub mod apply;
+pub mod detail_conditions;
 pub mod live;
 pub mod observe;
 pub mod owned_objects;
 pub mod release;
+pub mod served_backends;
 pub mod unserved;
 pub mod write_status;
 

@@ -21,6 +21,7 @@ use crate::context::Context;
 use crate::controllers::load_balancer::{allocate, live};
 use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
+use crate::index::stores::Stores;
 
 /// Number of concurrent creations while the maps of the Go operator are imported.
 const IMPORTS_AT_A_TIME: usize = 16;
@@ -31,12 +32,10 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
     let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;
     ctx.index.become_leader(|| {
-        let (mut leader, planned) = from_stores(ctx);
+        let (mut leader, planned) = self::plan(&ctx.index.stores);
         leader.await_release(unreleased);
-        let held = planned.claims.iter().filter_map(|claim| held(ctx, claim));
-        leader
-            .ledger
-            .import(planned.released.iter().cloned().chain(held));
+        let records = records_to_create(&ctx.index.stores, &planned);
+        leader.ledger.import(records);
         plan = Some(planned);
         leader
     });
@@ -106,7 +105,7 @@ fn remove_orphaned_health_checks(ctx: &Context) {
 /// again, and a deleted owner has no claim (IPA-1). Returns the addresses that could not be released; they delay only the
 /// load balancers that name them (RUN-1).
 async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
-    let named = addresses_of_existing_lbs(ctx);
+    let named = addresses_of_existing_lbs(&ctx.index.stores);
     let unsupported = ctx.index.stores.unsupported();
     let mut unreleased = BTreeSet::new();
     for (key, allocation) in ctx.index.stores.allocations.all() {
@@ -156,31 +155,32 @@ async fn release_if_orphaned(
     Ok(())
 }
 
-/// The addresses of existing load balancers according to their status, or to a pool's map by another writer.
-fn addresses_of_existing_lbs(ctx: &Context) -> HashSet<IpAddr> {
+/// The addresses of existing load balancers according to their status, or to a pool's map by another writer. Pure.
+pub fn addresses_of_existing_lbs(stores: &Stores) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
-    for (_, lb) in ctx.index.stores.lbs.all() {
+    for (_, lb) in stores.lbs.all() {
         if let Lb::Valid(lb) = &*lb
             && !unsupported::names_primary(&lb.metadata)
         {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
     }
-    for (_, pool) in ctx.index.stores.pools.all() {
+    for (_, pool) in stores.pools.all() {
         for (address, id) in pool.foreign_maps.iter().flat_map(|maps| &maps.allocated) {
-            let lives = OwnerId::parse(id)
-                .is_some_and(|id| ctx.index.stores.lbs.get(&cached::key(&id)).is_some());
+            let lives =
+                OwnerId::parse(id).is_some_and(|id| stores.lbs.get(&cached::key(&id)).is_some());
             named.extend(addr::parse(address).filter(|_| lives));
         }
     }
     named
 }
 
-/// The leader's state with the claims from the maps of the Go operator, and the plan of their import.
-fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
-    let mut leader = LeaderState::from_stores(&ctx.index.stores);
+/// The leader's state with the claims from the maps of the Go operator, and the plan of their import (IPA-1, IPA-2).
+/// Pure; `check` shows the same plan.
+pub fn plan(stores: &Stores) -> (LeaderState, import::Plan) {
+    let mut leader = LeaderState::from_stores(stores);
     let mut maps = Vec::new();
-    for (key, pool) in ctx.index.stores.pools.all() {
+    for (key, pool) in stores.pools.all() {
         if let Some(foreign) = &pool.foreign_maps {
             maps.push(import::PoolMaps {
                 name: PoolName::from(&*key.name),
@@ -190,7 +190,7 @@ fn from_stores(ctx: &Context) -> (LeaderState, import::Plan) {
             });
         }
     }
-    let lbs = ctx.index.stores.lbs.all();
+    let lbs = stores.lbs.all();
     let existing: Vec<import::ExistingLb> = lbs.iter().map(|(_, lb)| existing_lb(lb)).collect();
     let plan = import::plan(&leader.ledger, &maps, &existing, clock::now());
     for claim in &plan.claims {
@@ -227,13 +227,19 @@ fn existing_lb(lb: &Lb) -> import::ExistingLb {
     }
 }
 
-/// The record of an address that is allocated only in the map of a pool. It is created before anything else is written: the
-/// next write of the pool's status replaces the map, which is the only evidence until then.
-fn held(ctx: &Context, claim: &import::NewClaim) -> Option<RecordSpec> {
+/// The records of addresses that are remembered or allocated only in the maps of pools. They are created before anything else
+/// is written: the next write of a pool's status replaces its maps, which are the only evidence until then.
+pub fn records_to_create(stores: &Stores, plan: &import::Plan) -> Vec<RecordSpec> {
+    let held = plan.claims.iter().filter_map(|claim| held(stores, claim));
+    plan.released.iter().cloned().chain(held).collect()
+}
+
+/// The record of an address that is allocated only in the map of a pool.
+fn held(stores: &Stores, claim: &import::NewClaim) -> Option<RecordSpec> {
     let Evidence::Trusted(pool) = &claim.evidence else {
         return None;
     };
-    let lb = ctx.index.stores.lbs.get(&cached::key(&claim.owner.id))?;
+    let lb = stores.lbs.get(&cached::key(&claim.owner.id))?;
     Some(RecordSpec {
         addr: claim.addr,
         pool: pool.clone(),

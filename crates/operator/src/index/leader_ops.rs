@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use harvester_lb_api::condition::Condition;
 use harvester_lb_core::cached::{self, Pool};
@@ -343,6 +344,20 @@ impl Index {
     /// Ends a move: the Service is recreated (REL-4). No-op on a standby.
     pub fn end_move(&self, lb: &Key) {
         self.with_leader(|leader| leader.moving.remove(lb));
+    }
+
+    /// Records the node that announces the address of a load balancer. Returns the one before, if that was another; `None` also
+    /// for the first one of a term, and on a standby.
+    pub fn set_announcing_node(&self, lb: &Key, node: &str) -> Option<Arc<str>> {
+        self.with_leader(|leader| match leader.announcing.get_mut(lb) {
+            Some(known) if **known == *node => None,
+            Some(known) => Some(std::mem::replace(known, Arc::from(node))),
+            None => {
+                leader.announcing.insert(lb.clone(), Arc::from(node));
+                None
+            }
+        })
+        .flatten()
     }
 
     /// When a node of a guest cluster was last deleted during the cluster's removal (GC-2); `None` if none is known.

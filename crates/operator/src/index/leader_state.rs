@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
@@ -48,6 +49,8 @@ pub struct LeaderState {
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
     /// Load balancers of which only the existing endpoints are updated (BE-6).
     pub(super) endpoint_only_lbs: BTreeSet<Key>,
+    /// The node that announces the address of a load balancer, as last seen in this term.
+    pub(super) announcing: HashMap<Key, Arc<str>, FxBuildHasher>,
     /// Load balancers read live, or whose status was written, in this term (IPA-6).
     pub(super) verified_lbs: HashSet<Key, FxBuildHasher>,
     /// Pools whose status may be outdated.
@@ -64,6 +67,7 @@ impl LeaderState {
             moving: HashMap::default(),
             removed_clusters: BTreeMap::new(),
             endpoint_only_lbs: BTreeSet::new(),
+            announcing: HashMap::default(),
             verified_lbs: HashSet::default(),
             dirty: BTreeSet::new(),
         }

@@ -25,6 +25,7 @@ impl Index {
             } => {
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moving.remove(key);
+                leader.announcing.remove(key);
                 leader.endpoint_only_lbs.remove(key);
                 leader.verified_lbs.remove(key);
                 leader

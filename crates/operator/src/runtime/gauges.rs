@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use harvester_lb_api::condition::{self, READY};
+use harvester_lb_api::condition::{self, ConditionStatus, READY};
 use harvester_lb_core::cached::Lb;
 use harvester_lb_core::desired;
 use parking_lot::Mutex;
@@ -27,10 +27,12 @@ pub(super) struct Gauges {
 pub(super) struct Families {
     pub(super) pool_addresses: GaugeVec,
     pub(super) load_balancers: IntGaugeVec,
+    pub(super) load_balancer_ready: IntGaugeVec,
     pub(super) backends: IntGaugeVec,
     pub(super) backend_up: IntGaugeVec,
     pub(super) records: IntGaugeVec,
     pub(super) waiting: IntGauge,
+    pub(super) cached_objects: IntGaugeVec,
     pub(super) queue_depth: IntGaugeVec,
     pub(super) failing: IntGaugeVec,
     pub(super) refused: IntGaugeVec,
@@ -60,6 +62,11 @@ impl Families {
                 "Load balancers by the status and the reason of their condition Ready.",
                 &["ready", "reason"],
             )?,
+            load_balancer_ready: gauges(
+                "load_balancer_ready",
+                "Whether the condition Ready of a load balancer is True.",
+                &["namespace", "loadbalancer"],
+            )?,
             backends: gauges(
                 "backends",
                 "Backends of a load balancer by state.",
@@ -74,6 +81,11 @@ impl Families {
             waiting: gauge(
                 "load_balancers_waiting",
                 "Load balancers that wait for an address.",
+            )?,
+            cached_objects: gauges(
+                "cached_objects",
+                "Objects of a kind in the memory of this process.",
+                &["kind"],
             )?,
             queue_depth: gauges(
                 "queue_depth",
@@ -104,17 +116,33 @@ impl Families {
         })
     }
 
-    pub(super) fn collectors(&self) -> [&dyn Collector; 14] {
+    pub(super) fn collectors(&self) -> [&dyn Collector; 16] {
         [
             &self.pool_addresses,
             &self.load_balancers,
+            &self.load_balancer_ready,
             &self.backends,
             &self.backend_up,
             &self.records,
             &self.waiting,
+            &self.cached_objects,
             &self.queue_depth,
             &self.failing,
             &self.refused,
+            &self.probe_targets,
+            &self.probe_targets_unknown,
+            &self.probes_in_flight,
+            &self.leader,
+            &self.events_dropped,
+        ]
+    }
+}
+
+impl Families {
+    /// Those of a standby.
+    fn of_process(&self) -> [&dyn Collector; 6] {
+        [
+            &self.cached_objects,
             &self.probe_targets,
             &self.probe_targets_unknown,
             &self.probes_in_flight,
@@ -173,7 +201,7 @@ impl Gauges {
 
     fn fill_load_balancers(ctx: &Context, to: &Families) {
         let mut by_reason: BTreeMap<(String, String), i64> = BTreeMap::new();
-        ctx.index.stores.lbs.for_each(|_, lb| {
+        ctx.index.stores.lbs.for_each(|key, lb| {
             let ready = match lb {
                 Lb::Valid(lb) => lb
                     .status
@@ -190,6 +218,9 @@ impl Gauges {
                 ),
                 (None, Lb::Valid(_)) => ("Unknown".to_owned(), String::new()),
             };
+            to.load_balancer_ready
+                .with_label_values(&[&*key.namespace, &*key.name])
+                .set(i64::from(labels.0 == ConditionStatus::True.as_str()));
             *by_reason.entry(labels).or_default() += 1;
         });
         for ((ready, reason), count) in by_reason {
@@ -230,7 +261,8 @@ impl Gauges {
         }
     }
 
-    fn fill_process(ctx: &Context, to: &Families) {
+    /// The leader's work.
+    fn fill_work(ctx: &Context, to: &Families) {
         for (kind, depth, failing) in [
             (
                 "LoadBalancer",
@@ -263,6 +295,26 @@ impl Gauges {
         for (kind, _) in ctx.refused_writes.all() {
             to.refused.with_label_values(&[&*kind]).inc();
         }
+    }
+
+    /// What a standby exports too: leadership and the health of the process. A leader that has lost the Lease continues its
+    /// health checks until another process holds it (RUN-5).
+    fn fill_process(ctx: &Context, to: &Families) {
+        let stores = &ctx.index.stores;
+        for (kind, count) in [
+            ("LoadBalancer", stores.lbs.len()),
+            ("IPPool", stores.pools.len()),
+            ("IPAllocation", stores.allocations.len()),
+            ("Service", stores.services.len()),
+            ("EndpointSlice", stores.slices.len()),
+            ("VirtualMachineInstance", stores.vmis.len()),
+            ("VirtualMachine", stores.vms.len()),
+            ("Node", stores.nodes.len()),
+        ] {
+            to.cached_objects
+                .with_label_values(&[kind])
+                .set(size(count));
+        }
         let probes = ctx.prober.snapshot();
         to.probe_targets
             .with_label_values(&["up"])
@@ -275,6 +327,11 @@ impl Gauges {
         to.leader.set(i64::from(ctx.leadership.is_leader()));
         to.events_dropped.inc_by(ctx.events.dropped());
     }
+}
+
+fn collected(collectors: &[&dyn Collector]) -> Vec<MetricFamily> {
+    let families = collectors.iter().copied().flat_map(Collector::collect);
+    families.collect()
 }
 
 fn size(count: usize) -> i64 {
@@ -300,15 +357,16 @@ impl Collector for Gauges {
         let Ok(families) = Families::new() else {
             return Vec::new();
         };
+        Self::fill_process(&ctx, &families);
+        if !ctx.leadership.is_leader() {
+            // The objects are the leader's to export, so that each series exists once.
+            return collected(&families.of_process());
+        }
         Self::fill_pools(&ctx, &families);
         Self::fill_load_balancers(&ctx, &families);
         self.fill_backends(&ctx, &families);
-        Self::fill_process(&ctx, &families);
-        families
-            .collectors()
-            .into_iter()
-            .flat_map(Collector::collect)
-            .collect()
+        Self::fill_work(&ctx, &families);
+        collected(&families.collectors())
     }
 }
 

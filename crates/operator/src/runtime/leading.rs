@@ -13,8 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::controllers::ip_pool;
-use crate::controllers::takeover;
+use crate::controllers::{ip_pool, kube_vip_migration, takeover};
 use crate::runtime::workers;
 
 /// Runs one term, until the Lease is lost or `stop` is cancelled.
@@ -106,10 +105,14 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Runs the takeover, with retries until it succeeds or the term ends.
+/// Runs the migration from kube-vip and the takeover, with retries until they succeed or the term ends.
 async fn begin(ctx: Arc<Context>) {
+    let begin = async || {
+        kube_vip_migration::run(&ctx).await?;
+        takeover::run(&ctx).await
+    };
     let mut failures = 0;
-    while let Err(error) = takeover::run(&ctx).await {
+    while let Err(error) = begin().await {
         failures += 1;
         warn!(%error, "takeover failed, will retry");
         let delay = ctx

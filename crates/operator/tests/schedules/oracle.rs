@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use harvester_lb_api::keys;
 use harvester_lb_object::Key;
 use serde_json::Value;
+use tokio::time::{Duration, Instant};
 
 use super::api::{By, Event, Kind};
 use super::failure::{Failure, must};
@@ -26,6 +27,8 @@ struct Lb {
     workload: Option<String>,
     /// The operator has written its status since its spec was last changed.
     answered: bool,
+    /// When the operator of this term has written its status.
+    written_at: Option<Instant>,
 }
 
 /// A record.
@@ -55,6 +58,8 @@ pub(crate) struct Oracle {
     lbs: BTreeMap<Key, Lb>,
     records: BTreeMap<String, Record>,
     services: BTreeMap<Key, Shown>,
+    /// Load balancers whose EndpointSlice has changed.
+    slices_changed: BTreeSet<Key>,
     /// Addresses whose IPAllocations a user has edited or deleted: their rules are not checked.
     by_hand: BTreeSet<String>,
 }
@@ -75,6 +80,7 @@ impl Lb {
             asks: asks_for_more(object),
             workload: text(object, "/spec/workloadType"),
             answered: false,
+            written_at: None,
         }
     }
 }
@@ -93,6 +99,29 @@ impl Record {
             bound: object["spec"]["phase"] == "Bound",
         }
     }
+}
+
+/// Shortest time between two status writes of which the second changes only detail conditions.
+const DETAIL_INTERVAL: Duration = Duration::from_secs(10);
+/// Types of the detail conditions.
+const DETAILS: [&str; 3] = ["AddressAllocated", "Announced", "BackendsHealthy"];
+
+fn is_detail(condition: &Value) -> bool {
+    DETAILS.iter().any(|type_| condition["type"] == *type_)
+}
+
+fn has_details(status: &Value) -> bool {
+    let mut all = status["conditions"].as_array().into_iter().flatten();
+    all.any(is_detail)
+}
+
+/// A status without its detail conditions.
+fn without_details(status: &Value) -> Value {
+    let mut status = status.clone();
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.retain(|condition| !is_detail(condition));
+    }
+    status
 }
 
 /// IPA-9: whether a load balancer requests a later version's feature.
@@ -120,6 +149,10 @@ impl Oracle {
             Kind::Lb => self.lb(event),
             Kind::Record => self.record(event),
             Kind::Service => self.service(event),
+            Kind::Slice => {
+                self.slices_changed.insert(event.key.clone());
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -132,6 +165,7 @@ impl Oracle {
         };
         let mut now = Lb::read(object);
         let before = self.lbs.remove(key).filter(|b| b.uid == now.uid);
+        now.written_at = self.paced(event, before.as_ref())?;
         if let Some(before) = &before {
             now.asks &= before.asks;
             now.answered = match event.by {
@@ -188,6 +222,45 @@ impl Oracle {
             );
         }
         Ok(())
+    }
+
+    /// A write of nothing but detail conditions comes at least [`DETAIL_INTERVAL`] after the previous status write, and not to a
+    /// status without any of them, unless it is one about endpoints. Returns the time of the last status write.
+    fn paced(&self, event: &Event, known: Option<&Lb>) -> Result<Option<Instant>, Failure> {
+        let last = known.and_then(|lb| lb.written_at);
+        let (Some(before), Some(after)) = (&event.before, &event.after) else {
+            return Ok(last);
+        };
+        if event.by != By::Operator || before["status"] == after["status"] {
+            return Ok(last);
+        }
+        let (is_same, had_any) = (
+            without_details(&before["status"]) == without_details(&after["status"]),
+            has_details(&before["status"]),
+        );
+        if is_same {
+            let since = last.map(|last| last.elapsed());
+            must!(
+                "section 9",
+                since.is_none_or(|since| since >= DETAIL_INTERVAL),
+                "detail conditions of {} are written alone {since:?} after its status",
+                event.key
+            );
+            must!(
+                "OPS-2",
+                had_any || self.slices_changed.contains(&event.key),
+                "detail conditions are added to {}, which had none",
+                event.key
+            );
+        }
+        Ok(Some(Instant::now()))
+    }
+
+    /// Another term has begun: the pace of the earlier one is not known there.
+    pub(crate) fn begin_term(&mut self) {
+        for lb in self.lbs.values_mut() {
+            lb.written_at = None;
+        }
     }
 
     fn record(&mut self, event: &Event) -> Result<(), Failure> {

@@ -75,6 +75,7 @@ impl Simulation {
         }
         self.processes.clear();
         self.processes.push(Process::new(&self.shared, self.defect));
+        self.oracle.begin_term();
         self.writes_nothing("a new start", false).await
     }
 

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
@@ -142,10 +143,12 @@ pub(crate) enum InjectedDefect {
     Forgetful,
     /// Deletions of Services are dropped and reported as done (REL-3).
     Blind,
+    /// Detail conditions are written as soon as they change.
+    Hurried,
 }
 
 impl InjectedDefect {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::NoVersions,
         Self::Overwrites,
         Self::Hasty,
@@ -157,6 +160,7 @@ impl InjectedDefect {
         Self::Deaf(Kind::Node),
         Self::Forgetful,
         Self::Blind,
+        Self::Hurried,
     ];
 }
 
@@ -178,7 +182,10 @@ impl Process {
     pub(crate) fn new(shared: &Shared, defect: Option<InjectedDefect>) -> Self {
         let gate = Gate::open();
         let (events, event_receiver) = Events::queue();
-        let timings = Timings::default();
+        let mut timings = Timings::default();
+        if defect == Some(InjectedDefect::Hurried) {
+            timings.detail_interval = Duration::from_millis(1);
+        }
         let prober = shared.prober.clone();
         let index = Index::new(Stores::default(), prober, Vec::new(), &timings);
         let ctx = Context::new(

@@ -330,6 +330,59 @@ fn hc_6_targets_whose_verdict_is_of_the_past_are_counted() {
 }
 
 #[test]
+fn hc_6_a_verdict_that_becomes_stale_or_fresh_is_delivered_once() {
+    let mut registry = Registry::default();
+    let all = vec![target("a", 1, true), target("b", 2, true)];
+    set(&mut registry, Duration::ZERO, "g", check(1, 2, 5), all);
+    let fault = ProbeResult::OwnFault(crate::OwnFault::Network);
+    // The result of a round, whether the verdicts are stale after it, and whether the group is delivered.
+    for (result, stale, delivered) in [
+        (fault, false, false),
+        (fault, true, true),
+        (fault, true, false),
+        (ProbeResult::Success, false, true),
+        (ProbeResult::Success, false, false),
+    ] {
+        let from = registry.next_deadline(Room::UNBOUNDED).unwrap();
+        assert_eq!(run(&mut registry, from + SECOND * 4, result), 2);
+        let views = registry.group("g").unwrap();
+        assert!(views.iter().all(|view| view.stale == stale && view.ready));
+        let groups = registry.changes.take(from + SECOND * 10);
+        assert_eq!(!groups.is_empty(), delivered, "{result:?}");
+    }
+}
+
+#[test]
+fn hc_1_the_first_verdict_on_a_new_target_is_delivered() {
+    let mut registry = Registry::default();
+    let all = vec![target("a", 1, false)];
+    set(&mut registry, Duration::ZERO, "g", check(2, 2, 5), all);
+    // The result, the failure that is known after it, and whether the group is delivered.
+    let (refused, timeout) = (ProbeResult::Refused, ProbeResult::Timeout);
+    for (result, failure, delivered) in [
+        (refused, None, false),
+        (refused, Some(refused), true),
+        // Another failure is no new verdict.
+        (timeout, Some(refused), false),
+        (timeout, Some(refused), false),
+        (ProbeResult::Success, Some(refused), false),
+        (ProbeResult::Success, None, true),
+        (timeout, None, false),
+        (timeout, Some(timeout), true),
+    ] {
+        let at = registry.next_deadline(Room::UNBOUNDED).unwrap();
+        assert_eq!(run(&mut registry, at, result), 1);
+        assert_eq!(registry.group("g").unwrap()[0].failure, failure);
+        let groups = registry.changes.take(at + SECOND);
+        assert_eq!(!groups.is_empty(), delivered, "{result:?} at {at:?}");
+    }
+    // A restart knows nothing yet.
+    let all = vec![target("a", 1, false)];
+    set(&mut registry, SECOND * 100, "g", check(1, 2, 5), all);
+    assert_eq!(registry.group("g").unwrap()[0].failure, None);
+}
+
+#[test]
 fn hc_target_listed_twice_counts_once_and_the_first_wins() {
     let mut registry = Registry::default();
     let targets = vec![

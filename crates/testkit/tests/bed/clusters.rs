@@ -5,7 +5,10 @@ use std::process::{Child, Command, ExitCode, Stdio};
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_testkit::{TestCluster, TestClusterOptions, apart, eventually};
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
 
+use crate::pods;
 use crate::support::SOON;
 
 /// Set in a second process of this binary, to its task.
@@ -35,6 +38,7 @@ pub(crate) async fn two_beds_in_one_process(cluster: &TestCluster) -> anyhow::Re
         .await
         .map_err(|e| e.kind());
     ensure!(refused == Err(ErrorKind::ConnectionRefused), "{refused:?}");
+    pods_of_another_runner(&other).await?;
     let pid = other.process("etcd")?.pid();
     drop(other);
     ensure!(
@@ -42,6 +46,41 @@ pub(crate) async fn two_beds_in_one_process(cluster: &TestCluster) -> anyhow::Re
         "etcd outlives its bed"
     );
     ensure!(cluster.client_get(vm.address(), 8080).await? == "twin");
+    Ok(())
+}
+
+/// Pods run in a test cluster that is not the first of its process, and another runner takes them on.
+async fn pods_of_another_runner(cluster: &TestCluster) -> anyhow::Result<()> {
+    let (ns, name) = ("pods-again", "again");
+    pods::namespace(cluster, ns).await?;
+    cluster
+        .apply(&pods::pod(ns, name, &pods::serving(&json!({}))))
+        .await?;
+    let image = pods::image(cluster)?;
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let runner = pods::start(cluster, image.clone()).await?;
+        let served = eventually("answer of the Pod", SOON, || async {
+            let (code, body) = runner.get(ns, name, 8080, "/").await?;
+            ensure!(code == 200, "{code}");
+            Ok(Some(body))
+        });
+        ensure!(served.await? == name);
+        let address = Some(runner.address(ns, name)?.to_string());
+        pods::pod_until(cluster, ns, name, |pod| {
+            let ip = pod.status.as_ref().and_then(|s| s.pod_ip.clone());
+            pods::is_ready(pod) && ip == address
+        })
+        .await?;
+        pids.push(runner.pid(ns, name, "main")?);
+        runner.stop().await;
+        // As if the next one gave it another address.
+        let old = json!({"status": {"podIP": "10.52.1.99", "podIPs": [{"ip": "10.52.1.99"}]}});
+        pods::pods(cluster, ns)
+            .patch_status(name, &PatchParams::default(), &Patch::Merge(old))
+            .await?;
+    }
+    ensure!(pids[0] != pids[1], "{pids:?}");
     Ok(())
 }
 

@@ -1,18 +1,21 @@
 //! Tests of the test cluster: real traffic through a real VIP ([`vips`]), what else a test cluster has ([`parts`]),
-//! several test clusters, and that nothing outlives one ([`clusters`]); and of the proxy in front of its API server
-//! ([`proxy`]).
+//! several test clusters, and that nothing outlives one ([`clusters`]); of the proxy in front of its API server
+//! ([`proxy`]); and of the runner of its Pods ([`pods`]), which run this binary too ([`program`]).
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use harvester_lb_testkit::{TestCluster, TestClusterOptions, TestReport, enter_with};
+use harvester_lb_testkit::{PodRunner, TestCluster, TestClusterOptions, TestReport, enter_with};
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
+use tokio::sync::OnceCell;
 use tokio::time::Instant;
 
 mod clusters;
 mod parts;
+mod pods;
+mod program;
 mod proxy;
 mod support;
 mod vips;
@@ -26,6 +29,19 @@ use parts::{
     program_is_stopped_continued_and_killed, service_account_has_its_own_rights,
     vm_ports_links_and_addresses, vmi_object_is_kept_as_written,
 };
+use pods::ends::{pods_are_asked_to_end_and_then_killed, pods_start_failed_containers_again};
+use pods::inside::{
+    pods_find_what_their_spec_says, pods_name_and_await_what_is_missing,
+    pods_of_jobs_end_as_their_programs_do,
+};
+use pods::network::{
+    pods_are_rolled_without_a_lost_request, pods_are_spread_and_reachable,
+    pods_serve_webhooks_by_service,
+};
+use pods::nodes::{
+    pods_are_evicted_within_a_budget, pods_of_a_daemon_set_are_on_each_node,
+    pods_of_a_node_without_power_report_nothing,
+};
 use proxy::{
     cuts_lists_and_pages, ends_watches, ends_with_its_handle, held_request_outlives_its_sender,
     holds_a_request_before_and_after, is_reached_from_a_node, is_unavailable,
@@ -38,6 +54,9 @@ use vips::{
 };
 
 fn main() -> ExitCode {
+    if let Some(code) = program::run() {
+        return code;
+    }
     let mut arguments = Arguments::from_args();
     enter_with(&["dnsmasq", "kea-dhcp4"]);
     // The tests share a test cluster, and one of them disconnects a node.
@@ -49,17 +68,23 @@ fn main() -> ExitCode {
     if arguments.list {
         libtest_mimic::run(&arguments, trials(&runtime, &Arc::default())).exit();
     }
-    let cluster = Arc::default();
-    let conclusion = libtest_mimic::run(&arguments, trials(&runtime, &cluster));
+    let shared = Arc::default();
+    let conclusion = libtest_mimic::run(&arguments, trials(&runtime, &shared));
     // Before the runtime, on which its tasks run.
-    drop(cluster);
+    drop(shared);
     conclusion.exit_code()
 }
 
-/// Started by the first test that needs it.
-type Shared = tokio::sync::OnceCell<TestCluster>;
+/// Each is started by the first test that needs it.
+#[derive(Default)]
+struct Shared {
+    // Dropped in this order.
+    runner: OnceCell<PodRunner>,
+    cluster: OnceCell<TestCluster>,
+}
 
-async fn shared(cell: &Shared) -> anyhow::Result<&TestCluster> {
+async fn cluster(shared: &Shared) -> anyhow::Result<&TestCluster> {
+    let cell = &shared.cluster;
     cell.get_or_try_init(|| async {
         let start = Instant::now();
         let cluster = TestCluster::start(TestClusterOptions::default()).await?;
@@ -70,16 +95,25 @@ async fn shared(cell: &Shared) -> anyhow::Result<&TestCluster> {
     .await
 }
 
-fn trials(runtime: &Arc<Runtime>, cluster: &Arc<Shared>) -> Vec<Trial> {
+fn trials(runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Vec<Trial> {
     macro_rules! trial {
-        ($name:ident) => {{
-            let (runtime, cluster) = (Arc::clone(runtime), Arc::clone(cluster));
+        ($name:ident) => {
+            trial!($name, |cluster, _shared| $name(cluster))
+        };
+        ($name:ident with Pods) => {
+            trial!($name, |cluster, shared| async {
+                let start = || async { pods::start(cluster, pods::image(cluster)?).await };
+                $name(cluster, shared.runner.get_or_try_init(start).await?).await
+            })
+        };
+        ($name:ident, |$cluster:ident, $shared:ident| $body:expr) => {{
+            let (runtime, $shared) = (Arc::clone(runtime), Arc::clone(shared));
             Trial::test(stringify!($name), move || {
                 let mut report = TestReport::begin(stringify!($name));
                 let result = runtime.block_on(async {
-                    let cluster = shared(&cluster).await?;
+                    let $cluster = cluster(&$shared).await?;
                     report.set_up_done();
-                    $name(cluster).await
+                    $body.await
                 });
                 report
                     .end(result)
@@ -112,5 +146,16 @@ fn trials(runtime: &Arc<Runtime>, cluster: &Arc<Shared>) -> Vec<Trial> {
         trial!(cuts_lists_and_pages),
         trial!(is_unavailable),
         trial!(ends_with_its_handle),
+        trial!(pods_are_spread_and_reachable with Pods),
+        trial!(pods_find_what_their_spec_says with Pods),
+        trial!(pods_name_and_await_what_is_missing with Pods),
+        trial!(pods_of_jobs_end_as_their_programs_do with Pods),
+        trial!(pods_serve_webhooks_by_service with Pods),
+        trial!(pods_are_asked_to_end_and_then_killed with Pods),
+        trial!(pods_start_failed_containers_again with Pods),
+        trial!(pods_are_rolled_without_a_lost_request with Pods),
+        trial!(pods_are_evicted_within_a_budget with Pods),
+        trial!(pods_of_a_node_without_power_report_nothing with Pods),
+        trial!(pods_of_a_daemon_set_are_on_each_node with Pods),
     ]
 }

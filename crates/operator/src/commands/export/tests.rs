@@ -45,7 +45,7 @@ fn pool_5_counters_and_maps_are_computed_from_the_records() {
             record("172.20.1.2", "p", "a", "Bound"),
             record("172.20.1.3", "p", "b", "Released"),
         ],
-        services: Vec::new(),
+        ..Read::default()
     };
     let (written, lacking) = planned(&read);
     assert!(lacking.is_empty(), "{lacking:?}");
@@ -81,7 +81,7 @@ fn pool_5_what_cannot_be_read_is_listed_and_keeps_no_other_away() {
             unreadable("dhcp-7"),
             record("172.20.9.2", "gone", "c", "Bound"),
         ],
-        services: Vec::new(),
+        ..Read::default()
     };
     let (written, lacking) = planned(&read);
     let names: Vec<&str> = written.iter().map(|(name, _)| &**name).collect();
@@ -104,7 +104,7 @@ fn ipa_1_a_map_of_somebody_else_that_is_not_recorded_is_left_as_it_is() {
         let read = Read {
             pools: vec![pool("p", "172.20.1.0/29", &theirs(held))],
             records: vec![record("172.20.1.2", "p", "a", "Bound")],
-            services: Vec::new(),
+            ..Read::default()
         };
         let (written, lacking) = planned(&read);
         assert_eq!(written.len() == 1, is_written, "{held}");
@@ -129,4 +129,56 @@ fn pool_5_a_service_that_cannot_be_decoded_is_listed() {
         matches!(&lacking[..], [one] if one.contains("Service shop/web cannot be decoded") && one.contains("not a list")),
         "{lacking:?}"
     );
+}
+
+#[test]
+fn shr_9_what_the_go_operator_does_not_know_is_listed() {
+    let mut excluding = pool("p", "172.20.1.0/29", &Value::Null);
+    let exclude =
+        |list: &str| Some([(keys::ANNOTATION_EXCLUDE.to_owned(), list.to_owned())].into());
+    excluding.1.meta.annotations = exclude("172.20.1.3");
+    let mut plain = pool("q", "172.20.2.0/29", &Value::Null);
+    plain.1.meta.annotations = exclude(" , ");
+    let lb = |name: &str, annotations: Value| {
+        let lb = fixtures::load_balancer("shop", name, "u", &fixtures::vm_spec("web"));
+        let mut meta = lb["metadata"].clone();
+        meta["annotations"] = annotations;
+        serde_json::from_value(meta).unwrap()
+    };
+    let owners: Vec<Value> = ["web", "api"]
+        .map(|name| {
+            json!({"apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer", "name": name, "uid": name})
+        })
+        .into();
+    let service =
+        json!({"metadata": {"namespace": "shop", "name": "web", "ownerReferences": owners}});
+    let service = cached::service(Ok(serde_json::from_value(service).unwrap())).unwrap();
+    let read = Read {
+        pools: vec![excluding, plain],
+        records: vec![
+            record("172.20.1.2", "p", "web", "Bound"),
+            ("dhcp-u".to_owned(), Allocation::Reserved),
+        ],
+        services: vec![(Key::new("shop", "web"), service)],
+        lbs: vec![
+            lb("web", json!({})),
+            lb("api", json!({keys::ANNOTATION_PRIMARY: "web"})),
+            lb("kube-vip", json!({"kube-vip.io/serviceInterface": "eth0"})),
+        ],
+    };
+    let (written, lacking) = planned(&read);
+    // The maps are written nevertheless.
+    assert_eq!(written.len(), 2);
+    for (at, what) in [
+        "LoadBalancer shop/api shares an address",
+        "Service shop/web has the ports of several load balancers",
+        "IPPool p has the annotation loadbalancer.harvesterhci.io/exclude",
+        "IPAllocation dhcp-u is a lease",
+    ]
+    .iter()
+    .enumerate()
+    {
+        assert!(lacking[at].starts_with(what), "{lacking:#?}");
+    }
+    assert_eq!(lacking.len(), 4, "{lacking:#?}");
 }

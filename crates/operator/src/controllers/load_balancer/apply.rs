@@ -4,10 +4,11 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::backends::DiscoveredBackends;
+use harvester_lb_core::details;
 use harvester_lb_core::readiness::{self, ReadinessInput};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
@@ -18,10 +19,11 @@ use tracing::info;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::address::{Address, Obtained, Waiting};
+use crate::controllers::load_balancer::detail_conditions::{self, allocated, shows_other_address};
 use crate::controllers::load_balancer::observe::find_backends;
 use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
 use crate::controllers::load_balancer::release;
-use crate::controllers::load_balancer::unserved::update_endpoints;
+use crate::controllers::load_balancer::unserved::{update_endpoints, update_of};
 use crate::controllers::load_balancer::write_status::write_status;
 use crate::index::leader_ops::ShownAddress;
 
@@ -50,9 +52,9 @@ pub async fn apply<'a>(
             let updated = update_endpoints(ctx, key, lb).await;
             Ok(Applied {
                 lb: Cow::Borrowed(lb),
-                report: StatusUpdate::only(readiness),
+                report: update_of(lb, readiness, &updated),
                 extra_records: Vec::new(),
-                next: updated.map(|()| next),
+                next: updated.map(|_| next),
             })
         }
         (Obtained::Waiting(waiting), vm) => wait(ctx, key, lb, vm, waiting).await,
@@ -92,19 +94,16 @@ async fn keep_ipv6<'a>(
         address.load_balancer_ip,
         address.allocated.ip_pool.as_deref().unwrap_or_default()
     );
-    let report = StatusUpdate {
-        extras: extras(&address, &DiscoveredBackends::default()),
-        allocated: FieldUpdate::Set(Some(address.allocated)),
-        ..StatusUpdate::only(Readiness::not(
-            WaitReason::AddressFamilyMismatch.as_str(),
-            message,
-        ))
-    };
+    let readiness = Readiness::not(WaitReason::AddressFamilyMismatch.as_str(), message);
+    let mut report = update_of(lb, readiness, &updated);
+    report.extras = extras(&address, &DiscoveredBackends::default());
+    report.details.push(allocated(&address, None));
+    report.allocated = FieldUpdate::Set(Some(address.allocated));
     Applied {
         lb: Cow::Borrowed(lb),
         report,
         extra_records: address.extra_records,
-        next: updated.map(|()| Requeue::AwaitChange),
+        next: updated.map(|_| Requeue::AwaitChange),
     }
 }
 
@@ -126,6 +125,8 @@ async fn wait<'a>(
     );
     extras.push(readiness::port_mismatch(vm));
     let report = StatusUpdate {
+        details: details::waiting(waiting.readiness.reason),
+        verdicts_changed: false,
         readiness: waiting.readiness,
         allocated: FieldUpdate::Set(None),
         // For cluster type the guest writes `status.address` (REC-1).
@@ -167,6 +168,8 @@ async fn serve_cluster<'a>(
     let mut extras = extras(&address, &DiscoveredBackends::default());
     extras.push(readiness::port_mismatch(None));
     let report = StatusUpdate {
+        details: details::of_cluster(detail_conditions::allocated_to_cluster(&address)),
+        verdicts_changed: false,
         readiness: Readiness::ready(),
         address: if from_pool && present.is_empty() {
             FieldUpdate::Set(Some(address.load_balancer_ip.clone()))
@@ -216,6 +219,7 @@ async fn serve_vm<'a>(
             allocated: FieldUpdate::Set(Some(address.allocated.clone())),
             backend_servers: servers.clone(),
             extras: vec![readiness::port_mismatch(Some(vm))],
+            details: detail_conditions::first(ctx, key, vm, &found, &address),
             ..StatusUpdate::only(waiting)
         };
         Cow::Owned(write_status(ctx, key, lb, &report).await?)
@@ -223,6 +227,7 @@ async fn serve_vm<'a>(
 
     let ip = &address.load_balancer_ip;
     let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip).await;
+    let (mut details, mut verdicts_changed) = (Vec::new(), false);
     let (readiness, external, next) = match owned {
         // A refused write changes nothing: an existing Service continues to work.
         Err(WriteError::Refused(message)) => {
@@ -232,14 +237,13 @@ async fn serve_vm<'a>(
         }
         Err(other) => return Err(other),
         Ok(OwnedObjects::Failed(readiness)) => {
+            details.push(allocated(&address, None));
+            details.extend(details::without_service(readiness.reason));
             (readiness, FieldUpdate::Set(None), Requeue::Backoff)
         }
-        Ok(OwnedObjects::Present {
-            service,
-            healthy,
-            probed,
-        }) => {
+        Ok(OwnedObjects::Present { service, backends }) => {
             let external = readiness::external_ip(&service);
+            detail_conditions::note_announcing_node(ctx, key, &lb, &service);
             let remaining = remaining_move_time(ctx, key, &service, &address);
             if remaining == Some(Duration::ZERO) {
                 info!(lb = %key, address = address.load_balancer_ip, "Service still shows the previous address, recreating it");
@@ -252,10 +256,16 @@ async fn serve_vm<'a>(
                 found: &found,
                 wanted: &address.load_balancer_ip,
                 external: external.as_deref(),
-                healthy,
-                probed,
+                healthy: backends.healthy(),
+                probed: backends.probed(),
                 before: status::conditions(&lb),
             });
+            let is_other = shows_other_address(&service, &address);
+            let of_backends = backends.condition(status::conditions(&lb));
+            verdicts_changed = backends.verdicts_changed;
+            details.push(allocated(&address, external.as_deref()));
+            details.push(details::announced(external.as_deref(), ip, is_other));
+            details.extend(of_backends.or_else(|| detail_conditions::no_backends(key, &found)));
             let next = match remaining {
                 Some(left) => Requeue::After(left),
                 None if readiness.is_ready() => Requeue::AwaitChange,
@@ -272,6 +282,8 @@ async fn serve_vm<'a>(
         address: external,
         backend_servers: servers,
         extras,
+        details,
+        verdicts_changed,
     };
     Ok(Applied {
         lb,
@@ -296,10 +308,7 @@ fn remaining_move_time(
         .extra_records
         .iter()
         .any(|r| r.spec.phase == Phase::Bound && external == Some(r.spec.addr));
-    // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
-    let may_differ = address.load_balancer_ip == keys::DHCP_ADDRESS
-        || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
-    let differs = !may_differ && external != addr::parse(&address.load_balancer_ip);
+    let differs = shows_other_address(service, address);
     let shown = match external {
         _ if is_to_leave => ShownAddress::ToLeave,
         Some(other) if differs => ShownAddress::Other(other),

@@ -24,6 +24,7 @@ use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use crate::context::Context;
+use crate::controllers::load_balancer::served_backends::ServedBackends;
 use crate::controllers::load_balancer::{live, release};
 use crate::index::Index;
 
@@ -50,10 +51,8 @@ pub enum OwnedObjects {
     Present {
         /// The Service.
         service: Arc<CachedService>,
-        /// Number of ready backends.
-        healthy: usize,
-        /// Number of backends with at least one health check result.
-        probed: usize,
+        /// The backends in the EndpointSlice.
+        backends: ServedBackends,
     },
     /// They cannot be created, for this reason.
     Failed(Readiness),
@@ -88,7 +87,6 @@ pub async fn ensure(
             (backends, wanted) = (unchanged, as_before);
         }
     }
-    let healthy = backends.iter().filter(|(_, ready)| *ready).count();
     if !ensure_slice(ctx, key, Some(lb), slice.as_deref(), wanted).await? {
         return conflict::<EndpointSlice>(ctx, key).await;
     }
@@ -114,8 +112,7 @@ pub async fn ensure(
     match ensure_service(ctx, key, lb, service, wanted).await? {
         Some(service) => Ok(OwnedObjects::Present {
             service,
-            healthy,
-            probed: probed(ctx, key),
+            backends: ServedBackends::new(ctx, key, backends, &known),
         }),
         None => conflict::<Service>(ctx, key).await,
     }
@@ -234,20 +231,21 @@ fn verdicts_throttled(
 
 /// Updates the existing endpoints of a load balancer that cannot be reconciled: its spec is refused, its IPAllocation cannot
 /// be read or written, or it is being deleted and has a foreign finalizer (BE-6). An endpoint whose VirtualMachineInstance is
-/// gone, being deleted or at another address is removed, verdicts are written; nothing is created or restored.
+/// gone, being deleted or at another address is removed, verdicts are written; nothing is created or restored. Returns the
+/// backends that remain; `None` if there is no EndpointSlice, or if it is not known whether they have a health check.
 pub async fn update_endpoints(
     ctx: &Context,
     key: &Key,
     lb: &ObjectMeta,
     check: CheckSource,
-) -> Result<(), WriteError> {
+) -> Result<Option<ServedBackends>, WriteError> {
     // Before the stores are read, so that no change is missed.
     ctx.index.track_endpoints(key);
     let Some(present) = ctx.index.stores.slices.get(key) else {
-        return Ok(());
+        return Ok(None);
     };
     if present.metadata.deletion_timestamp.is_some() {
-        return Ok(());
+        return Ok(None);
     }
     let mut found = DiscoveredBackends::default();
     for endpoint in desired::backends(&present) {
@@ -260,20 +258,17 @@ pub async fn update_endpoints(
     }
     found.apply_address_rules(|address| ctx.index.address_verdict(address));
     let known = desired::known_readiness(Some(&present));
-    let backends = with_readiness(ctx, key, check, &found, &known);
+    let mut backends = with_readiness(ctx, key, check, &found, &known);
     let mut wanted = desired::with_backends(lb, &present, &backends);
-    let as_before = desired::with_backends(lb, &present, &as_stored(&backends, &known));
+    let unchanged = as_stored(&backends, &known);
+    let as_before = desired::with_backends(lb, &present, &unchanged);
     if verdicts_throttled(ctx, key, &present, &wanted, &as_before) {
-        wanted = as_before;
+        (backends, wanted) = (unchanged, as_before);
     }
     ensure_slice(ctx, key, None, Some(&*present), wanted).await?;
-    Ok(())
-}
-
-/// The number of backends with at least one health check result.
-fn probed(ctx: &Context, key: &Key) -> usize {
-    let targets = ctx.prober.group(&key.to_string()).unwrap_or_default();
-    targets.iter().filter(|t| t.last.is_some()).count()
+    let is_checked = ctx.prober.check(&key.to_string()).is_some();
+    let is_known = is_checked || !matches!(check, CheckSource::Unchanged);
+    Ok(is_known.then(|| ServedBackends::new(ctx, key, backends, &known)))
 }
 
 /// Creates or patches the EndpointSlice. Returns whether it is ours. `lb`: the copy of the load balancer that it is made

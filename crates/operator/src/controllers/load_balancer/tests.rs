@@ -1,3 +1,4 @@
+mod detail_conditions;
 mod stale;
 
 use super::*;

@@ -14,6 +14,7 @@ use tracing::debug;
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::owned_objects::{self, CheckSource};
+use crate::controllers::load_balancer::served_backends::ServedBackends;
 use crate::controllers::load_balancer::write_status::{drop_finalizers, write_status};
 use crate::controllers::load_balancer::{allocate, release};
 
@@ -28,7 +29,7 @@ pub async fn invalid(
     let updated = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
         owned_objects::update_endpoints(ctx, key, meta, CheckSource::Unchanged).await
     } else {
-        Ok(())
+        Ok(None)
     };
     invalid_object::report::<LoadBalancer>(ctx, key, meta, why).await?;
     updated?;
@@ -40,7 +41,7 @@ pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Req
     let updated = if is_held_up(&lb.metadata) {
         update_endpoints(ctx, key, lb).await
     } else {
-        Ok(())
+        Ok(None)
     };
     let next = drop_finalizers(ctx, key, lb).await?;
     updated?;
@@ -59,7 +60,7 @@ pub async fn leave_alone(
     let message = format!("LoadBalancer {key}: {unsupported}");
     let report = StatusUpdate::only(Readiness::not(status::UNSUPPORTED_ANNOTATION, message));
     write_status(ctx, key, lb, &report).await?;
-    updated.map(|()| Requeue::AwaitChange)
+    updated.map(|_| Requeue::AwaitChange)
 }
 
 /// Handles a load balancer with a refused spec: its condition is written even if another step fails (ALC-10).
@@ -72,9 +73,9 @@ pub async fn refused(
     let updated = update_endpoints(ctx, key, lb).await;
     let kept = keep_address(ctx, key, lb).await;
     let message = format!("LoadBalancer {key}: {error}");
-    let report = StatusUpdate::only(Readiness::not(error.reason(), message));
-    write_status(ctx, key, lb, &report).await?;
-    kept.and(updated).map(|()| Requeue::AwaitChange)
+    let readiness = Readiness::not(error.reason(), message);
+    write_status(ctx, key, lb, &update_of(lb, readiness, &updated)).await?;
+    kept.and(updated).map(|_| Requeue::AwaitChange)
 }
 
 /// Keeps the existing endpoints up to date, see [`owned_objects::update_endpoints`] (BE-6).
@@ -82,9 +83,25 @@ pub async fn update_endpoints(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
-) -> Result<(), WriteError> {
+) -> Result<Option<ServedBackends>, WriteError> {
     let check = spec::health_check(lb).map_or(CheckSource::Unchanged, CheckSource::from);
     owned_objects::update_endpoints(ctx, key, &lb.metadata, check).await
+}
+
+/// The status of a load balancer of which only the endpoints are `updated`: everything stays except for its readiness and the
+/// health of those endpoints.
+pub fn update_of(
+    lb: &LoadBalancer,
+    readiness: Readiness,
+    updated: &Result<Option<ServedBackends>, WriteError>,
+) -> StatusUpdate {
+    let backends = updated.as_ref().ok().and_then(Option::as_ref);
+    let details = backends.and_then(|backends| backends.condition(status::conditions(lb)));
+    StatusUpdate {
+        details: details.into_iter().collect(),
+        verdicts_changed: backends.is_some_and(|backends| backends.verdicts_changed),
+        ..StatusUpdate::only(readiness)
+    }
 }
 
 /// As [`update_endpoints`], after an error that ends the reconcile: a failed write of the IPAllocation must not stop

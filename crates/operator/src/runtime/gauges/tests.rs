@@ -8,6 +8,8 @@ use prometheus::proto::MetricType;
 
 use super::*;
 use crate::metrics::{Metrics, ProbeMetrics};
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_object::{Key, Version};
 
 /// Every family, whether it has values yet or not.
 fn all() -> Vec<MetricFamily> {
@@ -16,6 +18,7 @@ fn all() -> Vec<MetricFamily> {
     metrics.reconcile_errors.with_label_values(&["IPPool"]);
     metrics.write_conflicts.with_label_values(&["IPPool"]);
     metrics.watch_errors.with_label_values(&["IPPool"]);
+    metrics.announcing_node_changes.with_label_values(&["sent"]);
     metrics.request("get", "ippools", 200, Duration::from_millis(3));
     metrics.verdict_changes.with_label_values(&["up"]);
     let mut families = metrics.registry().gather();
@@ -51,6 +54,7 @@ fn ops_1_what_the_contract_names_is_there() {
     for name in [
         "ippool_addresses",
         "load_balancers",
+        "load_balancer_ready",
         "backends",
         "backend_up",
         "probes_total",
@@ -67,7 +71,11 @@ fn ops_1_what_the_contract_names_is_there() {
 #[test]
 fn ops_1_labels_of_the_sizes() {
     let families = Families::new().unwrap();
-    let cases: [(&dyn Collector, &[&str]); 4] = [
+    let cases: [(&dyn Collector, &[&str]); 5] = [
+        (
+            &families.load_balancer_ready,
+            &["namespace", "loadbalancer"],
+        ),
         (&families.pool_addresses, &["pool", "state"]),
         (&families.load_balancers, &["ready", "reason"]),
         (&families.backends, &["namespace", "loadbalancer", "state"]),
@@ -93,6 +101,36 @@ fn ops_1_sizes_share_the_registry_and_end_with_what_they_measure() {
     };
     metrics.registry().register(Box::new(gauges)).unwrap();
     assert_eq!(metrics.registry().gather().len(), before);
+}
+
+#[tokio::test]
+async fn ops_1_a_standby_exports_leadership_and_its_own_health() {
+    let nobody = crate::fake::client(|_| std::future::pending());
+    let ctx = crate::fake::first(nobody, crate::timings::Timings::default());
+    let (key, version) = (Key::new("n", "a"), Version(1));
+    let lb = Lb::valid(LoadBalancer::default());
+    ctx.index.stores.lbs.written(&key, version, lb);
+    let current = Arc::new(CurrentTerm::new(ctx));
+    let gauges = Gauges::new(&current, 1).unwrap();
+    let families = gauges.collect();
+    let mut names: Vec<&str> = families.iter().map(MetricFamily::name).collect();
+    names.sort_unstable();
+    let expected = [
+        "harvester_lb_cached_objects",
+        "harvester_lb_events_dropped_total",
+        "harvester_lb_leader",
+        "harvester_lb_probe_targets",
+        "harvester_lb_probe_targets_unknown",
+        "harvester_lb_probes_in_flight",
+    ];
+    assert_eq!(names, expected);
+    let cached = families.iter().find(|f| f.name() == expected[0]).unwrap();
+    let of_lbs = cached.get_metric().iter().find(|metric| {
+        let labels = metric.get_label();
+        labels.iter().any(|label| label.value() == "LoadBalancer")
+    });
+    let count = of_lbs.map(|metric| metric.get_gauge().get_value());
+    assert_eq!(count, Some(1.0));
 }
 
 fn counter(metrics: &Metrics, family: &str, label: &str) -> f64 {

@@ -150,9 +150,12 @@ async fn hc_own_faults_are_reported_but_not_counted() {
     assert_eq!(network.starts(1).len(), 10, "again each period");
     assert_eq!(recorder.results(), [("own_file_limit", 10)].into());
     assert_eq!(prober.verdict("g", "uid-1", addr(1)), Some(true));
+    assert!(recorder.changes.lock().is_empty(), "no edge");
+    // The verdict became stale, once.
+    assert_eq!(names(&changes.next().await.unwrap()), ["g"]);
     assert!(
         tokio::time::timeout(PERIOD, changes.next()).await.is_err(),
-        "no edge"
+        "once"
     );
 }
 

@@ -19,7 +19,7 @@ pub const REQUIRED: &[RequiredPermission] = &[
             "loadbalancer.harvesterhci.io",
             "v1beta1",
             "ippools",
-            &["get", "list", "watch", "patch"],
+            &["get", "list", "watch", "create", "patch"],
         )
     },
     required(
@@ -54,6 +54,12 @@ pub const REQUIRED: &[RequiredPermission] = &[
     ),
     required("", "v1", "nodes", &["list", "watch"]),
     required("events.k8s.io", "v1", "events", &["create"]),
+    // kube-vip's ConfigMaps, by their name (MIG-5).
+    named("", "v1", "configmaps", "kubevip", &["list"]),
+    RequiredPermission {
+        namespace: Some("kube-system"),
+        ..named("", "v1", "configmaps", "kubevip", &["get", "patch"])
+    },
     RequiredPermission {
         namespace: Some("kube-system"),
         ..required(
@@ -77,6 +83,20 @@ const fn required(
         resource,
         verbs,
         namespace: None,
+        name: None,
         plain_status: false,
+    }
+}
+
+const fn named(
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    name: &'static str,
+    verbs: &'static [&'static str],
+) -> RequiredPermission {
+    RequiredPermission {
+        name: Some(name),
+        ..required(group, version, resource, verbs)
     }
 }

@@ -1,0 +1,37 @@
+//! Reasons of the condition `Ready` of a load balancer, and the types of its further conditions (section 9).
+
+/// Reason: ready.
+pub const READY_REASON: &str = "Ready";
+/// Reason: the Service has no ingress address yet (REC-2).
+pub const WAITING_FOR_EXTERNAL_IP: &str = "WaitingForExternalIP";
+/// Reason: the selector is empty or matches nothing (BE-1).
+pub const NO_BACKEND: &str = "NoBackend";
+/// Reason: no matching virtual machine has a usable address (BE-2, BE-8).
+pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
+/// Reason: no backend is ready (HC-4, BE-5).
+pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
+/// Reason: a Service or EndpointSlice of the load balancer's name has another owner (SVC-1).
+pub const NAME_CONFLICT: &str = "NameConflict";
+/// Reason: the API server rejects an object.
+pub const API_ERROR: &str = "ApiError";
+/// Reason: the object needs a feature of a later version (IPA-9).
+pub const UNSUPPORTED_ANNOTATION: &str = "UnsupportedAnnotation";
+/// Reason: the LoadBalancer cannot be decoded.
+pub const INVALID_OBJECT: &str = "InvalidObject";
+
+/// Condition: the address is no longer in the ranges of its pool (IPA-7).
+pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
+/// Condition: the load balancer may not have the address that its status named (IPA-2, ALC-7).
+pub const ADDRESS_LOST: &str = "AddressLost";
+/// Condition: more backends match than an EndpointSlice can have, see [`crate::backends::MAX_BACKENDS`].
+pub const BACKENDS_LEFT_OUT: &str = "BackendsLeftOut";
+/// Condition: [`BACKENDS_UNHEALTHY`] is a start-up step and no failure, because no health check has had a verdict. It is
+/// stored, so that after a restart the operator knows whether the Event of a failure was sent already.
+pub const FIRST_HEALTH_CHECKS: &str = "FirstHealthChecks";
+/// Condition: the health check's port is not the backend port of a TCP listener (HC-7).
+pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
+
+/// Condition: virtual machines are left out because of the address that they report (BE-8).
+pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
+/// Condition: virtual machines of another namespace report the same address (BE-8).
+pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";

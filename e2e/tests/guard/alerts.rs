@@ -1,0 +1,121 @@
+//! A real Prometheus scrapes the operator: the documented alerts fire, and each query of the dashboard has data (OPS-1).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::prometheus::{Prometheus, dashboard_queries, documented_alerts, rules};
+use harvester_lb_e2e::quiet::reset;
+use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_fixtures::{part, subnet, with};
+use harvester_lb_testkit::eventually;
+use serde_json::{Value, json};
+
+use crate::support::{RuleHelpers, cluster, vm};
+
+/// Longest time for which the operator is stopped, so that its health checks begin late.
+const STOPPED: Duration = Duration::from_secs(4);
+
+pub async fn ops_1_alerts_fire_and_the_dashboard_has_data(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, small, large) = ("alerts", "alerts-small", "alerts-large");
+    reset(&world).await?;
+    world.namespace(ns).await?;
+    // With the times for which they must hold a test would take a quarter of an hour; promtool tests these.
+    let rules = rules(&documented_alerts()?, true);
+    let prometheus = Prometheus::start(&world, &["node1", "node2"], &rules).await?;
+    // Not even a target is there.
+    prometheus.fires(&["HarvesterLoadBalancerNoLeader"]).await?;
+
+    let operator = world.start_operator("node1").await?;
+    let standby = world.start_operator("node2").await?;
+    let none = "HarvesterLoadBalancerNoLeader";
+    prometheus.is_silent(&[none]).await?;
+    let firing = prometheus.firing().await?;
+    ensure!(firing.is_empty(), "{firing:?} fire without a reason");
+
+    // A pool of three addresses, which fills up.
+    let of_three = part("10.76.0.0/24", "10.76.0.2", "10.76.0.4");
+    world.ranges(small, &[of_three]).await?;
+    world.ranges(large, &[subnet("10.77.0.0/24")]).await?;
+    let free = "harvester_lb_ippool_addresses{pool=\"alerts-small\",state=\"available\"}";
+    for left in [3.0, 2.0, 1.0, 0.0] {
+        if left < 3.0 {
+            world.served(ns, &format!("c{left}"), small).await?;
+        }
+        // Each number is scraped.
+        eventually(&format!("{left} are free"), SOON, || async {
+            let now = prometheus.query(free).await?;
+            ensure!(
+                now.iter().any(|(_, value)| (value - left).abs() < 0.5),
+                "{now:?}"
+            );
+            Ok(Some(()))
+        })
+        .await?;
+    }
+    world.lb(ns, "waits", cluster(small)).await?;
+    // Health checks that fail, and a name that no Service may have.
+    world
+        .fake_vmi(ns, "v", json!({"app": "web"}), Some("10.176.0.1"))
+        .await?;
+    let check =
+        json!({"port": 8080, "failureThreshold": 1, "periodSeconds": 1, "timeoutSeconds": 1});
+    let spec = with(vm(large, "web"), json!({"healthCheck": check}));
+    world.announced(ns, "web", spec).await?;
+    let long = "w".repeat(64);
+    world.lb(ns, &long, vm(large, "none")).await?;
+    world.lb_reason(ns, &long, "ApiError").await?;
+    prometheus
+        .fires(&[
+            "HarvesterLoadBalancerPoolAlmostFull",
+            "HarvesterLoadBalancerPoolFillsUp",
+            "HarvesterLoadBalancerWaitingForAddress",
+            "HarvesterLoadBalancerNotReady",
+            "HarvesterLoadBalancerBackendNotReady",
+            "HarvesterLoadBalancerNoReadyBackend",
+            "HarvesterLoadBalancerWritesRefused",
+            "HarvesterLoadBalancerReconcileFailing",
+        ])
+        .await?;
+    let named = prometheus
+        .query("harvester_lb_load_balancer_ready == 0")
+        .await?;
+    let of = |name: &str| {
+        named
+            .iter()
+            .any(|(labels, _)| labels["loadbalancer"] == name)
+    };
+    ensure!(of("waits") && of("web") && of(&long), "{named:?}");
+
+    // Its health checks are late; the Lease outlives that.
+    operator.stop()?;
+    tokio::time::sleep(STOPPED).await;
+    operator.cont()?;
+    prometheus
+        .fires(&["HarvesterLoadBalancerHealthChecksLate"])
+        .await?;
+
+    let path = repository().join("charts/harvester-load-balancer/files/dashboard.json");
+    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+    for query in dashboard_queries(&dashboard) {
+        let data = prometheus
+            .query(&query)
+            .await
+            .with_context(|| query.clone())?;
+        let is_number = data.iter().any(|(_, value)| value.is_finite());
+        ensure!(is_number, "{query} has no data: {data:?}");
+    }
+    // Each series of an object exists once, that of the leader.
+    for metric in ["harvester_lb_load_balancer_ready", "harvester_lb_backends"] {
+        let twice = prometheus
+            .query(&format!("count without (instance) ({metric}) > 1"))
+            .await?;
+        ensure!(twice.is_empty(), "{twice:?}");
+    }
+
+    standby.end().await?;
+    operator.end().await?;
+    prometheus.fires(&[none]).await?;
+    prometheus.end().await
+}
