@@ -6,7 +6,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use harvester_lb_api::Phase;
+use harvester_lb_api::{IPAllocation, Phase, keys};
 use harvester_lb_audit::Snapshot;
 
 use crate::metrics_snapshot::MetricsSnapshot;
@@ -35,7 +35,15 @@ pub fn findings(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Ve
     let name = "harvester_lb_load_balancers";
     compare(name, series(metrics, name, &["ready", "reason"]), &stored);
 
-    let phase = |phase: Phase| size(all.records.iter().filter(|r| r.spec.phase == phase).count());
+    let is_lease = |record: &IPAllocation| {
+        let name = record.metadata.name.as_deref().unwrap_or_default();
+        name.starts_with(keys::LEASE_RECORD_PREFIX)
+    };
+    let phase = |phase: Phase| {
+        // IPA-8: those of later kinds do not count.
+        let records = all.records.iter().filter(|record| !is_lease(record));
+        size(records.filter(|r| r.spec.phase == phase).count())
+    };
     let stored = [("Bound", Phase::Bound), ("Released", Phase::Released)]
         .map(|(label, of)| (label.to_owned(), phase(of)));
     let name = "harvester_lb_ipallocations";

@@ -339,7 +339,7 @@ mod tests {
                     )
                 };
                 let other = part(
-                    "fd10::/120",
+                    "fd10::/112",
                     &format!("fd10::{n:x}1"),
                     &format!("fd10::{n:x}5"),
                 );

@@ -169,18 +169,19 @@ fn rights(documents: &[Value]) -> BTreeSet<Right> {
 fn without(documents: &[Value], resource: &str) -> Vec<Value> {
     let mut documents = documents.to_vec();
     for document in &mut documents {
-        for rule in document["rules"].as_array_mut().into_iter().flatten() {
+        // Indexing would add the field to a binding.
+        let Some(rules) = document.get_mut("rules").and_then(Value::as_array_mut) else {
+            continue;
+        };
+        for rule in &mut *rules {
             if let Some(resources) = rule["resources"].as_array_mut() {
                 resources.retain(|it| it != resource);
             }
         }
-        if let Some(rules) = document["rules"].as_array_mut() {
-            rules.retain(|rule| {
-                rule["resources"]
-                    .as_array()
-                    .is_some_and(|all| !all.is_empty())
-            });
-        }
+        rules.retain(|rule| {
+            let resources = rule["resources"].as_array();
+            resources.is_some_and(|all| !all.is_empty())
+        });
     }
     documents
 }

@@ -78,7 +78,7 @@ fn pool_5_what_cannot_be_read_is_listed_and_keeps_no_other_away() {
             record("172.20.1.2", "p", "a", "Bound"),
             unreadable("172.20.1.4"),
             // Reserved for later kinds of record, and no address.
-            unreadable("dhcp-7"),
+            unreadable("later-7"),
             record("172.20.9.2", "gone", "c", "Bound"),
         ],
         ..Read::default()
