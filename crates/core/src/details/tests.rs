@@ -32,14 +32,17 @@ fn stored(detail: &DetailCondition) -> Vec<Condition> {
 }
 
 /// Status, reason and message.
-fn said(detail: &DetailCondition) -> (&'static str, &'static str, &str) {
+type Said<'a> = (&'static str, &'static str, &'a str);
+
+/// What a condition says.
+fn said(detail: &DetailCondition) -> Said<'_> {
     let (status, reason, message) = detail.value.as_ref().unwrap();
     (status.as_str(), reason, message)
 }
 
 #[test]
 fn detail_backends_healthy_names_who_is_not_and_why() {
-    let cases: [(&[Row], bool, (&str, &str, &str)); 12] = [
+    let cases: [(&[Row], bool, Said<'_>); 12] = [
         (
             &[("vm1", true, OK), ("vm2", true, OK)],
             true,

@@ -163,17 +163,20 @@ impl Shared {
 
     /// A probe has ended, with or without a result.
     fn finish(&self, ticket: Ticket, result: ProbeResult) -> Finished {
-        let (finished, wake) = {
+        let (finished, wake, is_first_dirty) = {
             let mut state = self.state.lock();
             state.slots.give_back(ticket.silent);
             state.flights.remove(&ticket.number);
+            let before = state.registry.changes.next_deadline();
             let finished = state.registry.finish(self.now(), ticket, result);
-            (finished, state.wakes_timer(true))
+            // Groups are marked without a changed verdict too. If others are dirty already, the consumer wakes for those.
+            let is_first_dirty = state.registry.changes.next_deadline() != before;
+            (finished, state.wakes_timer(true), is_first_dirty)
         };
         if wake {
             self.timer.notify_one();
         }
-        if matches!(finished, Finished::Changed(_)) {
+        if is_first_dirty {
             self.dirty.notify_one();
         }
         finished

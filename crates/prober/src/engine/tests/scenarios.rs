@@ -160,6 +160,21 @@ async fn hc_own_faults_are_reported_but_not_counted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn hc_6_a_waiting_consumer_is_woken_without_a_changed_verdict() {
+    let (prober, mut changes, network, recorder) = start(100);
+    network.set([1], Act::NoFiles);
+    network.set([2], Act::Refuse);
+    // A verdict becomes stale, and the first one on a new target is as it was.
+    for (group, target, ready) in [("stale", 1, true), ("first", 2, false)] {
+        prober.set_group(group, check_of(1, 2, 1, 1), targets([target], ready));
+        // It waits before anything happens.
+        let groups = tokio::time::timeout(PERIOD, changes.next()).await;
+        assert_eq!(names(&groups.unwrap().unwrap()), [group]);
+    }
+    assert!(recorder.changes.lock().is_empty(), "no verdict has changed");
+}
+
+#[tokio::test(start_paused = true)]
 async fn hc_slow_probe_delays_its_next_and_never_stacks() {
     let (prober, _edges, network, recorder) = start(100);
     network.set([1], Act::Hang);
