@@ -364,7 +364,11 @@ fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Fi
         message.len() > MESSAGE || says.iter().all(|part| message.contains(part)),
         "waits for an address; the message of the condition Ready is {message:?}, and lacks some of {says:?}"
     );
-    Ok(())
+    // What is held back keeps the conditions that it has.
+    if held_back {
+        return Ok(());
+    }
+    details::of_waiting(lb, ready)
 }
 
 /// What the IPAllocation of an address says, for the text about an address that is not Bound to its load balancer.
@@ -404,7 +408,7 @@ fn has_nothing_left(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
             "waits for an address, and its {kind} exists"
         );
     }
-    details::of_waiting(lb, ready)
+    Ok(())
 }
 
 /// Texts of the condition message of a load balancer that no pool matches.
