@@ -381,7 +381,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                     "AddressAllocated",
                     "True",
                     "10.0.0.9 of pool p",
-                )
+                );
             },
             "section 9",
             "has address \"10.0.0.3\", and the condition AddressAllocated is True",
@@ -403,7 +403,7 @@ fn wrongs_of_backends_and_of_what_is_said_are_named() {
                     "BackendsHealthy",
                     "True",
                     "1 of 1",
-                )
+                );
             },
             "section 9",
             "has no Service, and the condition BackendsHealthy",
