@@ -98,13 +98,18 @@ pub async fn writes_for_each_cluster_load_balancer(world: Arc<World>) -> anyhow:
     served(&world, ns, count).await?;
     let took = began.elapsed();
     audited(&world, "node1", &["writes"]).await?;
-    let after = MetricsSnapshot::read(&world, "node1").await?;
+    // Events are written late, one about each address.
+    let after = eventually("the Events are written", LIMIT, async || {
+        let now = MetricsSnapshot::read(&world, "node1").await?;
+        Ok((events(&now.writes_since(&before)) >= count as u64).then_some(now))
+    })
+    .await?;
     let writes = after.writes_since(&before);
     eprintln!(
         "{count} cluster load balancers created in {created:.1?}, served in {took:.1?}: {writes:?}"
     );
     ensure!(for_lbs(&writes) <= 2 * count as u64, "{writes:?}");
-    ensure!(events(&writes) <= count as u64, "{writes:?}");
+    ensure!(events(&writes) == count as u64, "{writes:?}");
 
     let began = Instant::now();
     delete(&world, ns, count).await?;
