@@ -6,8 +6,9 @@ use harvester_lb_api::{IPPool, Ipam, LoadBalancer, WorkloadType, keys, projectio
 use crate::finding::{Finding, Report, first_few, must};
 use crate::kinds;
 use crate::leader::Leader;
-use crate::meta::{annotation, announced, asked, given, is_ours};
+use crate::meta::{annotation, announced, given, is_ours};
 use crate::objects::{Lb, Objects, Pool};
+use crate::owned_objects::{may_differ, requests_address};
 use crate::ranges::Ranges;
 use crate::snapshot::Snapshot;
 
@@ -97,23 +98,13 @@ fn check_service(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
         let kind = &kinds::SERVICE_MISSING;
         return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
-    must!(
-        "section 8.2",
-        SERVICE_ADDRESS_MISMATCH,
-        lb,
-        asked(service) == lb.given,
-        "has address {}, and spec.loadBalancerIP of its Service is {:?}",
-        lb.given,
-        asked(service)
-    );
+    requests_address(lb, service)?;
     let announced = announced(service);
-    let overridden = annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
-    let is_any = overridden || lb.given == keys::DHCP_ADDRESS;
     must!(
         "REL-4",
         ANNOUNCED_ADDRESS_MISMATCH,
         lb,
-        is_any || announced.is_empty() || announced == lb.given,
+        may_differ(lb, service) || announced.is_empty() || announced == lb.given,
         "has address {}, announced is {announced:?}",
         lb.given
     );

@@ -19,7 +19,10 @@
 //! | `ranges` | the addresses of a pool |
 //! | `selection` | the pool that section 5 selects for a load balancer |
 //! | `later` | features of later versions of the operator (IPA-9) |
-//! | `load_balancers` | the address of a load balancer, or why it has none |
+//! | `load_balancers` | the address of a load balancer |
+//! | `waiting` | why a load balancer has no address |
+//! | `pairs` | two objects with one address |
+//! | `spec` | the validity of a load balancer's spec |
 //! | `owned_objects` | Service and EndpointSlice |
 //! | `details` | the conditions that say which part of a load balancer works |
 //! | `backends` | the virtual machines behind a load balancer |
@@ -41,15 +44,18 @@ mod machines;
 mod meta;
 mod objects;
 mod owned_objects;
+mod pairs;
 mod pools;
 mod ranges;
 mod records;
 mod selection;
 mod snapshot;
+mod spec;
 mod surroundings;
 #[cfg(test)]
 mod tests;
 mod unknown;
+mod waiting;
 
 pub use before_import::State;
 pub use finding::{Finding, ObjectRef, Report, Waiting};
@@ -77,7 +83,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
         report.findings.extend(pools::check(&objects, pool).err());
         pools::check_truncated(pool, &mut report);
     }
-    load_balancers::check_pairs(&objects, &mut report);
+    pairs::check(&objects, &mut report);
     records::check_leftovers(&objects, &mut report);
     report
 }
@@ -95,7 +101,7 @@ pub fn audit_before_import(snapshot: &Snapshot) -> Report {
         let finding = before_import::check_pool(&objects, pool).err();
         report.findings.extend(finding);
     }
-    load_balancers::check_claims(&objects, &mut report);
+    pairs::check_claims(&objects, &mut report);
     records::check_owned_leftovers(&objects, &mut report);
     report
 }

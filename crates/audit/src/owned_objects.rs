@@ -9,11 +9,8 @@ use crate::backends;
 use crate::details;
 use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
-use crate::meta::{announced, asked, is_ours, is_owned_by};
+use crate::meta::{annotation, announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
-
-/// On a Service: addresses that kube-vip announces instead of the requested one (section 8.2).
-const OVERRIDE: &str = keys::ANNOTATION_KUBE_VIP_ADDRESSES;
 
 /// Checks the owned objects of one load balancer, and the rest of its status.
 pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
@@ -70,9 +67,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "status.address is {:?}, announced is {announced:?}",
         lb.address()
     );
-    let annotations = service.metadata.annotations.as_ref();
-    let overridden = annotations.is_some_and(|all| all.contains_key(OVERRIDE));
-    let is_any = overridden || lb.given == keys::DHCP_ADDRESS;
+    let may_differ = may_differ(lb, service);
     must!(
         "REL-4",
         ANNOUNCED_ADDRESS_MISMATCH,
@@ -80,7 +75,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         if announced.is_empty() {
             !objects.announcing
         } else {
-            is_any || announced == lb.given
+            may_differ || announced == lb.given
         },
         "has address {}, announced is {announced:?}",
         lb.given
@@ -98,7 +93,6 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {}",
         owners(&slice.metadata)
     );
-    let may_differ = overridden || lb.given == keys::DHCP_ADDRESS;
     details::of_served(lb, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
@@ -164,15 +158,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "its Service lacks the label {}",
         keys::LABEL_SERVICELB
     );
-    must!(
-        "section 8.2",
-        SERVICE_ADDRESS_MISMATCH,
-        lb,
-        asked(service) == lb.given,
-        "has address {}, and spec.loadBalancerIP of its Service is {:?}",
-        lb.given,
-        asked(service)
-    );
+    requests_address(lb, service)?;
     let spec = service.spec.clone().unwrap_or_default();
     must!(
         "section 8.2",
@@ -214,6 +200,27 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         first_few(&ports)
     );
     Ok(())
+}
+
+/// Section 8.2: the Service of a load balancer requests its address.
+pub(crate) fn requests_address(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
+    must!(
+        "section 8.2",
+        SERVICE_ADDRESS_MISMATCH,
+        lb,
+        asked(service) == lb.given,
+        "has address {}, and spec.loadBalancerIP of its Service is {:?}",
+        lb.given,
+        asked(service)
+    );
+    Ok(())
+}
+
+/// Whether the announced address need not be the allocated one (section 8.2): an annotation of the Service overrides it, or
+/// it is leased.
+pub(crate) fn may_differ(lb: &Lb<'_>, service: &Service) -> bool {
+    let overridden = annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+    overridden || lb.given == keys::DHCP_ADDRESS
 }
 
 /// The owners of an object, as text.

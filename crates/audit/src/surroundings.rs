@@ -51,41 +51,8 @@ pub fn check_surroundings(around: &Surroundings, leader: Option<&Leader>) -> Vec
     if let Some(leader) = leader {
         check_leader(around, leader, &mut findings);
     }
-    for configuration in &around.validating {
-        for hook in configuration.webhooks.iter().flatten() {
-            check_webhook(
-                around,
-                named(
-                    "ValidatingWebhookConfiguration",
-                    configuration.metadata.name.as_ref(),
-                ),
-                &Webhook {
-                    name: &hook.name,
-                    service: hook.client_config.service.as_ref(),
-                    policy: hook.failure_policy.as_deref(),
-                    rules: hook.rules.as_deref().unwrap_or_default(),
-                },
-                &mut findings,
-            );
-        }
-    }
-    for configuration in &around.mutating {
-        for hook in configuration.webhooks.iter().flatten() {
-            check_webhook(
-                around,
-                named(
-                    "MutatingWebhookConfiguration",
-                    configuration.metadata.name.as_ref(),
-                ),
-                &Webhook {
-                    name: &hook.name,
-                    service: hook.client_config.service.as_ref(),
-                    policy: hook.failure_policy.as_deref(),
-                    rules: hook.rules.as_deref().unwrap_or_default(),
-                },
-                &mut findings,
-            );
-        }
+    for webhook in webhooks(around) {
+        findings.extend(check_webhook(around, &webhook));
     }
     for crd in &around.crds {
         check_crd(around, crd, &mut findings);
@@ -95,10 +62,6 @@ pub fn check_surroundings(around: &Surroundings, leader: Option<&Leader>) -> Vec
 
 fn definition(plural: &str) -> ObjectRef {
     ObjectRef::cluster("CustomResourceDefinition", format!("{plural}.{GROUP}"))
-}
-
-fn named(kind: &'static str, name: Option<&String>) -> ObjectRef {
-    ObjectRef::cluster(kind, name.cloned().unwrap_or_default())
 }
 
 /// OPS-2: whether another operator leads or stands by.
@@ -140,8 +103,9 @@ fn check_leader(around: &Surroundings, leader: &Leader, findings: &mut Vec<Findi
     }
 }
 
-/// A webhook of either kind.
+/// A webhook of either kind of configuration.
 struct Webhook<'a> {
+    configuration: ObjectRef,
     name: &'a str,
     /// None: it is asked by URL, which cannot be judged.
     service: Option<&'a ServiceReference>,
@@ -149,16 +113,33 @@ struct Webhook<'a> {
     rules: &'a [RuleWithOperations],
 }
 
+/// The webhooks of all configurations.
+fn webhooks(around: &Surroundings) -> impl Iterator<Item = Webhook<'_>> {
+    // Both kinds have the same fields, and no trait in common.
+    macro_rules! of_kind {
+        ($configurations:expr, $kind:literal) => {
+            $configurations.iter().flat_map(|configuration| {
+                let name = configuration.metadata.name.clone().unwrap_or_default();
+                let hooks = configuration.webhooks.iter().flatten();
+                hooks.map(move |hook| Webhook {
+                    configuration: ObjectRef::cluster($kind, name.clone()),
+                    name: &hook.name,
+                    service: hook.client_config.service.as_ref(),
+                    policy: hook.failure_policy.as_deref(),
+                    rules: hook.rules.as_deref().unwrap_or_default(),
+                })
+            })
+        };
+    }
+    of_kind!(around.validating, "ValidatingWebhookConfiguration")
+        .chain(of_kind!(around.mutating, "MutatingWebhookConfiguration"))
+}
+
 /// Reports a webhook that refuses writes of the operator because nobody answers for it.
-fn check_webhook(
-    around: &Surroundings,
-    object: ObjectRef,
-    webhook: &Webhook<'_>,
-    findings: &mut Vec<Finding>,
-) {
+fn check_webhook(around: &Surroundings, webhook: &Webhook<'_>) -> Option<Finding> {
     // An absent policy is Fail.
     if webhook.policy.is_some_and(|policy| policy != "Fail") {
-        return;
+        return None;
     }
     let affected: Vec<&str> = WRITTEN
         .into_iter()
@@ -168,11 +149,9 @@ fn check_webhook(
         })
         .map(|(_, plural)| plural)
         .collect();
-    let Some(service) = unreachable(around, webhook.service) else {
-        return;
-    };
+    let service = unreachable(around, webhook.service)?;
     if affected.is_empty() {
-        return;
+        return None;
     }
     let text = format!(
         "webhook {} asks Service {service}, which has no ready endpoint, about writes of {}",
@@ -180,7 +159,8 @@ fn check_webhook(
         affected.join(", ")
     );
     let kind = &kinds::WEBHOOK_UNREACHABLE;
-    findings.push(Finding::new(kind, "section 1", object, text));
+    let object = webhook.configuration.clone();
+    Some(Finding::new(kind, "section 1", object, text))
 }
 
 /// The Service of a webhook, if it has no ready endpoint.

@@ -8,6 +8,7 @@ use harvester_lb_api::{LoadBalancer, keys};
 
 use crate::details::{self, BACKENDS_HEALTHY, SOME_BACKENDS_UNHEALTHY};
 use crate::event_draft::EventDraft;
+use crate::status;
 
 /// Reason: the load balancer was given an address.
 pub const ADDRESS_ALLOCATED: &str = details::ADDRESS_ALLOCATED;
@@ -21,7 +22,9 @@ pub const ANNOUNCING_NODE_CHANGED: &str = "AnnouncingNodeChanged";
 /// The Events of a status write about the address and single backends, from the load balancer before and after it. A status of
 /// an earlier version has no `BackendsHealthy`, and the first one causes no Event.
 pub fn event_drafts(before: &LoadBalancer, after: &LoadBalancer) -> Vec<EventDraft> {
-    let health = |lb| find(lb, BACKENDS_HEALTHY);
+    fn health(lb: &LoadBalancer) -> Option<&Condition> {
+        condition::find(status::conditions(lb), BACKENDS_HEALTHY)
+    }
     let backends = match (health(before), health(after)) {
         (Some(before), Some(after)) => backend_event(before, after),
         _ => None,
@@ -100,10 +103,6 @@ fn backend_event(before: &Condition, after: &Condition) -> Option<EventDraft> {
 
 fn is_failed(condition: &Condition) -> bool {
     condition.status == ConditionStatus::False.as_str()
-}
-
-fn find<'a>(lb: &'a LoadBalancer, type_: &str) -> Option<&'a Condition> {
-    condition::find(lb.status.as_ref()?.conditions.as_deref()?, type_)
 }
 
 #[cfg(test)]

@@ -78,52 +78,21 @@ fn compare(document: &str, needed: &Rights, granted: &Rights) -> Faults {
 /// Calls of `required` with three strings (group, version, resource) and a list of verbs, and of `named` with the name of
 /// an object before the list.
 fn needed(source: &str) -> Rights {
-    let mut tokens = tokens(source);
-    // `named(group, version, resource, name, verbs)` reads as `required(group, version, resource/name, verbs)`.
-    let mut at = 0;
-    while at < tokens.len() {
-        if let [
-            Token::Word(function),
-            Token::Mark('('),
-            Token::Text(_),
-            Token::Mark(','),
-            Token::Text(_),
-            Token::Mark(','),
-            Token::Text(resource),
-            Token::Mark(','),
-            Token::Text(name),
-            ..,
-        ] = &tokens[at..]
-            && function == "named"
-        {
-            let resource = Token::Text(format!("{resource}/{name}"));
-            let function = Token::Word("required".to_owned());
-            tokens.splice(at + 6..at + 9, [resource]);
-            tokens[at] = function;
-        }
-        at += 1;
-    }
+    let tokens = tokens(source);
     let mut rights = Rights::new();
     for at in 0..tokens.len() {
-        let [
-            Token::Word(function),
-            Token::Mark('('),
-            Token::Text(group),
-            Token::Mark(','),
-            Token::Text(_),
-            Token::Mark(','),
-            Token::Text(resource),
-            Token::Mark(','),
-            Token::Mark('&'),
-            Token::Mark('['),
-            verbs @ ..,
-        ] = &tokens[at..]
-        else {
+        let [Token::Word(function), Token::Mark('('), arguments @ ..] = &tokens[at..] else {
             continue;
         };
-        if function != "required" {
+        let (texts, verbs) = texts(arguments);
+        let (group, resource) = match (&**function, &texts[..]) {
+            ("required", [group, _, resource]) => (group, (*resource).to_owned()),
+            ("named", [group, _, resource, name]) => (group, format!("{resource}/{name}")),
+            _ => continue,
+        };
+        let [Token::Mark('&'), Token::Mark('['), verbs @ ..] = verbs else {
             continue;
-        }
+        };
         let verbs = verbs
             .iter()
             .take_while(|t| **t != Token::Mark(']'))
@@ -131,12 +100,20 @@ fn needed(source: &str) -> Rights {
                 Token::Text(verb) => Some(verb.clone()),
                 _ => None,
             });
-        rights
-            .entry((group.clone(), resource.clone()))
-            .or_default()
-            .extend(verbs);
+        let key = ((*group).to_owned(), resource);
+        rights.entry(key).or_default().extend(verbs);
     }
     rights
+}
+
+/// The strings, each before a comma, that a list of arguments begins with, and what follows them.
+fn texts(mut arguments: &[Token]) -> (Vec<&str>, &[Token]) {
+    let mut texts = Vec::new();
+    while let [Token::Text(text), Token::Mark(','), rest @ ..] = arguments {
+        texts.push(&**text);
+        arguments = rest;
+    }
+    (texts, arguments)
 }
 
 /// Rules of roles, written as three lists in brackets.

@@ -10,10 +10,12 @@ use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::details;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
 use tracing::info;
+
+use crate::commands::list::pages;
 
 /// Number of attempts to write a LoadBalancer that others write at the same time.
 const ATTEMPTS: usize = 5;
@@ -57,7 +59,7 @@ pub async fn run(client: &Client) -> anyhow::Result<Vec<String>> {
     // One that cannot be decoded has conditions too.
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let (mut lacking, mut cleared) = (Vec::new(), 0_usize);
-    for lb in bounded(all.list(&ListParams::default())).await? {
+    for lb in pages(&all, Some).await? {
         let (namespace, name) = (lb.namespace().unwrap_or_default(), lb.name_any());
         let api = Api::namespaced_with(client.clone(), &namespace, &resource);
         match clear(&api, lb).await {

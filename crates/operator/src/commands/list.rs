@@ -15,8 +15,8 @@ const PAGE: u32 = 500;
 /// one request in thousands may fail.
 const ATTEMPTS: usize = 3;
 
-/// Lists a kind page by page, and keeps the objects that are wanted, without what nobody reads. Each is decoded separately,
-/// so one that is invalid does not fail the list.
+/// Lists a kind, and keeps the objects that are wanted, without what nobody reads. Each is decoded separately, so one that is
+/// invalid does not fail the list.
 pub(super) async fn list<K>(
     client: &Client,
     mut is_wanted: impl FnMut(&DecodeGuard<K>) -> bool,
@@ -24,7 +24,23 @@ pub(super) async fn list<K>(
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let api: Api<DecodeGuard<K>> = Api::all(client.clone());
+    let keep = |mut object: DecodeGuard<K>| {
+        is_wanted(&object).then(|| {
+            prune(object.meta_mut());
+            object
+        })
+    };
+    pages(&Api::all(client.clone()), keep).await
+}
+
+/// Lists a kind page by page, and returns what is kept of its objects.
+pub(super) async fn pages<T>(
+    api: &Api<T>,
+    mut keep: impl FnMut(T) -> Option<T>,
+) -> Result<Vec<T>, WriteError>
+where
+    T: Clone + Debug + DeserializeOwned,
+{
     let mut attempt = 1;
     'again: loop {
         let mut all = Vec::new();
@@ -38,11 +54,7 @@ where
                 }
                 Err(error) => return Err(error),
             };
-            let wanted = page.items.into_iter().filter(&mut is_wanted);
-            all.extend(wanted.map(|mut object| {
-                prune(object.meta_mut());
-                object
-            }));
+            all.extend(page.items.into_iter().filter_map(&mut keep));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params = params.continue_token(&token),
                 None => return Ok(all),

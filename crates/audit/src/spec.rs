@@ -1,0 +1,76 @@
+//! The validity of the spec of a load balancer, as far as it is certain (sections 9 and 10).
+
+use std::collections::BTreeSet;
+
+use harvester_lb_api::WorkloadType;
+use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
+
+use crate::objects::Lb;
+
+/// Validity of a spec, as far as it is known without the operator's validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spec {
+    /// Certainly valid.
+    Valid,
+    /// Of VM type without a listener (WV-1): certainly invalid.
+    WithoutListeners,
+    /// Valid or not.
+    Unknown,
+}
+
+impl Spec {
+    /// The validity of the spec of a load balancer.
+    pub(crate) fn of(lb: &Lb<'_>) -> Self {
+        let spec = &lb.object.spec;
+        if spec.workload() == WorkloadType::Cluster {
+            return Self::Valid;
+        }
+        let listeners = spec.listeners.as_deref().unwrap_or_default();
+        let selector = spec.backend_server_selector.iter().flatten();
+        if listeners.is_empty() {
+            Self::WithoutListeners
+        } else if are_plain(listeners)
+            && selector
+                .map(|(_, values)| values)
+                .all(|values| !values.is_empty())
+            && spec.health_check.as_ref().is_none_or(is_plain)
+        {
+            Self::Valid
+        } else {
+            Self::Unknown
+        }
+    }
+}
+
+/// Whether the names and ports of the listeners are valid in a Service, and unique.
+fn are_plain(listeners: &[Listener]) -> bool {
+    let mut names = BTreeSet::new();
+    let mut ports = BTreeSet::new();
+    listeners.iter().all(|listener| {
+        let name = listener.name.as_deref().unwrap_or_default();
+        let letters = name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
+        let is_port = |port: i64| (1..=65_535).contains(&port);
+        letters
+            && (1..=15).contains(&name.len())
+            && name.bytes().any(|b| b.is_ascii_lowercase())
+            && names.insert(name)
+            && matches!(&*listener.protocol, "TCP" | "UDP")
+            && is_port(listener.port)
+            && is_port(listener.backend_port)
+            && ports.insert((&*listener.protocol, listener.port))
+    })
+}
+
+/// Whether port and numbers of a health check are in range.
+fn is_plain(check: &HealthCheck) -> bool {
+    let numbers = [
+        check.success_threshold,
+        check.failure_threshold,
+        check.period_seconds,
+        check.timeout_seconds,
+    ];
+    let is_plain = |most: i64, number: Option<i64>| number.is_none_or(|n| (0..=most).contains(&n));
+    is_plain(65_535, check.port) && numbers.into_iter().all(|number| is_plain(3_600, number))
+}
