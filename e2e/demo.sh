@@ -2,9 +2,10 @@
 # The demo: demo.sh [shell]. Prints what it will do, builds what is missing and
 # runs the demo.
 #
-# The Go build and the Rust build run in parallel, as each uses only one core for
-# minutes. The Rust build is not optimised: on two cores it takes half as long,
-# and the demo does not notice.
+# The Go build takes longest. The Rust build runs beside it at the lowest priority:
+# it uses what the Go build leaves over, and finishes after it; with equal shares
+# both take longer. It is not optimised: on two cores that takes half as long, and
+# the demo does not notice.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cargo=${CARGO:-cargo}
@@ -53,7 +54,7 @@ trap 'kill -- "-$go" 2>/dev/null || :' EXIT
 e2e/tools.sh target/tools
 # Without what only helps later builds and debuggers: a tenth less of processor time.
 CARGO_INCREMENTAL=0 CARGO_PROFILE_DEV_DEBUG=false \
-	"$cargo" build --locked --workspace --bin harvester-load-balancer --bin demo
+	nice -n 19 "$cargo" build --locked --workspace --bin harvester-load-balancer --bin demo
 say "Rust build finished after $(($(date +%s) - began)) s."
 wait "$go"
 trap - EXIT
