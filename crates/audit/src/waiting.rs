@@ -8,7 +8,7 @@ use crate::later::excludes;
 use crate::meta::is_ours;
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
-use crate::{backends, details, kinds};
+use crate::{backends, details};
 
 /// Number of pools that a message names.
 const POOLS_NAMED: usize = 8;

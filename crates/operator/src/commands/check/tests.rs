@@ -13,14 +13,12 @@ mod api_server;
 mod import;
 mod pages;
 
-use api_server::ApiServer;
+use api_server::{ApiServer, LEASE};
 
 const LBS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/loadbalancers";
 const POOLS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools";
 const RECORDS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations";
 const SERVICES: &str = "/api/v1/services";
-const LEASE: &str =
-    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/harvester-load-balancer";
 
 /// A cluster with one load balancer of a pool of three addresses, as this operator leaves it.
 fn well() -> Arc<ApiServer> {

@@ -7,8 +7,11 @@ use http::Method;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::LEASE;
 use crate::fake::{Answer, ReceivedRequest, failure};
+
+/// Path of the operator's Lease.
+pub(super) const LEASE: &str =
+    "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/harvester-load-balancer";
 
 /// An API server for reading, page by page.
 #[derive(Default)]
