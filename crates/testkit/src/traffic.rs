@@ -193,6 +193,13 @@ impl Traffic {
         }
         self.records()
     }
+
+    /// Stops as [`Self::stop`] does, and returns the requests that failed.
+    pub async fn into_failures(self) -> Vec<Record> {
+        let mut records = self.stop().await;
+        records.retain(|r| r.outcome.is_err());
+        records
+    }
 }
 
 impl Drop for Traffic {

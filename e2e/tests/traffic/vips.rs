@@ -297,12 +297,7 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
         before.endpoints == after.endpoints,
         "the endpoints are as they were"
     );
-    let failed: Vec<_> = traffic
-        .stop()
-        .await
-        .into_iter()
-        .filter(|r| r.outcome.is_err())
-        .collect();
+    let failed = traffic.into_failures().await;
     ensure!(failed.is_empty(), "requests failed: {failed:?}");
     Ok(())
 }

@@ -219,12 +219,7 @@ pub(crate) async fn pods_are_rolled_without_a_lost_request(
     for pod in names(&old) {
         super::gone(cluster, ns, &pod).await?;
     }
-    let failed: Vec<_> = traffic
-        .stop()
-        .await
-        .into_iter()
-        .filter(|r| r.outcome.is_err())
-        .collect();
+    let failed = traffic.into_failures().await;
     ensure!(failed.is_empty(), "{failed:?}");
     ensure!(
         pods(cluster, ns)
