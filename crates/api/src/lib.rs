@@ -4,6 +4,7 @@
 //! This crate owns the wire format only: no client, no decisions. The structs mirror the stored JSON field for field,
 //! including values that are invalid; the operator converts them into checked types before it acts on them.
 
+pub mod cni;
 pub mod condition;
 pub mod crd;
 pub mod ipallocation;
