@@ -25,5 +25,7 @@ pub use loadbalancer::{
 
 /// API group of all kinds of this crate.
 pub const GROUP: &str = "loadbalancer.harvesterhci.io";
-/// `apiVersion` of all kinds of this crate; the only version that is served and stored.
+/// `apiVersion` of all kinds of this crate, and the version that is stored.
 pub const API_VERSION: &str = "loadbalancer.harvesterhci.io/v1beta1";
+/// `apiVersion` of the other version of LoadBalancer, which is served for old guest clusters and not stored (section 2.3).
+pub const API_VERSION_V1ALPHA1: &str = "loadbalancer.harvesterhci.io/v1alpha1";
