@@ -5,7 +5,6 @@
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
-use harvester_lb_object::Key;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
@@ -25,84 +24,13 @@ use tracing::{info, warn};
 use crate::timings::Timings;
 use crate::webhook::desired::Desired;
 use crate::webhook::metrics::Metrics;
+use crate::webhook::registration::object::{Object, Reason, State, writer_of};
 use crate::webhook::restores::Restores;
 use crate::webhook::secrets::patch_params;
 use crate::webhook::stored::{Definition, Stored, mutating, validating};
 use crate::webhook_names::{CONFIGURATION, DEFINITION, FIELD_MANAGER};
 
-/// Longest name of a field manager that is repeated in a message, in bytes.
-const MANAGER_LIMIT: usize = 64;
-
-/// One of the three objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Object {
-    Validating,
-    Mutating,
-    Conversion,
-}
-
-impl Object {
-    /// The stanza comes first: without it objects stored as v1alpha1 cannot be read, whatever else happens.
-    const ALL: [Self; 3] = [Self::Conversion, Self::Validating, Self::Mutating];
-
-    const fn as_label(self) -> &'static str {
-        match self {
-            Self::Validating => "validating",
-            Self::Mutating => "mutating",
-            Self::Conversion => "conversion",
-        }
-    }
-
-    const fn kind(self) -> &'static str {
-        match self {
-            Self::Validating => "ValidatingWebhookConfiguration",
-            Self::Mutating => "MutatingWebhookConfiguration",
-            Self::Conversion => "CustomResourceDefinition",
-        }
-    }
-
-    const fn api_version(self) -> &'static str {
-        match self {
-            Self::Validating | Self::Mutating => "admissionregistration.k8s.io/v1",
-            Self::Conversion => "apiextensions.k8s.io/v1",
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Validating | Self::Mutating => CONFIGURATION,
-            Self::Conversion => DEFINITION,
-        }
-    }
-
-    fn key(self) -> Key {
-        Key::new("", self.name())
-    }
-}
-
-/// Why an object is written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reason {
-    /// It does not exist.
-    Missing,
-    /// This process has not seen it as it must be: it is another version's, or another program's.
-    Taken,
-    /// The bundle has changed.
-    Bundle,
-    /// It was as it must be, and somebody has changed it.
-    Changed,
-}
-
-impl Reason {
-    const fn as_label(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Taken => "taken_over",
-            Self::Bundle => "bundle",
-            Self::Changed => "changed_by_others",
-        }
-    }
-}
+mod object;
 
 /// What this process knows of one object.
 #[derive(Debug)]
@@ -141,6 +69,16 @@ impl Registration {
                 right: None,
             }),
         }
+    }
+
+    /// Whether all three are as they must be, as far as that is up to this program.
+    pub fn is_right(&self, desired: &Desired) -> bool {
+        Object::ALL.into_iter().all(|object| {
+            matches!(
+                self.state(object, desired),
+                State::Right | State::Impossible
+            )
+        })
     }
 
     /// Writes what differs and is due. Returns when something else becomes due.
@@ -184,13 +122,15 @@ impl Registration {
             match written {
                 Ok(()) => {
                     let labels = [label, reason.as_label()];
-                    self.metrics
-                        .registrations
-                        .with_label_values(&labels)
-                        .inc();
+                    self.metrics.registrations.with_label_values(&labels).inc();
                     gauge.set(1);
                     self.known[n].right = Some(desired.clone());
-                    self.report(object, reason, by.as_deref(), self.known[n].restores.count());
+                    self.report(
+                        object,
+                        reason,
+                        by.as_deref(),
+                        self.known[n].restores.count(),
+                    );
                 }
                 // A newer copy is on its way, or was just made.
                 Err(error) if error.is_stale() => {}
@@ -249,7 +189,9 @@ impl Registration {
                 let patch = json!({ "webhooks": &wanted.webhooks });
                 let written = self.put(&wanted, patch, present).await?;
                 let stamp = Stamp::of(&written.metadata);
-                stored.validating.written(&key, stamp, validating(Ok(written)));
+                stored
+                    .validating
+                    .written(&key, stamp, validating(Ok(written)));
             }
             Object::Mutating => {
                 let wanted = desired.mutating();
@@ -315,15 +257,21 @@ impl Registration {
         let read = match object {
             Object::Validating => {
                 let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
-                bounded(api.get_metadata_opt(name)).await.map(|m| m.map(|m| m.metadata))
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
             }
             Object::Mutating => {
                 let api: Api<MutatingWebhookConfiguration> = Api::all(client);
-                bounded(api.get_metadata_opt(name)).await.map(|m| m.map(|m| m.metadata))
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
             }
             Object::Conversion => {
                 let api: Api<CustomResourceDefinition> = Api::all(client);
-                bounded(api.get_metadata_opt(name)).await.map(|m| m.map(|m| m.metadata))
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
             }
         };
         // Without it the message says less; the write does not depend on it.
@@ -339,7 +287,10 @@ impl Registration {
                 return;
             }
             Reason::Bundle => {
-                info!(kind, name, "registration updated with the present authorities");
+                info!(
+                    kind,
+                    name, "registration updated with the present authorities"
+                );
                 return;
             }
             Reason::Taken => {
@@ -356,7 +307,10 @@ impl Registration {
             info!(kind, name, by, "registration taken over");
             Severity::Normal
         } else {
-            warn!(kind, name, by, count, "registration changed by another program, restored");
+            warn!(
+                kind,
+                name, by, count, "registration changed by another program, restored"
+            );
             Severity::Warning
         };
         let regarding = ObjectReference {
@@ -370,42 +324,8 @@ impl Registration {
         } else {
             "RegistrationRestored"
         };
-        self.events.publish(regarding, severity, event, "Register", &text);
-    }
-}
-
-/// The field manager that wrote last, apart from this program, with the time.
-fn writer_of(meta: &ObjectMeta) -> Option<String> {
-    let entries = meta.managed_fields.iter().flatten();
-    let others = entries.filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER));
-    let last = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
-    let manager = last.manager.as_deref().unwrap_or("an unnamed manager");
-    let manager = &manager[..manager.floor_char_boundary(MANAGER_LIMIT)];
-    Some(match &last.time {
-        Some(time) => format!("{manager:?} at {}", time.0),
-        None => format!("{manager:?}"),
-    })
-}
-
-#[derive(Debug, PartialEq)]
-enum State {
-    /// As it must be.
-    Right,
-    /// There is none.
-    Missing,
-    /// There is none, and it is not ours to create.
-    Impossible,
-    /// It differs.
-    Differs(Box<ObjectMeta>),
-}
-
-impl State {
-    fn of(is_right: bool, meta: &ObjectMeta) -> Self {
-        if is_right {
-            Self::Right
-        } else {
-            Self::Differs(Box::new(meta.clone()))
-        }
+        self.events
+            .publish(regarding, severity, event, "Register", &text);
     }
 }
 

@@ -222,3 +222,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
         self.inner.is_write_vectored()
     }
 }
+
+#[cfg(test)]
+mod tests;
