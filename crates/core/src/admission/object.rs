@@ -107,27 +107,41 @@ pub(super) fn decode<K, S: DeserializeOwned>(
         #[serde(borrow)]
         spec: &'a RawValue,
     }
-    let nameless = |part, error| {
-        let invalid = undecodable(part, &error, ObjectMeta::default());
+    let nameless = |error| {
+        let invalid = undecodable(error, ObjectMeta::default());
         (Err(invalid), Named::default())
     };
-    let parts = match serde_json::from_str::<Parts<'_>>(text) {
+    let parts = match fields::<Parts<'_>>("the object", text) {
         Ok(parts) => parts,
-        Err(error) => return nameless("", error),
+        Err(error) => return nameless(error),
     };
-    let metadata: ObjectMeta = match serde_json::from_str::<Metadata>(parts.metadata.get()) {
+    let metadata: ObjectMeta = match fields::<Metadata>("metadata", parts.metadata.get()) {
         Ok(metadata) => metadata.into(),
-        Err(error) => return nameless("metadata: ", error),
+        Err(error) => return nameless(error),
     };
     let named = Named {
         namespace: metadata.namespace.clone().unwrap_or_default(),
         name: metadata.name.clone().unwrap_or_default(),
     };
-    let object = match serde_json::from_str(parts.spec.get()) {
+    let object = match fields("spec", parts.spec.get()) {
         Ok(spec) => Ok(build(metadata, spec)),
-        Err(error) => Err(undecodable("spec: ", &error, metadata)),
+        Err(error) => Err(undecodable(error, metadata)),
     };
     (object, named)
+}
+
+/// Decodes a JSON object. The decoder would take a list for the fields in their order.
+fn fields<'a, T: Deserialize<'a>>(part: &str, text: &'a str) -> Result<T, String> {
+    if !text.starts_with('{') {
+        return Err(format!("{part}: it is no JSON object"));
+    }
+    serde_json::from_str(text).map_err(|error| {
+        let error = error.to_string();
+        // The position in the body is of no use.
+        let problem = error.rsplit_once(" at line ");
+        let problem = problem.map_or(&*error, |(problem, _)| problem);
+        clipped(format!("{part}: {problem}"))
+    })
 }
 
 /// A LoadBalancer of these parts.
@@ -148,13 +162,9 @@ pub(super) fn ip_pool(metadata: ObjectMeta, spec: IPPoolSpec) -> IPPool {
     }
 }
 
-fn undecodable(part: &str, error: &serde_json::Error, metadata: ObjectMeta) -> Undecodable {
-    let error = error.to_string();
-    // The position in the body is of no use.
-    let problem = error.rsplit_once(" at line ");
-    let problem = problem.map_or(&*error, |(problem, _)| problem);
+fn undecodable(error: String, metadata: ObjectMeta) -> Undecodable {
     Undecodable {
-        error: clipped(format!("{part}{problem}")),
+        error,
         metadata,
         object: Value::Null,
     }
