@@ -59,6 +59,8 @@ pub const LABEL_CREATOR: &str = "harvesterhci.io/creator";
 pub const CREATOR_NODE_DRIVER: &str = "docker-machine-driver-harvester";
 /// On VMs and VMIs: the guest cluster that they are a node of.
 pub const LABEL_GUEST_CLUSTER: &str = "guestcluster.harvesterhci.io/name";
+/// On VMIs: the name of their VM. Key of the selectors that the conversion makes (section 2.4).
+pub const LABEL_VM_NAME: &str = "harvesterhci.io/vmName";
 /// On VMs, set by Rancher: the guest cluster is being removed.
 pub const ANNOTATION_REMOVE_ALL_PVCS: &str = "harvesterhci.io/removeAllPersistentVolumeClaims";
 

@@ -14,6 +14,7 @@ pub mod kubevirt;
 pub mod loadbalancer;
 pub mod meta;
 pub mod projection;
+pub mod v1alpha1;
 
 pub use condition::{Condition, ConditionStatus};
 pub use ipallocation::{IPAllocation, IPAllocationSpec, Owner, Phase};

@@ -23,95 +23,14 @@
 //! over as it is, and the reader of the object reports it.
 
 pub mod facts;
+mod fields;
+mod load_balancer;
+mod review;
 pub mod version;
 
 pub use facts::{Facts, Index};
+pub use review::{ConversionError, Outcome, Response, ReviewError, review};
 pub use version::Version;
 
-/// The response to a review.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Response {
-    /// The `ConversionReview` to send, as JSON, with status 200.
-    pub body: Vec<u8>,
-    /// What it says, for log and metrics.
-    pub outcome: Outcome,
-}
-
-/// What a response says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// All objects are converted.
-    Converted {
-        /// The version that they have now.
-        desired: Version,
-        /// Their number.
-        objects: usize,
-    },
-    /// The review failed, with this message. A response of apiextensions.k8s.io/v1 has no failure of a single object: the
-    /// first one fails the review.
-    Failed(ConversionError),
-}
-
-/// Why a review failed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConversionError {
-    /// `request.desiredAPIVersion` is none of the two versions.
-    #[error("LoadBalancers cannot be converted to {desired:?}: the versions are {}", Version::LIST)]
-    UnknownDesired {
-        /// The version, shortened.
-        desired: String,
-    },
-    /// An object is no JSON object, or has more fields than any LoadBalancer.
-    #[error("objects[{index}]: {problem}")]
-    Malformed {
-        /// Its index in the request.
-        index: usize,
-        /// What is wrong.
-        problem: String,
-    },
-    /// An object is of another group, version or kind.
-    #[error("{object} is a {kind:?} of {version:?}: only LoadBalancers of {} are converted", Version::LIST)]
-    UnknownObject {
-        /// Namespace and name.
-        object: String,
-        /// Its kind, shortened.
-        kind: String,
-        /// Its `apiVersion`, shortened.
-        version: String,
-    },
-    /// An object has the desired version. The API server does not ask for that.
-    #[error("LoadBalancer {object} is of {version} already: there is nothing to convert")]
-    SameVersion {
-        /// Namespace and name.
-        object: String,
-        /// The version.
-        version: Version,
-    },
-}
-
-/// Why there is no response.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReviewError {
-    /// The body is no `ConversionReview` of apiextensions.k8s.io/v1 (status 400).
-    #[error("not a ConversionReview of apiextensions.k8s.io/v1: {0}")]
-    NotAReview(String),
-    /// A list that the conversion needs is not complete yet (status 503): without it the conversion would strip the
-    /// selector or the pool of the object. The API server fails the request, and the client repeats it.
-    #[error("VirtualMachineInstances, IPPools and IPAllocations are not listed yet: retry in a moment")]
-    NotReady,
-}
-
-/// Answers a `ConversionReview` of apiextensions.k8s.io/v1. Objects keep their order, the response has the uid of the request.
-///
-/// `facts` is `None` until VirtualMachineInstances, IPPools and IPAllocations are listed. Objects of v1alpha1 need them, and
-/// objects of v1beta1 are converted without.
-///
-/// The caller bounds the length of the body. The response is at most about five times as long, apart from the names of
-/// virtual machines.
-///
-/// # Errors
-/// [`ReviewError::NotAReview`], and [`ReviewError::NotReady`] if an object of v1alpha1 comes without `facts`. Everything that
-/// is wrong with version or objects is a [`Response`] with [`Outcome::Failed`].
-pub fn review(body: &[u8], facts: Option<&dyn Facts>) -> Result<Response, ReviewError> {
-    review::answer(body, facts)
-}
+#[cfg(test)]
+mod tests;

@@ -146,6 +146,3 @@ impl Facts for Index {
             })
     }
 }
-
-#[cfg(test)]
-mod tests;
