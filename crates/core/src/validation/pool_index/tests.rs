@@ -95,7 +95,7 @@ fn any_spec(rng: &mut Rng, apart: u8) -> IPPoolSpec {
         })
         .collect();
     spec(&json!({
-        "description": format!("{}", rng.u8(..2)),
+        "description": rng.u8(..2).to_string(),
         "ranges": ranges,
         "selector": {
             "priority": one_of(rng, &[0, 0, 0, 1, 2]), "network": one_of(rng, &["", "net/a"]), "scope": scope,
@@ -131,7 +131,8 @@ fn pv_3_and_pv_8_the_index_equals_a_comparison_with_each_pool() {
                 }
             }
             assert_eq!(index.len(), all.len());
-            let candidate = any_spec(&mut rng, 10 + rng.clone().u8(..12));
+            let apart = rng.u8(10..22);
+            let candidate = any_spec(&mut rng, apart);
             for name in ["p0", "p1", "new"] {
                 let found = index.validate(name, &ParsedPool::of(&candidate));
                 let expected = naive(name, &candidate, &all);
