@@ -13,6 +13,10 @@ use super::tuples;
 use super::{Consumer, Severity};
 use crate::pool_spec::{ranges_of, selector_of};
 
+/// Most violations of one rule that are listed, and most other pools that they name. Users correct them one by one anyway;
+/// the work for a request, and its memory, stay bounded.
+pub const LISTED: usize = 64;
+
 /// A violation in an IPPool (VAL-1). The text names field and value and says how to correct it. Indexes count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolViolation {
@@ -169,7 +173,7 @@ impl PoolViolation {
 /// A pool spec with everything parsed that the rules compare.
 #[derive(Clone, Debug)]
 pub struct ParsedPool {
-    /// Its ranges, or every violation of PV-1.
+    /// Its ranges, or the violations of PV-1.
     ranges: Result<PoolRanges, Vec<PoolViolation>>,
     selector: Selector,
 }
@@ -194,30 +198,31 @@ impl ParsedPool {
         &self.selector
     }
 
-    /// Violations of PV-1 and PV-2: every invalid range, or every overlap of two ranges.
+    /// Violations of PV-1 and PV-2: the invalid ranges, or the overlaps of two ranges; at most [`LISTED`].
     pub fn range_violations(&self) -> Vec<PoolViolation> {
         match &self.ranges {
             Err(invalid) => invalid.clone(),
             Ok(ranges) => {
                 let overlaps = ranges.own_overlaps().iter().copied();
                 overlaps
+                    .take(LISTED)
                     .map(|(earlier, later)| PoolViolation::OwnOverlap { earlier, later })
                     .collect()
             }
         }
     }
 
-    /// Violations of PV-6: every tuple of the scope that overlaps with an earlier one. Linear in the number of tuples. A
-    /// global pool has only one tuple.
+    /// Violations of PV-6: tuples of the scope that overlap with an earlier one; at most [`LISTED`]. Linear in the number of
+    /// tuples. A global pool has only one tuple.
     pub fn scope_violations(&self) -> Vec<PoolViolation> {
-        let overlaps = tuples::own_overlaps(&self.selector.scope).into_iter();
+        let overlaps = tuples::own_overlaps(&self.selector.scope, LISTED).into_iter();
         overlaps
             .map(|(earlier, later)| PoolViolation::OwnScopes { earlier, later })
             .collect()
     }
 }
 
-/// PV-1: the violation of every invalid range.
+/// PV-1: the violations of invalid ranges.
 fn invalid_ranges(error: RangeError, raw: &[RangeSpec]) -> Vec<PoolViolation> {
     if error == RangeError::Empty {
         return vec![error.into()];
@@ -225,6 +230,7 @@ fn invalid_ranges(error: RangeError, raw: &[RangeSpec]) -> Vec<PoolViolation> {
     raw.iter()
         .enumerate()
         .filter_map(|(at, range)| Some(Range::parse(range).err()?.at(at).into()))
+        .take(LISTED)
         .collect()
 }
 

@@ -184,6 +184,8 @@ fn pv_6_overlaps_in_a_large_scope() {
     scope.push(json!({"project": "*", "namespace": "n77", "guestCluster": "c"}));
     let (earlier, later) = (77, count);
     assert_eq!(own(&scope), [PoolViolation::OwnScopes { earlier, later }]);
+    let same = vec![json!({}); count];
+    assert_eq!(own(&same).len(), LISTED);
 }
 
 #[test]
@@ -194,14 +196,14 @@ fn pv_3_and_pv_8_the_pools_named_are_bounded() {
     let all = spec(&json!({
         "ranges": [{"subnet": "10.0.0.0/24"}], "selector": {"scope": [wide, narrow]},
     }));
-    for number in 0..2 * NAMED {
+    for number in 0..2 * LISTED {
         index.set(&format!("p{number}"), &all);
     }
     let parsed = ParsedPool::of(&all);
-    assert_eq!(index.range_violations("own", &parsed).len(), NAMED);
+    assert_eq!(index.range_violations("own", &parsed).len(), LISTED);
     let scopes = index.scope_violations("own", &parsed);
-    assert_eq!(scopes.len(), NAMED + 1, "and PV-6");
-    for number in 0..2 * NAMED {
+    assert_eq!(scopes.len(), LISTED + 1, "and PV-6");
+    for number in 0..2 * LISTED {
         index.remove(&format!("p{number}"));
     }
     assert_eq!(index.validate("own", &parsed).len(), 1);
