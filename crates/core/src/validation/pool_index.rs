@@ -11,7 +11,7 @@ use harvester_lb_api::IPPoolSpec;
 use harvester_lb_ipam::Tuple;
 
 use super::intervals::Intervals;
-use super::pools::{LISTED, ParsedPool, PoolViolation};
+use super::pools::{LISTED, ParsedPool, PoolViolation, shown, shown_tuple};
 use super::tuples::TupleIndex;
 
 /// A pool of the index.
@@ -102,10 +102,15 @@ impl PoolIndex {
         for other in self.intervals.pools_in(name, ranges, LISTED) {
             let theirs = self.entries.get(&other).and_then(|e| e.parsed.ranges());
             let pair = theirs.and_then(|theirs| ranges.overlaps(theirs).into_iter().next());
-            found.extend(pair.map(|(index, _)| PoolViolation::Overlap {
+            let Some((theirs, (index, at))) = theirs.zip(pair) else {
+                continue;
+            };
+            found.push(PoolViolation::Overlap {
                 index,
+                range: shown(&ranges.ranges()[index]),
                 pool: other.to_string(),
-            }));
+                other: shown(&theirs.ranges()[at]),
+            });
         }
         found
     }
@@ -148,6 +153,7 @@ impl PoolIndex {
             };
             found.extend(index.map(|index| PoolViolation::Scopes {
                 index,
+                tuple: shown_tuple(&scope[index]),
                 pool: other.to_string(),
             }));
         }

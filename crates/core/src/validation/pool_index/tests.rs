@@ -21,9 +21,11 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
                 continue;
             };
             let first = ranges.overlaps(&theirs).into_iter().next();
-            found.extend(first.map(|(index, _)| PoolViolation::Overlap {
+            found.extend(first.map(|(index, at)| PoolViolation::Overlap {
                 index,
+                range: shown(&ranges.ranges()[index]),
                 pool: pool.clone(),
+                other: shown(&theirs.ranges()[at]),
             }));
         }
     }
@@ -40,7 +42,7 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
     for later in 0..own.scope.len() {
         let overlaps = |earlier: &usize| own.scope[*earlier].overlaps(&own.scope[later]);
         let earlier = (0..later).find(overlaps);
-        found.extend(earlier.map(|earlier| PoolViolation::OwnScopes { earlier, later }));
+        found.extend(earlier.map(|earlier| own_scopes(&own.scope, earlier, later)));
     }
     let others = || others.iter().filter(|(_, other)| !other.is_global());
     if own.priority != 0 {
@@ -59,10 +61,20 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
         let index = own.scope.iter().position(meets);
         found.extend(index.map(|index| PoolViolation::Scopes {
             index,
+            tuple: shown_tuple(&own.scope[index]),
             pool: (*pool).clone(),
         }));
     }
     found
+}
+
+fn own_scopes(scope: &[Tuple], earlier: usize, later: usize) -> PoolViolation {
+    PoolViolation::OwnScopes {
+        earlier,
+        earlier_tuple: shown_tuple(&scope[earlier]),
+        later,
+        later_tuple: shown_tuple(&scope[later]),
+    }
 }
 
 fn one_of<T: Clone>(rng: &mut Rng, all: &[T]) -> T {
@@ -182,8 +194,13 @@ fn pv_6_overlaps_in_a_large_scope() {
     };
     assert_eq!(own(&scope), []);
     scope.push(json!({"project": "*", "namespace": "n77", "guestCluster": "c"}));
-    let (earlier, later) = (77, count);
-    assert_eq!(own(&scope), [PoolViolation::OwnScopes { earlier, later }]);
+    assert_eq!(
+        own(&scope)[0].to_string(),
+        format!(
+            "spec.selector.scope[{count}] is {{\"*\", \"n77\", \"c\"}}, which matches what spec.selector.scope[77], {{\"p\", \"n77\", \"*\"}}, matches: make them disjoint"
+        )
+    );
+    assert_eq!(own(&scope).len(), 1);
     let same = vec![json!({}); count];
     assert_eq!(own(&same).len(), LISTED);
 }
