@@ -33,6 +33,7 @@ const NAMES: &[&str] = &[
     "size",
     "ledger",
     "ledger-scale",
+    "admission",
     "prober",
     "cluster",
     "machines",
@@ -71,6 +72,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "size" => return programs::size(report),
         "ledger" => return programs::ledger(report),
         "ledger-scale" => return programs::ledger_scale(report),
+        "admission" => return programs::admission(report),
         "prober" => return programs::prober(report),
         _ => {}
     }

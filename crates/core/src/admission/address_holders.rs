@@ -51,8 +51,8 @@ impl AddressHolders {
         ranges
             .ranges()
             .iter()
-            .flat_map(|range| self.by_address.range(range.start()..=range.end()))
-            .filter(|(address, _)| ranges.usable(**address))
+            .flat_map(move |range| self.by_address.range(range.start()..=range.end()))
+            .filter(move |(address, _)| ranges.usable(**address))
             .filter_map(|(address, holders)| Some((*address, &**holders.first()?)))
     }
 }

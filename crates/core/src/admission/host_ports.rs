@@ -6,8 +6,8 @@
 
 use std::ops::RangeInclusive;
 
-/// Ports, protocol, and what uses them.
-const USED: [(RangeInclusive<u16>, &str, &str); 28] = [
+/// Ports, protocol, and what uses them. docs/admission.md has the same table.
+pub(super) const USED: [(RangeInclusive<u16>, &str, &str); 29] = [
     (22..=22, "TCP", "sshd"),
     // The DHCP client of the host.
     (68..=68, "UDP", "the DHCP client"),
@@ -44,7 +44,8 @@ const USED: [(RangeInclusive<u16>, &str, &str); 28] = [
     (10_256..=10_256, "TCP", "kube-proxy"),
     (10_257..=10_257, "TCP", "kube-controller-manager"),
     (10_258..=10_258, "TCP", "cloud-controller-manager"),
-    (10_259..=10_260, "TCP", "the Kubernetes control plane"),
+    (10_259..=10_259, "TCP", "kube-scheduler"),
+    (10_260..=10_260, "TCP", "cloud-controller-manager"),
     // On every address of a host.
     (30_000..=32_767, "TCP", "NodePorts of Services"),
 ];

@@ -159,7 +159,7 @@ pub(super) fn validate(
     let warned = legal
         .iter()
         .filter(|v| v.severity(Consumer::Admission) == Severity::Warn);
-    let warnings = warned.map(|violation| Warning::new(violation));
+    let warnings = warned.map(Warning::new);
     Ok(warnings
         .chain(listener_warnings(lb))
         .take(Warning::MOST)

@@ -93,11 +93,11 @@ pub struct Request {
 }
 
 /// Why a body is no review. The server answers 400.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReviewError {
     /// No JSON, or not that of a review.
     #[error("the body is no AdmissionReview: {0}")]
-    Json(#[from] serde_json::Error),
+    Json(String),
     /// JSON of another kind, or a version that is not supported.
     #[error(
         "the body is {kind:?} of {api_version:?}: an AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1 is expected"
@@ -178,7 +178,8 @@ impl Request {
     /// The body is no AdmissionReview that can be answered. An object that cannot be decoded is no error: it is part of the
     /// result, and refused by [`super::validate`].
     pub fn parse(body: &[u8]) -> Result<Self, ReviewError> {
-        let review: RawReview<'_> = serde_json::from_slice(body)?;
+        let review: RawReview<'_> = serde_json::from_slice(body)
+            .map_err(|error| ReviewError::Json(clipped(error.to_string())))?;
         let version = match (&*review.kind, ReviewVersion::parse(&review.api_version)) {
             ("AdmissionReview", Some(version)) => version,
             _ => {

@@ -11,12 +11,8 @@ use harvester_lb_api::IPPoolSpec;
 use harvester_lb_ipam::Tuple;
 
 use super::intervals::Intervals;
-use super::pools::{ParsedPool, PoolViolation};
+use super::pools::{LISTED, ParsedPool, PoolViolation, shown, shown_tuple};
 use super::tuples::TupleIndex;
-
-/// Most pools that violations of one rule name. Users correct them one by one anyway, and the work for a request stays
-/// bounded.
-pub const NAMED: usize = 64;
 
 /// A pool of the index.
 #[derive(Debug)]
@@ -103,13 +99,18 @@ impl PoolIndex {
         let Some(ranges) = pool.ranges() else {
             return found;
         };
-        for other in self.intervals.pools_in(name, ranges, NAMED) {
+        for other in self.intervals.pools_in(name, ranges, LISTED) {
             let theirs = self.entries.get(&other).and_then(|e| e.parsed.ranges());
             let pair = theirs.and_then(|theirs| ranges.overlaps(theirs).into_iter().next());
-            found.extend(pair.map(|(index, _)| PoolViolation::Overlap {
+            let Some((theirs, (index, at))) = theirs.zip(pair) else {
+                continue;
+            };
+            found.push(PoolViolation::Overlap {
                 index,
+                range: shown(&ranges.ranges()[index]),
                 pool: other.to_string(),
-            }));
+                other: shown(&theirs.ranges()[at]),
+            });
         }
         found
     }
@@ -138,7 +139,7 @@ impl PoolIndex {
             return found;
         }
         let (network, scope) = (&selector.network, &selector.scope);
-        for (other, index) in self.tuples.candidates(name, network, scope, NAMED) {
+        for (other, index) in self.tuples.candidates(name, network, scope, LISTED) {
             let Some(entry) = self.entries.get(&other) else {
                 continue;
             };
@@ -152,14 +153,15 @@ impl PoolIndex {
             };
             found.extend(index.map(|index| PoolViolation::Scopes {
                 index,
+                tuple: shown_tuple(&scope[index]),
                 pool: other.to_string(),
             }));
         }
         found
     }
 
-    /// Every violation of PV-1 to PV-3 and PV-5 to PV-8, in the order of the rules (VAL-1). At most [`NAMED`] other pools
-    /// are named by each of PV-3 and PV-8.
+    /// Every violation of PV-1 to PV-3 and PV-5 to PV-8, in the order of the rules (VAL-1). At most [`LISTED`] of
+    /// each rule.
     pub fn validate(&self, name: &str, pool: &ParsedPool) -> Vec<PoolViolation> {
         let mut found = self.range_violations(name, pool);
         found.extend(self.scope_violations(name, pool));

@@ -7,11 +7,15 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::IPPoolSpec;
-use harvester_lb_ipam::{PoolRanges, Range, RangeError, RangeSpec, Selector};
+use harvester_lb_ipam::{PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
 
 use super::tuples;
 use super::{Consumer, Severity};
 use crate::pool_spec::{ranges_of, selector_of};
+
+/// Most violations of one rule that are listed, and most other pools that they name. Users correct them one by one anyway;
+/// the work for a request, and its memory, stay bounded.
+pub const LISTED: usize = 64;
 
 /// A violation in an IPPool (VAL-1). The text names field and value and says how to correct it. Indexes count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,23 +25,31 @@ pub enum PoolViolation {
     Range(#[from] RangeError),
     /// PV-2: two ranges of the pool overlap.
     #[error(
-        "spec.ranges[{later}] shares addresses with spec.ranges[{earlier}]: make them disjoint"
+        "spec.ranges[{later}] is {later_range}, which shares addresses with spec.ranges[{earlier}], {earlier_range}: make them disjoint"
     )]
     OwnOverlap {
         /// Index of the first range.
         earlier: usize,
+        /// The first range.
+        earlier_range: String,
         /// Index of the second range.
         later: usize,
+        /// The second range.
+        later_range: String,
     },
     /// PV-3: a range overlaps with a range of another pool.
     #[error(
-        "spec.ranges[{index}] shares addresses with a range of IPPool {pool}: make them disjoint"
+        "spec.ranges[{index}] is {range}, which shares addresses with {other} of IPPool {pool}: make them disjoint"
     )]
     Overlap {
         /// Index of the range.
         index: usize,
+        /// The range.
+        range: String,
         /// Name of the other pool.
         pool: String,
+        /// The range of the other pool.
+        other: String,
     },
     /// PV-4: allocated addresses are in no range.
     #[error(
@@ -71,7 +83,7 @@ pub enum PoolViolation {
     },
     /// PV-5: another global pool exists.
     #[error(
-        "spec.selector.scope makes the pool global, as IPPool {pool} is: only one pool can be global"
+        "spec.selector.scope is {{\"*\", \"*\", \"*\"}}, which makes the pool global, as IPPool {pool} is: only one pool can be global"
     )]
     SecondGlobal {
         /// Name of the other pool.
@@ -79,13 +91,17 @@ pub enum PoolViolation {
     },
     /// PV-6: two scope tuples of the pool overlap.
     #[error(
-        "spec.selector.scope[{later}] matches what spec.selector.scope[{earlier}] matches: make them disjoint"
+        "spec.selector.scope[{later}] is {later_tuple}, which matches what spec.selector.scope[{earlier}], {earlier_tuple}, matches: make them disjoint"
     )]
     OwnScopes {
         /// Index of the first tuple.
         earlier: usize,
+        /// The first tuple.
+        earlier_tuple: String,
         /// Index of the second tuple.
         later: usize,
+        /// The second tuple.
+        later_tuple: String,
     },
     /// PV-7: another pool has the same priority, which is not 0.
     #[error(
@@ -99,11 +115,13 @@ pub enum PoolViolation {
     },
     /// PV-8: a scope tuple overlaps with one of another pool of the same network, and both pools have priority 0.
     #[error(
-        "spec.selector.scope[{index}] matches what IPPool {pool} matches on the same network, and both have priority 0: give one of them another priority"
+        "spec.selector.scope[{index}] is {tuple}, which matches what IPPool {pool} matches on the same network, and both have priority 0: give one of them another priority"
     )]
     Scopes {
         /// Index of the tuple.
         index: usize,
+        /// The tuple.
+        tuple: String,
         /// Name of the other pool.
         pool: String,
     },
@@ -169,7 +187,7 @@ impl PoolViolation {
 /// A pool spec with everything parsed that the rules compare.
 #[derive(Clone, Debug)]
 pub struct ParsedPool {
-    /// Its ranges, or every violation of PV-1.
+    /// Its ranges, or the violations of PV-1.
     ranges: Result<PoolRanges, Vec<PoolViolation>>,
     selector: Selector,
 }
@@ -194,30 +212,58 @@ impl ParsedPool {
         &self.selector
     }
 
-    /// Violations of PV-1 and PV-2: every invalid range, or every overlap of two ranges.
+    /// Violations of PV-1 and PV-2: the invalid ranges, or the overlaps of two ranges; at most [`LISTED`].
     pub fn range_violations(&self) -> Vec<PoolViolation> {
         match &self.ranges {
             Err(invalid) => invalid.clone(),
             Ok(ranges) => {
                 let overlaps = ranges.own_overlaps().iter().copied();
+                let text =
+                    |index: usize| ranges.ranges().get(index).map_or_else(String::new, shown);
                 overlaps
-                    .map(|(earlier, later)| PoolViolation::OwnOverlap { earlier, later })
+                    .take(LISTED)
+                    .map(|(earlier, later)| PoolViolation::OwnOverlap {
+                        earlier,
+                        earlier_range: text(earlier),
+                        later,
+                        later_range: text(later),
+                    })
                     .collect()
             }
         }
     }
 
-    /// Violations of PV-6: every tuple of the scope that overlaps with an earlier one. Linear in the number of tuples. A
-    /// global pool has only one tuple.
+    /// Violations of PV-6: tuples of the scope that overlap with an earlier one; at most [`LISTED`]. Linear in the number of
+    /// tuples. A global pool has only one tuple.
     pub fn scope_violations(&self) -> Vec<PoolViolation> {
-        let overlaps = tuples::own_overlaps(&self.selector.scope).into_iter();
+        let overlaps = tuples::own_overlaps(&self.selector.scope, LISTED).into_iter();
         overlaps
-            .map(|(earlier, later)| PoolViolation::OwnScopes { earlier, later })
+            .map(|(earlier, later)| PoolViolation::OwnScopes {
+                earlier,
+                earlier_tuple: shown_tuple(&self.selector.scope[earlier]),
+                later,
+                later_tuple: shown_tuple(&self.selector.scope[later]),
+            })
             .collect()
     }
 }
 
-/// PV-1: the violation of every invalid range.
+/// First and last address of a range.
+pub(super) fn shown(range: &Range) -> String {
+    format!("{}-{}", range.start(), range.end())
+}
+
+/// Project, namespace and guest cluster of a tuple.
+pub(super) fn shown_tuple(tuple: &Tuple) -> String {
+    let Tuple {
+        project,
+        namespace,
+        guest_cluster,
+    } = tuple;
+    format!("{{{project:?}, {namespace:?}, {guest_cluster:?}}}")
+}
+
+/// PV-1: the violations of invalid ranges.
 fn invalid_ranges(error: RangeError, raw: &[RangeSpec]) -> Vec<PoolViolation> {
     if error == RangeError::Empty {
         return vec![error.into()];
@@ -225,6 +271,7 @@ fn invalid_ranges(error: RangeError, raw: &[RangeSpec]) -> Vec<PoolViolation> {
     raw.iter()
         .enumerate()
         .filter_map(|(at, range)| Some(Range::parse(range).err()?.at(at).into()))
+        .take(LISTED)
         .collect()
 }
 

@@ -57,11 +57,15 @@ fn overlapping<'a>(network: &'a str, tuple: &'a Tuple) -> impl Iterator<Item = u
     SETS.map(move |other| key(network, other, other & own, tuple))
 }
 
-/// Each tuple that overlaps with an earlier one, with the first such: (earlier, later). Linear in the number of tuples.
-pub(super) fn own_overlaps(scope: &[Tuple]) -> Vec<(usize, usize)> {
+/// Tuples that overlap with an earlier one, each with the first such: (earlier, later); at most `limit`. Linear in the number
+/// of tuples.
+pub(super) fn own_overlaps(scope: &[Tuple], limit: usize) -> Vec<(usize, usize)> {
     let mut first: HashMap<u64, usize> = HashMap::new();
     let mut found = Vec::new();
     for (later, tuple) in scope.iter().enumerate() {
+        if found.len() == limit {
+            break;
+        }
         let hits = overlapping("", tuple).filter_map(|key| first.get(&key).copied());
         let hit = hits.min();
         let earlier = match hit {

@@ -240,7 +240,7 @@ fn pv_3_ranges_of_other_pools() {
     let grown = denied(&review_of("UPDATE", &whole, &half("a", 0)), &world);
     assert_eq!(
         grown.message(),
-        "IPPool a: spec.ranges[0] shares addresses with a range of IPPool b: make them disjoint"
+        "IPPool a: spec.ranges[0] is 10.10.5.1-10.10.5.254, which shares addresses with 10.10.5.129-10.10.5.254 of IPPool b: make them disjoint"
     );
     world.pools.remove("b");
     assert_eq!(
@@ -532,7 +532,7 @@ fn val_1_every_violation_of_a_pool_in_the_order_of_the_rules() {
             .unwrap_or_else(|| panic!("{text}: {message}"))
     };
     let order = [
-        at("IPPool q: make"),
+        at("of IPPool q: make"),
         at("leaves out"),
         at("scope[1]"),
         at("priority 0"),

@@ -600,3 +600,21 @@ fn every_port_of_the_hosts_is_named_once() {
         assert_eq!(user_of(protocol, port), None, "{protocol} {port}");
     }
 }
+
+#[test]
+fn the_document_has_the_same_ports() {
+    use crate::admission::host_ports::USED;
+    let document = include_str!("../../../../../docs/admission.md");
+    let rows = USED.iter().map(|(ports, protocol, user)| {
+        let (first, last) = (ports.start(), ports.end());
+        if first == last {
+            format!("| {protocol} {first} | {user} |")
+        } else {
+            format!("| {protocol} {first}-{last} | {user} |")
+        }
+    });
+    let (_, table) = document
+        .split_once("| port | used by |\n|---|---|\n")
+        .unwrap();
+    assert_eq!(table.lines().collect::<Vec<_>>(), rows.collect::<Vec<_>>());
+}

@@ -21,9 +21,11 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
                 continue;
             };
             let first = ranges.overlaps(&theirs).into_iter().next();
-            found.extend(first.map(|(index, _)| PoolViolation::Overlap {
+            found.extend(first.map(|(index, at)| PoolViolation::Overlap {
                 index,
+                range: shown(&ranges.ranges()[index]),
                 pool: pool.clone(),
+                other: shown(&theirs.ranges()[at]),
             }));
         }
     }
@@ -40,7 +42,7 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
     for later in 0..own.scope.len() {
         let overlaps = |earlier: &usize| own.scope[*earlier].overlaps(&own.scope[later]);
         let earlier = (0..later).find(overlaps);
-        found.extend(earlier.map(|earlier| PoolViolation::OwnScopes { earlier, later }));
+        found.extend(earlier.map(|earlier| own_scopes(&own.scope, earlier, later)));
     }
     let others = || others.iter().filter(|(_, other)| !other.is_global());
     if own.priority != 0 {
@@ -59,10 +61,20 @@ fn naive(name: &str, own: &IPPoolSpec, all: &BTreeMap<String, IPPoolSpec>) -> Ve
         let index = own.scope.iter().position(meets);
         found.extend(index.map(|index| PoolViolation::Scopes {
             index,
+            tuple: shown_tuple(&own.scope[index]),
             pool: (*pool).clone(),
         }));
     }
     found
+}
+
+fn own_scopes(scope: &[Tuple], earlier: usize, later: usize) -> PoolViolation {
+    PoolViolation::OwnScopes {
+        earlier,
+        earlier_tuple: shown_tuple(&scope[earlier]),
+        later,
+        later_tuple: shown_tuple(&scope[later]),
+    }
 }
 
 fn one_of<T: Clone>(rng: &mut Rng, all: &[T]) -> T {
@@ -95,7 +107,7 @@ fn any_spec(rng: &mut Rng, apart: u8) -> IPPoolSpec {
         })
         .collect();
     spec(&json!({
-        "description": format!("{}", rng.u8(..2)),
+        "description": rng.u8(..2).to_string(),
         "ranges": ranges,
         "selector": {
             "priority": one_of(rng, &[0, 0, 0, 1, 2]), "network": one_of(rng, &["", "net/a"]), "scope": scope,
@@ -131,7 +143,8 @@ fn pv_3_and_pv_8_the_index_equals_a_comparison_with_each_pool() {
                 }
             }
             assert_eq!(index.len(), all.len());
-            let candidate = any_spec(&mut rng, 10 + rng.clone().u8(..12));
+            let apart = rng.u8(10..22);
+            let candidate = any_spec(&mut rng, apart);
             for name in ["p0", "p1", "new"] {
                 let found = index.validate(name, &ParsedPool::of(&candidate));
                 let expected = naive(name, &candidate, &all);
@@ -181,8 +194,15 @@ fn pv_6_overlaps_in_a_large_scope() {
     };
     assert_eq!(own(&scope), []);
     scope.push(json!({"project": "*", "namespace": "n77", "guestCluster": "c"}));
-    let (earlier, later) = (77, count);
-    assert_eq!(own(&scope), [PoolViolation::OwnScopes { earlier, later }]);
+    assert_eq!(
+        own(&scope)[0].to_string(),
+        format!(
+            "spec.selector.scope[{count}] is {{\"*\", \"n77\", \"c\"}}, which matches what spec.selector.scope[77], {{\"p\", \"n77\", \"*\"}}, matches: make them disjoint"
+        )
+    );
+    assert_eq!(own(&scope).len(), 1);
+    let same = vec![json!({}); count];
+    assert_eq!(own(&same).len(), LISTED);
 }
 
 #[test]
@@ -193,14 +213,14 @@ fn pv_3_and_pv_8_the_pools_named_are_bounded() {
     let all = spec(&json!({
         "ranges": [{"subnet": "10.0.0.0/24"}], "selector": {"scope": [wide, narrow]},
     }));
-    for number in 0..2 * NAMED {
+    for number in 0..2 * LISTED {
         index.set(&format!("p{number}"), &all);
     }
     let parsed = ParsedPool::of(&all);
-    assert_eq!(index.range_violations("own", &parsed).len(), NAMED);
+    assert_eq!(index.range_violations("own", &parsed).len(), LISTED);
     let scopes = index.scope_violations("own", &parsed);
-    assert_eq!(scopes.len(), NAMED + 1, "and PV-6");
-    for number in 0..2 * NAMED {
+    assert_eq!(scopes.len(), LISTED + 1, "and PV-6");
+    for number in 0..2 * LISTED {
         index.remove(&format!("p{number}"));
     }
     assert_eq!(index.validate("own", &parsed).len(), 1);
