@@ -10,6 +10,7 @@
 )]
 
 mod common;
+pub mod conversion;
 pub mod ledger;
 pub mod loadbalancer;
 pub mod pool;
@@ -21,11 +22,12 @@ pub mod vmi;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the name of their folder in `fuzz/seeds`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("ranges", ranges::run),
     ("ledger", ledger::run),
     ("vmi", vmi::run),
     ("pool", pool::run),
     ("loadbalancer", loadbalancer::run),
     ("record", record::run),
+    ("conversion", conversion::run),
 ];

@@ -118,6 +118,11 @@ fn record() {
     drive("record");
 }
 
+#[test]
+fn conversion() {
+    drive("conversion");
+}
+
 /// A new target needs seeds, a test above, a program for libFuzzer and an entry in `fuzz/run.sh`.
 #[test]
 fn every_target_is_driven() {
