@@ -11,6 +11,7 @@
 
 pub mod admission;
 mod common;
+pub mod conversion;
 pub mod ledger;
 pub mod loadbalancer;
 pub mod pool;
@@ -30,4 +31,5 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("loadbalancer", loadbalancer::run),
     ("record", record::run),
     ("admission", admission::run),
+    ("conversion", conversion::run),
 ];

@@ -123,6 +123,11 @@ fn admission() {
     drive("admission");
 }
 
+#[test]
+fn conversion() {
+    drive("conversion");
+}
+
 /// A new target needs seeds, a test above, a program for libFuzzer and an entry in `fuzz/run.sh`.
 #[test]
 fn every_target_is_driven() {

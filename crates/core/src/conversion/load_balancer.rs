@@ -50,73 +50,73 @@ impl Name {
 /// (GEN-1); what it does not name is dropped, and the operator finds the address by the IPAllocation.
 pub(super) fn to_v1beta1(object: &mut Fields<'_>, facts: &dyn Facts) {
     let Name { namespace, name } = Name::of(object);
-    let mut spec = Part::open(object, "spec");
-    let mut status = Part::open(object, "status");
-    let (s, t) = (&mut spec.fields, &mut status.fields);
+    let mut spec_part = Part::open(object, "spec");
+    let mut status_part = Part::open(object, "status");
+    let (spec, status) = (&mut spec_part.fields, &mut status_part.fields);
 
-    s.remove(&["ipPool", "workloadType", "backendServerSelector"]);
-    t.remove(&["allocatedAddress", "backendServers"]);
-    listeners(s, |listener| {
+    spec.remove(&["ipPool", "workloadType", "backendServerSelector"]);
+    status.remove(&["allocatedAddress", "backendServers"]);
+    listeners(spec, |listener| {
         if listener.get("backendPort").is_none()
             && let Some(port) = listener.get("port").map(str::to_owned)
         {
             listener.set("backendPort", port);
         }
     });
-    if let Some(servers) = s.take("backendServers") {
+    if let Some(servers) = spec.take("backendServers") {
         if let Some(selector) = selector(&servers, &namespace, facts) {
-            s.set("backendServerSelector", selector);
+            spec.set("backendServerSelector", selector);
         }
-        t.set("backendServers", servers);
+        status.set("backendServers", servers);
     }
-    health_check(s, Version::V1Beta1);
-    if s.get("ipam").and_then(text).as_deref() == Some("dhcp") {
+    health_check(spec, Version::V1Beta1);
+    if spec.get("ipam").and_then(text).as_deref() == Some("dhcp") {
         let allocated = json!({ "ip": keys::DHCP_ADDRESS });
-        t.set("allocatedAddress", allocated.to_string());
-    } else if let Some(address) = t
+        status.set("allocatedAddress", allocated.to_string());
+    } else if let Some(address) = status
         .get("address")
         .and_then(text)
         .and_then(|a| addr::parse(&a))
         && let Some(pool) = facts.pool(&OwnerId::new(&namespace, &name), address)
     {
         let allocated = json!({ "ipPool": &*pool, "ip": address.to_string() });
-        s.set("ipPool", quoted(&pool));
-        t.set("allocatedAddress", allocated.to_string());
+        spec.set("ipPool", quoted(&pool));
+        status.set("allocatedAddress", allocated.to_string());
     }
 
-    spec.close(object, Empty::Kept);
-    status.close(object, Empty::AsBefore);
+    spec_part.close(object, Empty::Kept);
+    status_part.close(object, Empty::AsBefore);
     object.set("apiVersion", quoted(Version::V1Beta1.api_version()));
 }
 
 /// Converts an object of v1beta1 to v1alpha1.
 pub(super) fn to_v1alpha1(object: &mut Fields<'_>) {
-    let mut spec = Part::open(object, "spec");
-    let mut status = Part::open(object, "status");
-    let (s, t) = (&mut spec.fields, &mut status.fields);
+    let mut spec_part = Part::open(object, "spec");
+    let mut status_part = Part::open(object, "status");
+    let (spec, status) = (&mut spec_part.fields, &mut status_part.fields);
 
-    s.remove(&[
+    spec.remove(&[
         "ipPool",
         "workloadType",
         "backendServerSelector",
         "backendServers",
     ]);
-    t.remove(&["allocatedAddress"]);
-    if s.get("ipam").is_none() {
-        s.set("ipam", quoted("pool"));
+    status.remove(&["allocatedAddress"]);
+    if spec.get("ipam").is_none() {
+        spec.set("ipam", quoted("pool"));
     }
-    listeners(s, |listener| {
+    listeners(spec, |listener| {
         if listener.get("name").is_none() {
             listener.set("name", quoted(""));
         }
     });
-    if let Some(servers) = t.take("backendServers") {
-        s.set("backendServers", servers);
+    if let Some(servers) = status.take("backendServers") {
+        spec.set("backendServers", servers);
     }
-    health_check(s, Version::V1Alpha1);
+    health_check(spec, Version::V1Alpha1);
 
-    spec.close(object, Empty::Kept);
-    status.close(object, Empty::AsBefore);
+    spec_part.close(object, Empty::Kept);
+    status_part.close(object, Empty::AsBefore);
     object.set("apiVersion", quoted(Version::V1Alpha1.api_version()));
 }
 

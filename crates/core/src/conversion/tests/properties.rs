@@ -131,8 +131,9 @@ fn gen_1_v1alpha1_comes_back_from_v1beta1() {
         let after = convert(ALPHA, &stored);
         // An absent backendPort means the port.
         let mut expected = before.clone();
-        for listener in expected["spec"]["listeners"]
-            .as_array_mut()
+        let listeners = expected["spec"].get_mut("listeners");
+        for listener in listeners
+            .and_then(Value::as_array_mut)
             .into_iter()
             .flatten()
         {
