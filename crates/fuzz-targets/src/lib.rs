@@ -23,7 +23,7 @@ pub mod vmi;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the name of their folder in `fuzz/seeds`.
-pub const TARGETS: [(&str, Target); 7] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("ranges", ranges::run),
     ("ledger", ledger::run),
     ("vmi", vmi::run),
