@@ -209,9 +209,15 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerWebhookNotReady",
-            vec![vec![rising("conversion_requests_total{result=\"not_ready\"}", 9.0)]],
+            vec![vec![rising(
+                "conversion_requests_total{result=\"not_ready\"}",
+                9.0,
+            )]],
             vec![
-                vec![rising("conversion_requests_total{result=\"not_ready\"}", 0.0)],
+                vec![rising(
+                    "conversion_requests_total{result=\"not_ready\"}",
+                    0.0,
+                )],
                 vec![rising("conversion_requests_total{result=\"allowed\"}", 9.0)],
             ],
         ),

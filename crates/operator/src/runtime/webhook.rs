@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::Context;
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
@@ -17,6 +18,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, Client, Resource};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -122,7 +124,9 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
         admin_stop.clone(),
     ));
     let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    let (listener, address) = admin::bind(address).await?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("the port {address} for the API server cannot be bound"))?;
     info!(%address, "webhook port listening");
 
     let clients = client::connect(metrics::observer(&metrics)).await?;

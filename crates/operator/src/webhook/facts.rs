@@ -287,7 +287,7 @@ impl MutationFacts for Snapshot<'_> {
             return read.clone();
         }
         match self.facts.namespaces.get(&Key::new("", namespace)) {
-            Some(project) => Lookup::Found(String::clone(&project)),
+            Some(project) => Lookup::Found((*project).clone()),
             None => Lookup::Unread,
         }
     }
@@ -298,7 +298,7 @@ impl MutationFacts for Snapshot<'_> {
             return read.clone();
         }
         match self.facts.networks.get(&Key::new(namespace, name)) {
-            Some(vlan) => Lookup::Found(Result::clone(&vlan)),
+            Some(vlan) => Lookup::Found((*vlan).clone()),
             None => Lookup::Unread,
         }
     }
