@@ -18,6 +18,7 @@ mod report;
 mod scale;
 mod took;
 mod verdicts;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -42,6 +43,7 @@ const NAMES: &[&str] = &[
     "scale",
     "check",
     "large",
+    "webhook",
     "api-cpu",
 ];
 
@@ -96,6 +98,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "scale" => scale::run(&world, report).await,
         "check" => check::run(&world, report).await,
         "large" => large::run(&world, report).await,
+        "webhook" => webhook::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }
 }
