@@ -99,10 +99,11 @@ build: ## Build the release binary target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
 
 # The release binary is built alone, as it is shipped; the measuring programs are optimised too.
-# ROWS="name name" selects measurements: size ledger ledger-scale prober cluster machines events verdicts scale check large
-# api-cpu. The results are also written to target/bench.md and target/bench.json.
+# ROWS="name name" selects measurements: size ledger ledger-scale admission prober cluster machines events verdicts scale
+# check large webhook api-cpu. The results are also written to target/bench.md and target/bench.json.
 bench: build plane tools ## Measure the operator, compared with what the API server and the kernel can do: an hour
-	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --example load --example ledger
+	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --package harvester-lb-core \
+		--example load --example ledger --example admission
 	$(CARGO) build --release --locked --package harvester-lb-e2e --bin bench
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 

@@ -6,16 +6,48 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 };
 use kube::CustomResourceExt;
 
-use crate::{IPAllocation, IPPool, LoadBalancer};
+use crate::{IPAllocation, IPPool, LoadBalancer, v1alpha1};
 
 /// The definitions of all kinds, in the order in which to apply them.
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![load_balancer(), ip_pool(), ip_allocation()]
 }
 
-/// LoadBalancer, without a status subresource (API-1), with CEL rules for the two immutable fields (WV-8, WV-9).
+/// LoadBalancer: v1beta1, which is stored, and v1alpha1, which is served for old guest clusters (section 2.3). Without a
+/// status subresource (API-1), with CEL rules for the immutable fields (WV-8, WV-9).
+///
+/// The definition names no conversion. Applied to a cluster that has none, it means the strategy `None`, and the webhook
+/// sets its own as soon as it runs; an apply by helm or kubectl leaves that alone. Until then the API server only replaces
+/// the `apiVersion` and drops the fields that the schema of the other version lacks:
+///
+/// - v1beta1 is not affected.
+/// - v1alpha1 shows neither `backendServers` nor the period of a health check.
+/// - A write in v1alpha1 drops `ipPool`, `workloadType`, the selector, `allocatedAddress` and the period. The operator
+///   restores `allocatedAddress` from the IPAllocation, so that the address stays, but the load balancer has no backends
+///   until a selector is set. For such a guest cluster the webhook is required.
+/// - An object that is stored in v1alpha1 is read without its `backendServers`; they stay stored until its next write.
 pub fn load_balancer() -> CustomResourceDefinition {
     let mut crd = finish(LoadBalancer::crd());
+    set_rules(
+        &mut crd,
+        &[fixed("ipam", "pool"), fixed("workloadType", "vm")],
+    );
+    let mut old = finish(v1alpha1::LoadBalancer::crd());
+    set_rules(&mut old, &[fixed("ipam", "pool")]);
+    for version in &mut old.spec.versions {
+        let schema = version.schema.as_mut();
+        if let Some(schema) = schema.and_then(|s| s.open_api_v3_schema.as_mut()) {
+            // As upstream: the spec is optional, and the numbers have no format.
+            schema.required = None;
+            without_int64(schema);
+        }
+    }
+    crd.spec.versions.append(&mut old.spec.versions);
+    crd
+}
+
+/// Sets the CEL rules of the spec.
+fn set_rules(crd: &mut CustomResourceDefinition, rules: &[ValidationRule]) {
     for version in &mut crd.spec.versions {
         let spec = version
             .schema
@@ -24,11 +56,21 @@ pub fn load_balancer() -> CustomResourceDefinition {
             .and_then(|s| s.properties.as_mut())
             .and_then(|p| p.get_mut("spec"));
         if let Some(spec) = spec {
-            spec.x_kubernetes_validations =
-                Some(vec![fixed("ipam", "pool"), fixed("workloadType", "vm")]);
+            spec.x_kubernetes_validations = Some(rules.to_vec());
         }
     }
-    crd
+}
+
+/// Removes the format of 64-bit numbers.
+fn without_int64(schema: &mut JSONSchemaProps) {
+    if schema.format.as_deref() == Some("int64") {
+        schema.format = None;
+    }
+    schema
+        .properties
+        .iter_mut()
+        .flatten()
+        .for_each(|(_, property)| without_int64(property));
 }
 
 /// IPPool, without a status subresource (API-1).

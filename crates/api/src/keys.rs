@@ -8,6 +8,10 @@ pub const ANNOTATION_PROJECT: &str = "loadbalancer.harvesterhci.io/project";
 pub const ANNOTATION_NAMESPACE: &str = "loadbalancer.harvesterhci.io/namespace";
 /// Requirement of pool selection: the guest cluster.
 pub const ANNOTATION_CLUSTER: &str = "loadbalancer.harvesterhci.io/cluster";
+/// On a load balancer, set by guest clusters: fallback of [`ANNOTATION_NETWORK`] (WM-3).
+pub const ANNOTATION_MANAGEMENT_NETWORK: &str = "cloudprovider.harvesterhci.io/managementNetwork";
+/// On a namespace, set by Rancher: `<cluster>:<project>`, the project that it belongs to (WM-2).
+pub const ANNOTATION_PROJECT_ID: &str = "field.cattle.io/projectId";
 /// On a pool: `<ip>: <namespace>/<name>`, an address that the administrator asks to release.
 pub const ANNOTATION_MANUALLY_RELEASE_IP: &str = "loadbalancer.harvesterhci.io/manuallyReleaseIP";
 /// On a pool: digest of the two address maps as this operator last wrote them (IPA-1).
@@ -34,6 +38,12 @@ pub const ANNOTATION_GUEST_REMOVED_UID: &str = "loadbalancer.harvesterhci.io/gue
 
 /// On a load balancer: the guest cluster that created it.
 pub const LABEL_CLOUDPROVIDER_CLUSTER: &str = "cloudprovider.harvesterhci.io/cluster";
+/// On a pool: VLAN id of its network in decimal, 0 without a network (WM-5).
+pub const LABEL_VID: &str = "loadbalancer.harvesterhci.io/vid";
+/// On a pool: `true` if it is global (SEL-4), else `false` (WM-5).
+pub const LABEL_GLOBAL_IP_POOL: &str = "loadbalancer.harvesterhci.io/global-ip-pool";
+/// On a NetworkAttachmentDefinition: its VLAN id in decimal (WM-5).
+pub const LABEL_VLAN_ID: &str = "network.harvesterhci.io/vlan-id";
 /// On Services and EndpointSlices that this operator created: `true`.
 pub const LABEL_SERVICELB: &str = "loadbalancer.harvesterhci.io/servicelb";
 /// Binds an EndpointSlice to its Service.
@@ -49,6 +59,8 @@ pub const LABEL_CREATOR: &str = "harvesterhci.io/creator";
 pub const CREATOR_NODE_DRIVER: &str = "docker-machine-driver-harvester";
 /// On VMs and VMIs: the guest cluster that they are a node of.
 pub const LABEL_GUEST_CLUSTER: &str = "guestcluster.harvesterhci.io/name";
+/// On VMIs: the name of their VM. Key of the selectors that the conversion makes (section 2.4).
+pub const LABEL_VM_NAME: &str = "harvesterhci.io/vmName";
 /// On VMs, set by Rancher: the guest cluster is being removed.
 pub const ANNOTATION_REMOVE_ALL_PVCS: &str = "harvesterhci.io/removeAllPersistentVolumeClaims";
 

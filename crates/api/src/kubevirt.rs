@@ -33,6 +33,44 @@ pub struct VirtualMachineSpec {}
 )]
 pub struct VirtualMachineInstanceSpec {}
 
+/// A running virtual machine as the webhook reads it: with its networks. A type of its own, because the operator reads no
+/// network, and an unexpected value there must not keep a backend's address from it.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[kube(
+    group = "kubevirt.io",
+    version = "v1",
+    kind = "VirtualMachineInstance",
+    root = "NetworkedInstance",
+    plural = "virtualmachineinstances",
+    namespaced,
+    schema = "disabled",
+    status = "VirtualMachineInstanceStatus",
+    derive = "Default",
+    derive = "PartialEq"
+)]
+pub struct NetworkedInstanceSpec {
+    /// Its networks, in the order of the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub networks: Option<Vec<Network>>,
+}
+
+/// A network in the spec of a virtual machine.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Network {
+    /// Set if it is a NetworkAttachmentDefinition, and not for example the pod network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub multus: Option<MultusNetwork>,
+}
+
+/// A network of multus.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MultusNetwork {
+    /// The NetworkAttachmentDefinition: `<namespace>/<name>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_name: Option<String>,
+}
+
 /// Status of a running virtual machine.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 pub struct VirtualMachineInstanceStatus {

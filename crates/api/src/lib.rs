@@ -4,6 +4,7 @@
 //! This crate owns the wire format only: no client, no decisions. The structs mirror the stored JSON field for field,
 //! including values that are invalid; the operator converts them into checked types before it acts on them.
 
+pub mod cni;
 pub mod condition;
 pub mod crd;
 pub mod ipallocation;
@@ -13,6 +14,7 @@ pub mod kubevirt;
 pub mod loadbalancer;
 pub mod meta;
 pub mod projection;
+pub mod v1alpha1;
 
 pub use condition::{Condition, ConditionStatus};
 pub use ipallocation::{IPAllocation, IPAllocationSpec, Owner, Phase};
@@ -24,5 +26,7 @@ pub use loadbalancer::{
 
 /// API group of all kinds of this crate.
 pub const GROUP: &str = "loadbalancer.harvesterhci.io";
-/// `apiVersion` of all kinds of this crate; the only version that is served and stored.
+/// `apiVersion` of all kinds of this crate, and the version that is stored.
 pub const API_VERSION: &str = "loadbalancer.harvesterhci.io/v1beta1";
+/// `apiVersion` of the other version of LoadBalancer, which is served for old guest clusters and not stored (section 2.3).
+pub const API_VERSION_V1ALPHA1: &str = "loadbalancer.harvesterhci.io/v1alpha1";

@@ -14,7 +14,7 @@ use crate::writer::{WriteError, bounded};
 
 /// Permissions on one kind.
 #[derive(Clone, Copy, Debug)]
-pub struct RequiredPermission {
+pub struct RequiredPermission<'a> {
     /// API group, empty for the core group.
     pub group: &'static str,
     /// API version.
@@ -24,9 +24,9 @@ pub struct RequiredPermission {
     /// Verbs that are used.
     pub verbs: &'static [&'static str],
     /// Namespace of the permissions; `None`: cluster-wide.
-    pub namespace: Option<&'static str>,
+    pub namespace: Option<&'a str>,
     /// Name of the only object that they are for; `None`: all.
-    pub name: Option<&'static str>,
+    pub name: Option<&'a str>,
     /// Whether the status is written together with the object: a status subresource would drop that part silently.
     pub plain_status: bool,
 }
@@ -94,7 +94,7 @@ impl fmt::Display for Missing {
 /// Checks every permission and returns what is missing, in the same order.
 pub async fn check(
     client: &Client,
-    required: &[RequiredPermission],
+    required: &[RequiredPermission<'_>],
 ) -> Result<Vec<Missing>, WriteError> {
     let mut missing = Vec::new();
     for permission in required {
@@ -125,7 +125,7 @@ pub async fn check(
     Ok(missing)
 }
 
-fn resource_name(permission: &RequiredPermission) -> String {
+fn resource_name(permission: &RequiredPermission<'_>) -> String {
     if permission.group.is_empty() {
         permission.resource.to_owned()
     } else {
@@ -133,14 +133,14 @@ fn resource_name(permission: &RequiredPermission) -> String {
     }
 }
 
-fn kind_name(permission: &RequiredPermission) -> String {
+fn kind_name(permission: &RequiredPermission<'_>) -> String {
     format!("{}/{}", resource_name(permission), permission.version)
 }
 
 /// The names of the resources served in a group version, subresources included.
 async fn served(
     client: &Client,
-    permission: &RequiredPermission,
+    permission: &RequiredPermission<'_>,
 ) -> Result<Vec<String>, WriteError> {
     let listed = if permission.group.is_empty() {
         bounded(client.list_core_api_resources(permission.version)).await
@@ -166,7 +166,7 @@ async fn served(
 
 async fn is_allowed(
     client: &Client,
-    permission: &RequiredPermission,
+    permission: &RequiredPermission<'_>,
     verb: &str,
 ) -> Result<bool, WriteError> {
     let review = SelfSubjectAccessReview {

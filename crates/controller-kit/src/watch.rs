@@ -63,7 +63,24 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let guarded: Api<DecodeGuard<K>> = Api::all(client);
+    let all = Api::all(client);
+    run_api(all, config, store, convert, handler, on_error)
+}
+
+/// As [`run`], over the objects of an API: those of one namespace, for instance. A field selector of `config` may name one
+/// object.
+pub fn run_api<K, V>(
+    guarded: Api<DecodeGuard<K>>,
+    config: watcher::Config,
+    store: Arc<Store<V>>,
+    convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
+    handler: impl Fn(&Key, Change<V>) + Send + 'static,
+    on_error: impl Fn() + Send + Sync + 'static,
+) -> impl Future<Output = Restored> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
     async move {
         let kind = K::kind(&()).into_owned();
         let labels = config.label_selector.clone();

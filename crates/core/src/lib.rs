@@ -16,16 +16,20 @@
 //! | [`event_draft`] | an Event before it is published |
 //! | [`pool_spec`] | parsing of an IPPool spec for the ledger |
 //! | [`pool_status`] | the status of a pool |
+//! | [`conversion`] | conversion of LoadBalancers between v1alpha1 and v1beta1 |
 //! | [`guest_cluster`] | cleanup of the load balancers of a removed guest cluster |
+//! | [`admission`] | the webhook's answers: which changes of LoadBalancers and IPPools are admitted, and how they are completed |
 //! | [`kube_vip_config`] | pools and history from the ConfigMaps of kube-vip |
 //! | [`unsupported`] | features of later versions, which this version leaves alone |
 //! | [`merge_patch`] | JSON merge patches between two objects |
 //! | [`time`] | conversion of times from and to text |
 //! | [`wording`] | comparison of messages with those of earlier versions |
 
+pub mod admission;
 pub mod backend_addresses;
 pub mod backends;
 pub mod cached;
+pub mod conversion;
 pub mod desired;
 pub mod detail_events;
 pub mod details;

@@ -2,9 +2,12 @@
 //! consumer. Pure: depends on the API types only.
 //!
 //! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
-//! WV-6; WV-7. Pools are in [`pools`].
+//! WV-6; WV-7. Pools are in [`pools`] and [`pool_index`].
 
+mod intervals;
+pub mod pool_index;
 pub mod pools;
+mod tuples;
 
 #[cfg(test)]
 mod tests;

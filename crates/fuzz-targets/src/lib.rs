@@ -9,7 +9,9 @@
     reason = "a panic is how a target says that something is wrong"
 )]
 
+pub mod admission;
 mod common;
+pub mod conversion;
 pub mod ledger;
 pub mod loadbalancer;
 pub mod pool;
@@ -21,11 +23,13 @@ pub mod vmi;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the name of their folder in `fuzz/seeds`.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 8] = [
     ("ranges", ranges::run),
     ("ledger", ledger::run),
     ("vmi", vmi::run),
     ("pool", pool::run),
     ("loadbalancer", loadbalancer::run),
     ("record", record::run),
+    ("admission", admission::run),
+    ("conversion", conversion::run),
 ];

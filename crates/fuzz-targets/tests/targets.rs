@@ -118,6 +118,16 @@ fn record() {
     drive("record");
 }
 
+#[test]
+fn admission() {
+    drive("admission");
+}
+
+#[test]
+fn conversion() {
+    drive("conversion");
+}
+
 /// A new target needs seeds, a test above, a program for libFuzzer and an entry in `fuzz/run.sh`.
 #[test]
 fn every_target_is_driven() {

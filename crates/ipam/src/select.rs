@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 pub use explanation::{Explanation, PoolVerdict, Verdict, explain};
 
 /// Wildcard that matches everything.
-const ANY: &str = "*";
+pub const ANY: &str = "*";
 
 /// One entry of a pool's scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

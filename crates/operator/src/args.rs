@@ -11,6 +11,10 @@ use harvester_lb_core::backend_addresses::{Cidr, Denied};
 use crate::duration;
 use crate::timings::Timings;
 
+pub mod webhook;
+
+pub use webhook::WebhookArgs;
+
 /// Minimum number of workers that reconcile load balancers. A worker mostly waits for the API server.
 const MIN_WORKERS: usize = 16;
 
@@ -66,6 +70,11 @@ pub enum Command {
     Check(CheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
+    /// Serve admission and conversion. Also started by the program name `harvester-load-balancer-webhook`.
+    Webhook(WebhookArgs),
+    /// Remove the registration of the webhook, and its Secrets, so that no request depends on it any more. Refused while
+    /// LoadBalancers are stored in a version that cannot be read without it.
+    UninstallWebhook(webhook::Place),
     /// Write the complete address maps of every IPPool, so that the Go operator can take over. Objects that cannot be read
     /// or written are listed, and the exit code is not 0.
     Export {
@@ -107,6 +116,11 @@ pub enum DhcpMode {
 }
 
 impl Args {
+    /// The arguments of this process. A program named like the webhook is the webhook.
+    pub fn of_process() -> Self {
+        Self::parse_from(webhook::with_subcommand(std::env::args_os()))
+    }
+
     /// The number of workers that reconcile load balancers.
     pub fn workers(&self) -> usize {
         self.threadiness.max(MIN_WORKERS)

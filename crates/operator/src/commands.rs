@@ -5,3 +5,4 @@ pub mod clear_conditions;
 pub mod crd;
 pub mod export;
 mod list;
+pub mod uninstall_webhook;

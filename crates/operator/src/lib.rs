@@ -4,6 +4,8 @@
 //! objects, computes the desired state with crate core and writes the differences through the [`client`], which updates the
 //! index with the responses. [`runtime`] starts and stops everything; [`commands`] are the subcommands that run to
 //! completion.
+//!
+//! The [`webhook`] is another process of the same program: admission and conversion for the API server.
 
 pub mod args;
 pub mod client;
@@ -20,3 +22,5 @@ pub mod permissions;
 pub mod runtime;
 pub mod throttles;
 pub mod timings;
+pub mod webhook;
+pub mod webhook_names;

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use harvester_load_balancer::args::{Args, Command};
-use harvester_load_balancer::commands::{check, crd, export};
-use harvester_load_balancer::runtime;
+use harvester_load_balancer::commands::{check, crd, export, uninstall_webhook};
+use harvester_load_balancer::runtime::{self, webhook};
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = Args::of_process();
     let outcome = match &args.command {
         Some(Command::Check(options)) => {
             let denied = args.denied_to_backends();
@@ -23,6 +22,10 @@ fn main() -> ExitCode {
             allow_incomplete,
             clear_conditions,
         }) => runtime::block_on(&args, export::run(*allow_incomplete, *clear_conditions)),
+        Some(Command::Webhook(options)) => runtime::block_on(&args, webhook::run(&args, options)),
+        Some(Command::UninstallWebhook(place)) => {
+            runtime::block_on(&args, uninstall_webhook::run(place))
+        }
         None => runtime::block_on(&args, runtime::run(&args)),
     };
     match outcome {

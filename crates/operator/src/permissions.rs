@@ -3,7 +3,7 @@
 use harvester_lb_controller_kit::preflight::RequiredPermission;
 
 /// The required kinds and permissions.
-pub const REQUIRED: &[RequiredPermission] = &[
+pub const REQUIRED: &[RequiredPermission<'static>] = &[
     RequiredPermission {
         plain_status: true,
         ..required(
@@ -76,7 +76,7 @@ const fn required(
     version: &'static str,
     resource: &'static str,
     verbs: &'static [&'static str],
-) -> RequiredPermission {
+) -> RequiredPermission<'static> {
     RequiredPermission {
         group,
         version,
@@ -94,7 +94,7 @@ const fn named(
     resource: &'static str,
     name: &'static str,
     verbs: &'static [&'static str],
-) -> RequiredPermission {
+) -> RequiredPermission<'static> {
     RequiredPermission {
         name: Some(name),
         ..required(group, version, resource, verbs)

@@ -7,6 +7,7 @@ pub mod gauges;
 pub mod leading;
 pub mod process_metrics;
 pub mod term;
+pub mod webhook;
 pub mod workers;
 
 use std::sync::Arc;

@@ -50,6 +50,25 @@ pub struct Timings {
     /// Time limit for requests in flight after the Lease was lost (RUN-5). 2 s: an API server that has not answered by then
     /// is unavailable, and waiting longer would delay the next term after its return.
     pub drain_limit: Duration,
+    /// Life of the authority of the webhook's certificate. Two years: it is renewed when a third is left, and a cluster may
+    /// be switched off for half a year.
+    pub webhook_authority_life: Duration,
+    /// Life of the webhook's certificate. 90 days: its key is in a Secret, and a renewal costs nothing.
+    pub webhook_certificate_life: Duration,
+    /// Time that a new authority is in every bundle before it signs. 5 min: above the time after which every replica and
+    /// every API server has seen a change although a connection died silently (RUN-2).
+    pub webhook_settle: Duration,
+    /// Time that a previous authority stays in the bundle after its last certificate was replaced. A day: a replica that is
+    /// behind for longer is broken.
+    pub webhook_retain: Duration,
+    /// Time that the webhook continues to answer after SIGTERM. 10 s: kube-proxy and the API server learn within seconds that
+    /// its endpoint is gone, and the grace period of a pod is 30 s.
+    pub webhook_leave: Duration,
+    /// First back-off after a registration of the webhook was restored. 1 s: one restore is a mistake of somebody else's,
+    /// repeated ones are another controller.
+    pub webhook_restore: Duration,
+    /// Back-off cap of the same. 60 s: two controllers that disagree write once a minute each.
+    pub webhook_restore_cap: Duration,
 }
 
 impl Default for Timings {
@@ -69,6 +88,13 @@ impl Default for Timings {
             detail_interval: Duration::from_secs(10),
             watch: Duration::from_secs(40),
             drain_limit: Duration::from_secs(2),
+            webhook_authority_life: Duration::from_hours(2 * 365 * 24),
+            webhook_certificate_life: Duration::from_hours(90 * 24),
+            webhook_settle: Duration::from_mins(5),
+            webhook_retain: Duration::from_hours(24),
+            webhook_leave: Duration::from_secs(10),
+            webhook_restore: Duration::from_secs(1),
+            webhook_restore_cap: Duration::from_mins(1),
         }
     }
 }
@@ -87,6 +113,14 @@ impl Timings {
         Backoff {
             base: self.retry,
             cap: self.retry_unavailable_cap,
+        }
+    }
+
+    /// Back-off of restored registrations of the webhook.
+    pub const fn webhook_restore_backoff(&self) -> Backoff {
+        Backoff {
+            base: self.webhook_restore,
+            cap: self.webhook_restore_cap,
         }
     }
 
@@ -127,6 +161,13 @@ impl Timings {
             "detail-interval" => &mut self.detail_interval,
             "watch" => &mut self.watch,
             "drain-limit" => &mut self.drain_limit,
+            "webhook-authority-life" => &mut self.webhook_authority_life,
+            "webhook-certificate-life" => &mut self.webhook_certificate_life,
+            "webhook-settle" => &mut self.webhook_settle,
+            "webhook-retain" => &mut self.webhook_retain,
+            "webhook-leave" => &mut self.webhook_leave,
+            "webhook-restore" => &mut self.webhook_restore,
+            "webhook-restore-cap" => &mut self.webhook_restore_cap,
             _ => return None,
         })
     }
@@ -150,7 +191,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit";
+        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit,webhook-authority-life,webhook-certificate-life,webhook-settle,webhook-retain,webhook-leave,webhook-restore,webhook-restore-cap";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -168,6 +209,13 @@ mod tests {
             detail_interval: one,
             watch: one,
             drain_limit: one,
+            webhook_authority_life: one,
+            webhook_certificate_life: one,
+            webhook_settle: one,
+            webhook_retain: one,
+            webhook_leave: one,
+            webhook_restore: one,
+            webhook_restore_cap: one,
         };
         assert_eq!(Timings::parse(&all), Ok(wanted));
     }

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use crate::repository::{Faults, files, read};
 
-const SOURCES: [&str; 2] = [
+const SOURCES: [&str; 3] = [
     "crates/operator/src/metrics.rs",
     "crates/operator/src/runtime/gauges.rs",
+    "crates/operator/src/webhook/metrics.rs",
 ];
 const DOCUMENT: &str = "docs/metrics.md";
 const PREFIX: &str = "harvester_lb_";

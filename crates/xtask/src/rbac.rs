@@ -7,11 +7,20 @@ use std::path::Path;
 use crate::metrics::{Token, tokens};
 use crate::repository::{Faults, read};
 
-const SOURCE: &str = "crates/operator/src/permissions.rs";
-/// A ServiceAccount with its permissions, and the same permissions for the ServiceAccount of Harvester's release.
-const DOCUMENTS: [&str; 2] = [
-    "docs/examples/rbac.yaml",
-    "docs/examples/rbac-release-account.yaml",
+/// A source with permissions, and the documents that grant them: each a ServiceAccount with its permissions, or the same
+/// permissions for the ServiceAccount of Harvester's release.
+const SOURCES: [(&str, &[&str]); 2] = [
+    (
+        "crates/operator/src/permissions.rs",
+        &[
+            "docs/examples/rbac.yaml",
+            "docs/examples/rbac-release-account.yaml",
+        ],
+    ),
+    (
+        "crates/operator/src/webhook/permissions.rs",
+        &["docs/examples/rbac-webhook.yaml"],
+    ),
 ];
 /// Names of Harvester's release: applying an object of such a name would replace the release's.
 const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
@@ -20,15 +29,17 @@ const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-
 type Rights = BTreeMap<(String, String), BTreeSet<String>>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
-    let needed = needed(&read(root, SOURCE)?);
     let mut faults = Faults::new();
-    for document in DOCUMENTS {
-        let text = read(root, document)?;
-        faults.extend(compare(document, &needed, &granted(&text)));
-        faults.extend(names_of_the_release(document, &text));
-    }
-    if needed.len() < 5 {
-        faults.push(format!("REQUIRED was not found in {SOURCE}; crates/xtask/src/rbac.rs does not understand it any more"));
+    for (source, documents) in SOURCES {
+        let needed = needed(&read(root, source)?);
+        for document in documents {
+            let text = read(root, document)?;
+            faults.extend(compare(document, &needed, &granted(&text)));
+            faults.extend(names_of_the_release(document, &text));
+        }
+        if needed.len() < 5 {
+            faults.push(format!("REQUIRED was not found in {source}; crates/xtask/src/rbac.rs does not understand it any more"));
+        }
     }
     Ok(faults)
 }

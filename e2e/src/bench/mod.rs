@@ -18,6 +18,7 @@ mod report;
 mod scale;
 mod took;
 mod verdicts;
+mod webhook;
 
 use std::sync::Arc;
 
@@ -33,6 +34,7 @@ const NAMES: &[&str] = &[
     "size",
     "ledger",
     "ledger-scale",
+    "admission",
     "prober",
     "cluster",
     "machines",
@@ -41,6 +43,7 @@ const NAMES: &[&str] = &[
     "scale",
     "check",
     "large",
+    "webhook",
     "api-cpu",
 ];
 
@@ -71,6 +74,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "size" => return programs::size(report),
         "ledger" => return programs::ledger(report),
         "ledger-scale" => return programs::ledger_scale(report),
+        "admission" => return programs::admission(report),
         "prober" => return programs::prober(report),
         _ => {}
     }
@@ -94,6 +98,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "scale" => scale::run(&world, report).await,
         "check" => check::run(&world, report).await,
         "large" => large::run(&world, report).await,
+        "webhook" => webhook::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }
 }

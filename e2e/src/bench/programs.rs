@@ -156,6 +156,19 @@ fn instructions(kind: &str, size: usize) -> anyhow::Result<f64> {
     Ok((all - without) / operations)
 }
 
+/// Rows: reviews of the webhook on one core, without HTTP.
+pub(crate) fn admission(report: &mut Report) -> anyhow::Result<()> {
+    let said = example("admission", &["1000", "7"])?;
+    let kinds = said["per_second"].as_object().context("no rates")?;
+    for (name, rates) in kinds {
+        let rates = rates.as_array().context("no rates of a kind")?;
+        let rates = rates.iter().filter_map(Value::as_f64).collect();
+        let what = format!("admission with 1,000 pools: {name}");
+        report.row(Row::of(&what, "/s", rates).at_least(5_000.0));
+    }
+    Ok(())
+}
+
 /// Rows: the prober alone.
 pub(crate) fn prober(report: &mut Report) -> anyhow::Result<()> {
     let (mut turns, mut bare) = (Vec::new(), Vec::new());

@@ -61,6 +61,11 @@ fn series(name: &str, from: f64, step: f64) -> Value {
     json!({"series": name, "values": format!("{from}{step:+}x12")})
 }
 
+const DAY: f64 = 86_400.0;
+const EXPIRY: &str = "webhook_certificate_expiry_timestamp_seconds{certificate=\"serving\"}";
+const CONTESTED: &str =
+    "webhook_registration_writes_total{object=\"validating\",reason=\"changed_by_others\"}";
+
 async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
     let alerts = documented_alerts()?;
     let leader = |pod: u8, is_leader: f64| {
@@ -183,6 +188,38 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
                 rising("api_requests_total{code=\"503\"}", 0.0),
                 rising("api_requests_total{code=\"409\"}", 99.0),
             ]],
+        ),
+        (
+            "HarvesterLoadBalancerWebhookCertificateExpires",
+            vec![vec![at(EXPIRY, 20.0 * DAY)]],
+            vec![vec![at(EXPIRY, 30.0 * DAY)], vec![]],
+        ),
+        (
+            "HarvesterLoadBalancerWebhookNotRegistered",
+            vec![vec![at("webhook_registered{object=\"validating\"}", 0.0)]],
+            vec![
+                vec![at("webhook_registered{object=\"validating\"}", 1.0)],
+                vec![],
+            ],
+        ),
+        (
+            "HarvesterLoadBalancerWebhookContested",
+            vec![vec![rising(CONTESTED, 1.0)]],
+            vec![vec![rising(CONTESTED, 0.0)], vec![]],
+        ),
+        (
+            "HarvesterLoadBalancerWebhookNotReady",
+            vec![vec![rising(
+                "conversion_requests_total{result=\"not_ready\"}",
+                9.0,
+            )]],
+            vec![
+                vec![rising(
+                    "conversion_requests_total{result=\"not_ready\"}",
+                    0.0,
+                )],
+                vec![rising("conversion_requests_total{result=\"allowed\"}", 9.0)],
+            ],
         ),
     ];
     let documented: Vec<&str> = alerts.iter().map(|alert| &*alert.name).collect();

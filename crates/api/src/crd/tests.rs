@@ -5,8 +5,13 @@ fn value(crd: &CustomResourceDefinition) -> Value {
     serde_json::to_value(crd).unwrap()
 }
 
+/// The schema of the stored version.
 fn schema(crd: &CustomResourceDefinition) -> Value {
-    value(crd)["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+    schema_of(crd, 0)
+}
+
+fn schema_of(crd: &CustomResourceDefinition, version: usize) -> Value {
+    value(crd)["spec"]["versions"][version]["schema"]["openAPIV3Schema"].clone()
 }
 
 /// The type of every field, as `path: type[/format][!]`, `!` where it is required.
@@ -37,8 +42,12 @@ fn fields(schema: &Value, path: &str, out: &mut Vec<String>) {
 }
 
 fn described(crd: &CustomResourceDefinition) -> String {
+    described_schema(&schema(crd))
+}
+
+fn described_schema(schema: &Value) -> String {
     let mut out = Vec::new();
-    fields(&schema(crd), "", &mut out);
+    fields(schema, "", &mut out);
     out.retain(|l| !l.contains("conditions[]"));
     out.join("\n")
 }
@@ -88,6 +97,42 @@ fn section_2_1_load_balancer_field_for_field() {
         spec["healthCheck"]["properties"]["port"]["minimum"],
         json!(0.0)
     );
+}
+
+#[test]
+fn section_2_3_load_balancer_v1alpha1_field_for_field() {
+    let schema = schema_of(&load_balancer(), 1);
+    assert_eq!(
+        described_schema(&schema),
+        "\
+.spec: object
+.spec.backendServers: array
+.spec.description: string
+.spec.healthCheck: object
+.spec.healthCheck.PeriodSeconds: integer!
+.spec.healthCheck.failureThreshold: integer!
+.spec.healthCheck.port: integer!
+.spec.healthCheck.successThreshold: integer!
+.spec.healthCheck.timeoutSeconds: integer!
+.spec.ipam: string!
+.spec.listeners: array
+.spec.listeners[].backendPort: integer/int32
+.spec.listeners[].name: string!
+.spec.listeners[].port: integer/int32!
+.spec.listeners[].protocol: string!
+.status: object
+.status.address: string
+.status.conditions: array"
+    );
+    let spec = &schema["properties"]["spec"]["properties"];
+    assert_eq!(spec["ipam"]["enum"], json!(["pool", "dhcp"]));
+    let listener = &spec["listeners"]["items"]["properties"];
+    assert_eq!(listener["protocol"]["default"], json!("TCP"));
+    let version = &value(&load_balancer())["spec"]["versions"][1];
+    assert_eq!(version["name"], "v1alpha1");
+    assert_eq!(version["deprecated"], true);
+    assert_eq!(version["served"], true);
+    assert_eq!(version["storage"], false);
 }
 
 #[test]
@@ -146,8 +191,9 @@ fn section_6_5_allocation_field_for_field() {
 
 #[test]
 fn section_2_conditions_require_type_and_status() {
-    for crd in [load_balancer(), ip_pool()] {
-        let condition = &schema(&crd)["properties"]["status"]["properties"]["conditions"]["items"];
+    for (crd, version) in [(load_balancer(), 0), (load_balancer(), 1), (ip_pool(), 0)] {
+        let status = &schema_of(&crd, version)["properties"]["status"];
+        let condition = &status["properties"]["conditions"]["items"];
         assert_eq!(condition["required"], json!(["status", "type"]));
         assert_eq!(condition["properties"].as_object().unwrap().len(), 6);
         for (name, property) in condition["properties"].as_object().unwrap() {
@@ -159,14 +205,16 @@ fn section_2_conditions_require_type_and_status() {
 #[test]
 fn api_1_no_status_subresource() {
     for crd in all() {
-        let version = &value(&crd)["spec"]["versions"][0];
-        assert!(
-            version.get("subresources").is_none(),
-            "{}",
-            crd.spec.names.kind
-        );
-        assert_eq!(version["name"], "v1beta1");
-        assert_eq!(version["storage"], true);
+        let kind = &crd.spec.names.kind;
+        let versions = &value(&crd)["spec"]["versions"];
+        for version in versions.as_array().unwrap() {
+            assert!(version.get("subresources").is_none(), "{kind}");
+        }
+        assert_eq!(versions[0]["name"], "v1beta1");
+        assert_eq!(versions[0]["storage"], true);
+        // The API server refuses a definition that lacks a version in which it stores objects.
+        let is_lb = kind == "LoadBalancer";
+        assert_eq!(versions[1]["name"] == "v1alpha1", is_lb, "{kind}");
     }
 }
 
@@ -181,20 +229,19 @@ fn pool_4_maps_are_atomic() {
 
 #[test]
 fn wv_8_wv_9_are_the_only_rules() {
-    let schema = schema(&load_balancer());
-    let rules: Vec<&str> = schema["properties"]["spec"]["x-kubernetes-validations"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|r| r["rule"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        rules,
-        [
-            "(has(self.ipam) ? self.ipam : 'pool') == (has(oldSelf.ipam) ? oldSelf.ipam : 'pool')",
-            "(has(self.workloadType) ? self.workloadType : 'vm') == (has(oldSelf.workloadType) ? oldSelf.workloadType : 'vm')",
-        ]
-    );
+    let ipam =
+        "(has(self.ipam) ? self.ipam : 'pool') == (has(oldSelf.ipam) ? oldSelf.ipam : 'pool')";
+    let workload_type = "(has(self.workloadType) ? self.workloadType : 'vm') == (has(oldSelf.workloadType) ? oldSelf.workloadType : 'vm')";
+    for (version, expected) in [(0, &[ipam, workload_type][..]), (1, &[ipam])] {
+        let schema = schema_of(&load_balancer(), version);
+        let rules: Vec<&str> = schema["properties"]["spec"]["x-kubernetes-validations"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|r| r["rule"].as_str().unwrap())
+            .collect();
+        assert_eq!(rules, expected);
+    }
 }
 
 #[test]
@@ -211,8 +258,8 @@ fn names_and_scopes() {
 }
 
 /// Columns as `NAME type path`, with `wide` after those that only wide output shows.
-fn columns(crd: &CustomResourceDefinition) -> String {
-    let columns = crd.spec.versions[0].additional_printer_columns.iter();
+fn columns(crd: &CustomResourceDefinition, version: usize) -> String {
+    let columns = crd.spec.versions[version].additional_printer_columns.iter();
     let lines = columns.flatten().map(|c| {
         let wide = if c.priority.unwrap_or_default() > 0 {
             " wide"
@@ -227,7 +274,7 @@ fn columns(crd: &CustomResourceDefinition) -> String {
 #[test]
 fn ops_5_columns_of_the_contract_in_its_order() {
     assert_eq!(
-        columns(&load_balancer()),
+        columns(&load_balancer(), 0),
         "\
 DESCRIPTION string .spec.description
 WORKLOADTYPE string .spec.workloadType
@@ -239,7 +286,14 @@ REASON string .status.conditions[?(@.type==\"Ready\")].reason wide
 AGE date .metadata.creationTimestamp"
     );
     assert_eq!(
-        columns(&ip_pool()),
+        columns(&load_balancer(), 1),
+        "\
+DESCRIPTION string .spec.description
+IPAM string .spec.ipam
+ADDRESS string .status.address"
+    );
+    assert_eq!(
+        columns(&ip_pool(), 0),
         "\
 DESCRIPTION string .spec.description
 RANGES string .spec.ranges
@@ -250,7 +304,7 @@ READY string .status.conditions[?(@.type==\"Ready\")].status
 AGE date .metadata.creationTimestamp"
     );
     assert_eq!(
-        columns(&ip_allocation()),
+        columns(&ip_allocation(), 0),
         "\
 ADDRESS string .spec.address
 POOL string .spec.pool

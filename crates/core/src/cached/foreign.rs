@@ -85,7 +85,7 @@ pub fn slice(decoded: Decoded<EndpointSlice>) -> Option<EndpointSlice> {
 /// The addresses in `spec.loadBalancerIP` and `status.loadBalancer.ingress` of a Service of this operator, sorted, each
 /// once, without the unspecified address. Empty for a Service of another owner (IPA-3).
 pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
-    if !is_labelled(&service.metadata) && !owned_by_any_lb(&service.metadata) {
+    if !is_ours(&service.metadata) {
         return Vec::new();
     }
     let wanted = service
@@ -151,8 +151,9 @@ pub fn is_labelled(meta: &ObjectMeta) -> bool {
         .is_some_and(|l| l.get(keys::LABEL_SERVICELB).is_some_and(|v| v == "true"))
 }
 
-fn owned_by_any_lb(meta: &ObjectMeta) -> bool {
-    meta.owner_references.iter().flatten().any(is_lb)
+/// Whether a Service or EndpointSlice belongs to a load balancer: by its label, or by an ownerReference (SVC-1).
+pub fn is_ours(meta: &ObjectMeta) -> bool {
+    is_labelled(meta) || meta.owner_references.iter().flatten().any(is_lb)
 }
 
 /// Whether an ownerReference is to a LoadBalancer of our API group, in any version (SVC-1).

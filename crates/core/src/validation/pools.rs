@@ -1,11 +1,21 @@
-//! Validation of an IPPool spec: PV-1 to PV-3 and PV-5 to PV-8. Pure. The ledger handles pools that violate the rules: it
-//! refuses PV-1, reports PV-3 (IPA-4) and serves the rest.
+//! Validation of an IPPool spec. Pure. The ledger handles pools that violate the rules: it refuses PV-1, reports PV-3
+//! (IPA-4) and serves the rest.
+//!
+//! The rules about one pool alone (PV-1, PV-2, PV-6) are here, those about all pools (PV-3, PV-5, PV-7, PV-8) in
+//! [`super::pool_index`], those about allocated addresses (PV-4, PV-9) in admission.
+
+use std::net::IpAddr;
 
 use harvester_lb_api::IPPoolSpec;
-use harvester_lb_ipam::{PoolRanges, Range, RangeError, Selector, Tuple};
+use harvester_lb_ipam::{PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
 
+use super::tuples;
 use super::{Consumer, Severity};
 use crate::pool_spec::{ranges_of, selector_of};
+
+/// Most violations of one rule that are listed, and most other pools that they name. Users correct them one by one anyway;
+/// the work for a request, and its memory, stay bounded.
+pub const LISTED: usize = 64;
 
 /// A violation in an IPPool (VAL-1). The text names field and value and says how to correct it. Indexes count from 0.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -15,27 +25,65 @@ pub enum PoolViolation {
     Range(#[from] RangeError),
     /// PV-2: two ranges of the pool overlap.
     #[error(
-        "spec.ranges[{later}] shares addresses with spec.ranges[{earlier}]: make them disjoint"
+        "spec.ranges[{later}] is {later_range}, which shares addresses with spec.ranges[{earlier}], {earlier_range}: make them disjoint"
     )]
     OwnOverlap {
         /// Index of the first range.
         earlier: usize,
+        /// The first range.
+        earlier_range: String,
         /// Index of the second range.
         later: usize,
+        /// The second range.
+        later_range: String,
     },
     /// PV-3: a range overlaps with a range of another pool.
     #[error(
-        "spec.ranges[{index}] shares addresses with a range of IPPool {pool}: make them disjoint"
+        "spec.ranges[{index}] is {range}, which shares addresses with {other} of IPPool {pool}: make them disjoint"
     )]
     Overlap {
         /// Index of the range.
         index: usize,
+        /// The range.
+        range: String,
         /// Name of the other pool.
         pool: String,
+        /// The range of the other pool.
+        other: String,
+    },
+    /// PV-4: allocated addresses are in no range.
+    #[error(
+        "spec.ranges leaves out {} allocated {}, the first is {address} of {holder}: keep it in a range, or delete its owner first",
+        .count, if *.count == 1 { "address" } else { "addresses" }
+    )]
+    LeftOut {
+        /// Number of such addresses.
+        count: usize,
+        /// The lowest.
+        address: IpAddr,
+        /// What holds it.
+        holder: String,
+    },
+    /// PV-4: a key of `status.allocated`, which another writer wrote, is no address.
+    #[error(
+        "status.allocated has the key {0:?}, which is no address: remove it before the pool is changed"
+    )]
+    UnreadableKey(String),
+    /// Section 10.4: a gateway that is new and allocated.
+    #[error(
+        "spec.ranges[{index}] has the gateway {gateway}, which is allocated to {holder}: choose another gateway, or delete the owner first"
+    )]
+    AllocatedGateway {
+        /// Index of the range.
+        index: usize,
+        /// The gateway, explicit or by default.
+        gateway: IpAddr,
+        /// What holds it.
+        holder: String,
     },
     /// PV-5: another global pool exists.
     #[error(
-        "spec.selector.scope makes the pool global, as IPPool {pool} is: only one pool can be global"
+        "spec.selector.scope is {{\"*\", \"*\", \"*\"}}, which makes the pool global, as IPPool {pool} is: only one pool can be global"
     )]
     SecondGlobal {
         /// Name of the other pool.
@@ -43,13 +91,17 @@ pub enum PoolViolation {
     },
     /// PV-6: two scope tuples of the pool overlap.
     #[error(
-        "spec.selector.scope[{later}] matches what spec.selector.scope[{earlier}] matches: make them disjoint"
+        "spec.selector.scope[{later}] is {later_tuple}, which matches what spec.selector.scope[{earlier}], {earlier_tuple}, matches: make them disjoint"
     )]
     OwnScopes {
         /// Index of the first tuple.
         earlier: usize,
+        /// The first tuple.
+        earlier_tuple: String,
         /// Index of the second tuple.
         later: usize,
+        /// The second tuple.
+        later_tuple: String,
     },
     /// PV-7: another pool has the same priority, which is not 0.
     #[error(
@@ -63,13 +115,26 @@ pub enum PoolViolation {
     },
     /// PV-8: a scope tuple overlaps with one of another pool of the same network, and both pools have priority 0.
     #[error(
-        "spec.selector.scope[{index}] matches what IPPool {pool} matches on the same network, and both have priority 0: give one of them another priority"
+        "spec.selector.scope[{index}] is {tuple}, which matches what IPPool {pool} matches on the same network, and both have priority 0: give one of them another priority"
     )]
     Scopes {
         /// Index of the tuple.
         index: usize,
+        /// The tuple.
+        tuple: String,
         /// Name of the other pool.
         pool: String,
+    },
+    /// PV-9: a pool with allocated addresses cannot be deleted.
+    #[error(
+        "{count} of its addresses {} allocated, the first is {first}: delete the load balancers first",
+        if *.count == 1 { "is" } else { "are" }
+    )]
+    StillAllocated {
+        /// Number of allocated addresses.
+        count: usize,
+        /// The lowest, with its holder.
+        first: String,
     },
 }
 
@@ -80,23 +145,27 @@ impl PoolViolation {
             Self::Range(_) => "PV-1",
             Self::OwnOverlap { .. } => "PV-2",
             Self::Overlap { .. } => "PV-3",
+            Self::LeftOut { .. } | Self::UnreadableKey(_) => "PV-4",
+            Self::AllocatedGateway { .. } => "10.4",
             Self::SecondGlobal { .. } => "PV-5",
             Self::OwnScopes { .. } => "PV-6",
             Self::DuplicatePriority { .. } => "PV-7",
             Self::Scopes { .. } => "PV-8",
+            Self::StillAllocated { .. } => "PV-9",
         }
     }
 
     /// The path of the offending field, as in `spec.ranges[0].subnet`.
     pub fn field(&self) -> String {
         match self {
-            Self::Range(RangeError::Empty) => "spec.ranges".to_owned(),
+            Self::Range(RangeError::Empty) | Self::LeftOut { .. } => "spec.ranges".to_owned(),
             Self::Range(RangeError::Invalid { index, field, .. }) => {
                 format!("spec.ranges[{index}].{field}")
             }
-            Self::OwnOverlap { later: index, .. } | Self::Overlap { index, .. } => {
-                format!("spec.ranges[{index}]")
-            }
+            Self::OwnOverlap { later: index, .. }
+            | Self::Overlap { index, .. }
+            | Self::AllocatedGateway { index, .. } => format!("spec.ranges[{index}]"),
+            Self::UnreadableKey(_) | Self::StillAllocated { .. } => "status.allocated".to_owned(),
             Self::SecondGlobal { .. } => "spec.selector.scope".to_owned(),
             Self::OwnScopes { later: index, .. } | Self::Scopes { index, .. } => {
                 format!("spec.selector.scope[{index}]")
@@ -115,92 +184,95 @@ impl PoolViolation {
     }
 }
 
-/// Every violation of a pool, in the order of the rules (VAL-1). `others`: name and spec of all other pools; ranges of
-/// another pool are ignored if they are invalid.
-pub fn validate<'a>(
-    spec: &IPPoolSpec,
-    others: impl Iterator<Item = (&'a str, &'a IPPoolSpec)> + Clone,
-) -> Vec<PoolViolation> {
-    let mut found = ranges(spec, others.clone());
-    let selector = spec.selector.as_ref().map(selector_of).unwrap_or_default();
-    let others = others.map(|(name, other)| {
-        let selector = other.selector.as_ref().map(selector_of).unwrap_or_default();
-        (name.to_owned(), selector)
-    });
-    found.extend(scopes(&selector, &others.collect::<Vec<_>>()));
-    found
+/// A pool spec with everything parsed that the rules compare.
+#[derive(Clone, Debug)]
+pub struct ParsedPool {
+    /// Its ranges, or the violations of PV-1.
+    ranges: Result<PoolRanges, Vec<PoolViolation>>,
+    selector: Selector,
 }
 
-/// PV-1 to PV-3.
-fn ranges<'a>(
-    spec: &IPPoolSpec,
-    others: impl Iterator<Item = (&'a str, &'a IPPoolSpec)>,
-) -> Vec<PoolViolation> {
-    let raw = ranges_of(spec);
-    let own = match PoolRanges::parse(&raw) {
-        Ok(own) => own,
-        Err(RangeError::Empty) => return vec![RangeError::Empty.into()],
-        Err(_) => {
-            let errors = raw
-                .iter()
-                .enumerate()
-                .filter_map(|(at, range)| Some(Range::parse(range).err()?.at(at).into()));
-            return errors.collect();
+impl ParsedPool {
+    /// Parses a spec.
+    pub fn of(spec: &IPPoolSpec) -> Self {
+        let raw = ranges_of(spec);
+        Self {
+            ranges: PoolRanges::parse(&raw).map_err(|error| invalid_ranges(error, &raw)),
+            selector: spec.selector.as_ref().map(selector_of).unwrap_or_default(),
         }
-    };
-    let own_overlaps = own.own_overlaps().iter();
-    let mut found: Vec<PoolViolation> = own_overlaps
-        .map(|(earlier, later)| PoolViolation::OwnOverlap {
-            earlier: *earlier,
-            later: *later,
-        })
-        .collect();
-    for (pool, other) in others {
-        let Ok(theirs) = PoolRanges::parse(&ranges_of(other)) else {
-            continue;
-        };
-        let first = own.overlaps(&theirs).into_iter().next();
-        found.extend(first.map(|(index, _)| PoolViolation::Overlap {
-            index,
-            pool: pool.to_owned(),
-        }));
     }
-    found
+
+    /// Its ranges; `None` if one is invalid, or if there is none (PV-1).
+    pub fn ranges(&self) -> Option<&PoolRanges> {
+        self.ranges.as_ref().ok()
+    }
+
+    /// Its selector.
+    pub const fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// Violations of PV-1 and PV-2: the invalid ranges, or the overlaps of two ranges; at most [`LISTED`].
+    pub fn range_violations(&self) -> Vec<PoolViolation> {
+        match &self.ranges {
+            Err(invalid) => invalid.clone(),
+            Ok(ranges) => {
+                let overlaps = ranges.own_overlaps().iter().copied();
+                let text =
+                    |index: usize| ranges.ranges().get(index).map_or_else(String::new, shown);
+                overlaps
+                    .take(LISTED)
+                    .map(|(earlier, later)| PoolViolation::OwnOverlap {
+                        earlier,
+                        earlier_range: text(earlier),
+                        later,
+                        later_range: text(later),
+                    })
+                    .collect()
+            }
+        }
+    }
+
+    /// Violations of PV-6: tuples of the scope that overlap with an earlier one; at most [`LISTED`]. Linear in the number of
+    /// tuples. A global pool has only one tuple.
+    pub fn scope_violations(&self) -> Vec<PoolViolation> {
+        let overlaps = tuples::own_overlaps(&self.selector.scope, LISTED).into_iter();
+        overlaps
+            .map(|(earlier, later)| PoolViolation::OwnScopes {
+                earlier,
+                earlier_tuple: shown_tuple(&self.selector.scope[earlier]),
+                later,
+                later_tuple: shown_tuple(&self.selector.scope[later]),
+            })
+            .collect()
+    }
 }
 
-/// PV-5 to PV-8.
-fn scopes(own: &Selector, others: &[(String, Selector)]) -> Vec<PoolViolation> {
-    if own.is_global() {
-        let other = others.iter().find(|(_, other)| other.is_global());
-        let second = other.map(|(pool, _)| PoolViolation::SecondGlobal { pool: pool.clone() });
-        return second.into_iter().collect();
+/// First and last address of a range.
+pub(super) fn shown(range: &Range) -> String {
+    format!("{}-{}", range.start(), range.end())
+}
+
+/// Project, namespace and guest cluster of a tuple.
+pub(super) fn shown_tuple(tuple: &Tuple) -> String {
+    let Tuple {
+        project,
+        namespace,
+        guest_cluster,
+    } = tuple;
+    format!("{{{project:?}, {namespace:?}, {guest_cluster:?}}}")
+}
+
+/// PV-1: the violations of invalid ranges.
+fn invalid_ranges(error: RangeError, raw: &[RangeSpec]) -> Vec<PoolViolation> {
+    if error == RangeError::Empty {
+        return vec![error.into()];
     }
-    let mut found = Vec::new();
-    for (later, tuple) in own.scope.iter().enumerate() {
-        let earlier = own.scope[..later].iter().position(|t| t.overlaps(tuple));
-        found.extend(earlier.map(|earlier| PoolViolation::OwnScopes { earlier, later }));
-    }
-    let others = || others.iter().filter(|(_, other)| !other.is_global());
-    if own.priority != 0 {
-        let same = others().find(|(_, other)| other.priority == own.priority);
-        found.extend(same.map(|(pool, _)| PoolViolation::DuplicatePriority {
-            priority: own.priority,
-            pool: pool.clone(),
-        }));
-        return found;
-    }
-    for (pool, other) in others() {
-        if other.priority != 0 || other.network != own.network {
-            continue;
-        }
-        let meets = |tuple: &Tuple| other.scope.iter().any(|theirs| theirs.overlaps(tuple));
-        let at = own.scope.iter().position(meets);
-        found.extend(at.map(|index| PoolViolation::Scopes {
-            index,
-            pool: pool.clone(),
-        }));
-    }
-    found
+    raw.iter()
+        .enumerate()
+        .filter_map(|(at, range)| Some(Range::parse(range).err()?.at(at).into()))
+        .take(LISTED)
+        .collect()
 }
 
 #[cfg(test)]

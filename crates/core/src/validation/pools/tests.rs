@@ -1,15 +1,24 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::validation::pool_index::PoolIndex;
 
 fn spec(value: &Value) -> IPPoolSpec {
     serde_json::from_value(value.clone()).unwrap()
 }
 
+/// The violations of a pool beside others.
+fn violations(own: &Value, others: &[(&str, Value)]) -> Vec<PoolViolation> {
+    let mut pools = PoolIndex::default();
+    for (name, other) in others {
+        pools.set(name, &spec(other));
+    }
+    pools.validate("own", &ParsedPool::of(&spec(own)))
+}
+
 /// Rule and field of each violation.
 fn found(own: &Value, others: &[(&str, Value)]) -> Vec<(&'static str, String)> {
-    let others: Vec<(&str, IPPoolSpec)> = others.iter().map(|(n, v)| (*n, spec(v))).collect();
-    let all = validate(&spec(own), others.iter().map(|(n, s)| (*n, s)));
+    let all = violations(own, others);
     all.iter().map(|v| (v.rule(), v.field())).collect()
 }
 
@@ -136,8 +145,7 @@ fn val_1_admission_refuses_what_the_operator_serves() {
         )
     };
     let one = |own: &Value, other: &Value| {
-        let other = spec(other);
-        let all = validate(&spec(own), [("b", &other)].into_iter());
+        let all = violations(own, &[("b", other.clone())]);
         assert_eq!(all.len(), 1, "{all:?}");
         (both(&all[0]), all[0].to_string())
     };

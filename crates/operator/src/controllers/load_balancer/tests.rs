@@ -1,3 +1,4 @@
+mod converted;
 mod detail_conditions;
 mod stale;
 

@@ -1,0 +1,620 @@
+use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
+use serde_json::{Value, json};
+
+use crate::admission::facts::Lookup;
+use crate::admission::mutate;
+use crate::admission::response::{Denial, Warning};
+use crate::admission::tests::world::{
+    World, denied, mutated, refused_by, review, review_of, warnings,
+};
+
+const NAMESPACE: &str = "loadbalancer.harvesterhci.io/namespace";
+const PROJECT: &str = "loadbalancer.harvesterhci.io/project";
+const NETWORK: &str = "loadbalancer.harvesterhci.io/network";
+const CLUSTER: &str = "loadbalancer.harvesterhci.io/cluster";
+const MANAGEMENT_NETWORK: &str = "cloudprovider.harvesterhci.io/managementNetwork";
+const OWNER: &str = "cloudprovider.harvesterhci.io/cluster";
+const CREATOR: &str = "harvesterhci.io/creator";
+const NODE_DRIVER: &str = "docker-machine-driver-harvester";
+const GUEST: &str = "guestcluster.harvesterhci.io/name";
+const REMOVAL: &str = "harvesterhci.io/removeAllPersistentVolumeClaims";
+
+/// The LoadBalancer shop/web.
+fn lb(spec: &Value) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": spec})
+}
+
+/// A LoadBalancer of cluster type with these annotations.
+fn guest(annotations: &Value) -> Value {
+    let mut guest = lb(&cluster_spec());
+    guest["metadata"]["annotations"] = annotations.clone();
+    guest
+}
+
+/// The annotations after the creation of a LoadBalancer.
+fn annotated(object: &Value, world: &World) -> Value {
+    mutated("CREATE", object, &Value::Null, world)["metadata"]["annotations"].clone()
+}
+
+/// The Namespace shop in a project.
+fn shop() -> World {
+    let mut world = World::default();
+    world.project("shop", "c-1:p-2");
+    world
+}
+
+#[test]
+fn wm_1_vm_type_gets_its_namespace_and_nothing_else() {
+    let world = World::unlisted();
+    let own = json!({NAMESPACE: "shop"});
+    let mut web = lb(&vm_spec("web"));
+    assert_eq!(annotated(&web, &world), own, "no annotations");
+    web["metadata"]["annotations"] = Value::Null;
+    assert_eq!(annotated(&web, &world), own, "null");
+    web["metadata"]["annotations"] = json!({});
+    assert_eq!(annotated(&web, &world), own, "none");
+    web["metadata"]["annotations"] = json!({NAMESPACE: "other", NETWORK: "net/v20", "a~/b": "c"});
+    let kept = json!({NAMESPACE: "shop", NETWORK: "net/v20", "a~/b": "c"});
+    assert_eq!(annotated(&web, &world), kept, "the others stay");
+    let explicit = lb(&with(vm_spec("web"), json!({"workloadType": "vm"})));
+    assert_eq!(annotated(&explicit, &world), own);
+    // On an update too, and of an object that breaks a rule.
+    let broken = lb(&json!({}));
+    let after = mutated("UPDATE", &broken, &broken, &world);
+    assert_eq!(after["metadata"]["annotations"], own);
+}
+
+#[test]
+fn wm_1_only_additions() {
+    let mut web = lb(&with(
+        vm_spec("web"),
+        json!({"healthCheck": {"port": 8080}}),
+    ));
+    web["metadata"]["annotations"] = json!({NAMESPACE: "other"});
+    let patch = mutate(&review("CREATE", &web), &World::unlisted()).unwrap();
+    let patch = serde_json::to_value(&patch).unwrap();
+    let patch = patch.as_array().unwrap();
+    assert_eq!(patch.len(), 5);
+    assert!(
+        patch.iter().all(|change| change["op"] == "add"),
+        "{patch:?}"
+    );
+    assert_eq!(
+        patch[0]["path"],
+        "/metadata/annotations/loadbalancer.harvesterhci.io~1namespace"
+    );
+}
+
+#[test]
+fn wm_2_cluster_type_gets_all_three() {
+    for (id, project) in [
+        ("c-1:p-2", "c-1/p-2"),
+        ("", ""),
+        ("c:p:x", "c/p:x"),
+        ("local", "local"),
+    ] {
+        let mut world = World::default();
+        world.project("shop", id);
+        let all = json!({NAMESPACE: "shop", PROJECT: project, NETWORK: ""});
+        assert_eq!(annotated(&guest(&Value::Null), &world), all, "{id:?}");
+        // What guests write is put right each time.
+        let empty = json!({NAMESPACE: "", PROJECT: "", NETWORK: ""});
+        assert_eq!(annotated(&guest(&empty), &world), all, "{id:?}");
+        let wrong = guest(&json!({NAMESPACE: "x", PROJECT: "y"}));
+        let after = mutated("UPDATE", &wrong, &guest(&all), &world);
+        assert_eq!(after["metadata"]["annotations"], all, "{id:?}");
+    }
+}
+
+#[test]
+fn wm_2_a_namespace_that_cannot_be_read() {
+    for (lookup, text) in [
+        (
+            Lookup::NotFound,
+            "LoadBalancer shop/web: Namespace shop does not exist, so its project is not known",
+        ),
+        (
+            Lookup::Failed("timed out".to_owned()),
+            "LoadBalancer shop/web: Namespace shop cannot be read: timed out",
+        ),
+    ] {
+        let mut world = World::default();
+        world.namespaces.insert("shop".to_owned(), lookup);
+        let request = review("CREATE", &guest(&Value::Null));
+        let Err(Denial::Refused(refusal)) = mutate(&request, &world) else {
+            panic!("{text}")
+        };
+        assert_eq!((refusal.rule(), refusal.message()), ("WM-2", text));
+        // VM type needs no Namespace.
+        assert!(mutate(&review("CREATE", &lb(&vm_spec("web"))), &world).is_ok());
+    }
+}
+
+/// The example of section 10.1.
+#[test]
+fn wm_3_the_machines_of_the_cluster_tell_its_network() {
+    let mut world = shop();
+    world.instance(
+        "shop",
+        "gc1-pool-x",
+        &json!({CREATOR: NODE_DRIVER}),
+        &["net/v20"],
+    );
+    assert_eq!(
+        annotated(&guest(&json!({CLUSTER: "gc1"})), &world),
+        json!({CLUSTER: "gc1", PROJECT: "c-1/p-2", NAMESPACE: "shop", NETWORK: "net/v20"})
+    );
+}
+
+#[test]
+fn wm_3_the_first_source_that_tells() {
+    let mut world = shop();
+    let created = json!({CREATOR: NODE_DRIVER});
+    let both = json!({CREATOR: NODE_DRIVER, GUEST: "gc1"});
+    let network =
+        |world: &World, annotations: Value| annotated(&guest(&annotations), world)[NETWORK].clone();
+    let of = |world: &World, cluster: &str| network(world, json!({CLUSTER: cluster}));
+
+    assert_eq!(of(&world, "gc1"), "", "no machine");
+    world.instance("other", "gc1-a", &both, &["net/other"]);
+    assert_eq!(of(&world, "gc1"), "", "of another namespace");
+    world.instance("shop", "gc1-z", &created, &["net/z"]);
+    world.instance("shop", "gc1-y", &created, &["net/y", "net/x"]);
+    world.instance("shop", "gc1-w", &json!({}), &["net/w"]);
+    world.instance("shop", "gc1-v", &json!({CREATOR: "somebody"}), &["net/v"]);
+    world.instance("shop", "gc1-u", &created, &[]);
+    assert_eq!(
+        of(&world, "gc1"),
+        "net/y",
+        "by name, with a network, by the node driver"
+    );
+    assert_eq!(of(&world, "gc2"), "", "of another cluster");
+    world.instance("shop", "zz", &json!({GUEST: "gc1"}), &["", "net/label"]);
+    assert_eq!(
+        of(&world, "gc1"),
+        "net/label",
+        "the label comes before the name"
+    );
+    assert_eq!(
+        of(&world, "zz"),
+        "",
+        "a label alone counts for its cluster only"
+    );
+    world.instance("shop", "aa", &json!({GUEST: "gc1"}), &["net/first"]);
+    assert_eq!(of(&world, "gc1"), "net/first", "by name");
+    world.instance("shop", "aa", &json!({GUEST: "gc1"}), &[]);
+    assert_eq!(of(&world, "gc1"), "net/label", "its network is gone");
+
+    let managed = json!({CLUSTER: "gc1", MANAGEMENT_NETWORK: "net/mgmt"});
+    assert_eq!(network(&world, managed.clone()), "net/mgmt");
+    assert_eq!(
+        network(&world, with(managed, json!({NETWORK: "net/own"}))),
+        "net/own"
+    );
+    let empty = json!({CLUSTER: "gc1", MANAGEMENT_NETWORK: "", NETWORK: ""});
+    assert_eq!(network(&world, empty), "net/label");
+    assert_eq!(network(&world, json!({CLUSTER: ""})), "");
+}
+
+#[test]
+fn wm_4_defaults_of_the_health_check() {
+    let world = shop();
+    let check = |kind: &str, check: Value| {
+        let spec = with(
+            vm_spec("web"),
+            json!({"workloadType": kind, "healthCheck": check}),
+        );
+        mutated("CREATE", &lb(&spec), &Value::Null, &world)["spec"]["healthCheck"].clone()
+    };
+    let all = |s: i64, f: i64, p: i64, t: i64| {
+        json!({
+            "port": 8080, "successThreshold": s, "failureThreshold": f, "periodSeconds": p, "timeoutSeconds": t,
+        })
+    };
+    for kind in ["vm", "cluster"] {
+        assert_eq!(check(kind, json!({"port": 8080})), all(1, 3, 5, 3));
+        assert_eq!(check(kind, all(0, 0, 0, 0)), all(1, 3, 5, 3));
+        assert_eq!(check(kind, all(2, 0, 7, 0)), all(2, 3, 7, 3));
+        assert_eq!(check(kind, all(9, 9, 9, 9)), all(9, 9, 9, 9));
+        assert_eq!(check(kind, all(-1, 3, 5, 3)), all(-1, 3, 5, 3), "not zero");
+        let off = json!({"port": 0, "periodSeconds": 0});
+        assert_eq!(check(kind, off.clone()), off);
+        assert_eq!(
+            check(kind, json!({"periodSeconds": 0})),
+            json!({"periodSeconds": 0})
+        );
+        assert_eq!(check(kind, Value::Null), Value::Null);
+    }
+    let null = json!({"port": 8080, "successThreshold": null, "failureThreshold": 1});
+    assert_eq!(check("vm", null), all(1, 1, 5, 3));
+}
+
+/// A case: what it is, the spec, the stored spec on an update, and the rule that refuses it.
+type Case = (&'static str, Value, Option<Value>, Option<&'static str>);
+
+/// Asserts which rule refuses each case.
+fn assert_rules(cases: Vec<Case>) {
+    for (what, spec, stored, rule) in cases {
+        let request = match &stored {
+            Some(stored) => review_of("UPDATE", &lb(&spec), &lb(stored)),
+            None => review("CREATE", &lb(&spec)),
+        };
+        assert_eq!(refused_by(&request, &World::default()), rule, "{what}");
+    }
+}
+
+fn with_listeners(listeners: &Value) -> Value {
+    json!({"listeners": listeners})
+}
+
+/// A listener with a name of its own.
+fn tcp(port: i64, backend_port: i64) -> Value {
+    listener(
+        &format!("n{port}-{backend_port}"),
+        "TCP",
+        port,
+        backend_port,
+    )
+}
+
+#[test]
+fn wv_1_vm_type_has_a_listener() {
+    let all_wrong = json!({"workloadType": "cluster", "listeners": [tcp(0, 0), tcp(0, 0)]});
+    assert_rules(vec![
+        ("one", with_listeners(&json!([tcp(80, 8080)])), None, None),
+        ("none", with_listeners(&json!([])), None, Some("WV-1")),
+        ("absent", json!({}), None, Some("WV-1")),
+        ("cluster type without", cluster_spec(), None, None),
+        ("cluster type skips WV-1 to WV-5", all_wrong, None, None),
+    ]);
+}
+
+#[test]
+fn wv_2_names_are_unique() {
+    let names = |a: Value, b: Value| {
+        json!({"listeners": [
+            {"name": a, "port": 1, "backendPort": 1, "protocol": "TCP"},
+            {"name": b, "port": 2, "backendPort": 2, "protocol": "TCP"},
+        ]})
+    };
+    assert_rules(vec![
+        ("a, b", names(json!("a"), json!("b")), None, None),
+        ("a, a", names(json!("a"), json!("a")), None, Some("WV-2")),
+        (
+            "two unnamed",
+            names(Value::Null, Value::Null),
+            None,
+            Some("WV-2"),
+        ),
+        (
+            "absent and empty",
+            names(Value::Null, json!("")),
+            None,
+            Some("WV-2"),
+        ),
+        ("one unnamed", names(Value::Null, json!("a")), None, None),
+    ]);
+}
+
+#[test]
+fn wv_3_protocol_and_port_are_unique() {
+    let udp = listener("dns", "UDP", 53, 5353);
+    assert_rules(vec![
+        (
+            "TCP 53 and UDP 53",
+            with_listeners(&json!([tcp(53, 5353), udp])),
+            None,
+            None,
+        ),
+        (
+            "TCP 80 twice",
+            with_listeners(&json!([tcp(80, 1), tcp(80, 2)])),
+            None,
+            Some("WV-3"),
+        ),
+    ]);
+}
+
+#[test]
+fn wv_4_protocol_and_backend_port_are_unique() {
+    let distinct = with_listeners(&json!([tcp(80, 8080), tcp(81, 8081)]));
+    let same = with_listeners(&json!([tcp(80, 8080), tcp(81, 8080)]));
+    let udp = with_listeners(&json!([tcp(80, 8080), listener("u", "UDP", 80, 8080)]));
+    assert_rules(vec![
+        ("80 to 8080, 81 to 8081", distinct, None, None),
+        ("80 and 81 to 8080", same, None, Some("WV-4")),
+        ("TCP and UDP to 8080", udp, None, None),
+    ]);
+}
+
+#[test]
+fn wv_5_ports() {
+    let mut cases = vec![(
+        "the ends",
+        with_listeners(&json!([tcp(1, 65535), tcp(65535, 1)])),
+        None,
+        None,
+    )];
+    for port in [0, -1, 65_536] {
+        cases.push((
+            "port",
+            with_listeners(&json!([tcp(port, 1)])),
+            None,
+            Some("WV-5"),
+        ));
+        cases.push((
+            "backend port",
+            with_listeners(&json!([tcp(1, port)])),
+            None,
+            Some("WV-5"),
+        ));
+    }
+    // WV-2 to WV-4 come first.
+    let two = with_listeners(&json!([tcp(0, 1), tcp(0, 2)]));
+    cases.push(("WV-3 before WV-5", two, None, Some("WV-3")));
+    assert_rules(cases);
+}
+
+/// A spec with a listener from 80 to 8080 of this protocol, and this health check.
+fn checked(protocol: &str, port: i64, numbers: [i64; 4]) -> Value {
+    let [s, f, p, t] = numbers;
+    json!({
+        "listeners": [listener("a", protocol, 80, 8080)],
+        "healthCheck": {
+            "port": port, "successThreshold": s, "failureThreshold": f, "periodSeconds": p, "timeoutSeconds": t,
+        },
+    })
+}
+
+#[test]
+fn wv_6_the_port_of_the_check_is_the_backend_port_of_a_tcp_listener() {
+    let numbers = [1, 3, 5, 3];
+    let cluster = with(
+        checked("TCP", 9, numbers),
+        json!({"workloadType": "cluster"}),
+    );
+    assert_rules(vec![
+        ("backend port", checked("TCP", 8080, numbers), None, None),
+        (
+            "backend port of UDP",
+            checked("UDP", 8080, numbers),
+            None,
+            Some("WV-6"),
+        ),
+        (
+            "front port",
+            checked("TCP", 80, numbers),
+            None,
+            Some("WV-6"),
+        ),
+        (
+            "unknown port",
+            checked("TCP", 9, numbers),
+            None,
+            Some("WV-6"),
+        ),
+        ("no port", checked("TCP", -1, numbers), None, Some("WV-6")),
+        ("off", checked("TCP", 0, [0; 4]), None, None),
+        ("cluster type", cluster, None, None),
+    ]);
+}
+
+#[test]
+fn wv_7_the_numbers_of_the_check() {
+    let mut cases = vec![("1/3/5/3", checked("TCP", 8080, [1, 3, 5, 3]), None, None)];
+    for at in 0..4 {
+        let mut numbers = [1, 3, 5, 3];
+        numbers[at] = 0;
+        cases.push(("a zero", checked("TCP", 8080, numbers), None, Some("WV-7")));
+        cases.push(("WV-6 first", checked("TCP", 9, numbers), None, Some("WV-6")));
+    }
+    assert_rules(cases);
+    // The mutating webhook fills them in.
+    let zero = lb(&checked("TCP", 8080, [0; 4]));
+    let filled = mutated("CREATE", &zero, &Value::Null, &World::default());
+    assert_eq!(
+        refused_by(&review("CREATE", &filled), &World::default()),
+        None
+    );
+}
+
+/// Changes of a field from `default` or absent to `other` and back.
+fn immutable(field: &'static str, default: &str, other: &str, rule: &'static str) {
+    let spec = |value: Option<&str>| {
+        let fields = value.map_or_else(|| json!({}), |value| json!({ field: value }));
+        // What makes the spec differ besides, so that the rules run.
+        with(vm_spec("web"), fields)
+    };
+    let described = |value| with(spec(value), json!({"description": "edited"}));
+    assert_rules(vec![
+        ("set", described(Some(default)), Some(spec(None)), None),
+        ("unset", described(None), Some(spec(Some(default))), None),
+        (
+            "same",
+            described(Some(other)),
+            Some(spec(Some(other))),
+            None,
+        ),
+        (
+            "changed",
+            spec(Some(other)),
+            Some(spec(Some(default))),
+            Some(rule),
+        ),
+        (
+            "set to another",
+            spec(Some(other)),
+            Some(spec(None)),
+            Some(rule),
+        ),
+        (
+            "back",
+            spec(Some(default)),
+            Some(spec(Some(other))),
+            Some(rule),
+        ),
+        ("removed", spec(None), Some(spec(Some(other))), Some(rule)),
+    ]);
+}
+
+#[test]
+fn wv_8_ipam_is_immutable() {
+    immutable("ipam", "pool", "dhcp", "WV-8");
+}
+
+#[test]
+fn wv_9_the_workload_type_is_immutable() {
+    immutable("workloadType", "vm", "cluster", "WV-9");
+}
+
+/// A LoadBalancer of cluster type of this guest cluster.
+fn of_cluster(cluster: &str) -> Value {
+    let mut guest = lb(&cluster_spec());
+    guest["metadata"]["labels"] = json!({OWNER: cluster});
+    guest
+}
+
+#[test]
+fn wv_10_no_load_balancer_of_a_cluster_that_is_being_removed() {
+    let node = |cluster: &str| json!({CREATOR: NODE_DRIVER, GUEST: cluster});
+    let removal = json!({REMOVAL: "true"});
+    let created = |object: &Value, world: &World| refused_by(&review("CREATE", object), world);
+    let mut world = World::default();
+    world.machine("shop", "vm1", &node("gc1"), &json!({}));
+    world.machine("other", "vm1", &node("gc1"), &removal);
+    world.machine("shop", "vm2", &json!({GUEST: "gc1"}), &removal);
+    world.machine("shop", "vm3", &json!({CREATOR: NODE_DRIVER}), &removal);
+    world.machine("shop", "vm4", &node("gc2"), &removal);
+    world.machine("shop", "vm5", &node("kubernetes"), &removal);
+    world.machine("shop", "vm6", &node("gc1"), &json!({REMOVAL: "false"}));
+    world.machine("shop", "vm7", &node(""), &removal);
+    assert_eq!(created(&of_cluster("gc1"), &world), None);
+    assert_eq!(created(&of_cluster("gc3"), &world), None, "no such VM");
+    assert_eq!(created(&of_cluster(""), &world), None);
+    assert_eq!(created(&of_cluster("kubernetes"), &world), None);
+    assert_eq!(created(&lb(&cluster_spec()), &world), None, "no label");
+
+    world.machine("shop", "vm1", &node("gc1"), &removal);
+    assert_eq!(created(&of_cluster("gc1"), &world), Some("WV-10"));
+    let refusal = denied(&review("CREATE", &of_cluster("gc1")), &world);
+    assert_eq!(
+        refusal.message(),
+        "LoadBalancer shop/web: metadata.labels[\"cloudprovider.harvesterhci.io/cluster\"] is \"gc1\", a guest cluster that is being removed: VirtualMachine shop/vm1 has the annotation harvesterhci.io/removeAllPersistentVolumeClaims"
+    );
+    let mut vm_type = of_cluster("gc1");
+    vm_type["spec"] = vm_spec("web");
+    assert_eq!(created(&vm_type, &world), None, "VM type");
+    let mut edited = of_cluster("gc1");
+    edited["spec"]["description"] = json!("edited");
+    let update = review_of("UPDATE", &edited, &of_cluster("gc1"));
+    assert_eq!(refused_by(&update, &world), None, "an update");
+    // The annotation is taken off again.
+    world.machine("shop", "vm1", &node("gc1"), &json!({}));
+    assert_eq!(created(&of_cluster("gc1"), &world), None);
+}
+
+#[test]
+fn val_1_an_update_that_leaves_the_spec_alone_is_not_checked() {
+    let broken = lb(&json!({"listeners": []}));
+    let mut status = broken.clone();
+    status["status"] = json!({"address": "10.0.0.1"});
+    status["metadata"]["annotations"] = json!({"a": "b"});
+    let world = World::unlisted();
+    assert_eq!(
+        refused_by(&review_of("UPDATE", &status, &broken), &world),
+        None
+    );
+    status["spec"]["description"] = json!("edited");
+    let edited = review_of("UPDATE", &status, &broken);
+    assert_eq!(refused_by(&edited, &world), Some("WV-1"));
+    // A stored object that cannot be decoded is no reason to skip the rules.
+    let unreadable = lb(&json!({"listeners": 7}));
+    assert_eq!(
+        refused_by(&review_of("UPDATE", &broken, &unreadable), &world),
+        Some("WV-1")
+    );
+}
+
+#[test]
+fn val_1_warnings() {
+    let world = World::unlisted();
+    let of = |spec: &Value| warnings(&review("CREATE", &lb(spec)), &world);
+    assert_eq!(of(&vm_spec("web")).len(), 1, "port 80");
+    let quiet = with_listeners(&json!([tcp(8080, 80), listener("u", "UDP", 22, 22)]));
+    assert!(
+        of(&quiet).is_empty(),
+        "backend ports and other protocols do not count"
+    );
+    let cluster = with(
+        quiet,
+        json!({"workloadType": "cluster", "listeners": [tcp(22, 22)]}),
+    );
+    assert!(of(&cluster).is_empty());
+    let ssh = of(&with_listeners(&json!([tcp(5000, 1), tcp(22, 2)])));
+    assert_eq!(
+        ssh,
+        [
+            "spec.listeners[1].port is TCP 22, which sshd on the hosts uses too: connections reach the host while the load balancer is not served"
+        ]
+    );
+    let odd = json!({
+        "listeners": [listener("a", "tcp", 5000, 1)], "backendServerSelector": {"app": []},
+    });
+    let odd = of(&odd);
+    assert_eq!(odd.len(), 2, "{odd:?}");
+    assert!(odd[0].contains("protocol is \"tcp\"") && odd[1].contains("backendServerSelector"));
+    let many: Vec<Value> = (0..40).map(|n| tcp(30_000 + n, 1 + n)).collect();
+    assert_eq!(of(&with_listeners(&json!(many))).len(), Warning::MOST);
+    let long = json!({"listeners": [listener("a", &"é".repeat(500), 5000, 1)]});
+    let long = of(&long);
+    assert!(long[0].len() <= 256 && long[0].ends_with("..."), "{long:?}");
+}
+
+#[test]
+fn every_port_of_the_hosts_is_named_once() {
+    use crate::admission::host_ports::user_of;
+    for (protocol, port, user) in [
+        ("TCP", 22, "sshd"),
+        ("TCP", 80, "the ingress controller"),
+        ("TCP", 443, "the ingress controller"),
+        ("TCP", 2379, "etcd"),
+        ("TCP", 2382, "etcd"),
+        ("TCP", 6443, "the Kubernetes API server"),
+        ("TCP", 8443, "the ingress controller"),
+        ("TCP", 9345, "the RKE2 supervisor"),
+        ("TCP", 10_250, "kubelet"),
+        ("UDP", 8472, "the CNI plugin Canal"),
+        ("TCP", 30_000, "NodePorts of Services"),
+        ("TCP", 32_767, "NodePorts of Services"),
+    ] {
+        assert_eq!(user_of(protocol, port), Some(user), "{protocol} {port}");
+    }
+    for (protocol, port) in [
+        ("UDP", 22),
+        ("TCP", 8080),
+        ("TCP", 32_768),
+        ("SCTP", 22),
+        ("TCP", -1),
+        ("TCP", 65_558),
+    ] {
+        assert_eq!(user_of(protocol, port), None, "{protocol} {port}");
+    }
+}
+
+#[test]
+fn the_document_has_the_same_ports() {
+    use crate::admission::host_ports::USED;
+    let document = include_str!("../../../../../docs/admission.md");
+    let rows = USED.iter().map(|(ports, protocol, user)| {
+        let (first, last) = (ports.start(), ports.end());
+        if first == last {
+            format!("| {protocol} {first} | {user} |")
+        } else {
+            format!("| {protocol} {first}-{last} | {user} |")
+        }
+    });
+    let (_, table) = document
+        .split_once("| port | used by |\n|---|---|\n")
+        .unwrap();
+    assert_eq!(table.lines().collect::<Vec<_>>(), rows.collect::<Vec<_>>());
+}

@@ -1,0 +1,251 @@
+//! `uninstall-webhook`: removes the registration of the webhook, so that no request depends on a Service that is about to go.
+//!
+//! The order keeps every LoadBalancer readable. The replicas are told not to register again; they continue to answer. The
+//! two configurations go. Objects that are stored as v1alpha1 are written once, which stores them as v1beta1, and the
+//! definition's `storedVersions` is trimmed. Only then conversion is switched off, and the Secrets go. If one step fails,
+//! those after it are left out: everything can be run again.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use harvester_lb_api::{LoadBalancer, meta};
+use harvester_lb_controller_kit::client;
+use harvester_lb_controller_kit::writer::{WriteError, bounded};
+use jiff::Timestamp;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::core::PartialObjectMeta;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tracing::{info, warn};
+
+use crate::args::webhook::Place;
+use crate::commands::list::pages;
+use crate::webhook::desired::{Call, calls, conversion_call};
+use crate::webhook::metrics::{self, Metrics};
+use crate::webhook::secrets::patch_params;
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names};
+
+/// The storage version, and the only one that can be read without the webhook.
+const STORED: &str = "v1beta1";
+/// How often a removal is tried: a replica may be restoring at the same moment.
+const ATTEMPTS: usize = 5;
+/// Time after which a removal is checked. A replica learns within milliseconds that it must not restore.
+const SETTLED: Duration = Duration::from_secs(2);
+/// How often the write of one LoadBalancer is tried, if others write it at the same time.
+const WRITES: usize = 5;
+
+/// Runs the command.
+///
+/// # Errors
+/// Something could not be read, rewritten or removed; what was not done is left as it was.
+pub async fn run(place: &Place) -> anyhow::Result<()> {
+    let names = place.names()?;
+    let metrics = Arc::new(Metrics::new()?);
+    let client = client::connect(metrics::observer(&metrics)).await?.write;
+    let uninstall = Uninstall { client, names };
+    uninstall.tell_replicas().await?;
+    uninstall.remove_configurations().await?;
+    uninstall.remove_conversion().await?;
+    uninstall.remove_secrets().await
+}
+
+struct Uninstall {
+    client: Client,
+    names: Names,
+}
+
+impl Uninstall {
+    fn secrets(&self) -> Api<Secret> {
+        Api::namespaced(self.client.clone(), &self.names.namespace)
+    }
+
+    /// Marks the authority's Secret: replicas that see it register nothing any more.
+    async fn tell_replicas(&self) -> anyhow::Result<()> {
+        let name = self.names.authority_secret();
+        let patch = json!({"metadata": {"annotations": {
+            ANNOTATION_UNINSTALLED: Timestamp::now().to_string(),
+        }}});
+        match bounded(
+            self.secrets()
+                .patch(&name, &patch_params(), &Patch::Merge(patch)),
+        )
+        .await
+        {
+            Ok(_) | Err(WriteError::NotFound(_)) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("Secret {name}")),
+        }
+    }
+
+    async fn remove_configurations(&self) -> anyhow::Result<()> {
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
+        self.remove_configuration(&validating, |object| {
+            let webhooks = object.webhooks.iter().flatten();
+            calls(webhooks.map(|w| &w.client_config))
+        })
+        .await?;
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        self.remove_configuration(&mutating, |object| {
+            let webhooks = object.webhooks.iter().flatten();
+            calls(webhooks.map(|w| &w.client_config))
+        })
+        .await
+    }
+
+    /// Removes a configuration if all of its webhooks are this one.
+    async fn remove_configuration<K>(
+        &self,
+        api: &Api<K>,
+        calls: impl Fn(&K) -> Vec<Call>,
+    ) -> anyhow::Result<()>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let kind = K::kind(&());
+        for _ in 0..ATTEMPTS {
+            let found = bounded(api.get_opt(CONFIGURATION)).await;
+            let Some(found) = found.with_context(|| format!("{kind} {CONFIGURATION}"))? else {
+                info!(%kind, "no configuration");
+                return Ok(());
+            };
+            if !calls(&found).iter().all(|call| call.is_of(&self.names)) {
+                warn!(%kind, "the configuration is another webhook's, left alone");
+                return Ok(());
+            }
+            let params = DeleteParams::default().preconditions(Preconditions {
+                uid: found.uid(),
+                resource_version: found.resource_version(),
+            });
+            match bounded(api.delete(CONFIGURATION, &params)).await {
+                Ok(_) => info!(%kind, "configuration removed"),
+                Err(error) if error.is_stale() => {}
+                Err(error) => return Err(error).with_context(|| format!("{kind} {CONFIGURATION}")),
+            }
+            // A replica that was restoring it may have been faster.
+            tokio::time::sleep(SETTLED).await;
+        }
+        bail!("{kind} {CONFIGURATION} is created again and again: stop the webhook first")
+    }
+
+    /// Switches conversion off, once nothing is stored that needs it.
+    async fn remove_conversion(&self) -> anyhow::Result<()> {
+        let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        for _ in 0..ATTEMPTS {
+            let found = bounded(api.get_opt(DEFINITION)).await;
+            let Some(found) = found.with_context(|| DEFINITION.to_owned())? else {
+                return Ok(());
+            };
+            let conversion = found.spec.conversion.as_ref();
+            let Some(call) = conversion_call(conversion) else {
+                info!("conversion is off");
+                return Ok(());
+            };
+            if !call.is_of(&self.names) {
+                warn!("conversion is another webhook's, left alone");
+                return Ok(());
+            }
+            let stored = found
+                .status
+                .as_ref()
+                .and_then(|s| s.stored_versions.clone());
+            let stored = stored.unwrap_or_default();
+            if stored != [STORED] {
+                ensure!(
+                    stored.iter().any(|version| version == STORED) || stored.is_empty(),
+                    "the definition {DEFINITION} stores {stored:?} and not {STORED}: apply the present definition first"
+                );
+                self.store_again().await?;
+                self.trim_stored_versions(&api, &found).await?;
+                continue;
+            }
+            let patch = json!({
+                "metadata": {"resourceVersion": found.resource_version()},
+                "spec": {"conversion": {"strategy": "None", "webhook": null}},
+            });
+            match bounded(api.patch(DEFINITION, &patch_params(), &Patch::Merge(patch))).await {
+                Ok(_) => info!("conversion switched off"),
+                Err(error) if error.is_stale() => continue,
+                Err(error) => return Err(error).with_context(|| DEFINITION.to_owned()),
+            }
+            tokio::time::sleep(SETTLED).await;
+        }
+        bail!(
+            "the definition {DEFINITION} is changed by others again and again: stop the webhook first"
+        )
+    }
+
+    /// Writes every LoadBalancer as it is: the API server stores it in the storage version then.
+    async fn store_again(&self) -> anyhow::Result<()> {
+        let all: Api<PartialObjectMeta<LoadBalancer>> = Api::all(self.client.clone());
+        let objects = pages(&all, Some)
+            .await
+            .context("the LoadBalancers cannot be listed")?;
+        info!(
+            objects = objects.len(),
+            "storing all LoadBalancers in the version {STORED}"
+        );
+        for object in objects {
+            let key = meta::key(&object.metadata);
+            let api: Api<PartialObjectMeta<LoadBalancer>> =
+                Api::namespaced(self.client.clone(), &key.namespace);
+            let mut version = object.metadata.resource_version;
+            for attempt in 1.. {
+                // Nothing changes but the version in the storage.
+                let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}}));
+                match bounded(api.patch(&key.name, &patch_params(), &patch)).await {
+                    Ok(_) | Err(WriteError::NotFound(_)) => break,
+                    Err(WriteError::Conflict(_)) if attempt < WRITES => {
+                        let live = bounded(api.get_opt(&key.name)).await;
+                        match live.with_context(|| format!("LoadBalancer {key}"))? {
+                            Some(live) => version = live.metadata.resource_version,
+                            None => break,
+                        }
+                    }
+                    Err(error) => {
+                        return Err(error).with_context(|| format!("LoadBalancer {key}"));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn trim_stored_versions(
+        &self,
+        api: &Api<CustomResourceDefinition>,
+        found: &CustomResourceDefinition,
+    ) -> anyhow::Result<()> {
+        let patch = json!({
+            "metadata": {"resourceVersion": found.resource_version()},
+            "status": {"storedVersions": [STORED]},
+        });
+        let patched = api.patch_status(DEFINITION, &patch_params(), &Patch::Merge(patch));
+        match bounded(patched).await {
+            Ok(_) => {
+                info!("stored versions trimmed");
+                Ok(())
+            }
+            // Read again, and everything is decided anew.
+            Err(error) if error.is_stale() => Ok(()),
+            Err(error) => Err(error).context("the status of the definition"),
+        }
+    }
+
+    async fn remove_secrets(&self) -> anyhow::Result<()> {
+        for name in [self.names.leaf_secret(), self.names.authority_secret()] {
+            match bounded(self.secrets().delete(&name, &DeleteParams::default())).await {
+                Ok(_) => info!(name, "Secret removed"),
+                Err(WriteError::NotFound(_)) => {}
+                Err(error) => return Err(error).with_context(|| format!("Secret {name}")),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,448 @@
+//! Start and orderly shutdown of the webhook: its port, its watches, the task that keeps its certificates and registration.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use harvester_lb_api::meta::Decoded;
+use harvester_lb_controller_kit::admin::{self, Readiness};
+use harvester_lb_controller_kit::client::{self, Clients};
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
+use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::store::{Change, Store};
+use harvester_lb_controller_kit::{preflight, watch};
+use harvester_lb_core::cached::{Allocation, Pool, Vm};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, Resource};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::args::{Args, WebhookArgs};
+use crate::runtime::{process_metrics, signals};
+use crate::timings::Timings;
+use crate::webhook::certificates::Lifetimes;
+use crate::webhook::connections::Connections;
+use crate::webhook::facts::{self, Facts, Instance};
+use crate::webhook::keeper::{Keeper, Parts};
+use crate::webhook::live_reads::LiveReads;
+use crate::webhook::metrics::{self, Metrics};
+use crate::webhook::permissions::Permissions;
+use crate::webhook::registration::Registration;
+use crate::webhook::reviews::Reviews;
+use crate::webhook::secrets::Secrets;
+use crate::webhook::server::{self, Shutdown};
+use crate::webhook::stored::{Definition, Stored, StoredSecret, mutating, validating};
+use crate::webhook::tls::{self, Serving};
+use crate::webhook_names::{CONFIGURATION, DEFINITION, Names};
+
+/// Interval at which the gauge of connections is set.
+const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Progress of the start, for `/readyz`.
+struct Progress {
+    facts: Facts,
+    serving: Arc<Serving>,
+    /// Missing kinds and permissions.
+    missing: RwLock<Vec<String>>,
+    stop: CancellationToken,
+}
+
+impl Progress {
+    /// Whether this replica can answer, apart from its certificate.
+    fn can_answer(&self) -> bool {
+        self.facts.unsynced_for_conversion().is_empty() && !self.stop.is_cancelled()
+    }
+}
+
+impl Readiness for Progress {
+    /// Ready once it can convert (CNV-1): other rules wait for their lists by themselves.
+    fn waiting_for(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self
+            .facts
+            .unsynced_for_conversion()
+            .into_iter()
+            .map(|kind| format!("{kind} are being listed"))
+            .collect();
+        if !self.serving.is_set() {
+            lines.push("there is no certificate yet".to_owned());
+        }
+        if self.stop.is_cancelled() {
+            lines.push("this process is ending".to_owned());
+        }
+        lines
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let unsynced = self.facts.unsynced_besides().into_iter();
+        let mut lines: Vec<String> = unsynced
+            .map(|kind| format!("{kind} are being listed"))
+            .collect();
+        lines.extend(self.missing.read().iter().cloned());
+        lines
+    }
+}
+
+/// Runs the webhook until SIGTERM or SIGINT.
+pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
+    let names = webhook.place.names()?;
+    let port = webhook.port(|name| std::env::var(name).ok())?;
+    let timings = args.timings();
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        dns_name = names.dns_name(),
+        "webhook starting"
+    );
+
+    let stop = CancellationToken::new();
+    tokio::spawn(signals(stop.clone()));
+    let metrics = Arc::new(Metrics::new()?);
+    let process = process_metrics::ProcessMetrics::new()?;
+    metrics.registry().register(Box::new(process))?;
+    let progress = Arc::new(Progress {
+        facts: Facts::default(),
+        serving: Arc::default(),
+        missing: RwLock::default(),
+        stop: stop.clone(),
+    });
+    let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
+    let (listener, address) = admin::bind(webhook.admin_address).await?;
+    info!(%address, "admin port listening");
+    // The admin port stays up during the shutdown.
+    let admin_stop = CancellationToken::new();
+    tasks.spawn(admin::serve(
+        listener,
+        metrics.registry(),
+        Arc::clone(&progress) as Arc<dyn Readiness>,
+        admin_stop.clone(),
+    ));
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("the port {address} for the API server cannot be bound"))?;
+    info!(%address, "webhook port listening");
+
+    let clients = client::connect(metrics::observer(&metrics)).await?;
+    let identity = nix::unistd::gethostname().unwrap_or_default();
+    let (events, events_task) = Events::new(
+        clients.write.clone(),
+        "harvester-load-balancer-webhook",
+        identity.to_string_lossy().into_owned(),
+    );
+    tasks.spawn(async {
+        events_task.await;
+        Ok(())
+    });
+    tasks.spawn(report_missing(
+        clients.write.clone(),
+        names.clone(),
+        Arc::clone(&progress),
+        timings.preflight_pause,
+    ));
+
+    let stored = Stored::new(names);
+    let changed = Arc::new(Notify::new());
+    let mut watches = Watches {
+        clients: clients.clone(),
+        timings,
+        metrics: Arc::clone(&metrics),
+        number: 0,
+        tasks: &mut tasks,
+    };
+    watches.facts(&progress.facts);
+    watches.stored(&stored, &changed);
+
+    let (connections, shutdown) = (Arc::new(Connections::default()), Shutdown::default());
+    let live_reads = LiveReads::new(clients.write.clone());
+    let tls = tls::config(Arc::clone(&progress.serving))?;
+    let serving = tokio::spawn(server::serve(
+        listener,
+        TlsAcceptor::from(Arc::new(tls)),
+        Arc::new(Reviews::new(
+            progress.facts.clone(),
+            live_reads,
+            Arc::clone(&metrics),
+        )),
+        Arc::clone(&connections),
+        shutdown.clone(),
+    ));
+    tasks.spawn(count_connections(connections, Arc::clone(&metrics)));
+    let keeper = keeper(
+        &clients, stored, &progress, &metrics, changed, &events, &timings,
+    );
+    let keeping = tokio::spawn(keeper.run(stop.clone()));
+
+    let outcome = tokio::select! {
+        () = stop.cancelled() => Ok(()),
+        ended = tasks.join_next() => match ended {
+            Some(Ok(Err(error))) => Err(error),
+            other => Err(anyhow::anyhow!("a task ended: {other:?}")),
+        },
+    };
+    // After an error nothing can be trusted to be current: the process ends at once, and the next one starts afresh.
+    if outcome.is_ok() {
+        info!("ending: requests are answered for a while");
+        shutdown.leaving.cancel();
+        // It has the same token: nothing is registered any more.
+        let _ = keeping.await;
+        tokio::time::sleep(timings.webhook_leave).await;
+        shutdown.stopped.cancel();
+        let _ = serving.await;
+        let _ = tokio::time::timeout(timings.events_limit, events.written()).await;
+        info!("ended");
+    }
+    admin_stop.cancel();
+    outcome
+}
+
+/// The task that keeps certificates and registration.
+fn keeper(
+    clients: &Clients,
+    stored: Stored,
+    progress: &Arc<Progress>,
+    metrics: &Arc<Metrics>,
+    changed: Arc<Notify>,
+    events: &Events,
+    timings: &Timings,
+) -> Keeper {
+    let lifetimes = Lifetimes {
+        authority: timings.webhook_authority_life,
+        leaf: timings.webhook_certificate_life,
+        settle: timings.webhook_settle,
+        retain: timings.webhook_retain,
+    };
+    let client = || clients.write.clone();
+    let ready = Arc::clone(progress);
+    let parts = Parts {
+        secrets: Secrets::new(client(), stored.clone(), lifetimes),
+        registration: Registration::new(
+            client(),
+            stored.clone(),
+            Arc::clone(metrics),
+            events.clone(),
+            timings,
+        ),
+        stored,
+        serving: Arc::clone(&progress.serving),
+        metrics: Arc::clone(metrics),
+        changed,
+        is_ready: Box::new(move || ready.can_answer()),
+    };
+    Keeper::new(parts, lifetimes)
+}
+
+/// Reports missing kinds and permissions until there are none. Then it waits: the end of a task ends the process.
+async fn report_missing(
+    client: Client,
+    names: Names,
+    progress: Arc<Progress>,
+    pause: Duration,
+) -> anyhow::Result<()> {
+    let permissions = Permissions::new(&names);
+    let mut said = Vec::new();
+    loop {
+        match preflight::check(&client, &permissions.required()).await {
+            Ok(missing) => {
+                let missing: Vec<String> = missing.iter().map(ToString::to_string).collect();
+                for what in missing.iter().filter(|what| !said.contains(*what)) {
+                    warn!(
+                        what,
+                        "kind or permission missing, what depends on it does not work"
+                    );
+                }
+                said.clone_from(&missing);
+                *progress.missing.write() = missing;
+                if said.is_empty() {
+                    return std::future::pending().await;
+                }
+            }
+            Err(error) => warn!(%error, "kinds and permissions not checked, will retry"),
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn count_connections(
+    connections: Arc<Connections>,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<()> {
+    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    loop {
+        let open = u64::try_from(connections.len()).unwrap_or(u64::MAX);
+        metrics.connections.set(count(open));
+        metrics.evicted.set(count(connections.evicted()));
+        tokio::time::sleep(GAUGE_INTERVAL).await;
+    }
+}
+
+/// Starts watches.
+struct Watches<'a> {
+    clients: Clients,
+    timings: Timings,
+    metrics: Arc<Metrics>,
+    number: u32,
+    tasks: &'a mut JoinSet<anyhow::Result<()>>,
+}
+
+impl Watches<'_> {
+    /// Watches the objects of an API; with a name, that one alone.
+    fn watch<K, V>(
+        &mut self,
+        api: Api<DecodeGuard<K>>,
+        name: Option<&str>,
+        store: &Arc<Store<V>>,
+        convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
+        handler: impl Fn(&Key, Change<V>) + Send + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let mut config = watch::config(self.number, self.timings.watch, None);
+        self.number += 1;
+        if let Some(name) = name {
+            config = config.fields(&format!("metadata.name={name}"));
+        }
+        let errors = self
+            .metrics
+            .watch_errors
+            .with_label_values(&[&*K::kind(&())]);
+        let watching = watch::run_api(
+            api,
+            config,
+            Arc::clone(store),
+            convert,
+            handler,
+            move || {
+                errors.inc();
+            },
+        );
+        self.tasks.spawn(async move { Err(watching.await.into()) });
+    }
+
+    fn all<K>(&self) -> Api<DecodeGuard<K>>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        Api::all(self.clients.watch.clone())
+    }
+
+    /// Watches what admission and conversion read.
+    fn facts(&mut self, facts: &Facts) {
+        let of = || facts.clone();
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.instances,
+            |d| Some(Instance::from_watch(d)),
+            move |key, change| f.instance_changed(key, &change),
+        );
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.pools,
+            |d| Some(Pool::from_watch(d)),
+            move |key, change| f.pool_changed(key, &change),
+        );
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.allocations,
+            |d| Some(Allocation::from_watch(d)),
+            move |key, change| f.allocation_changed(key, &change),
+        );
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.machines,
+            |d| Some(Vm::from_watch(d)),
+            move |key, change| f.machine_changed(key, &change),
+        );
+        let api = self.all();
+        self.watch(
+            api,
+            None,
+            &facts.namespaces,
+            |d| Some(facts::project(d)),
+            |_, _| {},
+        );
+        let api = self.all();
+        self.watch(
+            api,
+            None,
+            &facts.networks,
+            |d| Some(facts::vlan_id(d)),
+            |_, _| {},
+        );
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.nodes,
+            facts::node_addresses,
+            move |key, change| f.node_changed(key, &change),
+        );
+        let (api, f) = (self.all(), of());
+        self.watch(
+            api,
+            None,
+            &facts.services,
+            facts::service_addresses,
+            move |key, change| f.service_changed(key, &change),
+        );
+    }
+
+    /// Watches the objects that the webhook writes.
+    fn stored(&mut self, stored: &Stored, changed: &Arc<Notify>) {
+        for (key, store) in [
+            (stored.authority_key(), &stored.authority),
+            (stored.leaf_key(), &stored.leaf),
+        ] {
+            let client = self.clients.watch.clone();
+            let api: Api<DecodeGuard<Secret>> = Api::namespaced(client, &key.namespace);
+            let changed = Arc::clone(changed);
+            self.watch(
+                api,
+                Some(&key.name),
+                store,
+                |d| Some(StoredSecret::of(d)),
+                move |_, _| changed.notify_one(),
+            );
+        }
+        let (api, notify) = (self.all(), Arc::clone(changed));
+        self.watch(
+            api,
+            Some(CONFIGURATION),
+            &stored.validating,
+            |d| Some(validating(d)),
+            move |_, _| notify.notify_one(),
+        );
+        let (api, notify) = (self.all(), Arc::clone(changed));
+        self.watch(
+            api,
+            Some(CONFIGURATION),
+            &stored.mutating,
+            |d| Some(mutating(d)),
+            move |_, _| notify.notify_one(),
+        );
+        let (api, notify) = (self.all(), Arc::clone(changed));
+        self.watch(
+            api,
+            Some(DEFINITION),
+            &stored.definition,
+            |d| Some(Definition::of(d)),
+            move |_, _| notify.notify_one(),
+        );
+    }
+}

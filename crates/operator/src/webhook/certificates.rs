@@ -1,0 +1,298 @@
+//! Which certificates the webhook needs (section 1): a sans-IO machine. Each replica runs one over the two Secrets and the
+//! bundles that the API server has; any of them may act, and the resource version of a Secret decides who was first.
+//!
+//! A request is refused by the API server if the serving certificate is signed by an authority that is not in the bundle
+//! it knows. So the order is:
+//!
+//! 1. A new authority replaces the present one in its Secret, which keeps the certificate of the present one as a
+//!    *previous* authority. The bundle is both.
+//! 2. The serving certificate stays as it is until every configuration has had the new authority in its bundle for
+//!    [`Lifetimes::settle`]. Then it is signed by the new authority.
+//! 3. The previous authority leaves the bundle [`Lifetimes::retain`] later.
+//!
+//! The authority of another program, such as the Go operator's, is replaced in the same way: its key may be unusable
+//! here, and its serving certificate continues to serve until step 2. If nothing usable serves, the serving certificate
+//! is signed at once, since there is nothing to lose.
+
+use std::time::Duration;
+
+use rustls::sign::CertifiedKey;
+
+use self::x509::{Authority, Certificate, Pair, server_key};
+
+pub mod x509;
+
+/// Most previous authorities in a bundle. There is one, or two if a takeover meets a rotation; more is a loop of somebody
+/// else's that must not grow the configurations.
+const MOST_PREVIOUS: usize = 4;
+
+/// How long certificates live. Renewal begins when a third of the life is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// Life of an authority.
+    pub authority: Duration,
+    /// Life of a serving certificate.
+    pub leaf: Duration,
+    /// Time that a new authority is in all bundles before it signs.
+    pub settle: Duration,
+    /// Time that a previous authority stays in the bundle after the last certificate that it signed was replaced.
+    pub retain: Duration,
+}
+
+/// The content of the authority's Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuthoritySecret {
+    /// The present authority.
+    pub present: Pair,
+    /// Certificates of previous authorities, PEM.
+    pub previous: String,
+}
+
+/// What a replica knows of the cluster.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The authority's Secret; `None` if there is none.
+    pub authority: Option<&'a AuthoritySecret>,
+    /// The Secret of the serving certificate; `None` if there is none.
+    pub leaf: Option<&'a Pair>,
+    /// The bundle in each configuration through which the API server calls this webhook.
+    pub bundles: &'a [String],
+}
+
+/// What has to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// The authority's Secret: a new authority, with these previous ones.
+    NewAuthority {
+        /// Certificates of previous authorities.
+        previous: Vec<Certificate>,
+        /// Why.
+        reason: &'static str,
+    },
+    /// The Secret of the serving certificate: a new one, signed by the present authority.
+    NewLeaf {
+        /// Why.
+        reason: &'static str,
+    },
+    /// The authority's Secret: the present authority, with these previous ones.
+    Prune {
+        /// Certificates of previous authorities that are kept.
+        previous: Vec<Certificate>,
+    },
+}
+
+/// The decision at one moment.
+#[derive(Debug)]
+pub struct Plan {
+    /// What to write first; everything is decided again afterwards.
+    pub action: Option<Action>,
+    /// The certificate and key to serve with; `None`: none is usable.
+    pub serve: Option<CertifiedKey>,
+    /// The bundle that belongs into the configurations, PEM; empty: none yet.
+    pub bundle: String,
+    /// When the present authority and the serving certificate expire, in seconds since 1970.
+    pub expiry: [Option<i64>; 2],
+    /// When the time alone may change the decision, in seconds since 1970.
+    pub again_at: i64,
+}
+
+/// The machine. Its only memory is since when all bundles have had the present authority.
+#[derive(Debug)]
+pub struct Machine {
+    lifetimes: Lifetimes,
+    dns_name: String,
+    /// The authority, and the time since which it has been in all bundles.
+    settled: Option<(Certificate, i64)>,
+}
+
+impl Machine {
+    /// A machine for the certificate of a DNS name.
+    pub const fn new(lifetimes: Lifetimes, dns_name: String) -> Self {
+        Self {
+            lifetimes,
+            dns_name,
+            settled: None,
+        }
+    }
+
+    /// Decides at a time, in seconds since 1970.
+    pub fn plan(&mut self, now: i64, known: Known<'_>) -> Plan {
+        let present = known.authority.and_then(|secret| usable(secret, now));
+        let listed = known.authority.map_or_else(Vec::new, |secret| {
+            let all = [&*secret.present.certificate, &*secret.previous].concat();
+            valid(&all, now)
+        });
+        let leaf = known.leaf.and_then(|pair| self.server(pair, now));
+        let certificate = present.as_ref().map(|authority| &authority.certificate);
+        self.settle(now, certificate, known.bundles);
+
+        let mut plan = Plan {
+            action: None,
+            serve: None,
+            bundle: listed.iter().map(|c| &*c.pem).collect(),
+            expiry: [
+                certificate.map(|c| c.not_after),
+                leaf.as_ref().map(|(c, _)| c.not_after),
+            ],
+            again_at: i64::MAX,
+        };
+        let leaf_certificate = leaf.as_ref().map(|(certificate, _)| certificate);
+        plan.action = match certificate {
+            None => Some(Action::NewAuthority {
+                previous: previous(&listed, leaf_certificate, known.bundles, now),
+                reason: "there is no usable authority of this program",
+            }),
+            Some(c) if c.remaining(now) < third(self.lifetimes.authority) => {
+                Some(Action::NewAuthority {
+                    previous: previous(&listed, leaf_certificate, known.bundles, now),
+                    reason: "the authority expires",
+                })
+            }
+            Some(c) => {
+                plan.wake(c.not_after - third(self.lifetimes.authority) + 1);
+                let old: Vec<Certificate> = listed.iter().filter(|o| *o != c).cloned().collect();
+                self.with_authority(now, c, leaf_certificate, &old, &mut plan)
+            }
+        };
+        if plan.action.is_none()
+            && let Some(secret) = known.authority
+        {
+            // What has expired, or cannot be read, is written no further.
+            let kept: Vec<Certificate> = listed.into_iter().skip(1).collect();
+            if Certificate::parse_all(&secret.previous).len() > kept.len() {
+                plan.action = Some(Action::Prune { previous: kept });
+            }
+        }
+        plan.serve = leaf.map(|(_, key)| key);
+        plan
+    }
+
+    /// Decides about the serving certificate while the present authority is fine.
+    fn with_authority(
+        &self,
+        now: i64,
+        present: &Certificate,
+        leaf: Option<&Certificate>,
+        old: &[Certificate],
+        plan: &mut Plan,
+    ) -> Option<Action> {
+        let Some(leaf) = leaf else {
+            return Some(Action::NewLeaf {
+                reason: "there is no usable serving certificate",
+            });
+        };
+        plan.wake(leaf.not_after);
+        if !leaf.is_signed_by(present) {
+            if !old.iter().any(|authority| leaf.is_signed_by(authority)) {
+                return Some(Action::NewLeaf {
+                    reason: "the authority of the serving certificate is unknown",
+                });
+            }
+            return match &self.settled {
+                Some((_, since)) if now - since >= x509::seconds(self.lifetimes.settle) => {
+                    Some(Action::NewLeaf {
+                        reason: "the authority is new",
+                    })
+                }
+                Some((_, since)) => {
+                    plan.wake(since + x509::seconds(self.lifetimes.settle));
+                    None
+                }
+                None => None,
+            };
+        }
+        if leaf.remaining(now) < third(self.lifetimes.leaf) {
+            return Some(Action::NewLeaf {
+                reason: "the serving certificate expires",
+            });
+        }
+        plan.wake(leaf.not_after - third(self.lifetimes.leaf) + 1);
+        if old.is_empty() {
+            return None;
+        }
+        let until = leaf.made_at() + x509::seconds(self.lifetimes.retain);
+        if now >= until {
+            return Some(Action::Prune {
+                previous: Vec::new(),
+            });
+        }
+        plan.wake(until);
+        for authority in old {
+            plan.wake(authority.not_after);
+        }
+        None
+    }
+
+    /// Notes since when the present authority has been in all bundles.
+    fn settle(&mut self, now: i64, present: Option<&Certificate>, bundles: &[String]) {
+        let in_all = |c: &Certificate| {
+            let mut all = bundles.iter();
+            all.all(|bundle| Certificate::parse_all(bundle).contains(c))
+        };
+        self.settled = match (self.settled.take(), present) {
+            (_, Some(c)) if !in_all(c) => None,
+            (Some((same, since)), Some(c)) if same == *c => Some((same, since.min(now))),
+            (_, Some(c)) => Some((c.clone(), now)),
+            (_, None) => None,
+        };
+    }
+
+    /// The serving certificate, if clients accept it now as far as that does not depend on their bundle.
+    fn server(&self, pair: &Pair, now: i64) -> Option<(Certificate, CertifiedKey)> {
+        let (certificate, key) = server_key(pair).ok()?;
+        let named = certificate.names.contains(&self.dns_name);
+        (named && certificate.is_valid_at(now)).then_some((certificate, key))
+    }
+}
+
+impl Plan {
+    fn wake(&mut self, at: i64) {
+        self.again_at = self.again_at.min(at);
+    }
+}
+
+/// The present authority, if it is this program's and can sign now.
+fn usable(secret: &AuthoritySecret, now: i64) -> Option<Authority> {
+    let authority = Authority::parse(&secret.present).ok()?;
+    authority.certificate.is_valid_at(now).then_some(authority)
+}
+
+/// The different authorities of a text that are valid now, in order.
+fn valid(text: &str, now: i64) -> Vec<Certificate> {
+    let mut found: Vec<Certificate> = Vec::new();
+    for certificate in Certificate::parse_all(text) {
+        let is_usable = certificate.is_authority && certificate.is_valid_at(now);
+        if is_usable && !found.contains(&certificate) && found.len() <= MOST_PREVIOUS {
+            found.push(certificate);
+        }
+    }
+    found
+}
+
+/// The previous authorities of a new one: those of the Secret, and whatever in the bundles has signed the certificate
+/// that serves now, in case the Secret was lost.
+fn previous(
+    listed: &[Certificate],
+    leaf: Option<&Certificate>,
+    bundles: &[String],
+    now: i64,
+) -> Vec<Certificate> {
+    let mut found = listed.to_vec();
+    if let Some(leaf) = leaf {
+        for authority in bundles.iter().flat_map(|bundle| valid(bundle, now)) {
+            if leaf.is_signed_by(&authority) && !found.contains(&authority) {
+                found.insert(0, authority);
+            }
+        }
+    }
+    found.truncate(MOST_PREVIOUS);
+    found
+}
+
+/// A third of a life, in seconds.
+fn third(life: Duration) -> i64 {
+    x509::seconds(life) / 3
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,333 @@
+//! Writes of the objects through which the API server calls the webhook: the two configurations, and the conversion stanza
+//! of the definition of LoadBalancers. Whatever somebody else changes there is restored, with a back-off, and whoever did
+//! it is named.
+
+use harvester_lb_controller_kit::Stamp;
+use harvester_lb_controller_kit::events::{Events, Severity};
+use harvester_lb_controller_kit::writer::{WriteError, bounded};
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Patch, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use std::fmt::Debug;
+use std::sync::Arc;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use crate::timings::Timings;
+use crate::webhook::desired::Desired;
+use crate::webhook::metrics::Metrics;
+use crate::webhook::registration::object::{Object, Reason, State, writer_of};
+use crate::webhook::restores::Restores;
+use crate::webhook::secrets::patch_params;
+use crate::webhook::stored::{Definition, Stored, mutating, validating};
+use crate::webhook_names::{CONFIGURATION, DEFINITION, FIELD_MANAGER};
+
+mod object;
+
+/// What this process knows of one object.
+#[derive(Debug)]
+struct Known {
+    restores: Restores,
+    /// What it was, when it last was as it had to be.
+    right: Option<Desired>,
+}
+
+/// The three objects.
+pub struct Registration {
+    client: Client,
+    stored: Stored,
+    metrics: Arc<Metrics>,
+    events: Events,
+    known: [Known; 3],
+}
+
+impl Registration {
+    /// Nothing is written yet.
+    pub fn new(
+        client: Client,
+        stored: Stored,
+        metrics: Arc<Metrics>,
+        events: Events,
+        timings: &Timings,
+    ) -> Self {
+        let backoff = timings.webhook_restore_backoff();
+        Self {
+            client,
+            stored,
+            metrics,
+            events,
+            known: std::array::from_fn(|_| Known {
+                restores: Restores::new(backoff),
+                right: None,
+            }),
+        }
+    }
+
+    /// Whether all three are as they must be, as far as that is up to this program.
+    pub fn is_right(&self, desired: &Desired) -> bool {
+        Object::ALL.into_iter().all(|object| {
+            matches!(
+                self.state(object, desired),
+                State::Right | State::Impossible
+            )
+        })
+    }
+
+    /// Writes what differs and is due. Returns when something else becomes due.
+    pub async fn ensure(&mut self, desired: &Desired) -> Option<Instant> {
+        let mut next: Option<Instant> = None;
+        for (n, object) in Object::ALL.into_iter().enumerate() {
+            let label = object.as_label();
+            let state = self.state(object, desired);
+            let is_right = state == State::Right;
+            let gauge = self.metrics.registered.with_label_values(&[label]);
+            gauge.set(i64::from(is_right));
+            if is_right {
+                self.known[n].right = Some(desired.clone());
+                continue;
+            }
+            let (reason, meta) = match state {
+                State::Right | State::Impossible => continue,
+                State::Missing => (Reason::Missing, None),
+                State::Differs(meta) => {
+                    let reason = match &self.known[n].right {
+                        None => Reason::Taken,
+                        Some(right) if right == desired => Reason::Changed,
+                        Some(_) => Reason::Bundle,
+                    };
+                    (reason, Some(meta))
+                }
+            };
+            let due = self.known[n].restores.due_at(Instant::now());
+            if due > Instant::now() {
+                next = Some(next.map_or(due, |at| at.min(due)));
+                continue;
+            }
+            let by = match reason {
+                Reason::Changed | Reason::Taken => self.last_writer(object).await,
+                Reason::Missing | Reason::Bundle => None,
+            };
+            let written = self.write(object, desired, meta.as_deref()).await;
+            self.known[n]
+                .restores
+                .written(Instant::now(), fastrand::f64());
+            match written {
+                Ok(()) => {
+                    let labels = [label, reason.as_label()];
+                    self.metrics.registrations.with_label_values(&labels).inc();
+                    gauge.set(1);
+                    self.known[n].right = Some(desired.clone());
+                    self.report(
+                        object,
+                        reason,
+                        by.as_deref(),
+                        self.known[n].restores.count(),
+                    );
+                }
+                // A newer copy is on its way, or was just made.
+                Err(error) if error.is_stale() => {}
+                Err(error) => {
+                    warn!(kind = object.kind(), name = object.name(), %error, "registration not written, will retry");
+                }
+            }
+            let due = self.known[n].restores.due_at(Instant::now());
+            if !matches!(self.state(object, desired), State::Right) {
+                next = Some(next.map_or(due, |at| at.min(due)));
+            }
+        }
+        next
+    }
+
+    fn state(&self, object: Object, desired: &Desired) -> State {
+        let key = object.key();
+        match object {
+            Object::Validating => match self.stored.validating.get(&key) {
+                None => State::Missing,
+                Some(found) => {
+                    let is_right = Some(&found.webhooks) == desired.validating().webhooks.as_ref();
+                    State::of(is_right, &found.meta)
+                }
+            },
+            Object::Mutating => match self.stored.mutating.get(&key) {
+                None => State::Missing,
+                Some(found) => {
+                    let is_right = Some(&found.webhooks) == desired.mutating().webhooks.as_ref();
+                    State::of(is_right, &found.meta)
+                }
+            },
+            // The chart, or Harvester, ships the definition.
+            Object::Conversion => match self.stored.definition.get(&key) {
+                None => State::Impossible,
+                Some(found) => {
+                    let is_right = found.conversion.as_ref() == Some(&desired.conversion());
+                    State::of(is_right, &found.meta)
+                }
+            },
+        }
+    }
+
+    /// Creates an object, or changes the copy with this metadata.
+    async fn write(
+        &self,
+        object: Object,
+        desired: &Desired,
+        present: Option<&ObjectMeta>,
+    ) -> Result<(), WriteError> {
+        let stored = &self.stored;
+        let key = object.key();
+        match object {
+            Object::Validating => {
+                let wanted = desired.validating();
+                let patch = json!({ "webhooks": &wanted.webhooks });
+                let written = self.put(&wanted, patch, present).await?;
+                let stamp = Stamp::of(&written.metadata);
+                stored
+                    .validating
+                    .written(&key, stamp, validating(Ok(written)));
+            }
+            Object::Mutating => {
+                let wanted = desired.mutating();
+                let patch = json!({ "webhooks": &wanted.webhooks });
+                let written = self.put(&wanted, patch, present).await?;
+                let stamp = Stamp::of(&written.metadata);
+                stored.mutating.written(&key, stamp, mutating(Ok(written)));
+            }
+            Object::Conversion => {
+                let mut patch = json!({"spec": {"conversion": desired.conversion()}});
+                // A merge patch keeps what it does not name.
+                patch["spec"]["conversion"]["webhook"]["clientConfig"]["url"] = Value::Null;
+                let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+                let written = self.patch(&api, DEFINITION, patch, present).await?;
+                let stamp = Stamp::of(&written.metadata);
+                stored
+                    .definition
+                    .written(&key, stamp, Definition::of(Ok(written)));
+            }
+        }
+        Ok(())
+    }
+
+    async fn put<K>(
+        &self,
+        wanted: &K,
+        patch: Value,
+        present: Option<&ObjectMeta>,
+    ) -> Result<K, WriteError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
+    {
+        let api: Api<K> = Api::all(self.client.clone());
+        if present.is_some() {
+            return self.patch(&api, CONFIGURATION, patch, present).await;
+        }
+        let params = PostParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PostParams::default()
+        };
+        bounded(api.create(&params, wanted)).await
+    }
+
+    async fn patch<K>(
+        &self,
+        api: &Api<K>,
+        name: &str,
+        mut patch: Value,
+        present: Option<&ObjectMeta>,
+    ) -> Result<K, WriteError>
+    where
+        K: Clone + Debug + DeserializeOwned,
+    {
+        let version = present.and_then(|meta| meta.resource_version.as_deref());
+        patch["metadata"] = json!({"resourceVersion": version.unwrap_or_default()});
+        bounded(api.patch(name, &patch_params(), &Patch::Merge(patch))).await
+    }
+
+    /// Who wrote an object last, apart from this program: field manager and time.
+    async fn last_writer(&self, object: Object) -> Option<String> {
+        let client = self.client.clone();
+        let name = object.name();
+        let read = match object {
+            Object::Validating => {
+                let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
+            }
+            Object::Mutating => {
+                let api: Api<MutatingWebhookConfiguration> = Api::all(client);
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
+            }
+            Object::Conversion => {
+                let api: Api<CustomResourceDefinition> = Api::all(client);
+                bounded(api.get_metadata_opt(name))
+                    .await
+                    .map(|m| m.map(|m| m.metadata))
+            }
+        };
+        // Without it the message says less; the write does not depend on it.
+        writer_of(&read.ok().flatten()?)
+    }
+
+    fn report(&self, object: Object, reason: Reason, by: Option<&str>, count: u32) {
+        let (kind, name) = (object.kind(), object.name());
+        let by = by.unwrap_or("an unknown program");
+        let text = match reason {
+            Reason::Missing => {
+                info!(kind, name, "registration created");
+                return;
+            }
+            Reason::Bundle => {
+                info!(
+                    kind,
+                    name, "registration updated with the present authorities"
+                );
+                return;
+            }
+            Reason::Taken => {
+                format!("{kind} {name} was taken over from {by}")
+            }
+            Reason::Changed if count < 3 => {
+                format!("{kind} {name} was changed by {by} and is restored")
+            }
+            Reason::Changed => format!(
+                "{kind} {name} is changed by {by} again and again, restored {count} times. Two webhooks must not run at once: stop the other one"
+            ),
+        };
+        let severity = if reason == Reason::Taken {
+            info!(kind, name, by, "registration taken over");
+            Severity::Normal
+        } else {
+            warn!(
+                kind,
+                name, by, count, "registration changed by another program, restored"
+            );
+            Severity::Warning
+        };
+        let regarding = ObjectReference {
+            api_version: Some(object.api_version().to_owned()),
+            kind: Some(kind.to_owned()),
+            name: Some(name.to_owned()),
+            ..ObjectReference::default()
+        };
+        let event = if reason == Reason::Taken {
+            "RegistrationTakenOver"
+        } else {
+            "RegistrationRestored"
+        };
+        self.events
+            .publish(regarding, severity, event, "Register", &text);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The three objects that register the webhook: their names, their states, why they are written, and who wrote them last.
+
+use harvester_lb_object::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::webhook_names::{CONFIGURATION, DEFINITION, FIELD_MANAGER};
+
+/// Longest name of a field manager that is repeated in a message, in bytes.
+const MANAGER_LIMIT: usize = 64;
+
+/// One of the three objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Object {
+    Validating,
+    Mutating,
+    Conversion,
+}
+
+impl Object {
+    /// The stanza comes first: without it objects stored as v1alpha1 cannot be read, whatever else happens.
+    pub(super) const ALL: [Self; 3] = [Self::Conversion, Self::Validating, Self::Mutating];
+
+    pub(super) const fn as_label(self) -> &'static str {
+        match self {
+            Self::Validating => "validating",
+            Self::Mutating => "mutating",
+            Self::Conversion => "conversion",
+        }
+    }
+
+    pub(super) const fn kind(self) -> &'static str {
+        match self {
+            Self::Validating => "ValidatingWebhookConfiguration",
+            Self::Mutating => "MutatingWebhookConfiguration",
+            Self::Conversion => "CustomResourceDefinition",
+        }
+    }
+
+    pub(super) const fn api_version(self) -> &'static str {
+        match self {
+            Self::Validating | Self::Mutating => "admissionregistration.k8s.io/v1",
+            Self::Conversion => "apiextensions.k8s.io/v1",
+        }
+    }
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Validating | Self::Mutating => CONFIGURATION,
+            Self::Conversion => DEFINITION,
+        }
+    }
+
+    pub(super) fn key(self) -> Key {
+        Key::new("", self.name())
+    }
+}
+
+/// Why an object is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It does not exist.
+    Missing,
+    /// This process has not seen it as it must be: it is another version's, or another program's.
+    Taken,
+    /// The bundle has changed.
+    Bundle,
+    /// It was as it must be, and somebody has changed it.
+    Changed,
+}
+
+impl Reason {
+    pub(super) const fn as_label(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::Taken => "taken_over",
+            Self::Bundle => "bundle",
+            Self::Changed => "changed_by_others",
+        }
+    }
+}
+
+/// An object compared with what it must be.
+#[derive(Debug, PartialEq)]
+pub(super) enum State {
+    /// As it must be.
+    Right,
+    /// There is none.
+    Missing,
+    /// There is none, and it is not ours to create.
+    Impossible,
+    /// It differs.
+    Differs(Box<ObjectMeta>),
+}
+
+impl State {
+    pub(super) fn of(is_right: bool, meta: &ObjectMeta) -> Self {
+        if is_right {
+            Self::Right
+        } else {
+            Self::Differs(Box::new(meta.clone()))
+        }
+    }
+}
+
+/// The field manager that wrote last, apart from this program, with the time.
+pub(super) fn writer_of(meta: &ObjectMeta) -> Option<String> {
+    let entries = meta.managed_fields.iter().flatten();
+    let others = entries.filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER));
+    let last = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    let manager = last.manager.as_deref().unwrap_or("an unnamed manager");
+    let manager = &manager[..manager.floor_char_boundary(MANAGER_LIMIT)];
+    Some(match &last.time {
+        Some(time) => format!("{manager:?} at {}", time.0),
+        None => format!("{manager:?}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn section_1_the_program_that_wrote_last_is_named() {
+        let meta = |entries: serde_json::Value| -> ObjectMeta {
+            serde_json::from_value(json!({ "managedFields": entries })).unwrap()
+        };
+        let entry = |manager: &str, time: &str| json!({"manager": manager, "operation": "Update", "time": time});
+        let ours = entry(FIELD_MANAGER, "2026-01-03T00:00:00Z");
+        let first = entry("kubectl", "2026-01-01T00:00:00Z");
+        let last = entry("harvester-load-balancer-webhook", "2026-01-02T00:00:00Z");
+        let by = writer_of(&meta(json!([first, last, ours])));
+        assert_eq!(
+            by.as_deref(),
+            Some("\"harvester-load-balancer-webhook\" at 2026-01-02T00:00:00Z")
+        );
+        assert_eq!(writer_of(&meta(json!([ours]))), None);
+        assert_eq!(writer_of(&ObjectMeta::default()), None);
+        let long = entry(&"é".repeat(100), "2026-01-01T00:00:00Z");
+        assert!(writer_of(&meta(json!([long]))).unwrap().len() < 120);
+    }
+}

@@ -1,0 +1,171 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use harvester_lb_controller_kit::events::EventReceiver;
+use kube::client::Body;
+use parking_lot::Mutex;
+use tower::service_fn;
+
+use super::*;
+use crate::webhook_names::Names;
+
+/// The requests, as `METHOD path`.
+type Sent = Arc<Mutex<Vec<String>>>;
+
+/// An API server that stores nothing: a write is answered with the object that it carries, a read with metadata.
+fn client(sent: &Sent, version: &Arc<AtomicU64>) -> Client {
+    let (sent, version) = (Arc::clone(sent), Arc::clone(version));
+    let service = service_fn(move |request: http::Request<Body>| {
+        let (sent, version) = (Arc::clone(&sent), Arc::clone(&version));
+        async move {
+            let (head, body) = request.into_parts();
+            sent.lock()
+                .push(format!("{} {}", head.method, head.uri.path()));
+            let bytes = body.collect_bytes().await.map_err(std::io::Error::other)?;
+            let mut object: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
+            let next = version.fetch_add(1, Ordering::Relaxed);
+            object["metadata"]["name"] = json!(CONFIGURATION);
+            object["metadata"]["resourceVersion"] = json!(next.to_string());
+            object["metadata"]["managedFields"] = json!([
+                {"manager": "another-webhook", "operation": "Update", "time": "2026-01-02T00:00:00Z"},
+            ]);
+            let answer = http::Response::new(Body::from(object.to_string().into_bytes()));
+            Ok::<_, std::io::Error>(answer)
+        }
+    });
+    Client::new(service, "default")
+}
+
+struct Scene {
+    sent: Sent,
+    /// The next resource version.
+    version: Arc<AtomicU64>,
+    registration: Registration,
+    events: EventReceiver,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (sent, version) = (Sent::default(), Arc::new(AtomicU64::new(10)));
+        let (events, receiver) = Events::queue();
+        let stored = Stored::new(Names {
+            namespace: "ns".to_owned(),
+            service: "svc".to_owned(),
+        });
+        let timings = Timings::default();
+        let metrics = Arc::new(Metrics::new().unwrap());
+        Self {
+            registration: Registration::new(
+                client(&sent, &version),
+                stored,
+                metrics,
+                events,
+                &timings,
+            ),
+            sent,
+            version,
+            events: receiver,
+        }
+    }
+
+    fn desired(bundle: &str) -> Desired {
+        let names = Names {
+            namespace: "ns".to_owned(),
+            service: "svc".to_owned(),
+        };
+        Desired::new(names, bundle)
+    }
+
+    async fn ensure(&mut self, bundle: &str) -> (Vec<String>, Option<Instant>) {
+        let next = self.registration.ensure(&Self::desired(bundle)).await;
+        (std::mem::take(&mut *self.sent.lock()), next)
+    }
+
+    /// Somebody changes the validating configuration.
+    fn change(&self) {
+        let version = self.version.fetch_add(1, Ordering::Relaxed);
+        let mut object = Self::desired("other").validating();
+        object.metadata.resource_version = Some(version.to_string());
+        let stamp = Stamp::of(&object.metadata);
+        let store = &self.registration.stored.validating;
+        let key = Object::Validating.key();
+        assert!(store.written(&key, stamp, validating(Ok(object))).is_some());
+    }
+}
+
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+
+#[tokio::test(start_paused = true)]
+async fn section_1_missing_objects_are_created_once() {
+    let mut scene = Scene::new();
+    let (sent, next) = scene.ensure("a").await;
+    // The definition is not this program's to create.
+    assert_eq!(
+        sent,
+        [format!("POST {VALIDATING}"), format!("POST {MUTATING}")]
+    );
+    assert_eq!(next, None);
+    assert_eq!(scene.ensure("a").await, (Vec::new(), None));
+    assert!(scene.events.try_next().is_none());
+    // A new bundle is no quarrel; it waits for the back-off of the object all the same.
+    let (sent, next) = scene.ensure("b").await;
+    assert!(sent.is_empty() && next.is_some());
+    tokio::time::sleep_until(next.unwrap()).await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    let (sent, _) = scene.ensure("b").await;
+    let patched = [VALIDATING, MUTATING].map(|path| format!("PATCH {path}/{CONFIGURATION}"));
+    assert_eq!(sent, patched);
+    assert!(scene.events.try_next().is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_change_of_another_program_is_restored_and_named() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    tokio::time::sleep(std::time::Duration::from_mins(11)).await;
+    let mut restored = 0;
+    for _ in 0..20 {
+        scene.change();
+        let (sent, next) = scene.ensure("a").await;
+        match next {
+            None => {
+                let path = format!("{VALIDATING}/{CONFIGURATION}");
+                assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
+                restored += 1;
+                let event = scene.events.try_next().unwrap();
+                assert_eq!(event.reason, "RegistrationRestored");
+                assert!(event.text.contains("another-webhook"), "{}", event.text);
+                assert_eq!(event.text.contains("stop the other one"), restored >= 3);
+            }
+            Some(due) => {
+                assert!(sent.is_empty());
+                tokio::time::sleep_until(due).await;
+            }
+        }
+    }
+    assert!((5..20).contains(&restored), "{restored}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_the_conversion_stanza_is_set_on_a_definition_that_exists() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": {"name": DEFINITION, "resourceVersion": "5"},
+        "spec": {
+            "group": harvester_lb_api::GROUP, "scope": "Namespaced", "versions": [],
+            "names": {"kind": "LoadBalancer", "plural": "loadbalancers"},
+        },
+    }))
+    .unwrap();
+    let stamp = Stamp::of(&definition.metadata);
+    let key = Object::Conversion.key();
+    let store = &scene.registration.stored.definition;
+    store.written(&key, stamp, Definition::of(Ok(definition)));
+    assert!(!scene.registration.is_right(&Scene::desired("a")));
+    let (sent, _) = scene.ensure("a").await;
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}");
+    assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
+    let event = scene.events.try_next().unwrap();
+    assert_eq!(event.reason, "RegistrationTakenOver");
+}

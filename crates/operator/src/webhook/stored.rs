@@ -1,0 +1,231 @@
+//! The objects that the webhook itself writes, as its watches cache them: the two Secrets, and the three objects through
+//! which the API server calls it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use harvester_lb_api::meta::{Decoded, annotation};
+use harvester_lb_controller_kit::store::Store;
+use harvester_lb_object::Key;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
+    ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceConversion, CustomResourceDefinition,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::webhook::certificates::AuthoritySecret;
+use crate::webhook::certificates::x509::Pair;
+use crate::webhook::desired::{Call, calls, conversion_call};
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names};
+
+/// Key of the certificate in a Secret of type `kubernetes.io/tls`.
+pub const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key.
+pub const PRIVATE_KEY: &str = "tls.key";
+/// Key of the previous authorities' certificates, in the authority's Secret.
+pub const PREVIOUS: &str = "previous.crt";
+
+/// A Secret. Its content is not shown.
+#[derive(Clone, PartialEq)]
+pub struct StoredSecret {
+    /// Its metadata.
+    pub meta: ObjectMeta,
+    data: BTreeMap<String, ByteString>,
+}
+
+impl std::fmt::Debug for StoredSecret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StoredSecret")
+            .field("meta", &self.meta)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StoredSecret {
+    /// The cached form. A Secret that cannot be decoded is one without content.
+    pub fn of(decoded: Decoded<Secret>) -> Self {
+        match decoded {
+            Ok(secret) => Self {
+                meta: secret.metadata,
+                data: secret.data.unwrap_or_default(),
+            },
+            Err(invalid) => Self {
+                meta: invalid.metadata,
+                data: BTreeMap::new(),
+            },
+        }
+    }
+
+    fn text(&self, key: &str) -> String {
+        let bytes = self.data.get(key).map_or(&[][..], |bytes| &bytes.0);
+        String::from_utf8_lossy(bytes).into_owned()
+    }
+
+    /// Certificate and key.
+    pub fn pair(&self) -> Pair {
+        Pair {
+            certificate: self.text(CERTIFICATE),
+            key: self.text(PRIVATE_KEY),
+        }
+    }
+
+    /// The content of the authority's Secret.
+    pub fn authority(&self) -> AuthoritySecret {
+        AuthoritySecret {
+            present: self.pair(),
+            previous: self.text(PREVIOUS),
+        }
+    }
+
+    /// Whether `uninstall-webhook` has begun.
+    pub fn is_uninstalled(&self) -> bool {
+        annotation(&self.meta, ANNOTATION_UNINSTALLED).is_some()
+    }
+}
+
+/// A webhook configuration, validating or mutating.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Configuration<W> {
+    /// Its metadata.
+    pub meta: ObjectMeta,
+    /// Its webhooks.
+    pub webhooks: Vec<W>,
+    /// How it calls them.
+    pub calls: Vec<Call>,
+}
+
+/// The cached form of a ValidatingWebhookConfiguration. One that cannot be decoded has no webhooks.
+pub fn validating(
+    decoded: Decoded<ValidatingWebhookConfiguration>,
+) -> Configuration<ValidatingWebhook> {
+    let (meta, webhooks) = match decoded {
+        Ok(object) => (object.metadata, object.webhooks.unwrap_or_default()),
+        Err(invalid) => (invalid.metadata, Vec::new()),
+    };
+    Configuration {
+        meta,
+        calls: calls(webhooks.iter().map(|w| &w.client_config)),
+        webhooks,
+    }
+}
+
+/// The cached form of a MutatingWebhookConfiguration. One that cannot be decoded has no webhooks.
+pub fn mutating(decoded: Decoded<MutatingWebhookConfiguration>) -> Configuration<MutatingWebhook> {
+    let (meta, webhooks) = match decoded {
+        Ok(object) => (object.metadata, object.webhooks.unwrap_or_default()),
+        Err(invalid) => (invalid.metadata, Vec::new()),
+    };
+    Configuration {
+        meta,
+        calls: calls(webhooks.iter().map(|w| &w.client_config)),
+        webhooks,
+    }
+}
+
+/// The definition of LoadBalancers, as far as conversion is concerned.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Definition {
+    /// Its metadata.
+    pub meta: ObjectMeta,
+    /// Its conversion stanza.
+    pub conversion: Option<CustomResourceConversion>,
+}
+
+impl Definition {
+    /// The cached form. One that cannot be decoded has no stanza.
+    pub fn of(decoded: Decoded<CustomResourceDefinition>) -> Self {
+        match decoded {
+            Ok(object) => Self {
+                meta: object.metadata,
+                conversion: object.spec.conversion,
+            },
+            Err(invalid) => Self {
+                meta: invalid.metadata,
+                conversion: None,
+            },
+        }
+    }
+}
+
+/// The stores.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The names.
+    pub names: Names,
+    /// The Secret of the authority.
+    pub authority: Arc<Store<StoredSecret>>,
+    /// The Secret of the serving certificate.
+    pub leaf: Arc<Store<StoredSecret>>,
+    /// The ValidatingWebhookConfiguration.
+    pub validating: Arc<Store<Configuration<ValidatingWebhook>>>,
+    /// The MutatingWebhookConfiguration.
+    pub mutating: Arc<Store<Configuration<MutatingWebhook>>>,
+    /// The definition of LoadBalancers.
+    pub definition: Arc<Store<Definition>>,
+}
+
+impl Stored {
+    /// Empty stores.
+    pub fn new(names: Names) -> Self {
+        Self {
+            names,
+            authority: Arc::default(),
+            leaf: Arc::default(),
+            validating: Arc::default(),
+            mutating: Arc::default(),
+            definition: Arc::default(),
+        }
+    }
+
+    /// Key of the authority's Secret.
+    pub fn authority_key(&self) -> Key {
+        Key::new(&self.names.namespace, self.names.authority_secret())
+    }
+
+    /// Key of the serving certificate's Secret.
+    pub fn leaf_key(&self) -> Key {
+        Key::new(&self.names.namespace, self.names.leaf_secret())
+    }
+
+    /// What has not been listed yet.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        [
+            (
+                "secrets",
+                self.authority.is_synced() && self.leaf.is_synced(),
+            ),
+            (
+                "validatingwebhookconfigurations",
+                self.validating.is_synced(),
+            ),
+            ("mutatingwebhookconfigurations", self.mutating.is_synced()),
+            ("customresourcedefinitions", self.definition.is_synced()),
+        ]
+        .into_iter()
+        .filter_map(|(kind, synced)| (!synced).then_some(kind))
+        .collect()
+    }
+
+    /// The bundles through which the API server calls this webhook: those of other webhooks do not count.
+    pub fn bundles(&self) -> Vec<String> {
+        let configuration = Key::new("", CONFIGURATION);
+        let validating = self.validating.get(&configuration);
+        let mutating = self.mutating.get(&configuration);
+        let definition = self.definition.get(&Key::new("", DEFINITION));
+        let conversion = definition.and_then(|d| conversion_call(d.conversion.as_ref()));
+        let calls = validating
+            .iter()
+            .flat_map(|c| c.calls.iter().cloned())
+            .chain(mutating.iter().flat_map(|c| c.calls.iter().cloned()))
+            .chain(conversion);
+        calls
+            .filter(|call| call.is_of(&self.names))
+            .map(|call| call.bundle)
+            .collect()
+    }
+}

@@ -1,0 +1,112 @@
+//! The life cycle of a guest cluster with a cloud provider v0.1.x (section 12): it uses v1alpha1, watches one LoadBalancer
+//! and waits 5 s for its address.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use futures::{StreamExt, pin_mut};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures::{for_namespace, machine, subnet};
+use harvester_lb_testkit::eventually;
+use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::core::DynamicObject;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+
+use crate::stage::{alpha, finish, one};
+
+const NS: &str = "guest-v01";
+/// The guest gives up after this time, and starts again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub async fn gen_1_a_v0_1_guest_and_its_watch(world: Arc<World>) -> anyhow::Result<()> {
+    let replica = one(&world).await?;
+    let operator = world.start_operator("node2").await?;
+    world.namespace(NS).await?;
+    let kube_vip = harvester_lb_e2e::fake_kube_vip::FakeKubeVip::start(&world.client());
+    for (name, address) in [("n1", "10.10.1.11"), ("n2", "10.10.1.12")] {
+        world
+            .cluster
+            .apply(&machine(NS, name, &json!({}), Some(address)))
+            .await?;
+    }
+    world
+        .pool(
+            "guests",
+            json!({"ranges": [subnet("10.24.1.0/24")], "selector": for_namespace(NS)}),
+        )
+        .await?;
+    let api = alpha(&world, NS).await?;
+    // The webhook learns of the machines by its watch.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {
+            "name": "svc", "namespace": NS,
+            "labels": {"cloudprovider.harvesterhci.io/cluster": "gc"},
+            "annotations": {"cloudprovider.harvesterhci.io/service-uuid": "u"},
+        },
+        "spec": {
+            "ipam": "pool", "backendServers": ["10.10.1.11", "10.10.1.12"],
+            "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 30080}],
+        },
+    }))?;
+    let made = api.create(&PostParams::default(), &object).await?;
+    let created = Instant::now();
+    let params = WatchParams::default().fields("metadata.name=svc");
+    let version = made.metadata.resource_version.context("no version")?;
+    let watching = api.watch(&params, &version).await?;
+    pin_mut!(watching);
+    let address = timeout(PATIENCE, async {
+        loop {
+            match watching.next().await.context("the watch ended")?? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    let types = object.types.clone().context("no types")?;
+                    ensure!(types.api_version.ends_with("/v1alpha1"), "{types:?}");
+                    let address = object.data["status"]["address"].as_str();
+                    if let Some(address) = address.filter(|a| !a.is_empty()) {
+                        return Ok(address.to_owned());
+                    }
+                }
+                other => anyhow::bail!("{other:?}"),
+            }
+        }
+    })
+    .await
+    .context("no address within 5 s")??;
+    eprintln!("address {address} after {:?}", created.elapsed());
+    let lb = world.lb_reason(NS, "svc", "Ready").await?;
+    let selector = lb.spec.backend_server_selector.unwrap_or_default();
+    ensure!(
+        selector
+            .get("harvesterhci.io/vmName")
+            .is_some_and(|names| names == &["n1", "n2"]),
+        "{selector:?}"
+    );
+    // A node goes: the guest writes the whole spec again, and the address stays.
+    let mut again = api.get("svc").await?;
+    again.data["spec"]["backendServers"] = json!(["10.10.1.12"]);
+    api.replace("svc", &PostParams::default(), &again).await?;
+    eventually("one backend is left", SOON, || async {
+        let lb = world.lbs(NS).get("svc").await?;
+        let selector = lb.spec.backend_server_selector.unwrap_or_default();
+        let named = selector.get("harvesterhci.io/vmName");
+        Ok(named.is_some_and(|names| names == &["n2"]).then_some(()))
+    })
+    .await?;
+    let lb = world.lb_reason(NS, "svc", "Ready").await?;
+    let status = lb.status.unwrap_or_default();
+    ensure!(status.address.as_deref() == Some(&*address), "{status:?}");
+    // A write of the status in v1alpha1 strips nothing.
+    let patch = Patch::Merge(json!({"metadata": {"labels": {"x": "y"}}}));
+    api.patch("svc", &PatchParams::default(), &patch).await?;
+    let lb = world.lbs(NS).get("svc").await?;
+    ensure!(lb.spec.ip_pool.as_deref() == Some("guests"), "{lb:?}");
+    world.delete_lb(NS, "svc").await?;
+    world.gone(&world.lbs(NS), "svc").await?;
+    drop(kube_vip);
+    operator.end().await?;
+    finish(&world, &[&replica]).await
+}

@@ -1,0 +1,81 @@
+//! The webhook on a real API server: admission, conversion, certificates, registration, shutdown, hostile clients. The API
+//! server reaches it through its Service and EndpointSlice.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{run_in_turn, tests};
+use harvester_lb_testkit::TestClusterOptions;
+
+mod admission;
+mod certificates;
+mod conversion;
+mod ends;
+mod guests;
+mod hostile;
+mod load;
+mod pools;
+mod registration;
+mod stage;
+mod table;
+mod tls;
+
+use admission::{
+    wm_1_wm_2_wm_3_annotations_of_load_balancers, wm_4_health_checks_are_completed,
+    wv_1_to_wv_9_specs_of_load_balancers, wv_10_a_guest_cluster_that_is_being_removed,
+};
+use certificates::section_1_certificates_rotate_without_a_refused_request;
+use conversion::{
+    cnv_1_a_cold_start_with_objects_of_v1alpha1_alone, section_2_4_the_example_by_the_api_server,
+};
+use ends::{section_1_one_of_two_replicas_ends, section_1_one_of_two_replicas_is_killed};
+use guests::gen_1_a_v0_1_guest_and_its_watch;
+use hostile::{
+    section_1_hostile_bodies, section_1_hostile_connections, section_1_objects_of_many_values,
+};
+use pools::{
+    pv_1_to_pv_3_ranges_of_pools, pv_4_pv_9_allocated_addresses_are_kept,
+    pv_5_to_pv_8_scopes_of_pools, wm_5_labels_of_pools,
+};
+use registration::{
+    section_1_the_registration_is_restored, section_1_the_secrets_of_the_go_webhook_are_replaced,
+    section_1_the_webhook_is_uninstalled,
+};
+
+fn main() -> ExitCode {
+    let tests = tests![
+        wv_1_to_wv_9_specs_of_load_balancers,
+        wv_10_a_guest_cluster_that_is_being_removed,
+        wm_1_wm_2_wm_3_annotations_of_load_balancers,
+        wm_4_health_checks_are_completed,
+        wm_5_labels_of_pools,
+        pv_1_to_pv_3_ranges_of_pools,
+        pv_4_pv_9_allocated_addresses_are_kept,
+        pv_5_to_pv_8_scopes_of_pools,
+        section_2_4_the_example_by_the_api_server,
+        cnv_1_a_cold_start_with_objects_of_v1alpha1_alone,
+        gen_1_a_v0_1_guest_and_its_watch,
+        section_1_certificates_rotate_without_a_refused_request,
+        section_1_the_registration_is_restored,
+        section_1_the_secrets_of_the_go_webhook_are_replaced,
+        section_1_the_webhook_is_uninstalled,
+        section_1_one_of_two_replicas_ends,
+        section_1_one_of_two_replicas_is_killed,
+        section_1_hostile_connections,
+        section_1_hostile_bodies,
+        section_1_objects_of_many_values,
+    ];
+    let options = TestClusterOptions {
+        nodes: 2,
+        kube_vip: false,
+        // Webhooks are reached at the addresses of their Service's endpoints: no kube-proxy runs where the API server is.
+        apiserver_args: vec!["--enable-aggregator-routing=true".to_owned()],
+        ..TestClusterOptions::default()
+    };
+    run_in_turn(options, tests)
+}
