@@ -8,13 +8,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use harvester_lb_core::address_move::{AddressMove, MoveHistory};
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
 use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
-use tokio::time::Instant;
 use tracing::warn;
 
 use super::stores::Stores;
@@ -42,8 +42,10 @@ pub struct LeaderState {
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Objects that use features of later versions (IPA-9).
     pub(super) unsupported: unsupported::Index,
-    /// Load balancers whose Service still shows its previous address, and the start of the move (REL-4).
-    pub(super) moving: HashMap<Key, Instant, FxBuildHasher>,
+    /// Load balancers whose Service moves to another address (REL-4).
+    pub(super) moves: HashMap<Key, AddressMove, FxBuildHasher>,
+    /// What kube-vip did with changed addresses in this term (REL-4).
+    pub(super) move_history: MoveHistory,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal, with the time of the last
     /// deletion (GC-1, GC-2). Kept, because a load balancer created before may be seen later.
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
@@ -64,7 +66,8 @@ impl LeaderState {
             ledger,
             deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
-            moving: HashMap::default(),
+            moves: HashMap::default(),
+            move_history: MoveHistory::default(),
             removed_clusters: BTreeMap::new(),
             endpoint_only_lbs: BTreeSet::new(),
             announcing: HashMap::default(),

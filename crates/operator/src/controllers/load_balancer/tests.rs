@@ -1,4 +1,5 @@
 mod detail_conditions;
+mod moves;
 mod stale;
 
 use super::*;
