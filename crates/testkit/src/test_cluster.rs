@@ -74,7 +74,7 @@ impl TestCluster {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         let folder = run_folder(number)?;
-        let layout = Layout::create(number, options.nodes)?;
+        let layout = Layout::create(number, options.nodes, &options.data_path)?;
         let mut plane = ControlPlane::start(&folder, &layout, &options)?;
         let client = client(&plane.kubeconfig("admin")?).await?;
         plane.apiserver_ready(&client).await?;
