@@ -103,6 +103,12 @@ async fn rel_4_a_service_whose_changed_address_is_ignored_is_recreated() {
         server.get(&path).unwrap()["spec"]["phase"] == "Bound"
     };
     assert!(bound("10.0.0.2") && bound(&moved));
+    // Until the watch delivers the deletion there is nothing to do.
+    server.writes();
+    assert!(!matches!(next(&ctx).await, Requeue::After(_)));
+    assert_eq!(server.writes(), []);
+    let services = &ctx.index.stores.services;
+    services.forget(&key(), Version(1_000));
     next(&ctx).await;
     assert_eq!(asked(&server), moved);
     tokio::time::advance(Duration::from_secs(1)).await;
