@@ -4,8 +4,10 @@
 //! kube-vip follows a changed `spec.loadBalancerIP` or ignores it, depending on its version; one that follows can still miss a
 //! change. A recreated Service is announced by every version. What kube-vip did before decides how long to wait
 //! (docs/decisions/0017-a-changed-address-that-is-ignored.md).
+//!
+//! Times are those of a monotonic clock, since the start of the term.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Longest time from the deletion of a Service to the announcement of the recreated one that proves that kube-vip was running
 /// all the time, and so had ignored the changed address. 3 s: normally it takes one to two; a kube-vip that was down comes back
@@ -96,7 +98,7 @@ pub struct ObservedService<'a> {
 pub struct AddressMove {
     uid: String,
     desired: String,
-    since: Instant,
+    since: Duration,
     deleted: bool,
 }
 
@@ -112,7 +114,7 @@ pub struct Progress {
 impl AddressMove {
     /// The state of a move after an observation of the Service at the time `now`. `before`: the state before it.
     #[must_use]
-    pub fn observe(before: Option<Self>, service: &ObservedService<'_>, now: Instant) -> Progress {
+    pub fn observe(before: Option<Self>, service: &ObservedService<'_>, now: Duration) -> Progress {
         let none = |outcome| Progress {
             next: None,
             outcome,
@@ -137,7 +139,7 @@ impl AddressMove {
                 in_progress(before)
             }
             (Shown::Desired, Some(before)) if before.is_recreated_as(service) => {
-                let is_proof = now.saturating_duration_since(before.since) <= PROOF;
+                let is_proof = now.saturating_sub(before.since) <= PROOF;
                 none(is_proof.then_some(MoveOutcome::Ignored))
             }
             (Shown::Desired, Some(before)) if is_same && !before.deleted => {
@@ -155,14 +157,14 @@ impl AddressMove {
     /// The remaining time until the Service is to be recreated, for this limit; zero if it is due. `None` if it need not be: it
     /// does not show the previous address, or it is deleted already and a finalizer holds it.
     #[must_use]
-    pub fn remaining(&self, shown: Shown, limit: Duration, now: Instant) -> Option<Duration> {
-        let elapsed = now.saturating_duration_since(self.since);
+    pub fn remaining(&self, shown: Shown, limit: Duration, now: Duration) -> Option<Duration> {
+        let elapsed = now.saturating_sub(self.since);
         let is_due = shown == Shown::Previous && !self.deleted;
         is_due.then(|| limit.saturating_sub(elapsed))
     }
 
     /// The Service was deleted at the time `now`, to be recreated.
-    pub fn deleted(&mut self, now: Instant) {
+    pub fn deleted(&mut self, now: Duration) {
         self.deleted = true;
         self.since = now;
     }

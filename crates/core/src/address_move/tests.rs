@@ -23,10 +23,9 @@ use Step::{Deleted, Seen};
 
 /// The outcome of the last step, and the remaining time for a limit of 3 s; `None` if there is nothing to wait for.
 fn play(steps: &[(u64, Step)]) -> (Option<MoveOutcome>, Option<Duration>) {
-    let start = Instant::now();
     let (mut state, mut last) = (None::<AddressMove>, (None, None));
     for (at, step) in steps {
-        let now = start + millis(*at);
+        let now = millis(*at);
         match step {
             Seen(uid, desired, shown) => {
                 let service = ObservedService {

@@ -23,7 +23,6 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::time::Instant;
 
 use super::Index;
 use super::leader_state::DeletedLb;
@@ -333,7 +332,7 @@ impl Index {
         limits: &MoveLimits,
     ) -> ObservedMove {
         self.with_leader(|leader| {
-            let now = Instant::now().into_std();
+            let now = leader.began.elapsed();
             let before = leader.moves.remove(lb);
             let Progress { next, outcome } = AddressMove::observe(before, service, now);
             if let Some(outcome) = outcome {
@@ -359,8 +358,9 @@ impl Index {
     /// The Service of a move was deleted, to be recreated (REL-4). No-op on a standby.
     pub fn moved_service_deleted(&self, lb: &Key) {
         self.with_leader(|leader| {
+            let now = leader.began.elapsed();
             if let Some(it) = leader.moves.get_mut(lb) {
-                it.deleted(Instant::now().into_std());
+                it.deleted(now);
             }
         });
     }

@@ -15,6 +15,7 @@ use harvester_lb_core::unsupported;
 use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
+use tokio::time::Instant;
 use tracing::warn;
 
 use super::stores::Stores;
@@ -44,6 +45,8 @@ pub struct LeaderState {
     pub(super) unsupported: unsupported::Index,
     /// Load balancers whose Service moves to another address (REL-4).
     pub(super) moves: HashMap<Key, AddressMove, FxBuildHasher>,
+    /// The start of the term, from which the times of moves count.
+    pub(super) began: Instant,
     /// What kube-vip did with changed addresses in this term (REL-4).
     pub(super) move_history: MoveHistory,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal, with the time of the last
@@ -67,6 +70,7 @@ impl LeaderState {
             deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
             moves: HashMap::default(),
+            began: Instant::now(),
             move_history: MoveHistory::default(),
             removed_clusters: BTreeMap::new(),
             endpoint_only_lbs: BTreeSet::new(),
