@@ -1,8 +1,9 @@
 #!/bin/sh
 # Provides the programs that the test cluster needs from the system (nft, ip,
-# the DHCP servers dnsmasq and kea-dhcp4), prometheus, and promtool, which checks
-# the alert rules, in a folder. Installs nothing and does not need root. Writes FOLDER/env,
-# which sets PATH and LD_LIBRARY_PATH:
+# iptables with the nf_tables back end and iptables-legacy, the DHCP servers dnsmasq
+# and kea-dhcp4), prometheus, and promtool, which checks the alert rules, in a folder.
+# Installs nothing and does not need root. Writes FOLDER/env, which sets PATH,
+# LD_LIBRARY_PATH and XTABLES_LIBDIR:
 #
 #	tools.sh FOLDER && . FOLDER/env
 #
@@ -25,7 +26,7 @@ say() { echo "tools: $*" >&2; }
 # program=package. The package of promtool and prometheus depends on others, so it
 # is unpacked without them (both programs need the C library only).
 missing=
-for pair in nft=nftables ip=iproute2 dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server; do
+for pair in nft=nftables ip=iproute2 iptables=iptables dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server; do
 	command -v "${pair%%=*}" >/dev/null 2>&1 || missing="$missing ${pair#*=}"
 done
 alone=
@@ -40,7 +41,7 @@ if command -v flock >/dev/null 2>&1; then
 fi
 
 stamp=$folder/stamp
-wanted="3:$missing:$alone"
+wanted="4:$missing:$alone"
 if [ -f "$folder/env" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
 	exit 0
 fi
@@ -101,18 +102,30 @@ if [ -n "$missing$alone" ]; then
 	rm -rf "$apt/debs" "$apt/cache"
 fi
 
+# The package's installation would link these names.
+sbin=$root.new/usr/sbin
+for program in iptables ip6tables; do
+	[ -e "$sbin/$program-nft" ] || continue
+	for end in "" -save -restore; do
+		ln -sf "$program-nft$end" "$sbin/$program$end"
+	done
+done
+
 # Replaced atomically: a running test cluster may use the old folder.
 [ ! -d "$root" ] || mv "$root" "$root.old"
 mv "$root.new" "$root"
 rm -rf "$root.old"
 
 libraries=
+extensions=
 for d in "$root"/usr/lib/*-linux-* "$root"/lib/*-linux-*; do
 	[ ! -d "$d" ] || libraries="$libraries${libraries:+:}$d"
+	[ ! -d "$d/xtables" ] || extensions=$d/xtables
 done
 {
 	echo "PATH=\"$root/usr/sbin:$root/usr/bin:$root/sbin:$root/bin:\$PATH:/usr/sbin:/sbin\""
 	[ -z "$libraries" ] || echo "LD_LIBRARY_PATH=\"$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}\""
-	echo "export PATH${libraries:+ LD_LIBRARY_PATH}"
+	[ -z "$extensions" ] || echo "XTABLES_LIBDIR=\"$extensions\""
+	echo "export PATH${libraries:+ LD_LIBRARY_PATH}${extensions:+ XTABLES_LIBDIR}"
 } >"$folder/env"
 echo "$wanted" >"$stamp"

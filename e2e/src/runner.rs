@@ -34,7 +34,7 @@ macro_rules! tests {
 }
 
 /// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first test that needs the world
-/// creates it; if that fails, all fail.
+/// creates it; if that fails, all fail. `programs`: those that the tests call, besides what the cluster needs.
 #[allow(
     clippy::needless_pass_by_value,
     reason = "callers make the options for this call"
@@ -53,7 +53,8 @@ pub fn run(
     {
         return complain(&error);
     }
-    enter_with(programs);
+    let of_cluster = options.data_path.programs();
+    enter_with(&[programs, of_cluster.as_slice()].concat());
     arguments.test_threads.get_or_insert(threads);
     let runtime = match Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => Arc::new(runtime),

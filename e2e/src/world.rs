@@ -27,8 +27,9 @@ pub const SOON: Duration = Duration::from_secs(30);
 const OPERATOR: &str = "HLB_OPERATOR";
 
 /// Intervals of the operator in tests (its `timings`): shorter than in a cluster where no event can end the wait. The
-/// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own.
-pub const TEST_TIMINGS: &str = "move-limit=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-unavailable-cap=1s,rare-refused=1s,pool-status-interval=200ms,pool-status-max-pause=1s,detail-interval=200ms";
+/// resync is the same as there, so that it cannot hide a missed event; a test of the resync sets its own. The limits of moves
+/// are equal, so that no test depends on what an earlier one has shown about kube-vip.
+pub const TEST_TIMINGS: &str = "move-limit=3s,move-limit-followed=3s,move-limit-ignored=3s,preflight-pause=500ms,retry=200ms,retry-cap=2s,retry-unavailable-cap=1s,rare-refused=1s,pool-status-interval=200ms,pool-status-max-pause=1s,detail-interval=200ms";
 
 /// Flags for a Lease that expires soon.
 pub const QUICK_LEASE: [&str; 3] = [

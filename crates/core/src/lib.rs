@@ -8,6 +8,7 @@
 //! | [`backends`] | selection of a load balancer's backends |
 //! | [`backend_addresses`] | the addresses that no backend may have, and those that virtual machines report |
 //! | [`desired`] | the desired Service and EndpointSlice |
+//! | [`address_move`] | how long kube-vip may take to announce a changed address |
 //! | [`readiness`] | the condition `Ready` and the extra conditions of a load balancer of VM type |
 //! | [`reasons`] | reasons of `Ready`, types of further conditions |
 //! | [`details`] | the detail conditions `AddressAllocated`, `Announced`, `BackendsHealthy` |
@@ -25,6 +26,7 @@
 //! | [`time`] | conversion of times from and to text |
 //! | [`wording`] | comparison of messages with those of earlier versions |
 
+pub mod address_move;
 pub mod admission;
 pub mod backend_addresses;
 pub mod backends;

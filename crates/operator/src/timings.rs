@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use harvester_lb_controller_kit::backoff::Backoff;
+use harvester_lb_core::address_move::MoveLimits;
 
 use crate::duration;
 
@@ -15,8 +16,15 @@ pub struct Timings {
     /// Maximum resync interval of a waiting load balancer, in case an event was missed (SEL-7, RUN-4). 30 s: no rule depends
     /// on it, and 1,000 waiting load balancers cost 40 reconciles a second, which write nothing.
     pub recheck: Duration,
-    /// Time for kube-vip to move a Service to another address (REL-4). 8 s: it normally takes a second.
+    /// Time for kube-vip to move a Service to another address, after which the Service is recreated (REL-4), while it is not
+    /// known whether kube-vip follows a changed address. 3 s: one that does normally takes a second.
     pub move_limit: Duration,
+    /// The same, if kube-vip has followed a changed address before. 8 s: it will again, and a recreated Service loses its
+    /// ClusterIP and what users have added to it.
+    pub move_limit_followed: Duration,
+    /// The same, if kube-vip has ignored a changed address before. 1 s: until then nobody announces the address; after an
+    /// upgrade of kube-vip a change that is followed within that time is noticed.
+    pub move_limit_ignored: Duration,
     /// Interval between two checks for missing kinds and permissions. 5 s: administrators add them within minutes, and a
     /// permission costs two requests.
     pub preflight_pause: Duration,
@@ -75,7 +83,9 @@ impl Default for Timings {
     fn default() -> Self {
         Self {
             recheck: Duration::from_secs(30),
-            move_limit: Duration::from_secs(8),
+            move_limit: Duration::from_secs(3),
+            move_limit_followed: Duration::from_secs(8),
+            move_limit_ignored: Duration::from_secs(1),
             preflight_pause: Duration::from_secs(5),
             flush_limit: Duration::from_secs(8),
             events_limit: Duration::from_secs(2),
@@ -105,6 +115,15 @@ impl Timings {
         Backoff {
             base: self.retry,
             cap: self.retry_cap,
+        }
+    }
+
+    /// Time limits of a move to another address (REL-4).
+    pub const fn move_limits(&self) -> MoveLimits {
+        MoveLimits {
+            unknown: self.move_limit,
+            followed: self.move_limit_followed,
+            ignored: self.move_limit_ignored,
         }
     }
 
@@ -149,6 +168,8 @@ impl Timings {
         Some(match name {
             "recheck" => &mut self.recheck,
             "move-limit" => &mut self.move_limit,
+            "move-limit-followed" => &mut self.move_limit_followed,
+            "move-limit-ignored" => &mut self.move_limit_ignored,
             "preflight-pause" => &mut self.preflight_pause,
             "flush-limit" => &mut self.flush_limit,
             "events-limit" => &mut self.events_limit,
@@ -191,12 +212,14 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit,webhook-authority-life,webhook-certificate-life,webhook-settle,webhook-retain,webhook-leave,webhook-restore,webhook-restore-cap";
+        let names = "recheck,move-limit,move-limit-followed,move-limit-ignored,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit,webhook-authority-life,webhook-certificate-life,webhook-settle,webhook-retain,webhook-leave,webhook-restore,webhook-restore-cap";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
             recheck: one,
             move_limit: one,
+            move_limit_followed: one,
+            move_limit_ignored: one,
             preflight_pause: one,
             flush_limit: one,
             events_limit: one,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
+use crate::data_path::DataPath;
 use crate::layout::Layout;
 use crate::netns::Netns;
 use crate::options::TestClusterOptions;
@@ -33,6 +34,7 @@ pub(crate) struct ControlPlane {
     pub(crate) folder: PathBuf,
     pub(crate) pki: Pki,
     pub(crate) server: String,
+    pub(crate) data_path: DataPath,
     pub(crate) processes: Vec<(String, Arc<Process>)>,
 }
 
@@ -49,14 +51,17 @@ impl ControlPlane {
         })?);
         let bin = folder.join("bin");
         std::fs::create_dir_all(&bin)?;
+        let other_kube_vip = std::env::var_os(supply::KUBE_VIP).map(PathBuf::from);
         for program in PROGRAMS {
-            symlink(&binary, bin.join(program))?;
+            let other = other_kube_vip.as_ref().filter(|_| program == "kube-vip");
+            symlink(other.unwrap_or(&binary), bin.join(program))?;
         }
         let address = layout.server();
         let mut plane = Self {
             folder: folder.to_path_buf(),
             pki: Pki::create(&folder.join("pki"), address)?,
             server: format!("https://{address}:{PORT}"),
+            data_path: options.data_path,
             processes: Vec::new(),
         };
         let cp = layout.open("cp")?;

@@ -6,6 +6,7 @@
 //! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for a DHCP server
 //! client 192.168.100.50
 //! node1  mgmt0 10.251.N.11, eth0 192.168.100.11: kube-proxy, kube-vip; node2 .12 and so on
+//!        (as on Harvester: eth0 in a bridge, which has its address)
 //!        10.52.1.0/24: Pods of node1 ([`crate::PodRunner`]), 10.52.2.0/24 those of node2 and so on
 //! (this process) 10.251.N.254
 //! ```
@@ -15,10 +16,12 @@
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use anyhow::Context;
 use parking_lot::Mutex;
 
+use crate::data_path::DataPath;
 use crate::netns::{Netns, ip};
 
 /// Address of the namespace `client`.
@@ -33,6 +36,16 @@ pub(crate) const FARM: u8 = 60;
 pub(crate) const POD_RANGE: &str = "10.52.0.0/16";
 /// Most nodes of a test cluster: host parts 11 to 40.
 pub(crate) const MAX_NODES: u8 = 30;
+
+/// Number of the LAN in hardware addresses and names of interfaces.
+const LAN: u8 = 1;
+/// Number of the management network, likewise.
+const MGMT: u8 = 2;
+
+/// A fixed hardware address makes captures and neighbour tables readable.
+fn hardware_address(network: u8, host: u8) -> String {
+    format!("02:00:00:00:{network:02x}:{host:02x}")
+}
 
 /// An address of the LAN by its host part.
 pub const fn lan(host: u8) -> Ipv4Addr {
@@ -71,7 +84,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     /// Creates everything; about 0.2 s.
-    pub(crate) fn create(cluster: u8, nodes: u8) -> anyhow::Result<Self> {
+    pub(crate) fn create(cluster: u8, nodes: u8, path: &DataPath) -> anyhow::Result<Self> {
         let layout = Self {
             cluster,
             nodes,
@@ -94,7 +107,7 @@ impl Layout {
         for node in 1..=nodes {
             let name = format!("node{node}");
             layout.plug(&name, "mgmt0", node_host(node))?;
-            layout.plug(&name, "eth0", node_host(node))?;
+            layout.plug_node(&name, node_host(node), path)?;
             let netns = layout.open(&name)?;
             netns.sysctl("net/ipv4/ip_forward", "1")?;
             layout.node_routes(node)?;
@@ -171,28 +184,60 @@ impl Layout {
         Ok(commands)
     }
 
-    /// An interface in a bridge: `eth0` in the LAN, `mgmt0` in the management network. Fixed hardware addresses make
-    /// captures and neighbour tables readable.
+    /// An interface in a bridge, with an address: `eth0` in the LAN, `mgmt0` in the management network.
     fn plug(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
-        let (bridge, network, address) = if interface == "eth0" {
-            ("br-lan", 1, lan(host))
+        self.connect(short, interface, host)?;
+        let address = if interface == "eth0" {
+            lan(host)
         } else {
-            ("br-mgmt", 2, mgmt(self.cluster, host))
+            mgmt(self.cluster, host)
+        };
+        self.open(short)?
+            .ip(&format!("addr add {address}/24 dev {interface}\n"))
+    }
+
+    /// A node's interface in the LAN: eth0, or a bridge that holds it.
+    fn plug_node(&self, short: &str, host: u8, path: &DataPath) -> anyhow::Result<()> {
+        let Some(bridge) = path.bridge else {
+            return self.plug(short, "eth0", host);
+        };
+        self.connect(short, "eth0", host)?;
+        let (netns, address) = (self.open(short)?, lan(host));
+        netns.ip(&format!(
+            "link add {bridge} address {} type bridge\nlink set eth0 master {bridge}\n\
+             link set {bridge} up\naddr add {address}/24 dev {bridge}\n",
+            hardware_address(LAN, host)
+        ))?;
+        // Without the kernel's module there is no such file, and what a bridge forwards reaches no packet filter.
+        let sysctl = "net/bridge/bridge-nf-call-iptables";
+        if path.bridge_calls_iptables || Path::new("/proc/sys").join(sysctl).exists() {
+            let value = u8::from(path.bridge_calls_iptables).to_string();
+            netns.sysctl(sysctl, &value)?;
+        }
+        Ok(())
+    }
+
+    /// An interface in a bridge, without an address.
+    fn connect(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
+        let (bridge, network) = if interface == "eth0" {
+            ("br-lan", LAN)
+        } else {
+            ("br-mgmt", MGMT)
         };
         let peer = format!("p{network}-{host}");
         let (lan, name) = (self.name("lan"), self.name(short));
         ip(
             &[],
             &format!(
-                "link add {interface} netns {name} address 02:00:00:00:0{network}:{host:02x} type veth peer name {peer} netns {lan}\n"
+                "link add {interface} netns {name} address {} type veth peer name {peer} netns {lan}\n",
+                hardware_address(network, host)
             ),
         )?;
         self.open("lan")?.ip(&format!(
             "link set {peer} master {bridge}\nlink set {peer} up\n"
         ))?;
-        self.open(short)?.ip(&format!(
-            "link set lo up\nlink set {interface} up\naddr add {address}/24 dev {interface}\n"
-        ))
+        self.open(short)?
+            .ip(&format!("link set lo up\nlink set {interface} up\n"))
     }
 
     /// An interface of the calling process's namespace in the management network.

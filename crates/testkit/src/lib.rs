@@ -24,11 +24,12 @@
 //! For faults of the API server, a [`proxy`] stands between it and one client: it delays, refuses, cuts and holds
 //! single requests.
 //!
-//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`), `BED_TOOLS` (folder of
-//! `e2e/tools.sh`, else `target/tools`), `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT` (file that
-//! [`TestReport`] writes to).
+//! Environment: `HLB_PLANE` (the control plane's binary, else built by `e2e/plane/build.sh`), `HLB_KUBE_VIP` (a binary of
+//! kube-vip, instead of the one in the control plane's), `BED_TOOLS` (folder of `e2e/tools.sh`, else `target/tools`),
+//! `BED_KEEP` (folder to keep logs in), `HLB_TEST_REPORT` (file that [`TestReport`] writes to).
 
 mod control_plane;
+mod data_path;
 mod dhcp;
 mod enter;
 mod farm;
@@ -49,6 +50,7 @@ mod test_cluster;
 mod traffic;
 mod vm;
 
+pub use data_path::DataPath;
 pub use dhcp::Dhcp;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};

@@ -12,23 +12,26 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::control_plane::{ControlPlane, START};
+use crate::data_path::DataPath;
 use crate::eventually;
 use crate::layout::{Layout, POD_RANGE, pod};
 use crate::options::TestClusterOptions;
 use crate::process::Process;
+use crate::supply;
 use crate::traffic::http_get;
 
 /// Timeout of one readiness check.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The permissions that kube-vip needs, no more.
+/// The permissions that kube-vip's chart gives it, except those on Secrets, for WireGuard. Version 0.9 needs fewer.
 const KUBE_VIP_ROLE: &str = r#"{
   "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "kube-vip"},
   "rules": [
-    {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch", "update"]},
+    {"apiGroups": [""], "resources": ["services", "endpoints"], "verbs": ["get", "list", "watch", "update"]},
     {"apiGroups": [""], "resources": ["services/status"], "verbs": ["update"]},
-    {"apiGroups": [""], "resources": ["nodes", "endpoints"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "update", "patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch", "update"]},
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "watch", "create", "update"]}
   ]}"#;
 
@@ -105,7 +108,7 @@ impl ControlPlane {
             &[],
             &[
                 format!("--kubeconfig={}", kubeconfig.display()),
-                "--proxy-mode=nftables".into(),
+                format!("--proxy-mode={}", self.data_path.proxy_mode),
                 format!("--hostname-override=node{node}"),
                 format!("--cluster-cidr={POD_RANGE}"),
                 "--nodeport-addresses=primary".into(),
@@ -129,17 +132,26 @@ impl ControlPlane {
         std::fs::create_dir_all(home.join(".kube"))?;
         std::fs::copy(self.kubeconfig("kube-vip")?, home.join(".kube/config"))?;
         let (home, node_name) = (home.display().to_string(), format!("node{node}"));
-        let env = [
+        let DataPath {
+            vip_interface,
+            service_election,
+            service_security,
+            ..
+        } = self.data_path;
+        let service_election = service_election.to_string();
+        let service_security = service_security.to_string();
+        let mut env = vec![
             ("HOME", home.as_str()),
-            ("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
             ("vip_arp", "true"),
             ("svc_enable", "true"),
             ("cp_enable", "false"),
-            ("vip_interface", "eth0"),
+            ("vip_interface", vip_interface),
+            ("vip_subnet", "32"),
             ("vip_nodename", node_name.as_str()),
             ("cp_namespace", "kube-system"),
             ("enable_endpointslices", "true"),
-            ("svc_election", "true"),
+            ("svc_election", service_election.as_str()),
+            ("enable_service_security", service_security.as_str()),
             ("vip_leaseduration", "5"),
             ("vip_renewdeadline", "3"),
             ("vip_retryperiod", "1"),
@@ -148,6 +160,9 @@ impl ControlPlane {
             ("vip_loglevel", "-4"),
             ("prometheus_server", ":2112"),
         ];
+        // It calls iptables-legacy.
+        let tools = supply::variables();
+        env.extend(tools.iter().map(|(name, value)| (*name, value.as_str())));
         let name = format!("kube-vip-node{node}");
         self.run(
             &layout.open(&node_name)?,

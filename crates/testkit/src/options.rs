@@ -1,5 +1,7 @@
 //! Options of a test cluster.
 
+use crate::data_path::DataPath;
+
 /// Options of a test cluster.
 #[derive(Clone, Debug)]
 pub struct TestClusterOptions {
@@ -7,6 +9,8 @@ pub struct TestClusterOptions {
     pub nodes: u8,
     /// kube-vip on each node.
     pub kube_vip: bool,
+    /// Settings of kube-proxy, kube-vip and the nodes' network.
+    pub data_path: DataPath,
     /// Makes the API server write an audit log, see [`TestCluster::audit`](crate::TestCluster::audit).
     pub audit: bool,
     /// Additional flags of the API server.
@@ -18,6 +22,7 @@ impl Default for TestClusterOptions {
         Self {
             nodes: 2,
             kube_vip: true,
+            data_path: DataPath::DEFAULT,
             audit: false,
             apiserver_args: Vec::new(),
         }

@@ -9,14 +9,21 @@ use anyhow::{Context, bail};
 
 /// Path of the control plane's binary, instead of building it from `e2e/plane`.
 pub(crate) const PLANE: &str = "HLB_PLANE";
+/// Path of a binary of kube-vip, instead of the one in the control plane's binary.
+pub(crate) const KUBE_VIP: &str = "HLB_KUBE_VIP";
+/// Variables by which a program finds the system's programs, their libraries, and the extensions of iptables.
+const VARIABLES: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "XTABLES_LIBDIR"];
 /// Folder into which `e2e/tools.sh` installs missing programs, instead of `target/tools`.
 const TOOLS: &str = "BED_TOOLS";
 /// Programs that every test cluster needs.
 const PROGRAMS: [&str; 2] = ["ip", "nft"];
 /// The Debian package of each program that a test may need.
-const PACKAGES: [(&str, &str); 6] = [
+const PACKAGES: [(&str, &str); 9] = [
     ("ip", "iproute2"),
     ("nft", "nftables"),
+    ("iptables", "iptables"),
+    ("ip6tables", "iptables"),
+    ("iptables-legacy", "iptables"),
     ("dnsmasq", "dnsmasq-base"),
     ("kea-dhcp4", "kea-dhcp4-server"),
     ("promtool", "prometheus"),
@@ -26,7 +33,8 @@ const PACKAGES: [(&str, &str); 6] = [
 /// The result; passed to the process inside as its environment.
 pub(crate) struct Supply {
     plane: PathBuf,
-    /// `PATH` and `LD_LIBRARY_PATH`, as written by the tools script.
+    kube_vip: Option<PathBuf>,
+    /// [`VARIABLES`], as written by the tools script.
     variables: Vec<(String, OsString)>,
 }
 
@@ -34,8 +42,16 @@ impl Supply {
     pub(crate) fn environment(&self) -> Vec<(String, OsString)> {
         let mut all = self.variables.clone();
         all.push((PLANE.into(), self.plane.clone().into_os_string()));
+        let kube_vip = self.kube_vip.iter();
+        all.extend(kube_vip.map(|path| (KUBE_VIP.to_owned(), path.clone().into_os_string())));
         all
     }
+}
+
+/// The values of [`VARIABLES`] inside, for a program that starts with an empty environment.
+pub(crate) fn variables() -> Vec<(&'static str, String)> {
+    let set = |name: &'static str| std::env::var(name).ok().map(|value| (name, value));
+    VARIABLES.into_iter().filter_map(set).collect()
 }
 
 /// Builds or finds everything. Progress goes to standard error.
@@ -44,6 +60,7 @@ pub(crate) fn provide(programs: &[&str]) -> anyhow::Result<Supply> {
     let variables = tools(&repository, &[&PROGRAMS, programs].concat())?;
     Ok(Supply {
         plane: plane(&repository)?,
+        kube_vip: named_by(KUBE_VIP)?,
         variables,
     })
 }
@@ -57,12 +74,21 @@ fn repository() -> anyhow::Result<PathBuf> {
     Ok(root.to_path_buf())
 }
 
+/// The file that a variable names; `None` if it is not set.
+fn named_by(variable: &str) -> anyhow::Result<Option<PathBuf>> {
+    let Some(path) = std::env::var_os(variable) else {
+        return Ok(None);
+    };
+    let path = PathBuf::from(path);
+    let found = path.canonicalize();
+    found
+        .map(Some)
+        .with_context(|| format!("{variable} names {}", path.display()))
+}
+
 fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
-    if let Some(path) = std::env::var_os(PLANE) {
-        let path = PathBuf::from(path);
-        return path
-            .canonicalize()
-            .with_context(|| format!("{PLANE} names {}", path.display()));
+    if let Some(path) = named_by(PLANE)? {
+        return Ok(path);
     }
     let script = repository.join("e2e/plane/build.sh");
     let output = Command::new(&script)
@@ -95,7 +121,8 @@ fn tools(repository: &Path, wanted: &[&str]) -> anyhow::Result<Vec<(String, OsSt
         done
         for p in {programs}; do command -v $p >/dev/null || {{ echo "missing $p"; exit 0; }}; done
         echo "PATH=$PATH"
-        echo "LD_LIBRARY_PATH=${{LD_LIBRARY_PATH:-}}""#,
+        echo "LD_LIBRARY_PATH=${{LD_LIBRARY_PATH:-}}"
+        echo "XTABLES_LIBDIR=${{XTABLES_LIBDIR:-}}""#,
         programs = wanted.join(" ")
     );
     let output = Command::new("sh")

@@ -17,6 +17,7 @@ use kube::discovery::{ApiCapabilities, ApiResource};
 use parking_lot::Mutex;
 
 use crate::control_plane::ControlPlane;
+use crate::data_path::DataPath;
 use crate::enter;
 use crate::layout::{FIRST_VM, Layout, MAX_NODES, node_number};
 use crate::netns::Netns;
@@ -74,7 +75,7 @@ impl TestCluster {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let number = BEDS.fetch_add(1, Ordering::Relaxed);
         let folder = run_folder(number)?;
-        let layout = Layout::create(number, options.nodes)?;
+        let layout = Layout::create(number, options.nodes, &options.data_path)?;
         let mut plane = ControlPlane::start(&folder, &layout, &options)?;
         let client = client(&plane.kubeconfig("admin")?).await?;
         plane.apiserver_ready(&client).await?;
@@ -189,6 +190,11 @@ impl TestCluster {
     /// Runs `ip` in a namespace, one command per line.
     pub fn ip(&self, netns: &str, commands: &str) -> anyhow::Result<()> {
         self.netns(netns)?.ip(&format!("{commands}\n"))
+    }
+
+    /// Settings of kube-proxy, kube-vip and the nodes' network.
+    pub fn data_path(&self) -> DataPath {
+        self.plane.lock().data_path
     }
 
     /// Names of the nodes.

@@ -4,6 +4,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
+    clippy::print_stdout,
     unreachable_pub,
     reason = "a test"
 )]
@@ -19,6 +20,7 @@ mod go;
 mod interleavings;
 mod kube_vip;
 mod leaders;
+mod moves;
 mod owners;
 mod resumed;
 mod rules;
@@ -41,6 +43,7 @@ use leaders::{
     section_1_the_lease_of_a_go_holder_is_honoured, section_1_the_same_pod_takes_over_at_once,
     section_1_work_met_by_a_closed_fence_is_still_owed,
 };
+use moves::rel_4_a_changed_address_that_is_ignored;
 use owners::{
     ipa_3_a_restored_backup, ipa_3_a_service_that_shows_the_address_blocks,
     ipa_3_a_service_without_an_owner_reference_goes_first, ipa_3_forged_owners,
@@ -85,6 +88,7 @@ fn main() -> ExitCode {
         ipa_7_released_by_hand_while_another_waits,
         ipa_1_an_unreadable_record_blocks_its_name,
         be_6_endpoints_follow_after_a_restart,
+        rel_4_a_changed_address_that_is_ignored,
         section_1_only_the_leader_writes,
         ipa_5_a_leader_that_was_paused_breaks_nothing,
         run_5_who_has_lost_the_lease_to_another_probes_no_more,

@@ -24,11 +24,16 @@ const OTHER_NODE: &str = "node2";
 
 /// All tests.
 pub fn all() -> Vec<Test> {
-    tests![
-        every_example_becomes_ready_with_the_rights_of_rbac,
+    let others = tests![
         a_missing_right_is_named_and_waited_for,
         the_account_of_harvesters_release_gains_rights_and_loses_none,
-    ]
+    ];
+    [with_traffic(), others].concat()
+}
+
+/// Those whose outcome depends on kube-vip and kube-proxy.
+pub fn with_traffic() -> Vec<Test> {
+    tests![every_example_becomes_ready_with_the_rights_of_rbac]
 }
 
 /// Applies rbac.yaml, and starts the operator with these permissions.

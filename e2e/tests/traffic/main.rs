@@ -1,6 +1,11 @@
 //! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the examples
 //! of the documentation work as they say.
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
 
 use std::process::ExitCode;
 

@@ -48,7 +48,7 @@ fn lan(from: u8, to: u8) -> serde_json::Value {
 
 /// A namespace with a pool, in which a LoadBalancer of the same name serves machines with the label `app: NS`. The
 /// names differ from test to test because kube-vip's elections identify a Service by its name alone.
-async fn serve(
+pub async fn serve(
     world: &World,
     ns: &str,
     from: u8,
@@ -67,7 +67,8 @@ async fn serve(
     Ok((machines, vip))
 }
 
-async fn answered_by(world: &World, vip: Ipv4Addr, names: &[&str]) -> anyhow::Result<()> {
+/// Waits until these machines, and no others, answer at an address.
+pub async fn answered_by(world: &World, vip: Ipv4Addr, names: &[&str]) -> anyhow::Result<()> {
     world.answered_by(vip, 80, names).await
 }
 
@@ -327,8 +328,11 @@ async fn rel_4_another_pool_another_address(world: Arc<World>) -> anyhow::Result
     world
         .merge(&world.lbs(ns), ns, json!({"spec": {"ipPool": "moved-to"}}))
         .await?;
+    let changed = Instant::now();
     let new = Ipv4Addr::new(192, 168, 100, 235);
     answered_by(&world, new, &["v1"]).await?;
+    // Versions of kube-vip differ in it (HLB_KUBE_VIP).
+    println!("answers at the new address after {:.1?}", changed.elapsed());
     silent(&world, old, 80).await?;
     released(&world, old).await?;
     let lb = world

@@ -7,8 +7,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use harvester_lb_api::condition::Condition;
+use harvester_lb_core::address_move::{
+    AddressMove, MoveHistory, MoveLimits, MoveOutcome, ObservedService, Progress,
+};
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::pool_status::{self, Projection, Snapshot};
 use harvester_lb_core::unsupported::Unsupported;
@@ -19,7 +23,6 @@ use harvester_lb_ipam::{
 };
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::time::Instant;
 
 use super::Index;
 use super::leader_state::DeletedLb;
@@ -49,15 +52,15 @@ pub enum ReleaseVerdict {
     Blocked(Blocked),
 }
 
-/// The address that a Service shows, compared with the desired one (REL-4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShownAddress {
-    /// The desired address, or none; or any address is fine.
-    AsWanted,
-    /// The address of a record that is to be released.
-    ToLeave,
-    /// Another address.
-    Other(IpAddr),
+/// A Service's move to another address (REL-4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedMove {
+    /// The remaining time until the Service is to be recreated; `None` if it need not be.
+    pub remaining: Option<Duration>,
+    /// What the end of the move shows about kube-vip.
+    pub outcome: Option<MoveOutcome>,
+    /// What kube-vip did with changed addresses in this term.
+    pub history: MoveHistory,
 }
 
 /// Addresses of pools.
@@ -321,29 +324,45 @@ impl Index {
         self.with_leader(|leader| leader.verified_lbs.insert(lb.clone()));
     }
 
-    /// The start of the Service's move to another address (REL-4), given the address that it shows now. `None` if no move is
-    /// in progress, or on a standby.
-    pub fn moving_since(&self, lb: &Key, shown: ShownAddress) -> Option<Instant> {
+    /// Updates the move of a Service to another address (REL-4). No move on a standby.
+    pub fn observe_move(
+        &self,
+        lb: &Key,
+        service: &ObservedService<'_>,
+        limits: &MoveLimits,
+    ) -> ObservedMove {
         self.with_leader(|leader| {
-            let moving = match shown {
-                ShownAddress::AsWanted => false,
-                ShownAddress::ToLeave => true,
-                // An address announced only after the release of its record may have another owner by now.
-                ShownAddress::Other(addr) => leader.ledger.record(addr).is_some(),
-            };
-            if !moving {
-                leader.moving.remove(lb);
-                return None;
+            let now = leader.began.elapsed();
+            let before = leader.moves.remove(lb);
+            let Progress { next, outcome } = AddressMove::observe(before, service, now);
+            if let Some(outcome) = outcome {
+                leader.move_history = leader.move_history.after(outcome);
             }
-            let since = leader.moving.entry(lb.clone());
-            Some(*since.or_insert_with(Instant::now))
+            let history = leader.move_history;
+            let limit = history.limit(limits);
+            let remaining = next
+                .as_ref()
+                .and_then(|next| next.remaining(service.shown, limit, now));
+            if let Some(next) = next {
+                leader.moves.insert(lb.clone(), next);
+            }
+            ObservedMove {
+                remaining,
+                outcome,
+                history,
+            }
         })
-        .flatten()
+        .unwrap_or_default()
     }
 
-    /// Ends a move: the Service is recreated (REL-4). No-op on a standby.
-    pub fn end_move(&self, lb: &Key) {
-        self.with_leader(|leader| leader.moving.remove(lb));
+    /// The Service of a move was deleted, to be recreated (REL-4). No-op on a standby.
+    pub fn moved_service_deleted(&self, lb: &Key) {
+        self.with_leader(|leader| {
+            let now = leader.began.elapsed();
+            if let Some(it) = leader.moves.get_mut(lb) {
+                it.deleted(now);
+            }
+        });
     }
 
     /// Records the node that announces the address of a load balancer. Returns the one before, if that was another; `None` also

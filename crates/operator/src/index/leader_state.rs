@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use harvester_lb_core::address_move::{AddressMove, MoveHistory};
 use harvester_lb_core::cached::{self, Allocation, Pool};
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
@@ -42,8 +43,12 @@ pub struct LeaderState {
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Objects that use features of later versions (IPA-9).
     pub(super) unsupported: unsupported::Index,
-    /// Load balancers whose Service still shows its previous address, and the start of the move (REL-4).
-    pub(super) moving: HashMap<Key, Instant, FxBuildHasher>,
+    /// Load balancers whose Service moves to another address (REL-4).
+    pub(super) moves: HashMap<Key, AddressMove, FxBuildHasher>,
+    /// The start of the term, from which the times of moves count.
+    pub(super) began: Instant,
+    /// What kube-vip did with changed addresses in this term (REL-4).
+    pub(super) move_history: MoveHistory,
     /// Guest clusters (namespace and name) of which a node was deleted during their removal, with the time of the last
     /// deletion (GC-1, GC-2). Kept, because a load balancer created before may be seen later.
     pub(super) removed_clusters: BTreeMap<Key, Micros>,
@@ -64,7 +69,9 @@ impl LeaderState {
             ledger,
             deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
-            moving: HashMap::default(),
+            moves: HashMap::default(),
+            began: Instant::now(),
+            move_history: MoveHistory::default(),
             removed_clusters: BTreeMap::new(),
             endpoint_only_lbs: BTreeSet::new(),
             announcing: HashMap::default(),

@@ -24,7 +24,7 @@ impl Index {
                 final_state_unknown,
             } => {
                 leader.ledger.withdraw(&cached::id(key));
-                leader.moving.remove(key);
+                leader.moves.remove(key);
                 leader.announcing.remove(key);
                 leader.endpoint_only_lbs.remove(key);
                 leader.verified_lbs.remove(key);

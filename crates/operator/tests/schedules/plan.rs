@@ -108,7 +108,8 @@ impl Style {
             late: late.max(5),
             lost_answers,
             refusals,
-            stuck_moves: [0, 0, 0, 400][rng.usize(..4)],
+            // One that follows and sometimes misses a change, and one that ignores each.
+            stuck_moves: [0, 0, 400, 1_000][rng.usize(..4)],
             service_finalizers: rng.u8(..3) == 0,
             workers: rng.usize(1..=5),
         }

@@ -145,10 +145,12 @@ pub(crate) enum InjectedDefect {
     Blind,
     /// Detail conditions are written as soon as they change.
     Hurried,
+    /// A Service whose changed address kube-vip ignores is not recreated (REL-4).
+    Patient,
 }
 
 impl InjectedDefect {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::NoVersions,
         Self::Overwrites,
         Self::Hasty,
@@ -161,6 +163,7 @@ impl InjectedDefect {
         Self::Forgetful,
         Self::Blind,
         Self::Hurried,
+        Self::Patient,
     ];
 }
 
@@ -185,6 +188,12 @@ impl Process {
         let mut timings = Timings::default();
         if defect == Some(InjectedDefect::Hurried) {
             timings.detail_interval = Duration::from_millis(1);
+        }
+        if defect == Some(InjectedDefect::Patient) {
+            let never = Duration::from_hours(24);
+            timings.move_limit = never;
+            timings.move_limit_followed = never;
+            timings.move_limit_ignored = never;
         }
         let prober = shared.prober.clone();
         let index = Index::new(Stores::default(), prober, Vec::new(), &timings);

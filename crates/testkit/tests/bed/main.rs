@@ -6,7 +6,9 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use harvester_lb_testkit::{PodRunner, TestCluster, TestClusterOptions, TestReport, enter_with};
+use harvester_lb_testkit::{
+    DataPath, PodRunner, TestCluster, TestClusterOptions, TestReport, enter_with,
+};
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::Runtime;
 use tokio::sync::OnceCell;
@@ -50,7 +52,7 @@ use proxy::{
 };
 use vips::{
     vip_moves_when_a_node_dies, vip_reaches_both_vms_and_follows_readiness,
-    vip_without_ready_endpoint_refuses,
+    vip_with_the_data_path_of_harvester, vip_without_ready_endpoint_refuses,
 };
 
 fn main() -> ExitCode {
@@ -58,7 +60,8 @@ fn main() -> ExitCode {
         return code;
     }
     let mut arguments = Arguments::from_args();
-    enter_with(&["dnsmasq", "kea-dhcp4"]);
+    let of_harvester = DataPath::HARVESTER.programs();
+    enter_with(&[&["dnsmasq", "kea-dhcp4"], of_harvester.as_slice()].concat());
     // The tests share a test cluster, and one of them disconnects a node.
     arguments.test_threads = Some(1);
     let runtime = Arc::new(Runtime::new().unwrap());
@@ -125,6 +128,7 @@ fn trials(runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Vec<Trial> {
         trial!(vip_reaches_both_vms_and_follows_readiness),
         trial!(vip_without_ready_endpoint_refuses),
         trial!(vip_moves_when_a_node_dies),
+        trial!(vip_with_the_data_path_of_harvester),
         trial!(vm_ports_links_and_addresses),
         trial!(vmi_object_is_kept_as_written),
         trial!(farm_breaks_single_addresses),

@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_testkit::{TestCluster, Traffic, eventually, lan};
+use harvester_lb_testkit::{DataPath, TestCluster, TestClusterOptions, Traffic, eventually, lan};
 use tokio::time::Instant;
 
 use crate::support::{SOON, endpoint, expose, slice};
@@ -74,6 +74,18 @@ pub(crate) async fn vip_reaches_both_vms_and_follows_readiness(
     Ok(())
 }
 
+/// The data path of Harvester, in a test cluster of its own: the facts about it in docs/decisions/0005-dummy-endpoint.md, and
+/// the death of the node that announces all addresses.
+pub(crate) async fn vip_with_the_data_path_of_harvester(_bed: &TestCluster) -> anyhow::Result<()> {
+    let options = TestClusterOptions {
+        data_path: DataPath::HARVESTER,
+        ..TestClusterOptions::default()
+    };
+    let cluster = TestCluster::start(options).await?;
+    vip_without_ready_endpoint_refuses(&cluster).await?;
+    vip_moves_when_a_node_dies(&cluster).await
+}
+
 /// A client's view of a VIP without ready endpoints, by the content of the EndpointSlice. The facts behind
 /// docs/decisions/0005-dummy-endpoint.md.
 pub(crate) async fn vip_without_ready_endpoint_refuses(
@@ -102,7 +114,14 @@ pub(crate) async fn vip_without_ready_endpoint_refuses(
         // First with a backend that answers, so that the result is known to be the effect of the change.
         expose(cluster, name, vip, Some(vec![endpoint(vm.address(), true)])).await?;
         ingress(cluster, name).await?;
+        let early = reaches_a_node(cluster, vip).await;
+        println!("{name}: a node answers for {early:.1?}, until kube-proxy has rules");
         answers_from(cluster, vip, &["unready"]).await?;
+        let unused = cluster.client_get(vip, 8080).await;
+        ensure!(
+            unused.is_err() == cluster.data_path().service_security,
+            "{name}: a port that the Service does not have: {unused:?}"
+        );
         let with_dummy = name.starts_with("dummy");
         match endpoints {
             Some(endpoints) => slice(cluster, name, endpoints).await?,
@@ -139,6 +158,21 @@ pub(crate) async fn vip_without_ready_endpoint_refuses(
         ensure!(with_dummy != all_refused, "{name}: {unlimited:?}");
     }
     Ok(())
+}
+
+/// How long requests to a new address reach a node, because kube-proxy has no rules for it yet.
+async fn reaches_a_node(cluster: &TestCluster, vip: Ipv4Addr) -> Duration {
+    let begun = Instant::now();
+    let mut last = Duration::ZERO;
+    while begun.elapsed() < SOON {
+        match cluster.client_get(vip, 80).await {
+            Ok(body) if body == "node" => last = begun.elapsed(),
+            Ok(_) => break,
+            Err(_) => {}
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    last
 }
 
 /// 20 concurrent requests, by outcome.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::address_move::{ObservedService, Shown};
 use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::details;
 use harvester_lb_core::readiness::{self, ReadinessInput};
@@ -25,7 +26,7 @@ use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved::{update_endpoints, update_of};
 use crate::controllers::load_balancer::write_status::write_status;
-use crate::index::leader_ops::ShownAddress;
+use crate::index::leader_ops::ObservedMove;
 
 /// The result of [`apply`], and the remaining steps.
 pub struct Applied<'a> {
@@ -244,11 +245,13 @@ async fn serve_vm<'a>(
         Ok(OwnedObjects::Present { service, backends }) => {
             let external = readiness::external_ip(&service);
             detail_conditions::note_announcing_node(ctx, key, &lb, &service);
-            let remaining = remaining_move_time(ctx, key, &service, &address);
+            let ObservedMove {
+                remaining, history, ..
+            } = observe_move(ctx, key, &service, &address);
             if remaining == Some(Duration::ZERO) {
-                info!(lb = %key, address = address.load_balancer_ip, "Service still shows the previous address, recreating it");
+                info!(lb = %key, address = address.load_balancer_ip, ?history, "Service still shows the previous address, recreating it");
                 release::delete_service(ctx, key).await?;
-                ctx.index.end_move(key);
+                ctx.index.moved_service_deleted(key);
             }
             let readiness = readiness::readiness(&ReadinessInput {
                 key,
@@ -293,27 +296,40 @@ async fn serve_vm<'a>(
     })
 }
 
-/// The remaining time of a move to another address (REL-4); `None` if no move is in progress.
+/// Updates the move of a Service to another address (REL-4).
 ///
-/// kube-vip can miss a change of a Service's address: it restarts its election for the Service with the old object and
-/// announces the old address permanently. Recreating the Service helps.
-fn remaining_move_time(
-    ctx: &Context,
-    key: &Key,
-    service: &Service,
-    address: &Address,
-) -> Option<Duration> {
-    let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
+/// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
+fn observe_move(ctx: &Context, key: &Key, service: &Service, address: &Address) -> ObservedMove {
+    let observed = ObservedService {
+        uid: service.metadata.uid.as_deref().unwrap_or_default(),
+        desired: &address.load_balancer_ip,
+        shown: shown(ctx, service, address),
+    };
+    let limits = ctx.timings.move_limits();
+    let observed = ctx.index.observe_move(key, &observed, &limits);
+    if let Some(outcome) = observed.outcome {
+        let history = observed.history;
+        info!(lb = %key, ?outcome, ?history, "kube-vip announces the changed address");
+    }
+    observed
+}
+
+/// The address that a Service shows, compared with the desired one.
+fn shown(ctx: &Context, service: &Service, address: &Address) -> Shown {
+    let Some(external) = readiness::external_ip(service).and_then(|ip| addr::parse(&ip)) else {
+        return Shown::Nothing;
+    };
     let is_to_leave = address
         .extra_records
         .iter()
-        .any(|r| r.spec.phase == Phase::Bound && external == Some(r.spec.addr));
-    let differs = shows_other_address(service, address);
-    let shown = match external {
-        _ if is_to_leave => ShownAddress::ToLeave,
-        Some(other) if differs => ShownAddress::Other(other),
-        _ => ShownAddress::AsWanted,
-    };
-    let since = ctx.index.moving_since(key, shown)?;
-    Some(ctx.timings.move_limit.saturating_sub(since.elapsed()))
+        .any(|r| r.spec.phase == Phase::Bound && r.spec.addr == external);
+    // An address announced only after the release of its record may have another owner by now.
+    if is_to_leave || shows_other_address(service, address) && ctx.index.record(external).is_some()
+    {
+        Shown::Previous
+    } else if addr::parse(&address.load_balancer_ip) == Some(external) {
+        Shown::Desired
+    } else {
+        Shown::Other
+    }
 }

@@ -1,5 +1,6 @@
 mod converted;
 mod detail_conditions;
+mod moves;
 mod stale;
 
 use super::*;
