@@ -30,6 +30,7 @@
 
 mod control_plane;
 mod dhcp;
+mod dns;
 mod enter;
 mod farm;
 mod layout;
@@ -50,6 +51,7 @@ mod traffic;
 mod vm;
 
 pub use dhcp::Dhcp;
+pub use dns::Dns;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};
