@@ -18,10 +18,12 @@
 //! | [`arch`] | the names of the architectures |
 //! | [`tools`] | C compilers for musl, and buildah |
 //! | [`program`] | the build of the program, and the crates that went into it |
+//! | [`elf`] | that the program is static, and for its architecture |
 //! | [`sbom`] | the bill of materials |
 //! | [`pack`] | the root file system, the archive, their size |
 
 mod arch;
+mod elf;
 mod pack;
 mod program;
 mod sbom;
@@ -111,6 +113,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<Vec<PathBuf>> {
 /// Builds an image and returns the path of its archive.
 fn build(root: &Path, arch: Arch, profile: Profile) -> anyhow::Result<PathBuf> {
     let program = program::build(root, arch, profile)?;
+    elf::verify(&std::fs::read(&program.path)?, arch)?;
     let output = Output::new(root, arch, profile);
     let bill = sbom::of_program(root, arch, &program.linked)?;
     output.pack(root, &program.path, &bill)

@@ -89,10 +89,10 @@ pub async fn image_runs_resolves_names_and_verifies_the_api_server(
 
 /// What can be executed in the operator's container, and what cannot.
 async fn commands(runner: &PodRunner) -> anyhow::Result<()> {
-    let version = format!("harvester-load-balancer {}\n", env!("CARGO_PKG_VERSION"));
+    let version = format!(" {}\n", env!("CARGO_PKG_VERSION"));
     for command in ["harvester-load-balancer", "harvester-load-balancer-webhook"] {
         let (code, output) = exec(runner, &[command, "--version"]).await?;
-        ensure!(code == 0 && output.contains(&version), "{code}: {output}");
+        ensure!(code == 0 && output.ends_with(&version), "{code}: {output}");
     }
     let (code, output) = exec(runner, &["harvester-load-balancer", "check"]).await?;
     ensure!(code == 0, "check: {code}: {output}");

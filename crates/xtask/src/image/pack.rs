@@ -80,7 +80,7 @@ impl Output {
         let mut inputs = vec![program.to_owned(), bill_file.clone()];
         inputs.extend(PARTS.map(|part| root.join(part)));
         let content = format!("{}{}\n", sums(&inputs)?, commit.revision);
-        if archive.is_file() && std::fs::read_to_string(&stamp).ok() == Some(content.clone()) {
+        if archive.is_file() && std::fs::read_to_string(&stamp).is_ok_and(|old| old == content) {
             return Ok(archive);
         }
         for old in [&stamp, &archive] {
@@ -148,6 +148,8 @@ impl Output {
             "bud".into(),
             "--quiet".into(),
             "--isolation=chroot".into(),
+            // Not the version of buildah.
+            "--identity-label=false".into(),
             format!("--signature-policy={}", text(&policy)),
             format!("--platform=linux/{arch}"),
             format!("--timestamp={}", commit.time),

@@ -166,6 +166,14 @@ mod tests {
     }
 
     #[test]
+    fn tests_of_the_image_need_it() {
+        let image = binary("harvester-lb-e2e", "image", TargetKind::Test);
+        assert!(needs_image(&image.name()));
+        let rules = binary("harvester-lb-e2e", "rules", TargetKind::Test);
+        assert!(!needs_image(&rules.name()));
+    }
+
+    #[test]
     fn memory_bounds_the_clusters() {
         let gib = 1_024 * 1_024;
         assert_eq!(clusters_within(None), 1);
