@@ -29,7 +29,7 @@ pub(crate) fn verify(program: &[u8], arch: Arch) -> anyhow::Result<()> {
         Ok(bytes
             .iter()
             .rev()
-            .fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
+            .fold(0, |sum, byte| (sum << 8) | u64::from(*byte)))
     };
     let found = number(18, 2)?;
     ensure!(
