@@ -17,7 +17,7 @@ TOOLS := e2e/tools.sh target/tools
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test fuzz soak check build bench crds clean plane tools \
+.PHONY: help demo demo-shell test fuzz soak check build image bench crds clean plane tools \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -63,7 +63,7 @@ check-format:
 
 # Shell syntax: errors would otherwise show late, and not on every machine.
 check-scripts:
-	@for script in e2e/tools.sh e2e/plane/*.sh; do sh -n "$$script" || exit 1; done
+	@for script in e2e/tools.sh e2e/plane/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
 	@for script in .ci/run e2e/demo.sh fuzz/run.sh; do bash -n "$$script" || exit 1; done
 
 # Dependencies between crates, purity, licences, metrics, permissions, rules, links.
@@ -98,13 +98,21 @@ check-deny:
 build: ## Build the release binary target/release/harvester-load-balancer
 	$(CARGO) build --release --locked --package harvester-load-balancer
 
-# The release binary is built alone, as it is shipped; the measuring programs are optimised too.
+# crates/xtask/src/image.rs says what is written. HLB_IMAGE=target/image/harvester-load-balancer-amd64.oci.tar make test
+# FILTER=image tests it; `make test` alone tests an image whose program is built faster.
+image: ## Build the container image and its bill of materials, in target/image: ARCH=amd64 selects one architecture
+	@$(CARGO) run --quiet --locked --package xtask -- image $(ARCH)
+
+# Measures the program of the image, or the one that HLB_OPERATOR names. It is built alone, as it is shipped; the measuring
+# programs are optimised too.
 # ROWS="name name" selects measurements: size ledger ledger-scale admission prober cluster machines events verdicts scale
 # check large webhook api-cpu. The results are also written to target/bench.md and target/bench.json.
-bench: build plane tools ## Measure the operator, compared with what the API server and the kernel can do: an hour
+bench: plane tools ## Measure the operator, compared with what the API server and the kernel can do: an hour
 	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --package harvester-lb-core \
 		--example load --example ledger --example admission
 	$(CARGO) build --release --locked --package harvester-lb-e2e --bin bench
+	HLB_OPERATOR=$${HLB_OPERATOR:-$$($(CARGO) run --quiet --locked --package xtask -- image --program)} && \
+	export HLB_OPERATOR && \
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
 crds: ## Regenerate crds/crds.yaml from the API types

@@ -1,21 +1,26 @@
 #!/bin/sh
-# Provides the programs that the test cluster needs from the system (nft, ip,
-# iptables with the nf_tables back end and iptables-legacy, the DHCP servers dnsmasq
-# and kea-dhcp4), prometheus, and promtool, which checks the alert rules, in a folder.
-# Installs nothing and does not need root. Writes FOLDER/env, which sets PATH,
-# LD_LIBRARY_PATH and XTABLES_LIBDIR:
+# Provides programs of the system in a folder: without further arguments those
+# that the test cluster needs (nft, ip, iptables with the nf_tables back end and
+# iptables-legacy, the DHCP servers dnsmasq and kea-dhcp4), prometheus, and promtool,
+# which checks the alert rules. Installs nothing and does not need root. Writes
+# FOLDER/env, which sets PATH, LD_LIBRARY_PATH and XTABLES_LIBDIR:
 #
 #	tools.sh FOLDER && . FOLDER/env
+#
+# With arguments it provides these instead: PROGRAM=PACKAGE is a program with all
+# that its package depends on, PACKAGE or PACKAGE:ARCHITECTURE one package alone,
+# unpacked in FOLDER/root.
 #
 # Programs that are on PATH are used from there. The others come from packages
 # of Debian or a derivative: apt downloads them, with its state and cache inside
 # the folder, and dpkg-deb unpacks them.
 set -eu
-[ $# -eq 1 ] || {
-	echo "usage: tools.sh FOLDER" >&2
+[ $# -ge 1 ] || {
+	echo "usage: tools.sh FOLDER [PROGRAM=PACKAGE | PACKAGE]..." >&2
 	exit 2
 }
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
+shift
 root=$folder/root
 # Administration programs may be installed but not on the user's PATH. Programs
 # unpacked by an earlier run do not count as installed.
@@ -23,15 +28,25 @@ PATH=$(printf '%s' "$PATH" | tr ':' '\n' | grep -vF "$root/" | paste -sd: -):/us
 
 say() { echo "tools: $*" >&2; }
 
-# program=package. The package of promtool and prometheus depends on others, so it
-# is unpacked without them (both programs need the C library only).
 missing=
-for pair in nft=nftables ip=iproute2 iptables=iptables dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server; do
-	command -v "${pair%%=*}" >/dev/null 2>&1 || missing="$missing ${pair#*=}"
-done
 alone=
-for program in promtool prometheus; do
-	command -v $program >/dev/null 2>&1 || alone=prometheus
+if [ $# -eq 0 ]; then
+	# The package of promtool and prometheus depends on others, so it is unpacked
+	# without them (both programs need the C library only).
+	for program in promtool prometheus; do
+		command -v $program >/dev/null 2>&1 || alone=prometheus
+	done
+	set -- nft=nftables ip=iproute2 iptables=iptables dnsmasq=dnsmasq-base kea-dhcp4=kea-dhcp4-server
+fi
+architectures=
+for word; do
+	case $word in
+	*=*) command -v "${word%%=*}" >/dev/null 2>&1 || missing="$missing ${word#*=}" ;;
+	*) alone="$alone${alone:+ }$word" ;;
+	esac
+	case $word in
+	*:*) architectures="$architectures \"${word#*:}\";" ;;
+	esac
 done
 
 # Several test binaries may call this concurrently: the first one does the work, the others wait.
@@ -68,6 +83,7 @@ if [ -n "$missing$alone" ]; then
 		APT::Install-Recommends "false";
 		Debug::NoLocking "true";
 		Acquire::Retries "3";
+		$([ -z "$architectures" ] || echo "APT::Architectures { \"$(dpkg --print-architecture)\";$architectures };")
 		#clear APT::Update::Pre-Invoke;
 		#clear APT::Update::Post-Invoke;
 		#clear APT::Update::Post-Invoke-Success;
@@ -80,7 +96,7 @@ if [ -n "$missing$alone" ]; then
 	names() {
 		[ -z "$missing" ] || apt_get --print-uris install $missing |
 			sed -n "s/^'[^']*' \([^_ ]*\)_.*/\1/p"
-		[ -z "$alone" ] || echo "$alone"
+		[ -z "$alone" ] || echo "$alone" | tr ' ' '\n'
 	}
 	download() {
 		list=$(names) && [ -n "$list" ] && (cd "$apt/debs" && rm -f ./*.deb && apt_get download $list) >&2

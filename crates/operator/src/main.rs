@@ -6,6 +6,12 @@ use harvester_load_balancer::args::{Args, Command};
 use harvester_load_balancer::commands::{check, crd, export, uninstall_webhook};
 use harvester_load_balancer::runtime::{self, webhook};
 
+/// musl's own allocator serialises all threads: with it a start with 10,000 load balancers takes twice as long
+/// (docs/decisions/0014-allocator.md).
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let args = Args::of_process();
     let outcome = match &args.command {

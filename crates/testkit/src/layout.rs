@@ -3,7 +3,7 @@
 //! ```text
 //! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the test cluster)
 //! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager; has routes to all Pods
-//! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for a DHCP server
+//! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for DHCP and DNS servers
 //! client 192.168.100.50
 //! node1  mgmt0 10.251.N.11, eth0 192.168.100.11: kube-proxy, kube-vip; node2 .12 and so on
 //!        (as on Harvester: eth0 in a bridge, which has its address)

@@ -31,6 +31,7 @@
 mod control_plane;
 mod data_path;
 mod dhcp;
+mod dns;
 mod enter;
 mod farm;
 mod layout;
@@ -52,6 +53,7 @@ mod vm;
 
 pub use data_path::DataPath;
 pub use dhcp::Dhcp;
+pub use dns::Dns;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};
 pub use layout::{CLIENT, GATEWAY, lan};

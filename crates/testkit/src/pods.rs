@@ -32,7 +32,7 @@
 //!   outside of the namespaces, where it would outlive a killed test. RLIMIT_AS counts address space and not memory, and
 //!   an affinity gives whole CPUs. [`PodRunner::peak_memory_kib`] measures instead.
 //! - The layer that a container writes to is an overlay mount, which needs Linux 5.11 in a user namespace.
-//! - seccomp, AppArmor and NetworkPolicies have no effect; there is no DNS server, unless a test starts one.
+//! - seccomp, AppArmor and NetworkPolicies have no effect. A DNS server is there if a test starts one ([`crate::Dns`]).
 //! - A Pod that asks for the rest (`pods/supported.rs`) does not start; its status has the reason.
 //!
 //! ```no_run

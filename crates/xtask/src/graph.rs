@@ -7,8 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-/// The only supported platform; dependencies of other platforms are left out.
-const PLATFORM: &str = "x86_64-unknown-linux-gnu";
+use crate::cargo::cargo;
+
+/// The supported platforms: that of the tests, and that of the image. Dependencies of others are left out.
+const PLATFORMS: [&str; 2] = ["x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"];
 
 /// A crate.
 pub(crate) struct Package {
@@ -29,7 +31,8 @@ pub(crate) struct Graph(pub(crate) BTreeMap<String, Package>);
 impl Graph {
     /// Reads the graph from cargo.
     pub(crate) fn load(root: &Path) -> anyhow::Result<Self> {
-        let metadata = metadata(root, &["--filter-platform", PLATFORM])?;
+        let flags = PLATFORMS.map(|platform| ["--filter-platform", platform]);
+        let metadata = metadata(root, &flags.concat())?;
         Self::parse(&metadata).context("cargo metadata has changed")
     }
 
@@ -103,8 +106,7 @@ impl Graph {
 
 /// Runs cargo metadata with these flags. `Cargo.lock` must be up to date.
 pub(crate) fn metadata(root: &Path, flags: &[&str]) -> anyhow::Result<Value> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
+    let output = Command::new(cargo())
         .args(["metadata", "--locked", "--format-version", "1"])
         .args(flags)
         .current_dir(root)

@@ -12,7 +12,7 @@
 //! | `docs` | links lead to files, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!
 //! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
-//! ([`soak`]).
+//! ([`soak`]), `cargo run -p xtask -- image` builds the container image ([`image`]).
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -21,9 +21,11 @@
 
 mod arrows;
 mod bound;
+mod cargo;
 mod circles;
 mod docs;
 mod graph;
+mod image;
 mod layers;
 mod licences;
 mod metrics;
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         Some(bound::WORD) => bound::become_program(&words[1..]),
+        Some("image") => with_repository(|root| image::main(root, &words[1..])),
         Some("soak") => with_repository(|root| soak::main(root, &words[1..])),
         Some("test") => with_repository(|root| runner::main(root, &words[1..])),
         _ => with_repository(|root| checks(root, &words)),

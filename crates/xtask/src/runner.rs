@@ -21,14 +21,14 @@ mod schedule;
 mod summary;
 mod table;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 
-pub(crate) use binaries::{Built, build, cargo, list};
+pub(crate) use binaries::{Built, build, list};
 pub(crate) use summary::duration;
 
 use events::{Outcome, TestResult};
@@ -104,10 +104,8 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     let began = Instant::now();
     println!("building the tests");
     let built = build(root)?;
-    let build = began.elapsed();
-    println!("built in {}", duration(build));
+    println!("built in {}", duration(began.elapsed()));
 
-    let began = Instant::now();
     let mut jobs = Vec::new();
     for binary in &built.tests {
         if let Some(job) = Job::of(binary, &built, options.filter.as_deref(), &logs)? {
@@ -121,6 +119,15 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
         let filter = options.filter.as_deref().unwrap_or_default();
         bail!("no test's name contains {filter:?}");
     }
+    if jobs.iter().any(Job::needs_image) {
+        let image = image(root)?;
+        for job in &mut jobs {
+            job.take_image(&image);
+        }
+    }
+    let build = began.elapsed();
+
+    let began = Instant::now();
     let limits = Limits {
         clusters: options.clusters.unwrap_or_else(table::clusters),
     };
@@ -142,6 +149,18 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     };
     print!("{}", summary::render(&reports, took));
     Ok(reports.iter().map(Report::failed).sum())
+}
+
+/// The archive of the image for the tests: the one that the environment names, else built for them.
+fn image(root: &Path) -> anyhow::Result<PathBuf> {
+    if let Some(path) = std::env::var_os(job::IMAGE) {
+        return PathBuf::from(path).canonicalize().context(job::IMAGE);
+    }
+    let began = Instant::now();
+    println!("building the image");
+    let archive = crate::image::for_tests(root)?;
+    println!("built in {}", duration(began.elapsed()));
+    Ok(archive)
 }
 
 /// Runs all jobs, as many at a time as the limits allow.

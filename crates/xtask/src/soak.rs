@@ -24,7 +24,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 
 use crate::bound;
-use crate::runner::{Built, build, cargo, duration, list};
+use crate::cargo::cargo;
+use crate::runner::{Built, build, duration, list};
 use parts::{FUZZ, PARTS, Part, Unit};
 use piece::Piece;
 use state::{Failure, State};

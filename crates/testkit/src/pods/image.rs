@@ -74,6 +74,11 @@ impl Image {
         }
     }
 
+    /// Folder of the root file system.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The program that is started, and its first arguments.
     #[must_use]
     pub fn entrypoint(mut self, line: &[&str]) -> Self {

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 use crate::bound;
+use crate::cargo::cargo;
 
 /// Kind of a cargo target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,11 +102,6 @@ pub(crate) fn build(root: &Path) -> anyhow::Result<Built> {
     ensure!(child.wait()?.success(), "the tests do not build");
     ensure!(!built.tests.is_empty(), "cargo names no test binary");
     Ok(built)
-}
-
-/// The cargo that runs this program, else the one on `PATH`.
-pub(crate) fn cargo() -> std::ffi::OsString {
-    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
 impl Built {

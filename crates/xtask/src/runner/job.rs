@@ -13,6 +13,7 @@ use super::binaries::{self, Built, TargetKind, TestBinary};
 use super::events::{Event, Format, TestResult};
 use super::table::{self, Lane};
 use crate::bound;
+use crate::cargo::cargo;
 
 /// A binary that runs longer hangs: several times the duration of the slowest on two busy cores.
 const TIME_LIMIT: Duration = Duration::from_mins(30);
@@ -22,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 const REPORT: &str = "HLB_TEST_REPORT";
 /// The operator for the end-to-end tests; without it each would ask cargo for it.
 const OPERATOR: &str = "HLB_OPERATOR";
+/// The archive of the image, for the tests of [`table::needs_image`].
+pub(crate) const IMAGE: &str = "HLB_IMAGE";
 
 /// A binary and how to run it.
 #[derive(Debug)]
@@ -94,7 +97,7 @@ impl Job {
         let standard = binaries::has_standard_harness(binary)?;
         let mut arguments = Vec::new();
         let mut env = vec![
-            ("CARGO", binaries::cargo().into()),
+            ("CARGO", cargo().into()),
             ("CARGO_MANIFEST_DIR", binary.folder.clone()),
         ];
         if standard {
@@ -125,6 +128,18 @@ impl Job {
         }))
     }
 
+    /// Whether its tests run the image.
+    pub(crate) fn needs_image(&self) -> bool {
+        table::needs_image(&self.name)
+    }
+
+    /// Gives its tests the image, if they need it.
+    pub(crate) fn take_image(&mut self, archive: &Path) {
+        if self.needs_image() {
+            self.env.push((IMAGE, archive.to_owned()));
+        }
+    }
+
     /// The examples in the documentation, which only cargo can run.
     pub(crate) fn doc_tests(root: &Path, logs: &Path) -> Self {
         let arguments = ["test", "--workspace", "--locked", "--doc", "--no-fail-fast"];
@@ -135,7 +150,7 @@ impl Job {
             needs_tests: false,
             command: "cargo test --workspace --locked --doc --".to_owned(),
             log: logs.join("doc-tests.log"),
-            program: binaries::cargo().into(),
+            program: cargo().into(),
             arguments: arguments.map(str::to_owned).to_vec(),
             folder: root.to_owned(),
             env: Vec::new(),

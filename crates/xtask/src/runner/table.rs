@@ -52,6 +52,14 @@ pub(crate) fn lane(binary: &TestBinary) -> Lane {
         .map_or(Lane::CpuBound, |(.., lane, _)| *lane)
 }
 
+/// Names of the binaries whose tests run the container image, which is built first.
+const WITH_IMAGE: [&str; 1] = ["e2e/image"];
+
+/// Whether the tests of a binary, by its display name, run the image.
+pub(crate) fn needs_image(name: &str) -> bool {
+    WITH_IMAGE.contains(&name)
+}
+
 /// Most concurrent test clusters: with more of them, start and end on two cores cost more than concurrency saves.
 const MOST_CLUSTERS: usize = 3;
 /// Memory of a test cluster with the operator and the test: 0.9 GiB, plus a margin.
@@ -155,6 +163,14 @@ mod tests {
             Lane::CpuBound
         );
         assert_eq!(lane_of("new", "new", TargetKind::Test), Lane::CpuBound);
+    }
+
+    #[test]
+    fn tests_of_the_image_need_it() {
+        let image = binary("harvester-lb-e2e", "image", TargetKind::Test);
+        assert!(needs_image(&image.name()));
+        let rules = binary("harvester-lb-e2e", "rules", TargetKind::Test);
+        assert!(!needs_image(&rules.name()));
     }
 
     #[test]
