@@ -17,7 +17,7 @@ TOOLS := e2e/tools.sh target/tools
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test fuzz soak check build bench crds clean plane tools \
+.PHONY: help demo demo-shell test fuzz soak check build bench crds chart clean plane tools helm \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -106,10 +106,15 @@ bench: build plane tools ## Measure the operator, compared with what the API ser
 	$(CARGO) build --release --locked --package harvester-lb-e2e --bin bench
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
-crds: ## Regenerate crds/crds.yaml from the API types
+crds: ## Regenerate crds/crds.yaml from the API types, and the chart's copy
 	@mkdir -p target/tmp
 	$(CARGO) run --quiet --package harvester-load-balancer -- crd >target/tmp/crds.yaml
 	@mv target/tmp/crds.yaml crds/crds.yaml
+	@$(MAKE) --no-print-directory chart
+
+# crates/xtask/src/chart.rs defines which.
+chart: ## Regenerate the parts of the chart that follow from other files: CRDs, table of values
+	@$(CARGO) run --quiet --locked --package xtask -- write-chart
 
 plane:
 	@$(PLANE) >/dev/null

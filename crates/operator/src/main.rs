@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use harvester_load_balancer::args::{Args, Command};
-use harvester_load_balancer::commands::{check, crd, export};
+use harvester_load_balancer::commands::{check, crd, export, stop_operator};
 use harvester_load_balancer::runtime;
 
 fn main() -> ExitCode {
@@ -23,6 +23,9 @@ fn main() -> ExitCode {
             allow_incomplete,
             clear_conditions,
         }) => runtime::block_on(&args, export::run(*allow_incomplete, *clear_conditions)),
+        Some(Command::StopOperator(options)) => {
+            runtime::block_on(&args, stop_operator::run(options))
+        }
         None => runtime::block_on(&args, runtime::run(&args)),
     };
     match outcome {
