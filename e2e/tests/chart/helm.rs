@@ -54,12 +54,21 @@ pub async fn helm(world: &World, args: &[&str]) -> anyhow::Result<Said> {
     })
 }
 
-/// Runs a command that must succeed, and returns its output.
+/// Runs a command that must succeed, and returns its standard output.
 pub async fn helm_does(world: &World, args: &[&str]) -> anyhow::Result<String> {
+    Ok(succeeds(world, args).await?.out)
+}
+
+/// Runs a command that must succeed, and returns the logs of its hooks, which are on standard error.
+pub async fn hooks_of(world: &World, args: &[&str]) -> anyhow::Result<String> {
+    Ok(succeeds(world, args).await?.error)
+}
+
+async fn succeeds(world: &World, args: &[&str]) -> anyhow::Result<Said> {
     let said = helm(world, args).await?;
     let (out, error) = (&said.out, &said.error);
     ensure!(said.success, "helm {}:\n{out}\n{error}", args.join(" "));
-    Ok(said.out)
+    Ok(said)
 }
 
 /// A file with values, for `-f`. YAML, as JSON is.

@@ -16,11 +16,11 @@ use harvester_lb_testkit::{Image, PodRunner, PodRunnerOptions, Traffic, eventual
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::helm::{NAMESPACE, RELEASE, bare, chart, deploys, helm_does};
+use crate::helm::{NAMESPACE, RELEASE, bare, chart, deploys, helm_does, hooks_of};
 
 /// Repository and tag of the image of the operator of these tests.
 const REPOSITORY: &str = "test/harvester-load-balancer";
@@ -191,7 +191,8 @@ async fn life(world: &World) -> anyhow::Result<()> {
     deploys(world, "upgrade", &chart(), &three, &WAIT).await?;
     serves(world, 3).await?;
     let args = ["rollback", RELEASE, "1", WAIT[0], WAIT[1]];
-    hooks_ran(&helm_does(world, &args).await?)?;
+    let said = hooks_of(world, &args).await?;
+    ensure!(said.contains("maps written"), "{said}");
     serves(world, 2).await?;
     helm_does(world, &test).await?;
     none_failed(traffic).await?;
@@ -204,8 +205,25 @@ async fn life(world: &World) -> anyhow::Result<()> {
     world.answered_by(vip, 80, &["c1"]).await?;
 
     let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
+    // What the Go operator does not know is named, and does not keep the release.
+    let later = "chart-later";
+    let exclude = json!({"loadbalancer.harvesterhci.io/exclude": "10.71.0.9"});
+    let pool = json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "IPPool",
+        "metadata": {"name": later, "annotations": exclude},
+        "spec": {"ranges": [fixtures::subnet("10.71.0.0/24")]},
+    });
+    world.cluster.apply(&pool).await?;
     let args = ["uninstall", RELEASE, WAIT[0], WAIT[1]];
-    hooks_ran(&helm_does(world, &args).await?)?;
+    let said = hooks_of(world, &args).await?;
+    ensure!(
+        said.contains("maps written") && said.contains(&format!("IPPool {later}")),
+        "{said}"
+    );
+    world
+        .pools()
+        .delete(later, &DeleteParams::default())
+        .await?;
     is_left_behind(world, vip).await?;
     let kind = "ValidatingWebhookConfiguration";
     let group = "admissionregistration.k8s.io/v1";
@@ -222,12 +240,6 @@ async fn life(world: &World) -> anyhow::Result<()> {
     helm_does(world, &args).await?;
     is_left_behind(world, vip).await?;
     none_failed(traffic).await
-}
-
-/// Whether helm has printed what its hooks say.
-fn hooks_ran(said: &str) -> anyhow::Result<()> {
-    ensure!(said.contains("maps written"), "no log of the hooks: {said}");
-    Ok(())
 }
 
 /// Ends traffic of which no request may have failed.
