@@ -12,12 +12,14 @@ GO ?= go
 # scripts return immediately if everything is up to date.
 PLANE := e2e/plane/build.sh target/plane
 TOOLS := e2e/tools.sh target/tools
+# Only the tests of the chart need it.
+HELM := e2e/helm/build.sh target/tools
 
 .DEFAULT_GOAL := help
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-shell test fuzz soak check build image bench crds clean plane tools \
+.PHONY: help demo demo-shell test fuzz soak check build image bench crds chart clean plane tools helm \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -35,7 +37,7 @@ demo-shell: ## The same, with a shell in the test cluster
 # checks run first, because the end-to-end tests apply the CRDs; their duration
 # is passed to the test runner.
 BEGAN := $(shell date +%s)
-test: check plane tools ## Run the checks, then all tests; FILTER=alc_8 selects tests by name
+test: check plane tools helm ## Run the checks, then all tests; FILTER=alc_8 selects tests by name
 	@$(CARGO) run --quiet --locked --package xtask -- test --checks $$(($$(date +%s) - $(BEGAN))) $(FILTER)
 
 # Continues where the last call stopped; crates/xtask/src/soak defines the parts.
@@ -63,7 +65,7 @@ check-format:
 
 # Shell syntax: errors would otherwise show late, and not on every machine.
 check-scripts:
-	@for script in e2e/tools.sh e2e/plane/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
+	@for script in e2e/tools.sh e2e/plane/*.sh e2e/helm/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
 	@for script in .ci/run e2e/demo.sh fuzz/run.sh; do bash -n "$$script" || exit 1; done
 
 # Dependencies between crates, purity, licences, metrics, permissions, rules, links.
@@ -115,16 +117,24 @@ bench: plane tools ## Measure the operator, compared with what the API server an
 	export HLB_OPERATOR && \
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
-crds: ## Regenerate crds/crds.yaml from the API types
+crds: ## Regenerate crds/crds.yaml from the API types, and the chart's copy
 	@mkdir -p target/tmp
 	$(CARGO) run --quiet --package harvester-load-balancer -- crd >target/tmp/crds.yaml
 	@mv target/tmp/crds.yaml crds/crds.yaml
+	@$(MAKE) --no-print-directory chart
+
+# crates/xtask/src/chart.rs defines which.
+chart: ## Regenerate the parts of the chart that follow from other files: CRDs, table of values
+	@$(CARGO) run --quiet --locked --package xtask -- write-chart
 
 plane:
 	@$(PLANE) >/dev/null
 
 tools:
 	@$(TOOLS)
+
+helm:
+	@$(HELM) >/dev/null
 
 clean: ## Remove everything that was built or downloaded, including the control plane
 	$(CARGO) clean

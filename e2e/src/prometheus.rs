@@ -231,6 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn ops_1_the_chart_has_the_documented_alerts() {
+        let path = repository().join("charts/harvester-load-balancer/files/alerts.yaml");
+        let text = std::fs::read_to_string(path).unwrap();
+        let file: Value = serde_saphyr::from_str(&text).unwrap();
+        let rules = file["groups"][0]["rules"].as_array().unwrap();
+        let alerts = documented_alerts().unwrap();
+        assert_eq!(rules.len(), alerts.len());
+        for (rule, alert) in rules.iter().zip(&alerts) {
+            assert_eq!(rule["alert"], alert.name);
+            assert_eq!(rule["expr"], alert.expression, "{}", alert.name);
+            let minutes = rule["for"].as_str().unwrap_or("0m");
+            assert_eq!(minutes, format!("{}m", alert.minutes), "{}", alert.name);
+            assert!(rule["labels"]["severity"].is_string(), "{rule}");
+            for text in ["summary", "description"] {
+                assert!(rule["annotations"][text].is_string(), "{rule}");
+            }
+        }
+    }
+
+    #[test]
     fn ops_1_each_panel_of_the_dashboard_has_queries_and_a_place() {
         let path = repository().join("charts/harvester-load-balancer/files/dashboard.json");
         let dashboard: Value =

@@ -82,10 +82,27 @@ pub enum Command {
         #[arg(long)]
         allow_incomplete: bool,
         /// Also remove the conditions AddressAllocated, Announced and BackendsHealthy from every LoadBalancer, which the Go
-        /// operator would not update. Refused while a process holds the Lease.
+        /// operator would not update. Refused while a process holds the Lease; with --allow-incomplete left out then.
         #[arg(long)]
         clear_conditions: bool,
     },
+    /// Scale an operator's Deployment to 0 and wait until its Pods are gone and the Lease is free, for hooks. The Lease of
+    /// another process is not waited for. A Deployment that does not exist is stopped.
+    StopOperator(StopOperatorArgs),
+}
+
+/// The flags of `stop-operator`.
+#[derive(Debug, clap::Args)]
+pub struct StopOperatorArgs {
+    /// Namespace of the Deployment.
+    #[arg(long, env = "NAMESPACE", default_value = "harvester-system")]
+    pub namespace: String,
+    /// Name of the Deployment.
+    #[arg(long)]
+    pub deployment: String,
+    /// How long to wait.
+    #[arg(long, default_value = "90s", value_parser = duration::parse)]
+    pub timeout: Duration,
 }
 
 /// The flags of `check`.

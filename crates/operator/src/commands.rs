@@ -4,5 +4,7 @@ pub mod check;
 pub mod clear_conditions;
 pub mod crd;
 pub mod export;
+mod lease_holder;
 mod list;
+pub mod stop_operator;
 pub mod uninstall_webhook;

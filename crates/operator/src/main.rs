@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use harvester_load_balancer::args::{Args, Command};
-use harvester_load_balancer::commands::{check, crd, export, uninstall_webhook};
+use harvester_load_balancer::commands::{check, crd, export, stop_operator, uninstall_webhook};
 use harvester_load_balancer::runtime::{self, webhook};
 
 /// musl's own allocator serialises all threads: with it a start with 10,000 load balancers takes twice as long
@@ -31,6 +31,9 @@ fn main() -> ExitCode {
         Some(Command::Webhook(options)) => runtime::block_on(&args, webhook::run(&args, options)),
         Some(Command::UninstallWebhook(place)) => {
             runtime::block_on(&args, uninstall_webhook::run(place))
+        }
+        Some(Command::StopOperator(options)) => {
+            runtime::block_on(&args, stop_operator::run(options))
         }
         None => runtime::block_on(&args, runtime::run(&args)),
     };

@@ -45,7 +45,7 @@ pub fn enter() {
 }
 
 /// As [`enter`], for tests that need further programs on `PATH`: `dnsmasq`, `kea-dhcp4`, `promtool`. `e2e/tools.sh`
-/// fetches a missing one; if that fails, the test fails.
+/// fetches a missing one, `e2e/helm/build.sh` builds `helm`; if that fails, the test fails.
 pub fn enter_with(programs: &[&str]) {
     if std::env::args().any(|a| a == "--list") {
         return;

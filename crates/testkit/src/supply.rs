@@ -1,5 +1,5 @@
-//! Owns the external parts of a test cluster: the control plane's binary and the system's programs (`ip`, `nft`). Found
-//! or built before entering the namespaces, since there is no network inside.
+//! Owns the external parts of a test cluster: the control plane's binary, helm, and the system's programs (`ip`, `nft`).
+//! Found or built before entering the namespaces, since there is no network inside.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,8 @@ pub(crate) const KUBE_VIP: &str = "HLB_KUBE_VIP";
 const VARIABLES: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "XTABLES_LIBDIR"];
 /// Folder into which `e2e/tools.sh` installs missing programs, instead of `target/tools`.
 const TOOLS: &str = "BED_TOOLS";
+/// A program that is built, by `e2e/helm/build.sh`, whatever is on `PATH`: the tests need its version.
+const HELM: &str = "helm";
 /// Programs that every test cluster needs.
 const PROGRAMS: [&str; 2] = ["ip", "nft"];
 /// The Debian package of each program that a test may need.
@@ -57,7 +59,12 @@ pub(crate) fn variables() -> Vec<(&'static str, String)> {
 /// Builds or finds everything. Progress goes to standard error.
 pub(crate) fn provide(programs: &[&str]) -> anyhow::Result<Supply> {
     let repository = repository()?;
-    let variables = tools(&repository, &[&PROGRAMS, programs].concat())?;
+    let of_system = programs.iter().filter(|program| **program != HELM).copied();
+    let wanted: Vec<&str> = PROGRAMS.into_iter().chain(of_system).collect();
+    let mut variables = tools(&repository, &wanted)?;
+    if programs.contains(&HELM) {
+        add_to_path(&mut variables, &helm(&repository)?)?;
+    }
     Ok(Supply {
         plane: plane(&repository)?,
         kube_vip: named_by(KUBE_VIP)?,
@@ -90,9 +97,20 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
     if let Some(path) = named_by(PLANE)? {
         return Ok(path);
     }
-    let script = repository.join("e2e/plane/build.sh");
-    let output = Command::new(&script)
-        .arg(repository.join("target/plane"))
+    built(
+        &repository.join("e2e/plane/build.sh"),
+        &repository.join("target/plane"),
+    )
+}
+
+fn helm(repository: &Path) -> anyhow::Result<PathBuf> {
+    built(&repository.join("e2e/helm/build.sh"), &folder(repository))
+}
+
+/// The program that a script builds in a folder, or has built there before.
+fn built(script: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+    let output = Command::new(script)
+        .arg(folder)
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("cannot run {}", script.display()))?;
@@ -106,10 +124,24 @@ fn plane(repository: &Path) -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
+/// Puts the folder of a program first on `PATH`.
+fn add_to_path(variables: &mut [(String, OsString)], program: &Path) -> anyhow::Result<()> {
+    let folder = program.parent().context("a program in no folder")?;
+    let path = variables.iter_mut().find(|(name, _)| name == "PATH");
+    let (_, path) = path.context("no PATH")?;
+    let all = std::iter::once(folder.to_path_buf()).chain(std::env::split_paths(&*path));
+    *path = std::env::join_paths(all)?;
+    Ok(())
+}
+
+/// The folder of the tools.
+fn folder(repository: &Path) -> PathBuf {
+    std::env::var_os(TOOLS).map_or_else(|| repository.join("target/tools"), PathBuf::from)
+}
+
 /// The variables that `env` in the tools folder sets; if a program is missing, it is installed there first.
 fn tools(repository: &Path, wanted: &[&str]) -> anyhow::Result<Vec<(String, OsString)>> {
-    let folder =
-        std::env::var_os(TOOLS).map_or_else(|| repository.join("target/tools"), PathBuf::from);
+    let folder = folder(repository);
     let script = repository.join("e2e/tools.sh");
     // sbin is not on every user's PATH, although the programs are there.
     let shell = format!(

@@ -9,10 +9,12 @@
 //! | `metrics` | docs/metrics.md matches the code ([`metrics`]) |
 //! | `rbac` | the roles of docs/examples grant exactly what the operator needs, under names that no release uses ([`rbac`]) |
 //! | `rules` | docs/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
+//! | `chart` | the chart's copy of the CRDs, its version, and its values: described, in the schema, in its README ([`chart`]) |
 //! | `docs` | links lead to files, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!
 //! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
-//! ([`soak`]), `cargo run -p xtask -- image` builds the container image ([`image`]).
+//! ([`soak`]), `cargo run -p xtask -- image` builds the container image ([`image`]), `cargo run -p xtask -- write-chart`
+//! writes what `chart` compares.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -22,6 +24,7 @@
 mod arrows;
 mod bound;
 mod cargo;
+mod chart;
 mod circles;
 mod docs;
 mod graph;
@@ -43,13 +46,14 @@ use repository::Faults;
 
 type Check = fn(&Path) -> anyhow::Result<Faults>;
 
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 8] = [
     ("arrows", arrows::check),
     ("circles", circles::check),
     ("licences", licences::check),
     ("metrics", metrics::check),
     ("rbac", rbac::check),
     ("rules", rules::check),
+    ("chart", chart::check),
     ("docs", docs::check),
 ];
 
@@ -59,6 +63,7 @@ fn main() -> ExitCode {
         Some(bound::WORD) => bound::become_program(&words[1..]),
         Some("image") => with_repository(|root| image::main(root, &words[1..])),
         Some("soak") => with_repository(|root| soak::main(root, &words[1..])),
+        Some("write-chart") => with_repository(write_chart),
         Some("test") => with_repository(|root| runner::main(root, &words[1..])),
         _ => with_repository(|root| checks(root, &words)),
     }
@@ -67,6 +72,17 @@ fn main() -> ExitCode {
 fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     match repository::root() {
         Ok(root) => work(&root),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the parts of the chart that follow from other files.
+fn write_chart(root: &Path) -> ExitCode {
+    match chart::write(root) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE

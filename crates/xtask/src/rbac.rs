@@ -1,5 +1,5 @@
-//! The roles of docs/examples grant exactly what the operator requires (`REQUIRED` in its source), under names that
-//! Harvester's release does not use.
+//! The roles of docs/examples and of the chart grant exactly what the operator requires (`REQUIRED` in its source), under
+//! names that Harvester's release does not use. The chart's role for `check` is that of docs/examples.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,20 +7,26 @@ use std::path::Path;
 use crate::metrics::{Token, tokens};
 use crate::repository::{Faults, read};
 
-/// A source with permissions, and the documents that grant them: each a ServiceAccount with its permissions, or the same
-/// permissions for the ServiceAccount of Harvester's release.
+/// A source with permissions, and the documents that grant them: each a ServiceAccount with its permissions, the same
+/// permissions for the ServiceAccount of Harvester's release, and those of the chart.
 const SOURCES: [(&str, &[&str]); 2] = [
     (
         "crates/operator/src/permissions.rs",
         &[
             "docs/examples/rbac.yaml",
             "docs/examples/rbac-release-account.yaml",
+            "charts/harvester-load-balancer/templates/rbac.yaml",
         ],
     ),
     (
         "crates/operator/src/webhook/permissions.rs",
         &["docs/examples/rbac-webhook.yaml"],
     ),
+];
+/// The permissions of `check`, and the same in the chart.
+const CHECK: [&str; 2] = [
+    "docs/examples/rbac-check.yaml",
+    "charts/harvester-load-balancer/templates/rbac-check.yaml",
 ];
 /// Names of Harvester's release: applying an object of such a name would replace the release's.
 const RELEASE: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
@@ -40,6 +46,12 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
         if needed.len() < 5 {
             faults.push(format!("REQUIRED was not found in {source}; crates/xtask/src/rbac.rs does not understand it any more"));
         }
+    }
+    let [example, chart] = CHECK;
+    let (of_check, of_chart) = (granted(&read(root, example)?), granted(&read(root, chart)?));
+    faults.extend(compare(chart, &of_check, &of_chart));
+    if of_check.len() < 5 {
+        faults.push(format!("few permissions were found in {example}; crates/xtask/src/rbac.rs does not understand it any more"));
     }
     Ok(faults)
 }

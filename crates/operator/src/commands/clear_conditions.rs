@@ -8,13 +8,12 @@ use anyhow::ensure;
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::details;
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DynamicObject, Patch, PatchParams};
 use kube::{Api, Client, CustomResourceExt, ResourceExt};
 use serde_json::{Value, json};
 use tracing::info;
 
+use crate::commands::lease_holder;
 use crate::commands::list::pages;
 
 /// Number of attempts to write a LoadBalancer that others write at the same time.
@@ -25,9 +24,7 @@ const ATTEMPTS: usize = 5;
 /// # Errors
 /// One holds it, or the Lease cannot be read.
 pub async fn ensure_stopped(client: &Client) -> anyhow::Result<()> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), keys::LEASE_NAMESPACE);
-    let lease = bounded(leases.get_opt(keys::LEASE_NAME)).await?;
-    let holder = lease.and_then(|lease| holder(&lease, Timestamp::now()));
+    let holder = lease_holder::current(client).await?;
     ensure!(
         holder.is_none(),
         "the Lease {}/{} is held by {}: stop the operator first, it would write the conditions again",
@@ -36,18 +33,6 @@ pub async fn ensure_stopped(client: &Client) -> anyhow::Result<()> {
         holder.unwrap_or_default()
     );
     Ok(())
-}
-
-/// The holder of a Lease that has not expired at this time. One without a time or a duration does not expire.
-fn holder(lease: &Lease, now: Timestamp) -> Option<String> {
-    let spec = lease.spec.as_ref()?;
-    let holder = spec.holder_identity.clone().filter(|h| !h.is_empty())?;
-    if let (Some(renewed), Some(seconds)) = (&spec.renew_time, spec.lease_duration_seconds)
-        && renewed.0 + SignedDuration::from_secs(seconds.into()) < now
-    {
-        return None;
-    }
-    Some(holder)
 }
 
 /// Removes the detail conditions. Returns one message for each LoadBalancer that cannot be written.
@@ -113,45 +98,18 @@ mod tests {
     use super::*;
 
     use http::Method;
+    use jiff::Timestamp;
 
+    use crate::commands::lease_holder::tests::{PATH, lease};
     use crate::fake::FakeApiServer;
-
-    fn lease(holder: &str, renewed: &str) -> Lease {
-        let spec = json!({
-            "holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed,
-        });
-        serde_json::from_value(json!({"metadata": {}, "spec": spec})).unwrap()
-    }
-
-    #[test]
-    fn ops_2_a_lease_is_held_until_it_expires() {
-        let now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
-        let cases = [
-            ("node1_u", "2026-01-01T00:00:50.000000Z", true),
-            ("node1_u", "2026-01-01T00:00:44.000000Z", false),
-            ("node1_u", "2026-01-01T00:02:00.000000Z", true),
-            // Released.
-            ("", "2026-01-01T00:00:59.000000Z", false),
-        ];
-        for (identity, renewed, held) in cases {
-            let found = holder(&lease(identity, renewed), now);
-            assert_eq!(found.is_some(), held, "{identity} {renewed}");
-        }
-        let mut endless = lease("go", "2020-01-01T00:00:00.000000Z");
-        endless.spec.as_mut().unwrap().lease_duration_seconds = None;
-        assert_eq!(holder(&endless, now), Some("go".to_owned()));
-        assert_eq!(holder(&Lease::default(), now), None);
-    }
 
     #[tokio::test]
     async fn ops_2_a_held_lease_is_refused_with_its_holder() {
         let server = FakeApiServer::default();
         let client = server.client();
         ensure_stopped(&client).await.unwrap();
-        let path =
-            "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/harvester-load-balancer";
         let held = lease("node1_u", &Timestamp::now().to_string());
-        server.put(path, serde_json::to_value(held).unwrap());
+        server.put(PATH, serde_json::to_value(held).unwrap());
         let refusal = ensure_stopped(&client).await.unwrap_err().to_string();
         assert!(refusal.contains("is held by node1_u"), "{refusal}");
     }

@@ -165,16 +165,16 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 /// does one that the Go operator does not know (SHR-9).
 ///
 /// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
-/// the same. With `clear_conditions` no operator may run, see [`clear_conditions`].
+/// the same. With `clear_conditions` no operator may run, see [`clear_conditions`]; if one does, that is an error, or with
+/// `allow_incomplete` the conditions stay and are listed.
 ///
 /// # Errors
 /// Something is incomplete, the objects cannot be listed, or an operator runs.
 pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Result<()> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
     let client = &clients.write;
-    if clear_conditions {
-        clear_conditions::ensure_stopped(client).await?;
-    }
+    let (clears_conditions, running) =
+        may_clear(client, allow_incomplete, clear_conditions).await?;
     let mut read = Read::default();
     for decoded in all::<IPPool>(client).await? {
         let key = meta::key(decoded.meta());
@@ -193,6 +193,7 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
         read.lbs.push(decoded.meta().clone());
     }
     let (exports, mut lacking) = plan(&read, clock::now());
+    lacking.extend(running);
     let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;
@@ -209,7 +210,7 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
         let (allocated, history) = (export.allocated, export.history);
         info!(pool, allocated, history, "maps written");
     }
-    if clear_conditions {
+    if clears_conditions {
         lacking.extend(clear_conditions::run(client).await?);
     }
     for what in &lacking {
@@ -226,6 +227,28 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
         lacking.join("; ")
     );
     Ok(())
+}
+
+/// Whether the conditions are to be removed, and what forbids it.
+///
+/// # Errors
+/// A process holds the Lease, and `allow_incomplete` is not set.
+async fn may_clear(
+    client: &Client,
+    allow_incomplete: bool,
+    asked: bool,
+) -> anyhow::Result<(bool, Option<String>)> {
+    if !asked {
+        return Ok((false, None));
+    }
+    match clear_conditions::ensure_stopped(client).await {
+        Ok(()) => Ok((true, None)),
+        Err(error) if allow_incomplete => {
+            let text = format!("the conditions of LoadBalancers stay: {error:#}");
+            Ok((false, Some(text)))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// All objects of a kind.

@@ -2,6 +2,8 @@ use harvester_lb_fixtures::{self as fixtures, stored, subnet as range, with};
 use serde_json::json;
 
 use super::*;
+use crate::commands::lease_holder::tests::{PATH, lease};
+use crate::fake::FakeApiServer;
 
 fn pool(name: &str, subnet: &str, status: &Value) -> (Key, Pool) {
     let pool = stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 7);
@@ -181,4 +183,25 @@ fn shr_9_what_the_go_operator_does_not_know_is_listed() {
         assert!(lacking[at].starts_with(what), "{lacking:#?}");
     }
     assert_eq!(lacking.len(), 4, "{lacking:#?}");
+}
+
+#[tokio::test]
+async fn ops_2_with_allow_incomplete_a_held_lease_is_an_obstacle_and_no_error() {
+    let server = FakeApiServer::default();
+    let client = server.client();
+    assert_eq!(
+        may_clear(&client, true, true).await.unwrap(),
+        (true, None),
+        "no Lease"
+    );
+    let held = lease("go", &jiff::Timestamp::now().to_string());
+    server.put(PATH, serde_json::to_value(held).unwrap());
+    let (clears, running) = may_clear(&client, true, true).await.unwrap();
+    assert!(!clears);
+    assert!(running.unwrap().contains("is held by go"));
+    may_clear(&client, false, true).await.unwrap_err();
+    assert_eq!(
+        may_clear(&client, false, false).await.unwrap(),
+        (false, None)
+    );
 }

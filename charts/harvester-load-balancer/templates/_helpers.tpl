@@ -1,0 +1,117 @@
+{{/* Prefix of the names of all objects. Names that Harvester's own release has would be taken over or refused by Helm. */}}
+{{- define "hlb.prefix" -}}
+{{- $prefix := default "harvester-lb" .Values.nameOverride | trunc 40 | trimSuffix "-" -}}
+{{- if eq $prefix "harvester-load-balancer" -}}
+{{- fail "nameOverride: harvester-load-balancer and harvester-load-balancer-webhook are names of Harvester's own release; choose another prefix, or leave it empty" -}}
+{{- end -}}
+{{- $prefix -}}
+{{- end -}}
+
+{{/* Labels by which a component's Pods are selected; the argument is a dict of "root" and "component". */}}
+{{- define "hlb.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "hlb.prefix" .root }}-{{ .component }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- end -}}
+
+{{/* Labels of all objects of a component. */}}
+{{- define "hlb.labels" -}}
+{{ include "hlb.selectorLabels" . }}
+{{ include "hlb.commonLabels" .root }}
+{{- end -}}
+
+{{/* Labels of all objects. */}}
+{{- define "hlb.commonLabels" -}}
+app.kubernetes.io/part-of: harvester-load-balancer
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* Number of operators. Older charts of the Go operator spell it replicasCount. */}}
+{{- define "hlb.replicas" -}}
+{{- if kindIs "invalid" .Values.replicasCount -}}
+{{- .Values.replicaCount -}}
+{{- else -}}
+{{- .Values.replicasCount -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "hlb.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{/* Harvester's managed chart spells it imagePullPolicy. */}}
+{{- define "hlb.pullPolicy" -}}
+{{- .Values.image.imagePullPolicy | default .Values.image.pullPolicy -}}
+{{- end -}}
+
+{{- define "hlb.webhookImage" -}}
+{{- $image := .Values.webhook.image -}}
+{{ $image.repository | default .Values.image.repository }}:{{ $image.tag | default .Values.image.tag | default .Chart.AppVersion }}
+{{- end -}}
+
+{{- define "hlb.webhookPullPolicy" -}}
+{{- $image := .Values.webhook.image -}}
+{{- $image.imagePullPolicy | default $image.pullPolicy | default (include "hlb.pullPolicy" .) -}}
+{{- end -}}
+
+{{- define "hlb.webhookService" -}}
+{{- .Values.webhook.serviceName | default (printf "%s-webhook" (include "hlb.prefix" .)) -}}
+{{- end -}}
+
+{{- define "hlb.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (printf "%s-operator" (include "hlb.prefix" .)) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Fields of every Pod. */}}
+{{- define "hlb.pod" -}}
+securityContext:
+  {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+nodeSelector:
+  kubernetes.io/os: linux
+  {{- with .Values.nodeSelector }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Affinity of a component: that of the values, else replicas on different nodes where that is possible. */}}
+{{- define "hlb.affinity" -}}
+{{- if .root.Values.affinity -}}
+{{- toYaml .root.Values.affinity -}}
+{{- else -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+  - weight: 100
+    podAffinityTerm:
+      topologyKey: kubernetes.io/hostname
+      labelSelector:
+        matchLabels:
+          {{- include "hlb.selectorLabels" . | nindent 10 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Annotations of what hooks need: made for them only, so that their permissions exist while they run. */}}
+{{- define "hlb.hook" -}}
+helm.sh/hook: pre-delete,pre-rollback
+helm.sh/hook-weight: "-10"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{/* The same for the hook of the webhook. */}}
+{{- define "hlb.webhookHook" -}}
+helm.sh/hook: pre-delete
+helm.sh/hook-weight: "-5"
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}

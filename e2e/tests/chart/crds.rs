@@ -1,0 +1,176 @@
+//! CRDs: taken over, shared with Harvester's release, upgraded, and never deleted.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::repository;
+use harvester_lb_fixtures::{cluster_spec, subnet};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::helm::{
+    NAMESPACE, RELEASE, bare, chart, deploy, deploys, documents, helm_does, uninstalled,
+    without_pods,
+};
+
+const LOAD_BALANCERS: &str = "loadbalancers.loadbalancer.harvesterhci.io";
+const OWN: &str = "ipallocations.loadbalancer.harvesterhci.io";
+
+/// A definition as the API server has it.
+async fn definition(world: &World, name: &str) -> anyhow::Result<Value> {
+    let kind = "CustomResourceDefinition";
+    let found = world
+        .cluster
+        .get("apiextensions.k8s.io/v1", kind, None, name)
+        .await?;
+    Ok(serde_json::to_value(
+        found.with_context(|| format!("no CRD {name}"))?,
+    )?)
+}
+
+fn owner(definition: &Value) -> Option<&str> {
+    definition["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str()
+}
+
+pub async fn chart_takes_crds_over_only_if_told_to(world: Arc<World>) -> anyhow::Result<()> {
+    bare(&world).await?;
+    let crds = repository().join("crds/crds.yaml");
+    world.cluster.apply_crds(&crds).await?;
+    let values = without_pods();
+    let said = deploy(&world, "install", &chart(), &values, &[]).await?;
+    ensure!(
+        !said.success && said.error.contains("ownership"),
+        "{said:?}"
+    );
+    let values_without = json!({"replicaCount": 0, "crds": {"manage": "none"}});
+    deploys(&world, "install", &chart(), &values_without, &[]).await?;
+    ensure!(owner(&definition(&world, OWN).await?).is_none());
+    uninstalled(&world).await?;
+    deploys(&world, "install", &chart(), &values, &["--take-ownership"]).await?;
+    ensure!(owner(&definition(&world, OWN).await?) == Some(RELEASE));
+    uninstalled(&world).await?;
+    // They have stayed, and belong to the next release of the name.
+    let before = definition(&world, LOAD_BALANCERS).await?;
+    deploys(&world, "install", &chart(), &values, &[]).await?;
+    let after = definition(&world, LOAD_BALANCERS).await?;
+    ensure!(before["metadata"]["uid"] == after["metadata"]["uid"]);
+    uninstalled(&world).await
+}
+
+/// The definitions of LoadBalancer and IPPool as objects of another release.
+fn of_harvester() -> anyhow::Result<Vec<Value>> {
+    let text = std::fs::read_to_string(repository().join("crds/crds.yaml"))?;
+    let mut all = documents(&text)?;
+    all.retain(|d| d["metadata"]["name"] != OWN);
+    for definition in &mut all {
+        let metadata = &mut definition["metadata"];
+        metadata["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
+        metadata["annotations"] = json!({
+            "meta.helm.sh/release-name": "harvester", "meta.helm.sh/release-namespace": NAMESPACE,
+        });
+    }
+    Ok(all)
+}
+
+pub async fn chart_beside_harvester_s_release(world: Arc<World>) -> anyhow::Result<()> {
+    bare(&world).await?;
+    let text: Vec<String> = of_harvester()?.iter().map(ToString::to_string).collect();
+    let file = world.cluster.folder().join("of-harvester.yaml");
+    std::fs::write(&file, text.join("\n---\n"))?;
+    world.cluster.apply_crds(&file).await?;
+    let before = definition(&world, LOAD_BALANCERS).await?;
+    let said = deploy(&world, "install", &chart(), &without_pods(), &[]).await?;
+    ensure!(
+        !said.success && said.error.contains("harvester"),
+        "{said:?}"
+    );
+    let own = json!({"replicaCount": 0, "crds": {"manage": "own"}});
+    deploys(&world, "install", &chart(), &own, &[]).await?;
+    ensure!(owner(&definition(&world, OWN).await?) == Some(RELEASE));
+    deploys(&world, "upgrade", &chart(), &own, &[]).await?;
+    uninstalled(&world).await?;
+    let after = definition(&world, LOAD_BALANCERS).await?;
+    ensure!(owner(&after) == Some("harvester"), "{after:#}");
+    ensure!(before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"]);
+    definition(&world, OWN).await.map(drop)
+}
+
+/// A copy of the chart whose CRDs lack the columns.
+fn older(world: &World) -> anyhow::Result<PathBuf> {
+    let folder = world.cluster.folder().join("older-chart");
+    copy(&chart(), &folder)?;
+    let path = folder.join("files/crds.yaml");
+    let mut all = documents(&std::fs::read_to_string(&path)?)?;
+    for definition in &mut all {
+        let versions = definition["spec"]["versions"].as_array_mut();
+        for version in versions.context("no versions")? {
+            let fields = version.as_object_mut().context("no version")?;
+            fields.remove("additionalPrinterColumns");
+        }
+    }
+    let mut text = String::from("# Definitions.\n");
+    for definition in &all {
+        text.push_str("---\n");
+        text.push_str(&serde_saphyr::to_string(definition)?);
+    }
+    std::fs::write(&path, text)?;
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let path = entry?.path();
+        let target = to.join(path.file_name().context("no name")?);
+        if path.is_dir() {
+            copy(&path, &target)?;
+        } else {
+            std::fs::copy(&path, &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn columns(definition: &Value) -> usize {
+    let columns = &definition["spec"]["versions"][0]["additionalPrinterColumns"];
+    columns.as_array().map_or(0, Vec::len)
+}
+
+pub async fn chart_upgrade_upgrades_the_crds(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "upgraded";
+    bare(&world).await?;
+    let (older, values) = (older(&world)?, without_pods());
+    deploys(&world, "install", &older, &values, &[]).await?;
+    let before = definition(&world, LOAD_BALANCERS).await?;
+    // An absent list is the age alone.
+    ensure!(columns(&before) <= 1, "{before:#}");
+    let args = [
+        "wait",
+        "--for=condition=Established",
+        "--timeout=30s",
+        "crd",
+    ];
+    for name in [LOAD_BALANCERS, OWN, "ippools.loadbalancer.harvesterhci.io"] {
+        world
+            .cluster
+            .kubectl(&[&args[..], &[name]].concat())
+            .await?;
+    }
+    world.namespace(ns).await?;
+    world.pool_for(ns, ns, &[subnet("10.70.0.0/24")]).await?;
+    let lb = world.lb(ns, "a", cluster_spec()).await?;
+
+    deploys(&world, "upgrade", &chart(), &values, &[]).await?;
+    let after = definition(&world, LOAD_BALANCERS).await?;
+    ensure!(columns(&after) > 5, "{after:#}");
+    ensure!(before["metadata"]["uid"] == after["metadata"]["uid"]);
+    // A rollback is an upgrade too, and deletes nothing.
+    helm_does(&world, &["rollback", RELEASE, "1", "--no-hooks"]).await?;
+    ensure!(columns(&definition(&world, LOAD_BALANCERS).await?) <= 1);
+    uninstalled(&world).await?;
+    ensure!(world.lbs(ns).get("a").await?.uid() == lb.uid());
+    world.pools().get(ns).await?;
+    Ok(())
+}

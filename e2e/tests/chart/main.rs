@@ -1,0 +1,46 @@
+//! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), and its life on a cluster, whose Pods
+//! run ([`install`], [`crds`]).
+#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{run, tests};
+use harvester_lb_testkit::TestClusterOptions;
+
+mod crds;
+mod helm;
+mod install;
+mod render;
+mod values;
+
+use crds::{
+    chart_beside_harvester_s_release, chart_takes_crds_over_only_if_told_to,
+    chart_upgrade_upgrades_the_crds,
+};
+use install::chart_lives_and_ends_under_traffic;
+use render::{
+    chart_alerts_are_the_documented_ones, chart_crds_are_those_of_the_repository,
+    chart_renders_what_the_api_server_takes, section_1_chart_grants_what_is_used,
+};
+use values::{chart_refuses_wrong_values, chart_takes_the_values_of_the_go_operator_s_chart};
+
+fn main() -> ExitCode {
+    run(
+        TestClusterOptions::default(),
+        &["helm", "promtool"],
+        1,
+        |world| Box::pin(async move { render::set_up(&world).await }),
+        tests![
+            chart_refuses_wrong_values,
+            chart_takes_the_values_of_the_go_operator_s_chart,
+            chart_renders_what_the_api_server_takes,
+            section_1_chart_grants_what_is_used,
+            chart_crds_are_those_of_the_repository,
+            chart_alerts_are_the_documented_ones,
+            chart_takes_crds_over_only_if_told_to,
+            chart_beside_harvester_s_release,
+            chart_upgrade_upgrades_the_crds,
+            chart_lives_and_ends_under_traffic,
+        ],
+    )
+}

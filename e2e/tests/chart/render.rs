@@ -1,0 +1,365 @@
+//! What the chart renders: accepted by a real API server, least privileges, CRDs, alerts.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::prometheus::{dashboard_queries, documented_alerts};
+use harvester_lb_e2e::world::repository;
+use harvester_lb_fixtures::with;
+use serde_json::{Value, json};
+
+use crate::helm::{NAMESPACE, chart, documents, file, helm_does, id, object, rendered};
+use crate::values::{of_the_go_operator, of_the_managed_chart};
+
+/// Names of Harvester's own release.
+const OF_HARVESTER: [&str; 2] = ["harvester-load-balancer", "harvester-load-balancer-webhook"];
+
+/// Namespaces and the CRDs of the Prometheus operator, which a Harvester cluster has.
+pub async fn set_up(world: &World) -> anyhow::Result<()> {
+    for name in [NAMESPACE, "cattle-dashboards"] {
+        world.namespace(name).await?;
+    }
+    let definitions = world.cluster.folder().join("monitoring.yaml");
+    let all: Vec<String> = [
+        ("ServiceMonitor", "servicemonitors"),
+        ("PrometheusRule", "prometheusrules"),
+    ]
+    .map(|(kind, plural)| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+            "spec": {
+                "group": "monitoring.coreos.com", "scope": "Namespaced",
+                "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true,
+                    "schema": {"openAPIV3Schema": {
+                        "type": "object", "x-kubernetes-preserve-unknown-fields": true,
+                    }},
+                }],
+            },
+        })
+        .to_string()
+    })
+    .into();
+    std::fs::write(&definitions, all.join("\n---\n"))?;
+    world.cluster.apply_crds(&definitions).await
+}
+
+fn monitored() -> Value {
+    json!({
+        "serviceMonitor": {"enabled": true, "interval": "15s", "labels": {"release": "m"}},
+        "prometheusRule": {"enabled": true, "labels": {"release": "m"}},
+        "dashboard": {"enabled": true, "namespace": "cattle-dashboards"},
+    })
+}
+
+/// Kinds of clusters and of wishes.
+fn cases() -> Vec<(&'static str, Value)> {
+    let webhook = |more: Value| json!({"webhook": with(json!({"enabled": true}), more)});
+    vec![
+        ("defaults", json!({})),
+        ("the Go operator's", of_the_go_operator()),
+        ("the managed chart's", of_the_managed_chart()),
+        (
+            "beside Harvester's release",
+            json!({"crds": {"manage": "own"}}),
+        ),
+        ("no CRDs", json!({"crds": {"manage": "none"}})),
+        (
+            "one node",
+            json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}}),
+        ),
+        ("monitoring", json!({"monitoring": monitored()})),
+        ("webhook", webhook(json!({}))),
+        (
+            "webhook of another name",
+            webhook(json!({"serviceName": "lb-admission", "securityContext": {"runAsUser": 7}})),
+        ),
+        (
+            "nothing that can be left out",
+            json!({
+                "hooks": {"enabled": false}, "networkPolicy": {"enabled": false},
+                "podDisruptionBudget": {"enabled": false}, "priorityClassName": "", "crds": {"manage": "none"},
+                "serviceAccount": {"create": false, "name": "made-elsewhere"},
+            }),
+        ),
+        (
+            "everything",
+            with(
+                json!({
+                    "nameOverride": "lb2", "logLevel": "info,kube=debug", "backendMetricsLimit": 2_000_000,
+                    "backendDenyCIDRs": ["10.52.0.0/16", "fd00::/8"], "imagePullSecrets": [{"name": "registry"}],
+                    "extraEnv": [{"name": "RUST_BACKTRACE", "value": "1"}], "podLabels": {"a": "b"},
+                    "podAnnotations": {"c": "d"}, "adminPort": 9081,
+                    "networkPolicy": {"adminFrom": [{"namespaceSelector": {"matchLabels": {"monitoring": "yes"}}}]},
+                    "lease": {"duration": "30s", "renewDeadline": "20s", "retryPeriod": "500ms"},
+                    "monitoring": monitored(),
+                }),
+                webhook(json!({})),
+            ),
+        ),
+    ]
+}
+
+pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyhow::Result<()> {
+    let chart = chart();
+    let chart = chart.to_str().unwrap_or_default();
+    for (name, values) in cases() {
+        let file = file(&world, &values)?;
+        helm_does(&world, &["lint", "--strict", chart, "-f", &file])
+            .await
+            .with_context(|| name.to_owned())?;
+        let objects = rendered(&world, &values).await?;
+        sound(&objects).with_context(|| name.to_owned())?;
+        let all: Vec<String> = objects.into_iter().map(for_dry_run).collect();
+        let manifest = world.cluster.folder().join("manifest.yaml");
+        std::fs::write(&manifest, all.join("\n---\n"))?;
+        let path = manifest.to_str().unwrap_or_default();
+        // Unknown fields are errors.
+        let args = [
+            "apply",
+            "--server-side",
+            "--dry-run=server",
+            "--force-conflicts",
+            "--validate=strict",
+            "-f",
+            path,
+        ];
+        let answer = world.cluster.kubectl(&args).await;
+        answer.with_context(|| name.to_owned())?;
+    }
+    let objects = rendered(&world, &cases().pop().context("no cases")?.1).await?;
+    let operator = object(&objects, "Deployment", "lb2-operator")?;
+    let container = &operator["spec"]["template"]["spec"]["containers"][0];
+    let env = |name: &str| {
+        let all = container["env"].as_array().into_iter().flatten();
+        let mut found = all.filter(|var| var["name"] == name);
+        found.next().map(|var| var["value"].clone())
+    };
+    for (name, wanted) in [
+        ("BACKEND_METRICS_LIMIT", "2000000"),
+        ("BACKEND_DENY_CIDR", "10.52.0.0/16,fd00::/8"),
+        ("ADMIN_ADDRESS", "0.0.0.0:9081"),
+        ("LOGLEVEL", "info,kube=debug"),
+        ("RUST_BACKTRACE", "1"),
+    ] {
+        ensure!(env(name) == Some(wanted.into()), "{name}: {container}");
+    }
+    ensure!(env("POD_UID").is_some(), "{container}");
+    Ok(())
+}
+
+/// An object of a manifest. Of a Pod the API server looks its ServiceAccount up, which a dry run does not create.
+fn for_dry_run(mut object: Value) -> String {
+    if object["kind"] == "Pod" {
+        object["spec"]["serviceAccountName"] = "default".into();
+    }
+    object.to_string()
+}
+
+/// Checks of all that is rendered: names, namespaces, and Pods without privileges.
+fn sound(objects: &[Value]) -> anyhow::Result<()> {
+    let mut seen = BTreeSet::new();
+    for object in objects {
+        let id = id(object);
+        ensure!(seen.insert(id.clone()), "{id} twice");
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().context("no name")?;
+        ensure!(!OF_HARVESTER.contains(&name), "{id} is a name of Harvester");
+        let kind = object["kind"].as_str().context("no kind")?;
+        let is_cluster_wide = kind.starts_with("Cluster") || kind == "CustomResourceDefinition";
+        ensure!(is_cluster_wide == metadata["namespace"].is_null(), "{id}");
+        ensure!(
+            metadata["labels"]["app.kubernetes.io/part-of"] == "harvester-load-balancer",
+            "{id}: {}",
+            metadata["labels"]
+        );
+        let pod = match kind {
+            "Deployment" | "Job" => &object["spec"]["template"]["spec"],
+            "Pod" => &object["spec"],
+            _ => continue,
+        };
+        unprivileged(pod).with_context(|| id)?;
+    }
+    Ok(())
+}
+
+fn unprivileged(pod: &Value) -> anyhow::Result<()> {
+    let of_pod = &pod["securityContext"];
+    ensure!(of_pod["runAsNonRoot"] == true, "{of_pod}");
+    ensure!(
+        of_pod["seccompProfile"]["type"] == "RuntimeDefault",
+        "{of_pod}"
+    );
+    for kind in ["containers", "initContainers"] {
+        for container in pod[kind].as_array().into_iter().flatten() {
+            let context = &container["securityContext"];
+            ensure!(context["readOnlyRootFilesystem"] == true, "{container}");
+            ensure!(context["allowPrivilegeEscalation"] == false, "{container}");
+            ensure!(
+                context["capabilities"]["drop"] == json!(["ALL"]),
+                "{container}"
+            );
+            ensure!(
+                container["resources"]["requests"].is_object(),
+                "{container}"
+            );
+            let image = container["image"].as_str().unwrap_or_default();
+            ensure!(image.contains(':') && !image.ends_with(':'), "{image:?}");
+        }
+    }
+    Ok(())
+}
+
+/// The rules of the roles with a prefix, each with its namespace, sorted.
+fn rules(objects: &[Value], name: &str) -> Vec<String> {
+    let roles = objects.iter().filter(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("Role") && object["metadata"]["name"] == name
+    });
+    let mut all: Vec<String> = roles
+        .flat_map(|role| {
+            let rules = role["rules"].as_array().into_iter().flatten();
+            rules.map(|rule| format!("{} {rule}", role["metadata"]["namespace"]))
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// What the bindings of a name bind: role, and subjects as kind, namespace and name.
+fn bindings(objects: &[Value], name: &str) -> Vec<String> {
+    let bindings = objects.iter().filter(|object| {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        kind.ends_with("Binding") && object["metadata"]["name"] == name
+    });
+    let mut all: Vec<String> = bindings
+        .map(|b| {
+            format!(
+                "{} {} {}",
+                b["metadata"]["namespace"], b["roleRef"], b["subjects"]
+            )
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+pub async fn section_1_chart_grants_what_is_used(world: Arc<World>) -> anyhow::Result<()> {
+    let objects = rendered(&world, &json!({})).await?;
+    let read = |name: &str| {
+        let path = repository().join("docs/examples").join(name);
+        documents(&std::fs::read_to_string(path)?)
+    };
+    // A test of the operator shows that these are sufficient, and that each is used.
+    let (operator, check) = ("harvester-lb-operator", "harvester-lb-check");
+    let example = read("rbac.yaml")?;
+    let wanted = rules(&example, operator);
+    ensure!(wanted.len() > 8, "{wanted:?}");
+    ensure!(
+        rules(&objects, operator) == wanted,
+        "{:#?}",
+        rules(&objects, operator)
+    );
+    ensure!(
+        bindings(&objects, operator) == bindings(&example, operator),
+        "{:#?}",
+        bindings(&objects, operator)
+    );
+    let wanted = rules(&read("rbac-check.yaml")?, check);
+    ensure!(wanted.len() > 6, "{wanted:?}");
+    ensure!(
+        rules(&objects, check) == wanted,
+        "{:#?}",
+        rules(&objects, check)
+    );
+    for binding in bindings(&objects, check) {
+        ensure!(
+            binding.contains(operator) && binding.contains(check),
+            "{binding}"
+        );
+    }
+    // No others, except those of the hooks, which exist while they run.
+    let known = [operator, check];
+    for object in &objects {
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let is_hook = object["metadata"]["annotations"]["helm.sh/hook"].is_string();
+        if kind.ends_with("Role") || kind.ends_with("Binding") || kind == "ServiceAccount" {
+            ensure!(known.contains(&name) || is_hook, "{}", id(object));
+        }
+    }
+    Ok(())
+}
+
+pub async fn chart_crds_are_those_of_the_repository(world: Arc<World>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(repository().join("crds/crds.yaml"))?;
+    let all = documents(&text)?;
+    ensure!(all.len() == 3, "{} definitions", all.len());
+    let own: Vec<Value> = all
+        .iter()
+        .filter(|d| d["spec"]["names"]["kind"] == "IPAllocation")
+        .cloned()
+        .collect();
+    for (manage, wanted) in [("all", all), ("own", own), ("none", Vec::new())] {
+        let objects = rendered(&world, &json!({"crds": {"manage": manage}})).await?;
+        let definitions = objects.into_iter();
+        let definitions = definitions.filter(|o| o["kind"] == "CustomResourceDefinition");
+        let mut found: Vec<Value> = definitions.collect();
+        for definition in &mut found {
+            let metadata = definition["metadata"]
+                .as_object_mut()
+                .context("no metadata")?;
+            let annotations = metadata.remove("annotations");
+            let kept = json!({"helm.sh/resource-policy": "keep"});
+            ensure!(annotations == Some(kept), "{annotations:?}");
+            metadata.remove("labels");
+        }
+        // Helm sorts by kind and name.
+        let by_name = |one: &Value, other: &Value| id(one).cmp(&id(other));
+        let mut wanted = wanted;
+        found.sort_by(by_name);
+        wanted.sort_by(by_name);
+        ensure!(found == wanted, "crds.manage={manage} renders other CRDs");
+    }
+    Ok(())
+}
+
+pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::Result<()> {
+    let objects = rendered(&world, &json!({"monitoring": monitored()})).await?;
+    let rule = object(&objects, "PrometheusRule", "harvester-lb-operator")?;
+    let path = chart().join("files/alerts.yaml");
+    let file = documents(&std::fs::read_to_string(&path)?)?;
+    ensure!(
+        file == [rule["spec"].clone()],
+        "the PrometheusRule is not the file"
+    );
+    let alerts = documented_alerts()?;
+    let rules = rule["spec"]["groups"][0]["rules"].as_array();
+    ensure!(rules.map(Vec::len) == Some(alerts.len()), "{rules:?}");
+    let output = tokio::process::Command::new("promtool")
+        .args(["check", "rules"])
+        .arg(&path)
+        .output()
+        .await
+        .context("promtool")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    let map = object(&objects, "ConfigMap", "harvester-lb-dashboard")?;
+    let labels = &map["metadata"]["labels"];
+    ensure!(labels["grafana_dashboard"] == "1", "{labels}");
+    let text = map["data"]["harvester-load-balancer.json"].as_str();
+    let dashboard: Value = serde_json::from_str(text.context("no dashboard")?)?;
+    ensure!(!dashboard_queries(&dashboard).is_empty(), "no queries");
+    let monitor = object(&objects, "ServiceMonitor", "harvester-lb-operator")?;
+    let service = object(&objects, "Service", "harvester-lb-operator")?;
+    let selected = monitor["spec"]["selector"]["matchLabels"].as_object();
+    for (label, value) in selected.context("no selector")? {
+        ensure!(service["metadata"]["labels"][label] == *value, "{label}");
+    }
+    ensure!(service["spec"]["ports"][0]["name"] == monitor["spec"]["endpoints"][0]["port"]);
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! Values: which are refused, and those of the Go operator's chart.
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use harvester_lb_e2e::World;
+use serde_json::{Value, json};
+
+use crate::helm::{chart, helm, object, rendered};
+
+pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()> {
+    let chart = chart();
+    let chart = chart.to_str().unwrap_or_default();
+    // A value, and what the message must contain.
+    let cases: &[(&str, &[&str])] = &[
+        ("crds.manage=both", &["/crds/manage", "'own'"]),
+        ("replicaCount=two", &["/replicaCount", "integer"]),
+        ("replicaCount=-1", &["/replicaCount"]),
+        ("replicas=3", &["replicas"]),
+        (
+            "image.pullPolicy=Sometimes",
+            &["/image/pullPolicy", "'Never'"],
+        ),
+        ("image.repository=", &["/image/repository"]),
+        ("dhcpMode=builtin", &["/dhcpMode", "kube-vip"]),
+        ("lease.duration=1500ms", &["/lease/duration"]),
+        ("lease.renewDeadline=10", &["/lease/renewDeadline"]),
+        ("backendDenyCIDRs[0]=10.0.0.1", &["/backendDenyCIDRs/0"]),
+        (
+            "terminationGracePeriodSeconds=5",
+            &["/terminationGracePeriodSeconds", "20"],
+        ),
+        ("adminPort=80", &["/adminPort", "minimum"]),
+        ("hooks.stopTimeoutSeconds=1", &["/hooks/stopTimeoutSeconds"]),
+        ("webhook.serviceName=Not_A_Name", &["/webhook/serviceName"]),
+        (
+            "monitoring.serviceMonitor.enabled=maybe",
+            &["/monitoring/serviceMonitor/enabled"],
+        ),
+        // Those are the names of Harvester's own release.
+        (
+            "nameOverride=harvester-load-balancer",
+            &["Harvester's own release"],
+        ),
+    ];
+    for (value, parts) in cases {
+        let said = helm(&world, &["template", "x", chart, "--set", value]).await?;
+        ensure!(!said.success, "{value} is accepted");
+        for part in *parts {
+            ensure!(said.error.contains(part), "{value}: {}", said.error);
+        }
+    }
+    Ok(())
+}
+
+/// Values of the Go operator's chart, each set.
+pub fn of_the_go_operator() -> Value {
+    json!({
+        "replicaCount": 3,
+        "image": {"repository": "registry/lb", "pullPolicy": "Always", "tag": "master-head"},
+        "serviceAccount": {"create": true, "annotations": {"a": "b"}, "name": "lb-account"},
+        "securityContext": {"runAsUser": 1000},
+        "resources": {
+            "limits": {"cpu": "100m", "memory": "128Mi"}, "requests": {"cpu": "10m", "memory": "64Mi"},
+        },
+        "nodeSelector": {"zone": "a"},
+        "tolerations": [{"key": "k", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "webhook": {
+            "replicasCount": 1,
+            "image": {"repository": "registry/lb-webhook", "pullPolicy": "Always", "tag": "head"},
+            "httpsPort": 9443,
+            "resources": {
+                "limits": {"cpu": "100m", "memory": "512Mi"}, "requests": {"cpu": "10m", "memory": "128Mi"},
+            },
+        },
+    })
+}
+
+/// What Harvester's managed chart sets for its subchart.
+pub fn of_the_managed_chart() -> Value {
+    json!({
+        "enabled": true,
+        "global": {"cattle": {}},
+        "image": {
+            "imagePullPolicy": "Always", "repository": "rancher/harvester-load-balancer", "tag": "v1.7.0",
+        },
+        "webhook": {"image": {
+            "imagePullPolicy": "IfNotPresent", "repository": "rancher/harvester-load-balancer-webhook",
+            "tag": "v1.7.0",
+        }},
+    })
+}
+
+pub async fn chart_takes_the_values_of_the_go_operator_s_chart(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let mut values = of_the_go_operator();
+    values["webhook"]["enabled"] = true.into();
+    let objects = rendered(&world, &values).await?;
+    let operator = &object(&objects, "Deployment", "harvester-lb-operator")?["spec"];
+    let webhook = &object(&objects, "Deployment", "harvester-lb-webhook")?["spec"];
+    let pod = &operator["template"]["spec"];
+    let [container, of_webhook] =
+        [operator, webhook].map(|spec| &spec["template"]["spec"]["containers"][0]);
+    let expected = [
+        (&operator["replicas"], json!(3)),
+        (&container["image"], json!("registry/lb:master-head")),
+        (&container["imagePullPolicy"], json!("Always")),
+        (&container["command"], json!(["harvester-load-balancer"])),
+        (&container["resources"], values["resources"].clone()),
+        (&container["securityContext"]["runAsUser"], json!(1000)),
+        (&pod["serviceAccountName"], json!("lb-account")),
+        (
+            &pod["nodeSelector"],
+            json!({"kubernetes.io/os": "linux", "zone": "a"}),
+        ),
+        (&pod["tolerations"], values["tolerations"].clone()),
+        (&pod["affinity"], values["affinity"].clone()),
+        (&webhook["replicas"], json!(1)),
+        (&of_webhook["image"], json!("registry/lb-webhook:head")),
+        (&of_webhook["imagePullPolicy"], json!("Always")),
+        (&of_webhook["ports"][0]["containerPort"], json!(9443)),
+        (
+            &of_webhook["resources"],
+            values["webhook"]["resources"].clone(),
+        ),
+    ];
+    for (found, wanted) in expected {
+        ensure!(*found == wanted, "{found} is not {wanted}");
+    }
+    let account = object(&objects, "ServiceAccount", "lb-account")?;
+    ensure!(account["metadata"]["annotations"] == json!({"a": "b"}));
+
+    let objects = rendered(&world, &of_the_managed_chart()).await?;
+    let operator = &object(&objects, "Deployment", "harvester-lb-operator")?["spec"];
+    let container = &operator["template"]["spec"]["containers"][0];
+    ensure!(container["imagePullPolicy"] == "Always", "{container}");
+    ensure!(operator["replicas"] == 2, "{operator}");
+    // The spelling of older charts.
+    let objects = rendered(&world, &json!({"replicasCount": 1})).await?;
+    let operator = object(&objects, "Deployment", "harvester-lb-operator")?;
+    ensure!(operator["spec"]["replicas"] == 1, "{operator}");
+    Ok(())
+}
