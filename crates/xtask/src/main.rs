@@ -8,27 +8,38 @@
 //! | `licences` | licences, one version of each crate, forbidden crates ([`licences`]) |
 //! | `metrics` | docs/metrics.md matches the code ([`metrics`]) |
 //! | `rbac` | the roles of docs/examples grant exactly what the operator needs, under names that no release uses ([`rbac`]) |
+//! | `flags` | docs/configuration.md has every flag, and each command that a document shows exists ([`flags`]) |
+//! | `keys` | docs/configuration.md has every annotation, label and finalizer ([`keys`]) |
+//! | `reasons` | docs/operations.md has every reason and every alert ([`reasons`]) |
+//! | `api-reference` | docs/api.md is what the CRDs say ([`api`]) |
+//! | `figures` | the figures of README.md are those of docs/performance.md ([`figures`]) |
 //! | `rules` | docs/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
-//! | `docs` | links lead to files, and YAML shown in a document is a file that a test applies ([`docs`]) |
+//! | `docs` | links lead to files and headings, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!
 //! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
-//! ([`soak`]).
+//! ([`soak`]), `cargo run -p xtask -- api` writes docs/api.md.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a program for people"
 )]
 
+mod api;
 mod arrows;
 mod bound;
 mod circles;
 mod docs;
+mod figures;
+mod flags;
 mod graph;
+mod keys;
 mod layers;
 mod licences;
+mod markdown;
 mod metrics;
 mod modules;
 mod rbac;
+mod reasons;
 mod repository;
 mod rules;
 mod runner;
@@ -41,12 +52,17 @@ use repository::Faults;
 
 type Check = fn(&Path) -> anyhow::Result<Faults>;
 
-const CHECKS: [(&str, Check); 7] = [
+const CHECKS: [(&str, Check); 12] = [
     ("arrows", arrows::check),
     ("circles", circles::check),
     ("licences", licences::check),
     ("metrics", metrics::check),
     ("rbac", rbac::check),
+    ("flags", flags::check),
+    ("keys", keys::check),
+    ("reasons", reasons::check),
+    ("api-reference", api::check),
+    ("figures", figures::check),
     ("rules", rules::check),
     ("docs", docs::check),
 ];
@@ -55,6 +71,7 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.first().map(String::as_str) {
         Some(bound::WORD) => bound::become_program(&words[1..]),
+        Some("api") => with_repository(write_api),
         Some("soak") => with_repository(|root| soak::main(root, &words[1..])),
         Some("test") => with_repository(|root| runner::main(root, &words[1..])),
         _ => with_repository(|root| checks(root, &words)),
@@ -64,6 +81,17 @@ fn main() -> ExitCode {
 fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     match repository::root() {
         Ok(root) => work(&root),
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes the reference of the API.
+fn write_api(root: &Path) -> ExitCode {
+    match api::write(root) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE
