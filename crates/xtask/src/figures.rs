@@ -24,17 +24,18 @@ fn judge(document: &str, measured: &str) -> Faults {
         .filter_map(|row| row.cells.into_iter().nth(1))
         .collect();
     let mut faults = Vec::new();
-    let mut column = None;
+    let mut column: Option<(String, usize)> = None;
     let mut seen = 0;
     for row in markdown::rows(document) {
         if let Some(at) = row.cells.iter().position(|cell| cell == COLUMN) {
-            column = Some((at, row.cells.len()));
+            column = Some((row.section, at));
             continue;
         }
-        let Some(cell) = column
-            .filter(|(_, cells)| *cells == row.cells.len())
-            .and_then(|(at, _)| row.cells.get(at))
-        else {
+        // The rows of that table are those of its section.
+        let of_table = column
+            .as_ref()
+            .filter(|(section, _)| *section == row.section);
+        let Some(cell) = of_table.and_then(|(_, at)| row.cells.get(*at)) else {
             continue;
         };
         seen += 1;
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn figures_that_were_measured() {
-        let page = "| | Go | this operator |\n|---|---|---|\n| x | 871 s | 6.61 s |\n| y | 9 | 0 |\n\n| a | b |\n|---|---|\n| c | d |\n";
+        let page = "| | Go | this operator |\n|---|---|---|\n| x | 871 s | 6.61 s |\n| y | 9 | 0 |\n## Other\n| a | b | c |\n|---|---|---|\n| c | d | e |\n";
         assert_eq!(judge(page, MEASURED), Faults::new());
         for (old, new) in [
             ("6.61", "6.6"),

@@ -183,7 +183,7 @@ async fn kube_vip(world: &World) -> anyhow::Result<PodRunner> {
         .await?;
     eventually("kube-vip's Pods", SOON, || async {
         let rollout = ["rollout", "status", "daemonset/kube-vip", "--timeout=1s"];
-        let all = [&["--namespace", SYSTEM][..], &rollout].concat();
+        let all = [&["--namespace", SYSTEM][..], &rollout[..]].concat();
         cluster.kubectl(&all).await.map(Some)
     })
     .await?;
