@@ -117,8 +117,8 @@ fn one_version(page: &mut String, kind: &str, version: &Value) -> anyhow::Result
             states.push(word);
         }
     }
-    write!(page, "\n### {kind} {name}\n\n{}\n", sentence(schema))?;
-    writeln!(page, "This version is {}.", states.join(", "))?;
+    write!(page, "\n### {kind} {name}\n\n{}\n\n", sentence(schema))?;
+    writeln!(page, "This version is {}.", states.join(" and "))?;
     page.push_str("\n| field | type | default | constraints | meaning |\n|---|---|---|---|---|\n");
     let mut rules = Vec::new();
     fields(page, "", schema, &mut rules)?;
@@ -177,7 +177,7 @@ fn fields(
             "| `{path}` | {} | {default} | {} | {} |",
             type_of(field)?,
             constraints(field, required.contains(&name.as_str())),
-            sentence(field).replace('|', "\\|")
+            meaning(field).replace('|', "\\|")
         )?;
         match elements(field) {
             Some((mark, inner)) => fields(page, &format!("{path}{mark}"), inner, rules)?,
@@ -201,7 +201,10 @@ fn type_of(schema: &Value) -> anyhow::Result<String> {
     Ok(match (name, elements(schema)) {
         ("array", Some((_, inner))) => format!("list of {}", type_of(inner)?),
         ("object", Some((_, inner))) => format!("map of {}", type_of(inner)?),
-        (name, _) => name.to_owned(),
+        (name, _) => match schema["format"].as_str() {
+            Some(format) => format!("{name} ({format})"),
+            None => name.to_owned(),
+        },
     })
 }
 
@@ -221,7 +224,6 @@ fn constraints(schema: &Value, is_required: bool) -> String {
         ("minimum", "at least"),
         ("maximum", "at most"),
         ("pattern", "matches"),
-        ("format", "format"),
     ] {
         match &schema[keyword] {
             Value::Null => {}
@@ -249,6 +251,15 @@ fn known(schema: &Value) -> anyhow::Result<()> {
 fn sentence(schema: &Value) -> String {
     let text = schema["description"].as_str().unwrap_or_default();
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The description of a field, and that of its elements if it is a list or a map.
+fn meaning(schema: &Value) -> String {
+    let element = elements(schema).map(|(_, inner)| sentence(inner));
+    match element.filter(|text| !text.is_empty()) {
+        Some(text) => format!("{} Each element: {text}", sentence(schema)),
+        None => sentence(schema),
+    }
 }
 
 /// A value without quotes; whole numbers without a fraction.
@@ -301,7 +312,7 @@ spec:
               fur: {type: string, enum: [long, short], default: short, description: "Its | fur."}
               legs:
                 type: array
-                items: {type: object, properties: {length: {type: integer, minimum: 0.0}}}
+                items: {type: object, description: One., properties: {length: {type: integer, format: int32, minimum: 0.0}}}
               names: {type: object, additionalProperties: {type: array, items: {type: string}}, x-kubernetes-map-type: atomic}
 "#;
 
@@ -312,10 +323,11 @@ spec:
             "## Cat",
             "In a namespace; `cats`, short `c`.",
             "### Cat v1",
-            "This version is served, stored.",
+            "This version is served and stored.",
             "| `spec` | object |  | required | What it is. |",
             "| `spec.fur` | string | `short` | one of `long`, `short` | Its \\| fur. |",
-            "| `spec.legs[].length` | integer |  | at least 0 |  |",
+            "| `spec.legs` | list of object |  |  |  Each element: One. |",
+            "| `spec.legs[].length` | integer (int32) |  | at least 0 |  |",
             "| `spec.names` | map of list of string |  | replaced as a whole |  |",
             "- `spec.fur`: it stays",
             "| AGE | `.metadata.creationTimestamp` | always |",
