@@ -66,7 +66,7 @@ check-scripts:
 	@for script in e2e/tools.sh e2e/plane/*.sh; do sh -n "$$script" || exit 1; done
 	@for script in .ci/run e2e/demo.sh fuzz/run.sh; do bash -n "$$script" || exit 1; done
 
-# Dependencies between crates, purity, licences, metrics, permissions, rules, links.
+# Dependencies between crates, purity, licences, permissions, rules, and whether the documents match the code.
 check-repository:
 	@$(CARGO) run --quiet --locked --package xtask
 
@@ -106,10 +106,11 @@ bench: build plane tools ## Measure the operator, compared with what the API ser
 	$(CARGO) build --release --locked --package harvester-lb-e2e --bin bench
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
-crds: ## Regenerate crds/crds.yaml from the API types
+crds: ## Regenerate crds/crds.yaml from the API types, and docs/api.md from that
 	@mkdir -p target/tmp
 	$(CARGO) run --quiet --package harvester-load-balancer -- crd >target/tmp/crds.yaml
 	@mv target/tmp/crds.yaml crds/crds.yaml
+	$(CARGO) run --quiet --package xtask -- api
 
 plane:
 	@$(PLANE) >/dev/null
