@@ -11,8 +11,8 @@ use syn::{Attribute, Expr, ExprLit, Field, Fields, Item, Lit, Meta, Type};
 use crate::markdown;
 use crate::repository::{Faults, files, read};
 
-/// The programs, and the source of the flags of each.
-const PROGRAMS: [(&str, &str); 1] = [("harvester-load-balancer", "crates/operator/src/args.rs")];
+/// The programs, and the module with the flags of each; its submodules belong to it.
+const PROGRAMS: [(&str, &str); 1] = [("harvester-load-balancer", "crates/operator/src/args")];
 /// The document with the tables. The heading above a table names its command: `program` or `program subcommand`.
 const DOCUMENT: &str = "docs/configuration.md";
 /// Flags that clap adds to every program.
@@ -37,9 +37,14 @@ type Commands = BTreeMap<String, Flags>;
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut commands = Commands::new();
-    for (program, source) in PROGRAMS {
-        let found = of_source(program, &read(root, source)?).with_context(|| source.to_owned())?;
-        commands.extend(found);
+    for (program, module) in PROGRAMS {
+        let mut sources = vec![read(root, &format!("{module}.rs"))?];
+        if root.join(module).is_dir() {
+            for path in files(root, module, &[".rs"])? {
+                sources.push(read(root, &path)?);
+            }
+        }
+        commands.extend(of_sources(program, &sources).with_context(|| module.to_owned())?);
     }
     let mut faults = compare(&commands, &of_document(&read(root, DOCUMENT)?));
     for path in files(root, ".", &[".md"])? {
@@ -171,9 +176,12 @@ fn is_name(word: &str) -> bool {
         && !word.starts_with('-')
 }
 
-/// The commands of a program, from the source of its arguments.
-fn of_source(program: &str, source: &str) -> anyhow::Result<Commands> {
-    let items = syn::parse_file(source)?.items;
+/// The commands of a program, from the sources of its arguments.
+fn of_sources(program: &str, sources: &[String]) -> anyhow::Result<Commands> {
+    let mut items = Vec::new();
+    for source in sources {
+        items.extend(syn::parse_file(source)?.items);
+    }
     let source = Source::new(&items);
     let (_, fields) = source
         .structs
@@ -201,7 +209,7 @@ fn of_source(program: &str, source: &str) -> anyhow::Result<Commands> {
     Ok(commands)
 }
 
-/// The items of a source by name.
+/// The items of a program's sources by name.
 struct Source<'a> {
     structs: BTreeMap<String, Vec<&'a Field>>,
     enums: BTreeMap<String, Vec<(String, &'a Fields)>>,
@@ -237,11 +245,11 @@ impl<'a> Source<'a> {
         source
     }
 
-    /// The flags of a type of this source.
+    /// The flags of a type of these sources.
     fn of_type(&self, of: &Type) -> anyhow::Result<Flags> {
         let name = last_type(of).context("a type without a name")?;
         let fields = self.structs.get(&name);
-        self.flags(fields.with_context(|| format!("{name} is not in this source"))?)
+        self.flags(fields.with_context(|| format!("{name} is in another source"))?)
     }
 
     /// The flags among the fields, without those that are hidden.
@@ -287,7 +295,7 @@ impl<'a> Source<'a> {
         self.value(value).map(Some)
     }
 
-    /// A literal, a constant of this source, or a value of an enum as clap writes it.
+    /// A literal, a constant of these sources, or a value of an enum as clap writes it.
     fn value(&self, value: &Expr) -> anyhow::Result<String> {
         match value {
             Expr::Lit(ExprLit { lit, .. }) => match lit {
@@ -391,11 +399,18 @@ mod tests {
             pub timings: Option<Timings>,
         }
         pub enum Command {
-            Check(CheckArgs),
+            Check(other::CheckArgs),
             Crd,
             Export { #[arg(long)] allow_incomplete: bool },
         }
+    "#;
+    const OTHER: &str = r#"
+        //! A submodule.
         pub struct CheckArgs {
+            #[command(flatten)]
+            pub common: Common,
+        }
+        pub struct Common {
             #[arg(long, short, default_value_t = Output::Text)]
             pub output: Output,
         }
@@ -407,7 +422,8 @@ mod tests {
         ## `harvester-load-balancer export`\n| `--allow-incomplete` | | | |\n";
 
     fn commands() -> Commands {
-        of_source("harvester-load-balancer", SOURCE).unwrap()
+        let sources = [SOURCE, OTHER].map(str::to_owned);
+        of_sources("harvester-load-balancer", &sources).unwrap()
     }
 
     #[test]
