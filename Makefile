@@ -68,7 +68,7 @@ check-scripts:
 	@for script in e2e/tools.sh e2e/plane/*.sh e2e/helm/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
 	@for script in .ci/run e2e/demo.sh fuzz/run.sh; do bash -n "$$script" || exit 1; done
 
-# Dependencies between crates, purity, licences, metrics, permissions, rules, links.
+# Dependencies between crates, purity, licences, permissions, rules, and whether the documents match the code.
 check-repository:
 	@$(CARGO) run --quiet --locked --package xtask
 
@@ -117,11 +117,12 @@ bench: plane tools ## Measure the operator, compared with what the API server an
 	export HLB_OPERATOR && \
 	$(CARGO) run --release --quiet --locked --package harvester-lb-e2e --bin bench -- $(ROWS)
 
-crds: ## Regenerate crds/crds.yaml from the API types, and the chart's copy
+crds: ## Regenerate crds/crds.yaml from the API types, and from that the chart's copy and docs/api.md
 	@mkdir -p target/tmp
 	$(CARGO) run --quiet --package harvester-load-balancer -- crd >target/tmp/crds.yaml
 	@mv target/tmp/crds.yaml crds/crds.yaml
 	@$(MAKE) --no-print-directory chart
+	@$(CARGO) run --quiet --locked --package xtask -- api
 
 # crates/xtask/src/chart.rs defines which.
 chart: ## Regenerate the parts of the chart that follow from other files: CRDs, table of values

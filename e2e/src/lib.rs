@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod check;
+pub mod documents;
 pub mod exported;
 pub mod fake_kube_vip;
 pub mod history_checker;

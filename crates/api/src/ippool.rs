@@ -66,11 +66,12 @@ pub struct Range {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
-    /// Among matching pools the highest priority wins.
+    /// Among matching pools the highest priority wins; absent: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<i32>", range(min = 0))]
     pub priority: Option<i64>,
-    /// `<namespace>/<NetworkAttachmentDefinition>` of the network that the addresses belong to.
+    /// `<namespace>/<NetworkAttachmentDefinition>` of the network that the addresses belong to; absent: serves only load
+    /// balancers that require no network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// Load balancers that may use the pool: one matching entry is enough, without entries none matches.

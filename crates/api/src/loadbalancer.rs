@@ -60,7 +60,8 @@ pub struct LoadBalancerSpec {
     pub health_check: Option<HealthCheck>,
 }
 
-/// What stands behind the address.
+/// What stands behind the address: virtual machines of the namespace (vm, also when absent), or a Service of a guest cluster
+/// (cluster). Immutable.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WorkloadType {
@@ -71,7 +72,7 @@ pub enum WorkloadType {
     Cluster,
 }
 
-/// Where the address comes from.
+/// Where the address comes from: an IPPool (pool, also when absent), or a DHCP server (dhcp). Immutable.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Ipam {
@@ -113,19 +114,19 @@ pub struct HealthCheck {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub port: Option<i64>,
-    /// Successes in a row that make a backend ready.
+    /// Successes in a row that make a backend ready; 0 or absent: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub success_threshold: Option<i64>,
-    /// Failures in a row that make a backend not ready.
+    /// Failures in a row that make a backend not ready; 0 or absent: 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub failure_threshold: Option<i64>,
-    /// Seconds from one probe to the next.
+    /// Seconds from one probe to the next; 0 or absent: 5, above 86400: 86400.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub period_seconds: Option<i64>,
-    /// Seconds after which a connection attempt has failed.
+    /// Seconds after which a connection attempt has failed; 0 or absent: 3, above 120: 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub timeout_seconds: Option<i64>,

@@ -164,7 +164,14 @@ const RULES: &[Rule] = &[
         name: "xtask",
         ours: &[],
         tests: &[],
-        only: Some(&["anyhow", "nix", "proc-macro2", "serde_json", "syn"]),
+        only: Some(&[
+            "anyhow",
+            "nix",
+            "proc-macro2",
+            "serde-saphyr",
+            "serde_json",
+            "syn",
+        ]),
         never: &[],
     },
 ];

@@ -1,20 +1,29 @@
-//! Links in documents lead to files that exist, and YAML shown in a document is the text of a file. Such a block
-//! follows a line `<!-- docs/examples/NAME.yaml -->`; tests apply the files.
+//! Links in documents lead to files and headings that exist, and YAML shown in a document is the text of a file. Such a
+//! block follows a line `<!-- docs/examples/NAME.yaml -->`; tests apply the files.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::markdown;
 use crate::repository::{Faults, files, read};
+
+/// A link to a file of the repository.
+#[derive(Debug, PartialEq, Eq)]
+struct Link {
+    /// The file, relative to the document; empty for the document itself.
+    file: String,
+    /// What follows `#`; empty for the whole file.
+    anchor: String,
+}
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = Vec::new();
     let mut shown = Vec::new();
     for path in files(root, ".", &[".md"])? {
         let text = read(root, &path)?;
-        let folder = root.join(&path);
-        let folder = folder.parent().unwrap_or(root);
+        let document = root.join(&path);
         for link in links(&text) {
-            if !folder.join(&link).exists() {
-                faults.push(format!("{path} links to {link}, which does not exist"));
+            if let Some(fault) = broken(&document, &text, &link) {
+                faults.push(format!("{path} links to {fault}"));
             }
         }
         for (file, block) in blocks(&text) {
@@ -46,20 +55,52 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     Ok(faults)
 }
 
-/// Targets of links to files of the repository, without anchors.
-fn links(text: &str) -> Vec<String> {
+/// What is wrong with a link in a document of this path and text.
+fn broken(document: &Path, text: &str, link: &Link) -> Option<String> {
+    let target: PathBuf = match link.file.as_str() {
+        "" => document.to_owned(),
+        file => document.parent().unwrap_or(document).join(file),
+    };
+    if !target.exists() {
+        return Some(format!("{}, which does not exist", link.file));
+    }
+    // An anchor in a source or an image is no heading.
+    if link.anchor.is_empty() || target.extension().is_none_or(|e| e != "md") {
+        return None;
+    }
+    let other;
+    let text = if link.file.is_empty() {
+        text
+    } else {
+        other = std::fs::read_to_string(&target).unwrap_or_default();
+        other.as_str()
+    };
+    let is_there = markdown::headings(text)
+        .iter()
+        .any(|heading| heading.anchor == link.anchor);
+    (!is_there).then(|| {
+        format!(
+            "{}#{}, but there is no such heading",
+            link.file, link.anchor
+        )
+    })
+}
+
+/// Links to files of the repository and to headings of the document.
+fn links(text: &str) -> Vec<Link> {
     let mut found = Vec::new();
-    let mut code = false;
-    for line in text.lines() {
-        code ^= line.trim_start().starts_with("```");
-        if code {
-            continue;
-        }
+    for (line, _) in markdown::lines(text).filter(|(_, is_code)| !is_code) {
         for part in line.split("](").skip(1) {
             let target = part.split(')').next().unwrap_or_default();
-            let file = target.split('#').next().unwrap_or_default();
-            if !file.is_empty() && !file.contains("://") && !file.starts_with("mailto:") {
-                found.push(file.to_owned());
+            if target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+            if !file.is_empty() || !anchor.is_empty() {
+                found.push(Link {
+                    file: file.to_owned(),
+                    anchor: anchor.to_owned(),
+                });
             }
         }
     }
@@ -99,10 +140,43 @@ fn blocks(text: &str) -> Vec<(String, String)> {
 mod tests {
     use super::*;
 
+    fn link(file: &str, anchor: &str) -> Link {
+        Link {
+            file: file.to_owned(),
+            anchor: anchor.to_owned(),
+        }
+    }
+
     #[test]
-    fn links_to_files() {
-        let text = "See [a](docs/a.md#top), [b](https://example.org/b), [c](#here), ![d](d.svg).\n```\n[x](y)\n```\n";
-        assert_eq!(links(text), ["docs/a.md", "d.svg"]);
+    fn links_to_files_and_headings() {
+        let text = "See [a](docs/a.md#top), [b](https://example.org/b#c), [c](#here), ![d](d.svg).\n```\n[x](y)\n```\n";
+        let expected = [
+            link("docs/a.md", "top"),
+            link("", "here"),
+            link("d.svg", ""),
+        ];
+        assert_eq!(links(text), expected);
+    }
+
+    #[test]
+    fn links_that_lead_nowhere() {
+        let folder = std::env::temp_dir().join(format!("hlb-links-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("b.md"), "# There\n").unwrap();
+        let document = folder.join("a.md");
+        let broken = |file: &str, anchor: &str| {
+            super::broken(&document, "## Here\n", &link(file, anchor)).is_some()
+        };
+        std::fs::write(&document, "").unwrap();
+        let found = [
+            broken("b.md", "there"),
+            broken("", "here"),
+            broken("b.md", "here"),
+            broken("", "there"),
+            broken("c.md", ""),
+        ];
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [false, false, true, true, true]);
     }
 
     #[test]

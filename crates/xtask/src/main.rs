@@ -8,32 +8,43 @@
 //! | `licences` | licences, one version of each crate, forbidden crates ([`licences`]) |
 //! | `metrics` | docs/metrics.md matches the code ([`metrics`]) |
 //! | `rbac` | the roles of docs/examples grant exactly what the operator needs, under names that no release uses ([`rbac`]) |
+//! | `flags` | docs/configuration.md has every flag, and each command that a document shows exists ([`flags`]) |
+//! | `keys` | docs/configuration.md has every annotation, label and finalizer ([`keys`]) |
+//! | `reasons` | docs/operations.md has every reason and every alert ([`reasons`]) |
+//! | `api-reference` | docs/api.md is what the CRDs say ([`api`]) |
+//! | `figures` | the figures of README.md are those of docs/performance.md ([`figures`]) |
 //! | `rules` | docs/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
 //! | `chart` | the chart's copy of the CRDs, its version, and its values: described, in the schema, in its README ([`chart`]) |
-//! | `docs` | links lead to files, and YAML shown in a document is a file that a test applies ([`docs`]) |
+//! | `docs` | links lead to files and headings, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!
 //! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
 //! ([`soak`]), `cargo run -p xtask -- image` builds the container image ([`image`]), `cargo run -p xtask -- write-chart`
-//! writes what `chart` compares.
+//! writes what `chart` compares, `cargo run -p xtask -- api` docs/api.md.
 #![allow(
     clippy::print_stdout,
     clippy::print_stderr,
     reason = "a program for people"
 )]
 
+mod api;
 mod arrows;
 mod bound;
 mod cargo;
 mod chart;
 mod circles;
 mod docs;
+mod figures;
+mod flags;
 mod graph;
 mod image;
+mod keys;
 mod layers;
 mod licences;
+mod markdown;
 mod metrics;
 mod modules;
 mod rbac;
+mod reasons;
 mod repository;
 mod rules;
 mod runner;
@@ -46,12 +57,17 @@ use repository::Faults;
 
 type Check = fn(&Path) -> anyhow::Result<Faults>;
 
-const CHECKS: [(&str, Check); 8] = [
+const CHECKS: [(&str, Check); 13] = [
     ("arrows", arrows::check),
     ("circles", circles::check),
     ("licences", licences::check),
     ("metrics", metrics::check),
     ("rbac", rbac::check),
+    ("flags", flags::check),
+    ("keys", keys::check),
+    ("reasons", reasons::check),
+    ("api-reference", api::check),
+    ("figures", figures::check),
     ("rules", rules::check),
     ("chart", chart::check),
     ("docs", docs::check),
@@ -62,8 +78,9 @@ fn main() -> ExitCode {
     match words.first().map(String::as_str) {
         Some(bound::WORD) => bound::become_program(&words[1..]),
         Some("image") => with_repository(|root| image::main(root, &words[1..])),
+        Some("api") => with_repository(|root| write(root, api::write)),
         Some("soak") => with_repository(|root| soak::main(root, &words[1..])),
-        Some("write-chart") => with_repository(write_chart),
+        Some("write-chart") => with_repository(|root| write(root, chart::write)),
         Some("test") => with_repository(|root| runner::main(root, &words[1..])),
         _ => with_repository(|root| checks(root, &words)),
     }
@@ -79,9 +96,9 @@ fn with_repository(work: impl FnOnce(&Path) -> ExitCode) -> ExitCode {
     }
 }
 
-/// Writes the parts of the chart that follow from other files.
-fn write_chart(root: &Path) -> ExitCode {
-    match chart::write(root) {
+/// Writes a file that follows from others.
+fn write(root: &Path, write: fn(&Path) -> anyhow::Result<()>) -> ExitCode {
+    match write(root) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("xtask: {error:#}");

@@ -1,5 +1,5 @@
 //! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the examples
-//! of the documentation work as they say.
+//! and commands of the documentation work as they say.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use harvester_lb_e2e::run;
 use harvester_lb_testkit::TestClusterOptions;
 
+mod commands;
 mod examples;
 mod operator;
 mod vips;
@@ -22,6 +23,6 @@ fn main() -> ExitCode {
         &["dnsmasq"],
         3,
         |_| Box::pin(async { Ok(()) }),
-        [examples::all(), vips::all()].concat(),
+        [examples::all(), commands::all(), vips::all()].concat(),
     )
 }

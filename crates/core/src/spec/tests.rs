@@ -492,3 +492,34 @@ fn sel_1_an_empty_pool_name_is_none() {
         Some("p")
     );
 }
+
+#[test]
+fn section_8_5_the_definition_names_the_defaults_of_a_health_check() {
+    let definition = serde_json::to_value(harvester_lb_api::crd::load_balancer()).unwrap();
+    let fields = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        ["properties"]["healthCheck"]["properties"];
+    let check = |number: Option<i64>| {
+        HealthCheck::new(Some(80), number, number, number, number)
+            .unwrap()
+            .unwrap()
+    };
+    let (default, most) = (check(None), check(Some(i64::MAX)));
+    let seconds = |field: &str, default: u64, most: u64| {
+        let text = fields[field]["description"].as_str().unwrap_or_default();
+        let expected = format!("; 0 or absent: {default}, above {most}: {most}.");
+        assert!(text.ends_with(&expected), "{field}: {text}");
+    };
+    let (period, timeout) = (default.period().as_secs(), default.timeout().as_secs());
+    seconds("periodSeconds", period, most.period().as_secs());
+    seconds("timeoutSeconds", timeout, most.timeout().as_secs());
+    for (field, default) in [
+        ("successThreshold", default.success_threshold()),
+        ("failureThreshold", default.failure_threshold()),
+    ] {
+        let text = fields[field]["description"].as_str().unwrap_or_default();
+        assert!(
+            text.ends_with(&format!("; 0 or absent: {default}.")),
+            "{field}: {text}"
+        );
+    }
+}

@@ -58,6 +58,106 @@ fn sel_worked_examples() {
     }
 }
 
+const DOCUMENT: &str = include_str!("../../../../docs/pool-selection.md");
+
+/// The rows of the document's table whose header has these cells.
+fn documented(header: &[&str]) -> Vec<Vec<String>> {
+    let cells = |line: &str| -> Vec<String> {
+        let inner = line.trim().trim_matches('|');
+        inner
+            .split('|')
+            .map(|cell| cell.trim().to_owned())
+            .collect()
+    };
+    DOCUMENT
+        .lines()
+        .skip_while(|line| cells(line) != header)
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(cells)
+        .collect()
+}
+
+/// The codes of a cell, without their backticks; `""` is the empty text.
+fn codes(cell: &str) -> Vec<&str> {
+    let all = cell.split('`').skip(1).step_by(2);
+    all.map(|code| if code == "\"\"" { "" } else { code })
+        .collect()
+}
+
+#[test]
+fn sel_worked_examples_of_the_documentation() {
+    let mut pools = Vec::new();
+    for row in documented(&[
+        "pool",
+        "network",
+        "priority",
+        "project",
+        "namespace",
+        "guestCluster",
+    ]) {
+        let [name, network, priority, scope @ ..] = row.as_slice() else {
+            panic!("{row:?}");
+        };
+        let scope: Vec<&str> = scope.iter().flat_map(|cell| codes(cell)).collect();
+        let &[project, namespace, cluster] = scope.as_slice() else {
+            panic!("{row:?}");
+        };
+        let described = selector(
+            codes(network)[0],
+            priority.parse().unwrap(),
+            &[(project, namespace, cluster)],
+        );
+        let name = codes(name)[0].to_owned();
+        assert_eq!(described, example(&name), "{name}");
+        pools.push((name, described));
+    }
+    assert_eq!(pools.len(), 5);
+
+    let header = [
+        "network",
+        "project",
+        "namespace",
+        "cluster",
+        "type",
+        "pools present",
+        "result",
+        "why",
+    ];
+    let rows = documented(&header);
+    assert!(rows.len() >= 9, "{rows:?}");
+    for row in rows {
+        let code = |at: usize| codes(&row[at])[0];
+        let requirement = Requirement::new(code(0), code(1), code(2), code(3));
+        let workload = match code(4) {
+            "vm" => Workload::Vm,
+            "cluster" => Workload::Cluster,
+            other => panic!("{other}"),
+        };
+        let present = codes(&row[5]);
+        let views: Vec<_> = pools
+            .iter()
+            .filter(|(name, _)| present.contains(&name.as_str()))
+            .map(|(name, selector)| (name.as_str(), selector))
+            .collect();
+        assert_eq!(views.len(), present.len(), "{row:?}");
+        let expected = codes(&row[6]).first().copied();
+        assert!(expected.is_some() || row[6] == "none", "{row:?}");
+        assert_eq!(select(views, &requirement, workload), expected, "{row:?}");
+    }
+
+    let none_serves = explain(
+        pools
+            .iter()
+            .filter(|(name, _)| ["A", "C", "D"].contains(&name.as_str()))
+            .map(|(name, selector)| (name.as_str(), selector)),
+        &Requirement::new("net/v20", "p9", "data", "gc7"),
+        Workload::Vm,
+    );
+    let message = Explanation::new(none_serves, Explanation::SHOWN).to_string();
+    assert!(DOCUMENT.lines().any(|line| line == message), "{message}");
+}
+
 fn pick(pools: &[(&str, Selector)], requirement: &Requirement) -> Option<String> {
     select(
         pools.iter().map(|(n, s)| (*n, s)),
