@@ -419,7 +419,7 @@ fn pv_5_at_most_one_global_pool() {
     // A global pool skips PV-6 to PV-8.
     let first = selecting("a", 1, &with(everything.clone(), json!({"priority": 3})));
     let other = selecting("b", 2, &selector(3, "", &[["p", "n", "c"]]));
-    assert_eq!(created(&first, &[other.clone()]), None);
+    assert_eq!(created(&first, std::slice::from_ref(&other)), None);
     assert_eq!(created(&other, &[first]), None);
 }
 

@@ -315,7 +315,7 @@ fn val_1_any_request_gets_an_answer_that_can_be_sent() {
         let answer: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(answer["response"]["uid"], "r-1", "seed {seed}");
     }
-    assert!(seen.iter().all(|count| *count > 500), "{seen:?}");
+    assert!(seen.iter().all(|count| *count > 200), "{seen:?}");
 }
 
 /// A pool is admitted only if its ranges can be used and overlap with no other pool, whatever else is wrong with the request.
