@@ -75,11 +75,10 @@ securityContext:
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.nodeSelector }}
 nodeSelector:
-  kubernetes.io/os: linux
-  {{- with .Values.nodeSelector }}
   {{- toYaml . | nindent 2 }}
-  {{- end }}
+{{- end }}
 {{- with .Values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}

@@ -111,10 +111,7 @@ pub async fn chart_takes_the_values_of_the_go_operator_s_chart(
         (&container["resources"], values["resources"].clone()),
         (&container["securityContext"]["runAsUser"], json!(1000)),
         (&pod["serviceAccountName"], json!("lb-account")),
-        (
-            &pod["nodeSelector"],
-            json!({"kubernetes.io/os": "linux", "zone": "a"}),
-        ),
+        (&pod["nodeSelector"], values["nodeSelector"].clone()),
         (&pod["tolerations"], values["tolerations"].clone()),
         (&pod["affinity"], values["affinity"].clone()),
         (&webhook["replicas"], json!(1)),
