@@ -69,7 +69,7 @@ fn collect(
 /// The commands of a text, each with its line.
 fn of_document(text: &str) -> anyhow::Result<Vec<(usize, String)>> {
     let mut found = Vec::new();
-    let mut block: Option<Block> = None;
+    let mut block: Option<Block<'_>> = None;
     let mut before = "";
     let mut paragraph: Vec<(usize, &str)> = Vec::new();
     for (number, line) in text.lines().map(str::trim).enumerate() {

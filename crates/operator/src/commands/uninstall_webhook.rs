@@ -226,8 +226,8 @@ impl Uninstall {
             "metadata": {"resourceVersion": found.resource_version()},
             "status": {"storedVersions": [STORED]},
         });
-        let patched = api.patch_status(DEFINITION, &patch_params(), &Patch::Merge(patch));
-        match bounded(patched).await {
+        let (params, patch) = (patch_params(), Patch::Merge(patch));
+        match bounded(api.patch_status(DEFINITION, &params, &patch)).await {
             Ok(_) => {
                 info!("stored versions trimmed");
                 Ok(())

@@ -21,7 +21,8 @@ pub(crate) fn of_program(
 ) -> anyhow::Result<String> {
     let target = arch.target();
     let metadata = graph::metadata(root, &["--filter-platform", &target])?;
-    let checksums = checksums(&read(root, "Cargo.lock")?);
+    let lock = read(root, "Cargo.lock")?;
+    let checksums = checksums(&lock);
     let bill = document(&metadata, linked, &checksums, &target, &rust_version(root)?)?;
     Ok(serde_json::to_string_pretty(&bill)? + "\n")
 }

@@ -1,6 +1,5 @@
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::watch;
-use harvester_lb_core::conversion::Facts as _;
 use harvester_lb_ipam::OwnerId;
 use kube::Resource;
 use kube::runtime::watcher::Event;
