@@ -5,7 +5,6 @@
 
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use harvester_lb_api::keys;
 use harvester_lb_ipam::{OwnerId, addr};
