@@ -93,7 +93,8 @@ fn metadata(rng: &mut Rng) -> Value {
 fn lb_spec(rng: &mut Rng) -> Value {
     let listeners = several(rng, |rng| {
         let protocol = *one_of(rng, &["TCP", "UDP", "", "tcp"]);
-        let mut listener = listener(one_of(rng, &["", "a", "b"]), protocol, 80, 8080);
+        let name = *one_of(rng, &["", "a", "b"]);
+        let mut listener = listener(name, protocol, 80, 8080);
         listener["port"] = number(rng);
         listener["backendPort"] = number(rng);
         mostly(rng, listener)
