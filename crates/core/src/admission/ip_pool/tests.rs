@@ -351,10 +351,10 @@ fn pv_4_an_unreadable_record_counts_where_it_lies() {
             .contains("10.10.5.150 of unreadable IPAllocation 10.10.5.150"),
         "{refusal}"
     );
-    let elsewhere = pool("q", &[subnet("10.10.7.0/24")]);
-    let smaller = pool("q", &[subnet("10.10.7.0/25")]);
-    let of_q = review_of("UPDATE", &smaller, &elsewhere);
-    assert_eq!(refused_by(&of_q, &world), None);
+    let elsewhere = pool("r", &[subnet("10.10.7.0/24")]);
+    let smaller = pool("r", &[subnet("10.10.7.0/25")]);
+    let of_r = review_of("UPDATE", &smaller, &elsewhere);
+    assert_eq!(refused_by(&of_r, &world), None);
     // Repaired or deleted.
     world.allocated.remove_record("10.10.5.150");
     assert_eq!(

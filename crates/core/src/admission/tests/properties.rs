@@ -9,8 +9,8 @@ use crate::admission::facts::Lookup;
 use crate::admission::{Denial, Request, Response, Subject, Warning, mutate, validate};
 use crate::validation::pools::ParsedPool;
 
-/// Rounds per property: a second.
-const ROUNDS: u64 = 20_000;
+/// Rounds per property: a second or less.
+const ROUNDS: u64 = 5_000;
 
 fn one_of<'a, T>(rng: &mut Rng, all: &'a [T]) -> &'a T {
     &all[rng.usize(..all.len())]
@@ -275,7 +275,7 @@ fn wm_1_a_mutation_is_idempotent() {
             "seed {seed}: {patch:?}, {again:?}, {object}"
         );
     }
-    assert!(patched > 1_000, "{patched}");
+    assert!(patched > 500, "{patched}");
 }
 
 /// Replaces the new object of a request by that of another.
@@ -316,7 +316,7 @@ fn val_1_any_request_gets_an_answer_that_can_be_sent() {
         let answer: Value = serde_json::from_slice(&body).unwrap();
         assert_eq!(answer["response"]["uid"], "r-1", "seed {seed}");
     }
-    assert!(seen.iter().all(|count| *count > 200), "{seen:?}");
+    assert!(seen.iter().all(|count| *count > 50), "{seen:?}");
 }
 
 /// A pool is admitted only if its ranges can be used and overlap with no other pool, whatever else is wrong with the request.
@@ -343,5 +343,5 @@ fn pv_3_no_admitted_pool_shares_addresses() {
             "seed {seed}"
         );
     }
-    assert!(admitted > 200, "{admitted}");
+    assert!(admitted > 50, "{admitted}");
 }
