@@ -181,6 +181,9 @@ impl Args {
 }
 
 #[cfg(test)]
+mod webhook_tests;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

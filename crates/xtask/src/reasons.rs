@@ -21,20 +21,28 @@ const FOLDERS: [&str; 3] = [
     "crates/ipam/src/ledger",
     "crates/operator/src/controllers",
 ];
-/// Strings in CamelCase that are something else: kinds of objects, and values of others' fields.
-const OTHERS: [&str; 12] = [
+/// Strings in CamelCase that are something else: kinds of objects, and names and values of others' fields.
+const OTHERS: [&str; 20] = [
+    "AdmissionReview",
     "ConfigMap",
+    "ConversionReview",
     "EndpointSlice",
     "GuestCluster",
     "IPAllocation",
+    "IPAllocations",
     "IPPool",
+    "IPPools",
     "IPv4",
     "IPv6",
+    "JSONPatch",
     "LoadBalancer",
     "PausedByMigrationMonitor",
+    "PeriodSeconds",
     "ServiceAccount",
     "VirtualMachine",
     "VirtualMachineInstance",
+    "VirtualMachineInstances",
+    "VirtualMachines",
 ];
 /// Ends the part of a source that is compiled into the operator.
 const INLINE_TESTS: &str = "\nmod tests {";

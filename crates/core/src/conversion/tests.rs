@@ -1,6 +1,6 @@
 //! The table of section 2.4, row by row, and its example.
 
-mod index;
+mod facts;
 mod properties;
 mod reviews;
 

@@ -10,7 +10,7 @@ use clap::Args;
 use crate::webhook_names::Names;
 
 /// The name of the program that the charts start as the webhook.
-const PROGRAM: &str = "harvester-load-balancer-webhook";
+pub(super) const PROGRAM: &str = "harvester-load-balancer-webhook";
 /// The subcommand that does the same.
 const SUBCOMMAND: &str = "webhook";
 /// Port of the upstream webhook.
@@ -116,81 +116,7 @@ pub(super) fn with_subcommand(args: impl Iterator<Item = OsString>) -> Vec<OsStr
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
-    use super::super::{Args, Command};
     use super::*;
-
-    fn parse(args: &[&str]) -> Result<(Args, WebhookArgs), clap::Error> {
-        let args = with_subcommand(args.iter().map(OsString::from));
-        let args = Args::try_parse_from(args)?;
-        match &args.command {
-            Some(Command::Webhook(webhook)) => {
-                let webhook = webhook.clone();
-                Ok((args, webhook))
-            }
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn section_1_the_webhook_has_a_name_and_a_subcommand() {
-        for args in [
-            &["/usr/bin/harvester-load-balancer-webhook"][..],
-            &["harvester-load-balancer-webhook"],
-            &["harvester-load-balancer", "webhook"],
-        ] {
-            let (args, webhook) = parse(args).unwrap();
-            assert_eq!(args.loglevel, "info");
-            assert_eq!(webhook.port(|_| None).unwrap(), 8443);
-            assert_eq!(webhook.admin_address.port(), 8081);
-            let names = webhook.place.names().unwrap();
-            assert_eq!(
-                names.dns_name(),
-                "harvester-load-balancer-webhook.harvester-system.svc"
-            );
-        }
-    }
-
-    #[test]
-    fn section_1_the_flags_of_the_go_webhook_are_accepted() {
-        let (args, webhook) = parse(&[
-            PROGRAM,
-            "--loglevel=debug",
-            "--threadiness=4",
-            "--https-port=9443",
-            "--namespace=elsewhere",
-            "--controller-user=a",
-            "--gc-user",
-            "b",
-            "--service-name=mine",
-        ])
-        .unwrap();
-        assert_eq!(args.loglevel, "debug");
-        assert_eq!(webhook.port(|_| Some("1".to_owned())).unwrap(), 9443);
-        assert_eq!(
-            webhook.place.names().unwrap().dns_name(),
-            "mine.elsewhere.svc"
-        );
-    }
-
-    #[test]
-    fn section_1_the_variable_of_the_chart_comes_second() {
-        let (_, webhook) = parse(&[PROGRAM]).unwrap();
-        let port = |value: &'static str| {
-            webhook.port(move |name| {
-                assert_eq!(name, "HARVESTER_WEBHOOK_SERVER_HTTPS_PORT");
-                Some(value.to_owned())
-            })
-        };
-        assert_eq!(port("9444").unwrap(), 9444);
-        assert_eq!(port("").unwrap(), 8443);
-        let wrong = port("x").unwrap_err().to_string();
-        assert!(
-            wrong.contains("HARVESTER_WEBHOOK_SERVER_HTTPS_PORT"),
-            "{wrong}"
-        );
-    }
 
     #[test]
     fn section_1_names_are_checked() {
