@@ -1,6 +1,6 @@
 //! The table of section 2.4, row by row, and its example.
 
-mod facts;
+mod lookups;
 mod properties;
 mod reviews;
 
