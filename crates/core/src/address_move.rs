@@ -3,7 +3,7 @@
 //!
 //! kube-vip follows a changed `spec.loadBalancerIP` or ignores it, depending on its version; one that follows can still miss a
 //! change. A recreated Service is announced by every version. What kube-vip did before decides how long to wait
-//! (docs/decisions/0015-a-changed-address-that-is-ignored.md).
+//! (docs/internals/decisions/0015-a-changed-address-that-is-ignored.md).
 //!
 //! Times are those of a monotonic clock, since the start of the term.
 

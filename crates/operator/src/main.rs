@@ -7,7 +7,7 @@ use harvester_load_balancer::commands::{check, crd, export, stop_operator, unins
 use harvester_load_balancer::runtime::{self, webhook};
 
 /// musl's own allocator serialises all threads: with it a start with 10,000 load balancers takes twice as long
-/// (docs/decisions/0014-allocator.md).
+/// (docs/internals/decisions/0014-allocator.md).
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

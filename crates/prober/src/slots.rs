@@ -3,7 +3,7 @@
 //! Pure counting. A target is silent when its last probe got no answer. Such a probe holds its slot until the timeout,
 //! hundreds of times as long as one that is answered, so that some thousand dead targets could hold all slots and delay
 //! the others (HC-5). They may have three quarters of the slots; the others may have all
-//! (docs/decisions/0010-silent-targets.md).
+//! (docs/internals/decisions/0010-silent-targets.md).
 
 use crate::timetable::Room;
 

@@ -22,7 +22,7 @@ use std::{collections::BTreeSet, time::Duration};
 /// First probes per second that need no wider spread: a few percent of a core.
 const CALM_RATE: u32 = 500;
 
-/// The time of the first probe of a target (docs/decisions/0004-probe-spread.md).
+/// The time of the first probe of a target (docs/internals/decisions/0004-probe-spread.md).
 ///
 /// `start + period`, plus a share of a window that is `population / 500` seconds long and at most one period. So a
 /// backend of a small installation is probed one full period after it was added, as the contract says, while tens of

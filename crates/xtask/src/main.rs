@@ -13,7 +13,7 @@
 //! | `reasons` | docs/operations.md has every reason and every alert ([`reasons`]) |
 //! | `api-reference` | docs/api.md is what the CRDs say ([`api`]) |
 //! | `figures` | the figures of README.md are those of docs/performance.md ([`figures`]) |
-//! | `rules` | docs/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
+//! | `rules` | docs/internals/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
 //! | `chart` | the chart's copy of the CRDs, its version, and its values: described, in the schema, in its README ([`chart`]) |
 //! | `docs` | links lead to files and headings, and YAML shown in a document is a file that a test applies ([`docs`]) |
 //!

@@ -1,6 +1,6 @@
-//! docs/rules.md has a row for each rule that a source of the workspace cites. A row names at least one file outside of
-//! tests, and each of those cites the rule in a doc comment; a test file in a row cites it in a comment or in the name of a
-//! test. Each rule has a test whose name contains its id.
+//! docs/internals/rules.md has a row for each rule that a source of the workspace cites. A row names at least one file
+//! outside of tests, and each of those cites the rule in a doc comment; a test file in a row cites it in a comment or in the
+//! name of a test. Each rule has a test whose name contains its id.
 //!
 //! A rule of a later version needs neither file nor test; its row says `later version` first.
 
@@ -10,7 +10,7 @@ use std::path::Path;
 use crate::graph::members;
 use crate::repository::{self, Faults, files, read};
 
-const DOCUMENT: &str = "docs/rules.md";
+const DOCUMENT: &str = "docs/internals/rules.md";
 /// Prefixes of rule ids.
 const PREFIXES: [&str; 28] = [
     "ALC", "API", "BE", "CNV", "DHC", "EPS", "EXC", "FIN", "GC", "GEN", "HC", "IPA", "KVA", "MIG",

@@ -1,6 +1,6 @@
 //! A process is delayed between its decision and its write; objects change; then the write arrives (IPA-5, IPA-6).
 //!
-//! Each kind of write of the operator is combined with each event that matters to it. docs/interleavings.md lists all
+//! Each kind of write of the operator is combined with each event that matters to it. docs/internals/interleavings.md lists all
 //! combinations with their outcome; the tables in this folder are the tests. A round runs all rows of a table together:
 //! one operator makes the decisions, a proxy holds all its writes, it is killed, the next one becomes leader and
 //! handles the events, and the writes of the dead one are released.
@@ -88,7 +88,7 @@ async fn ipa_5_late_manual_releases(world: Arc<World>) -> anyhow::Result<()> {
 /// Each row of the document is tested, and each test has its row, with the same answer. The table of the Lease has no
 /// column for that.
 async fn the_list_is_complete(_: Arc<World>) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(repository().join("docs/interleavings.md"))?;
+    let text = std::fs::read_to_string(repository().join("docs/internals/interleavings.md"))?;
     let mut tested: Vec<(String, String)> = ROUNDS
         .iter()
         .flat_map(|rows| rows.iter())
@@ -117,7 +117,7 @@ async fn the_list_is_complete(_: Arc<World>) -> anyhow::Result<()> {
     for row in &tested {
         ensure!(
             listed.contains(row),
-            "not in docs/interleavings.md: {row:?}"
+            "not in docs/internals/interleavings.md: {row:?}"
         );
     }
     for row in &listed {

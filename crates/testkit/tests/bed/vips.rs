@@ -74,8 +74,8 @@ pub(crate) async fn vip_reaches_both_vms_and_follows_readiness(
     Ok(())
 }
 
-/// The data path of Harvester, in a test cluster of its own: the facts about it in docs/decisions/0005-dummy-endpoint.md, and
-/// the death of the node that announces all addresses.
+/// The data path of Harvester, in a test cluster of its own: the facts about it in
+/// docs/internals/decisions/0005-dummy-endpoint.md, and the death of the node that announces all addresses.
 pub(crate) async fn vip_with_the_data_path_of_harvester(_bed: &TestCluster) -> anyhow::Result<()> {
     let options = TestClusterOptions {
         data_path: DataPath::HARVESTER,
@@ -87,7 +87,7 @@ pub(crate) async fn vip_with_the_data_path_of_harvester(_bed: &TestCluster) -> a
 }
 
 /// A client's view of a VIP without ready endpoints, by the content of the EndpointSlice. The facts behind
-/// docs/decisions/0005-dummy-endpoint.md.
+/// docs/internals/decisions/0005-dummy-endpoint.md.
 pub(crate) async fn vip_without_ready_endpoint_refuses(
     cluster: &TestCluster,
 ) -> anyhow::Result<()> {

@@ -97,7 +97,7 @@ fn waiting(outcome: &Outcome) -> BTreeMap<&str, Vec<String>> {
     waiting
 }
 
-/// The rule in parentheses, if it is one of docs/rules.md.
+/// The rule in parentheses, if it is one of docs/internals/rules.md.
 fn rule(finding: &Finding) -> String {
     match finding.rule {
         section if section.starts_with("section") => String::new(),

@@ -62,7 +62,7 @@ pub async fn ensure_unchanged(
 
 /// As [`ensure_unchanged`], but at most once in a term: an earlier leader may have served a newer state than the copy that
 /// this process has when it becomes leader. What is newer than the verified copy comes by the watch, in order, and no other
-/// process writes the owned objects meanwhile, late requests of that leader apart (docs/interleavings.md).
+/// process writes the owned objects meanwhile, late requests of that leader apart (docs/internals/interleavings.md).
 pub async fn ensure_caught_up(
     ctx: &Context,
     key: &Key,
