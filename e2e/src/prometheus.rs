@@ -15,6 +15,8 @@ use crate::world::{SOON, World, repository};
 
 /// Its port.
 const PORT: u16 = 9090;
+/// Admin port of an operator.
+const OPERATOR: u16 = 8081;
 /// Longest time for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -86,13 +88,21 @@ impl Prometheus {
     /// Starts one on the first node, which scrapes the operators on these nodes and evaluates these rules each second. The test
     /// cluster must have been started with the program `prometheus`.
     pub async fn start(world: &World, nodes: &[&str], rules: &Value) -> anyhow::Result<Self> {
+        let operator = |node: &&str| Ok(SocketAddr::from((world.admin_address(node)?, OPERATOR)));
+        let targets: Vec<SocketAddr> = nodes.iter().map(operator).collect::<anyhow::Result<_>>()?;
+        Self::start_for(world, &targets, rules).await
+    }
+
+    /// The same for these admin ports.
+    pub async fn start_for(
+        world: &World,
+        targets: &[SocketAddr],
+        rules: &Value,
+    ) -> anyhow::Result<Self> {
         let folder = world.cluster.folder().join("prometheus");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("rules.yaml"), rules.to_string())?;
-        let targets: Vec<String> = nodes
-            .iter()
-            .map(|node| Ok(format!("{}:8081", world.admin_address(node)?)))
-            .collect::<anyhow::Result<_>>()?;
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.yaml"],

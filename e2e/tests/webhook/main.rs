@@ -9,10 +9,11 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::{run_in_turn, tests};
+use harvester_lb_e2e::{run, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
 mod admission;
+mod alerts;
 mod certificates;
 mod conversion;
 mod ends;
@@ -29,6 +30,7 @@ use admission::{
     wm_1_wm_2_wm_3_annotations_of_load_balancers, wm_4_health_checks_are_completed,
     wv_1_to_wv_9_specs_of_load_balancers, wv_10_a_guest_cluster_that_is_being_removed,
 };
+use alerts::ops_1_alerts_of_the_webhook_fire;
 use certificates::section_1_certificates_rotate_without_a_refused_request;
 use conversion::{
     cnv_1_a_cold_start_with_objects_of_v1alpha1_alone, section_2_4_the_example_by_the_api_server,
@@ -61,6 +63,7 @@ fn main() -> ExitCode {
         cnv_1_a_cold_start_with_objects_of_v1alpha1_alone,
         gen_1_a_v0_1_guest_and_its_watch,
         section_1_certificates_rotate_without_a_refused_request,
+        ops_1_alerts_of_the_webhook_fire,
         section_1_the_registration_is_restored,
         section_1_the_secrets_of_the_go_webhook_are_replaced,
         section_1_the_webhook_is_uninstalled,
@@ -77,5 +80,11 @@ fn main() -> ExitCode {
         apiserver_args: vec!["--enable-aggregator-routing=true".to_owned()],
         ..TestClusterOptions::default()
     };
-    run_in_turn(options, tests)
+    run(
+        options,
+        &["prometheus"],
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        tests,
+    )
 }

@@ -32,6 +32,8 @@ pub const MUTATING: (&str, &str) = (
 pub const HTTPS: u16 = 8443;
 /// The operator of the same node has 8081.
 const ADMIN: u16 = 8091;
+/// Name of the webhook's ServiceAccount and roles in the example.
+pub const ACCOUNT: &str = "harvester-lb-webhook";
 
 /// A replica of the webhook on a node.
 pub struct Replica {
@@ -44,7 +46,7 @@ impl Replica {
     pub async fn spawn(world: &World, node: &'static str, timings: &str) -> anyhow::Result<Self> {
         let kubeconfig = world
             .cluster
-            .service_account_kubeconfig(NAMESPACE, "harvester-lb-webhook")
+            .service_account_kubeconfig(NAMESPACE, ACCOUNT)
             .await?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
         let admin = format!("0.0.0.0:{ADMIN}");
@@ -68,9 +70,14 @@ impl Replica {
         Ok(Self { process, node })
     }
 
+    /// Its admin port.
+    pub fn admin(&self) -> anyhow::Result<SocketAddr> {
+        Ok(SocketAddr::from((node_address(self.node)?, ADMIN)))
+    }
+
     /// Reads from the admin port: status code and body.
     pub async fn get(&self, path: &str) -> anyhow::Result<(u16, String)> {
-        let at = SocketAddr::from((node_address(self.node)?, ADMIN));
+        let at = self.admin()?;
         let exchange = async {
             let mut stream = TcpStream::connect(at).await?;
             let request = format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n");
@@ -144,6 +151,11 @@ pub async fn bare(world: &World) -> anyhow::Result<()> {
     {
         world.namespace(NAMESPACE).await?;
     }
+    permissions(world).await
+}
+
+/// The permissions of the example.
+pub async fn permissions(world: &World) -> anyhow::Result<()> {
     let rbac = repository().join("docs/examples/rbac-webhook.yaml");
     world
         .cluster

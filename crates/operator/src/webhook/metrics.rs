@@ -214,6 +214,10 @@ impl Metrics {
         for certificate in ["authority", "serving"] {
             self.issued.with_label_values(&[certificate]);
         }
+        // 0 from the start: a replica that never becomes ready registers nothing, and an alert on no series is silent.
+        for object in ["conversion", "validating", "mutating"] {
+            self.registered.with_label_values(&[object]);
+        }
     }
 
     /// The registry that the admin port serves.
@@ -280,4 +284,29 @@ impl RequestObserver for Metrics {
 /// The metrics as an observer of requests to the API server.
 pub fn observer(metrics: &Arc<Metrics>) -> Arc<dyn RequestObserver> {
     Arc::clone(metrics) as _
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ops_1_a_webhook_that_has_registered_nothing_says_so() {
+        let metrics = Metrics::new().unwrap();
+        let families = metrics.registry().gather();
+        let name = "harvester_lb_webhook_registered";
+        let family = families.iter().find(|family| family.name() == name);
+        let series = family.unwrap().get_metric();
+        let mut objects: Vec<&str> = series
+            .iter()
+            .map(|series| series.get_label()[0].value())
+            .collect();
+        objects.sort_unstable();
+        assert_eq!(objects, ["conversion", "mutating", "validating"]);
+        assert!(
+            series
+                .iter()
+                .all(|s| s.get_gauge().value().abs() < f64::EPSILON)
+        );
+    }
 }

@@ -1,0 +1,45 @@
+//! A real Prometheus scrapes the webhook: the documented alerts on its certificates and its registration fire (OPS-1).
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::prometheus::{Prometheus, documented_alerts, rules};
+
+use crate::stage::{ACCOUNT, Replica, bare, endpoints, finish, permissions};
+
+const EXPIRES: &str = "HarvesterLoadBalancerWebhookCertificateExpires";
+const NOT_REGISTERED: &str = "HarvesterLoadBalancerWebhookNotRegistered";
+/// A life that ends sooner than the alert allows, and is long enough for this test.
+const SHORT: &str = "webhook-authority-life=300m,webhook-certificate-life=300m";
+
+pub async fn ops_1_alerts_of_the_webhook_fire(world: Arc<World>) -> anyhow::Result<()> {
+    bare(&world).await?;
+    endpoints(&world, &["node1"]).await?;
+    // It cannot list anything, so it never becomes ready.
+    let (group, kind) = ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding");
+    world.cluster.delete(group, kind, None, ACCOUNT).await?;
+    let replica = Replica::spawn(&world, "node1", "").await?;
+    // The times for which they must hold are tested by promtool.
+    let rules = rules(&documented_alerts()?, true);
+    let prometheus = Prometheus::start_for(&world, &[replica.admin()?], &rules).await?;
+    prometheus.fires(&[NOT_REGISTERED]).await?;
+
+    permissions(&world).await?;
+    replica.ready().await?;
+    replica.registered().await?;
+    prometheus.is_silent(&[NOT_REGISTERED, EXPIRES]).await?;
+    let expiry = "harvester_lb_webhook_certificate_expiry_timestamp_seconds - time()";
+    let left = prometheus.query(expiry).await?;
+    ensure!(left.len() == 2, "authority and serving: {left:?}");
+
+    // Its successor makes certificates anew, which end soon.
+    finish(&world, &[&replica]).await?;
+    let replica = Replica::spawn(&world, "node1", SHORT).await?;
+    replica.ready().await?;
+    replica.registered().await?;
+    prometheus.fires(&[EXPIRES]).await?;
+    prometheus.is_silent(&[NOT_REGISTERED]).await?;
+    prometheus.end().await?;
+    finish(&world, &[&replica]).await
+}
