@@ -1,5 +1,5 @@
-//! docs/configuration.md has a row for each annotation, label and finalizer that the operator reads or writes, and for no
-//! other. They are the constants of the API crate.
+//! docs/configuration.md has a row for each annotation, label and finalizer that the operator or the webhook reads or writes,
+//! and for no other. They are constants of the API crate and of the webhook's names.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -9,7 +9,10 @@ use syn::{Expr, ExprLit, Item, Lit};
 use crate::markdown;
 use crate::repository::{Faults, read};
 
-const SOURCE: &str = "crates/api/src/keys.rs";
+const SOURCES: [&str; 2] = [
+    "crates/api/src/keys.rs",
+    "crates/operator/src/webhook_names.rs",
+];
 const DOCUMENT: &str = "docs/configuration.md";
 /// Beginnings of the names of constants that are keys.
 const NAMES: [&str; 3] = ["ANNOTATION_", "LABEL_", "LEGACY_"];
@@ -17,24 +20,23 @@ const NAMES: [&str; 3] = ["ANNOTATION_", "LABEL_", "LEGACY_"];
 const SECTIONS: [&str; 3] = ["Annotations", "Labels", "Finalizers"];
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
-    Ok(compare(
-        &of_source(&read(root, SOURCE)?)?,
-        &of_document(&read(root, DOCUMENT)?),
-    ))
+    let mut keys = BTreeMap::new();
+    for source in SOURCES {
+        keys.append(&mut of_source(&read(root, source)?)?);
+    }
+    Ok(compare(&keys, &of_document(&read(root, DOCUMENT)?)))
 }
 
 fn compare(keys: &BTreeMap<String, String>, documented: &[String]) -> Faults {
     let mut faults = Vec::new();
     for (key, constant) in keys {
         if !documented.contains(key) {
-            faults.push(format!(
-                "{DOCUMENT} has no row for {key} ({constant} in {SOURCE})"
-            ));
+            faults.push(format!("{DOCUMENT} has no row for {key} ({constant})"));
         }
     }
     for key in documented.iter().filter(|key| !keys.contains_key(*key)) {
         faults.push(format!(
-            "{DOCUMENT} has a row for {key}, which is not in {SOURCE}"
+            "{DOCUMENT} has a row for {key}, which is in none of {SOURCES:?}"
         ));
     }
     faults

@@ -16,16 +16,18 @@ const METRICS: &str = "docs/metrics.md";
 /// The section of the alerts, in the document and in docs/metrics.md.
 const ALERTS: [&str; 2] = ["Alerts", "What to alert on"];
 /// Folders whose strings in CamelCase are reasons, types of conditions, or kinds of objects.
-const FOLDERS: [&str; 3] = [
+const FOLDERS: [&str; 4] = [
     "crates/core/src",
     "crates/ipam/src/ledger",
     "crates/operator/src/controllers",
+    "crates/operator/src/webhook",
 ];
-/// Strings in CamelCase that are something else: kinds of objects, and names and values of others' fields.
-const OTHERS: [&str; 20] = [
+/// Strings in CamelCase that are something else: kinds of objects, names of types, and names and values of others' fields.
+const OTHERS: [&str; 24] = [
     "AdmissionReview",
     "ConfigMap",
     "ConversionReview",
+    "CustomResourceDefinition",
     "EndpointSlice",
     "GuestCluster",
     "IPAllocation",
@@ -36,9 +38,12 @@ const OTHERS: [&str; 20] = [
     "IPv6",
     "JSONPatch",
     "LoadBalancer",
+    "MutatingWebhookConfiguration",
     "PausedByMigrationMonitor",
     "PeriodSeconds",
     "ServiceAccount",
+    "StoredSecret",
+    "ValidatingWebhookConfiguration",
     "VirtualMachine",
     "VirtualMachineInstance",
     "VirtualMachineInstances",
