@@ -38,7 +38,8 @@ pub fn documented_alerts() -> anyhow::Result<Vec<Alert>> {
         .split_once("## What to alert on")
         .context("no section on alerts")?;
     let mut alerts = Vec::new();
-    for line in section.lines().filter(|line| line.contains('`')) {
+    let is_alert = |line: &&str| line.starts_with('|') && line.contains('`');
+    for line in section.lines().filter(is_alert) {
         let row = line.replace("\\|", "\u{0}");
         let cells: Vec<String> = row
             .split('|')
