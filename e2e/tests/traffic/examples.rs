@@ -48,7 +48,6 @@ async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
         .await
 }
 
-/// Asks an operator to end, which gives the Lease up.
 /// All documents of all examples, files by name.
 fn documents() -> anyhow::Result<Vec<(String, Value)>> {
     let folder = repository().join("docs/examples");
