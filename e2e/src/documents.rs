@@ -1,6 +1,6 @@
-//! The kubectl commands that the documents show, for a test that runs them.
+//! The commands of kubectl and helm that the documents show, for tests that run them.
 //!
-//! A command is a line of a block that begins with ```` ```sh ````, or a code span of at least two words after `kubectl` that
+//! A command is a line of a block that begins with ```` ```sh ````, or a code span of at least two words after the program that
 //! does not end in the middle (`kubectl apply -f`). Blocks without a language are not commands for this machine. A block
 //! that no test can run follows a line `<!-- not run: REASON -->`.
 
@@ -26,18 +26,30 @@ pub struct Command {
     pub text: String,
 }
 
-/// The kubectl commands of README.md, then of all other documents of the repository's root and of docs/, by name.
+/// The kubectl commands of README.md, then of all other documents by name.
 pub fn kubectl_commands() -> anyhow::Result<Vec<Command>> {
+    commands("kubectl")
+}
+
+/// The helm commands of README.md, then of all other documents by name.
+pub fn helm_commands() -> anyhow::Result<Vec<Command>> {
+    commands("helm")
+}
+
+/// The commands of a program in the documents of the repository's root, of docs/ and of charts/.
+fn commands(program: &str) -> anyhow::Result<Vec<Command>> {
     let root = repository();
     let mut documents = Vec::new();
     collect(&root, &root, false, &mut documents)?;
-    collect(&root, &root.join("docs"), true, &mut documents)?;
+    for folder in ["docs", "charts"] {
+        collect(&root, &root.join(folder), true, &mut documents)?;
+    }
     // The first load balancer, which the other documents speak of.
     documents.sort_by_key(|path| (path != "README.md", path.clone()));
     let mut commands = Vec::new();
     for document in documents {
         let text = std::fs::read_to_string(root.join(&document))?;
-        let found = of_document(&text).with_context(|| document.clone())?;
+        let found = of_document(&text, program).with_context(|| document.clone())?;
         commands.extend(found.into_iter().map(|(line, text)| Command {
             document: document.clone(),
             line,
@@ -66,8 +78,8 @@ fn collect(
     Ok(())
 }
 
-/// The commands of a text, each with its line.
-fn of_document(text: &str) -> anyhow::Result<Vec<(usize, String)>> {
+/// The commands of a program in a text, each with its line.
+fn of_document(text: &str, program: &str) -> anyhow::Result<Vec<(usize, String)>> {
     let mut found = Vec::new();
     let mut block: Option<Block<'_>> = None;
     let mut before = "";
@@ -75,9 +87,9 @@ fn of_document(text: &str) -> anyhow::Result<Vec<(usize, String)>> {
     for (number, line) in text.lines().map(str::trim).enumerate() {
         let number = number + 1;
         if let Some(language) = line.strip_prefix("```") {
-            found.extend(spans(&std::mem::take(&mut paragraph)));
+            found.extend(spans(&std::mem::take(&mut paragraph), program));
             match block.take() {
-                Some(block) => found.extend(block.commands()?),
+                Some(block) => found.extend(block.commands(program)?),
                 None => {
                     block = Some(Block {
                         is_shell: SHELL.contains(&language),
@@ -89,8 +101,8 @@ fn of_document(text: &str) -> anyhow::Result<Vec<(usize, String)>> {
         } else if let Some(block) = &mut block {
             block.lines.push((number, line));
         } else if line.is_empty() || line.starts_with('|') {
-            found.extend(spans(&std::mem::take(&mut paragraph)));
-            found.extend(spans(&[(number, line)]));
+            found.extend(spans(&std::mem::take(&mut paragraph), program));
+            found.extend(spans(&[(number, line)], program));
         } else {
             paragraph.push((number, line));
         }
@@ -98,7 +110,7 @@ fn of_document(text: &str) -> anyhow::Result<Vec<(usize, String)>> {
             before = line;
         }
     }
-    found.extend(spans(&paragraph));
+    found.extend(spans(&paragraph, program));
     Ok(found)
 }
 
@@ -112,8 +124,8 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Its commands; a line that ends with a backslash continues on the next one.
-    fn commands(&self) -> anyhow::Result<Vec<(usize, String)>> {
+    /// Its commands of a program; a line that ends with a backslash continues on the next one.
+    fn commands(&self, program: &str) -> anyhow::Result<Vec<(usize, String)>> {
         if let Some(reason) = self.reason {
             let reason = reason.trim_end_matches("-->").trim();
             ensure!(!reason.is_empty(), "a block is not run, without a reason");
@@ -132,29 +144,29 @@ impl Block<'_> {
             }
             is_continued = line.ends_with('\\');
         }
-        commands.retain(|(_, text)| !text.starts_with('#') && has_kubectl(text));
+        commands.retain(|(_, text)| !text.starts_with('#') && runs(text, program));
         for (number, text) in &commands {
             ensure!(
                 self.is_shell,
                 "line {number}: `{text}` is in a block without the language sh"
             );
             ensure!(
-                text.starts_with("kubectl "),
-                "line {number}: `{text}` does not begin with kubectl, so no test would run it"
+                text.starts_with(&format!("{program} ")),
+                "line {number}: `{text}` does not begin with {program}, so no test would run it"
             );
         }
         Ok(commands)
     }
 }
 
-/// Whether a line runs kubectl.
-fn has_kubectl(line: &str) -> bool {
+/// Whether a line runs a program.
+fn runs(line: &str, program: &str) -> bool {
     let mut words = line.split(|c: char| c.is_whitespace() || matches!(c, '(' | '`' | ';'));
-    words.any(|word| word == "kubectl")
+    words.any(|word| word == program)
 }
 
 /// The complete commands among the code spans of a paragraph, which may continue on the next line.
-fn spans(paragraph: &[(usize, &str)]) -> Vec<(usize, String)> {
+fn spans(paragraph: &[(usize, &str)], program: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut span: Option<(usize, String)> = None;
     for (number, line) in paragraph {
@@ -178,7 +190,8 @@ fn spans(paragraph: &[(usize, &str)]) -> Vec<(usize, String)> {
         }
     }
     found.retain(|(_, text)| {
-        text.starts_with("kubectl ") && text.split_whitespace().count() > 2 && !text.ends_with("-f")
+        let mut words = text.split_whitespace();
+        words.next() == Some(program) && words.count() > 1 && !text.ends_with("-f")
     });
     found
 }
@@ -188,7 +201,7 @@ mod tests {
     use super::*;
 
     fn commands(text: &str) -> Vec<(usize, String)> {
-        of_document(text).unwrap()
+        of_document(text, "kubectl").unwrap()
     }
 
     #[test]
@@ -220,14 +233,19 @@ mod tests {
     fn blocks_that_are_not_run_have_a_reason() {
         let block = "```sh\nkubectl drain node1\n```\n";
         assert!(commands(&format!("<!-- not run: no kubelet -->\n{block}")).is_empty());
-        assert!(of_document(&format!("<!-- not run: -->\n{block}")).is_err());
+        assert!(of_document(&format!("<!-- not run: -->\n{block}"), "kubectl").is_err());
         assert_eq!(commands(block).len(), 1);
     }
 
     #[test]
     fn a_command_that_would_not_be_run_is_an_error() {
-        assert!(of_document("```sh\nwatch kubectl get lb\n```\n").is_err());
-        assert!(of_document("```\nkubectl get lb\n```\n").is_err());
+        for text in [
+            "```sh\nwatch kubectl get lb\n```\n",
+            "```\nkubectl get lb\n```\n",
+        ] {
+            assert!(of_document(text, "kubectl").is_err(), "{text}");
+            assert_eq!(of_document(text, "helm").unwrap(), []);
+        }
     }
 
     #[test]
@@ -235,5 +253,7 @@ mod tests {
         let all = kubectl_commands().unwrap();
         assert!(all.len() >= 30, "{all:#?}");
         assert_eq!(all[0].document, "README.md");
+        let all = helm_commands().unwrap();
+        assert!(all.len() >= 8, "{all:#?}");
     }
 }

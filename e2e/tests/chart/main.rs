@@ -1,5 +1,5 @@
 //! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), and its life on a cluster, whose Pods
-//! run ([`install`], [`crds`]).
+//! run ([`install`], [`crds`]). Also the commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
@@ -8,6 +8,7 @@ use harvester_lb_e2e::{run, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
 mod crds;
+mod documents;
 mod helm;
 mod install;
 mod render;
@@ -17,6 +18,7 @@ use crds::{
     chart_beside_harvester_s_release, chart_takes_crds_over_only_if_told_to,
     chart_upgrade_upgrades_the_crds,
 };
+use documents::every_helm_command_of_the_documents_is_understood;
 use install::chart_lives_and_ends_under_traffic;
 use render::{
     chart_alerts_are_the_documented_ones, chart_crds_are_those_of_the_repository,
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         1,
         |world| Box::pin(async move { render::set_up(&world).await }),
         tests![
+            every_helm_command_of_the_documents_is_understood,
             chart_refuses_wrong_values,
             chart_takes_the_values_of_the_go_operator_s_chart,
             chart_renders_what_the_api_server_takes,
