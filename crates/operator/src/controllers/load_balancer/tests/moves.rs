@@ -36,7 +36,9 @@ fn shows(ctx: &Context, server: &FakeApiServer, uid: &str, address: &str) {
         service["status"]["loadBalancer"]["ingress"] = json!([{"ip": address}]);
     });
     let service = cached::service(Ok(object::<Service>(service))).unwrap();
-    ctx.index.stores.services.written(&key(), version, service);
+    let services = &ctx.index.stores.services;
+    let change = services.written(&key(), version, service);
+    ctx.index.service_changed(&key(), &change.unwrap());
 }
 
 /// The user names a pool.
@@ -108,7 +110,8 @@ async fn rel_4_a_service_whose_changed_address_is_ignored_is_recreated() {
     assert!(!matches!(next(&ctx).await, Requeue::After(_)));
     assert_eq!(server.writes(), []);
     let services = &ctx.index.stores.services;
-    services.forget(&key(), Version(1_000));
+    let change = services.forget(&key(), Version(1_000));
+    ctx.index.service_changed(&key(), &change.unwrap());
     next(&ctx).await;
     assert_eq!(asked(&server), moved);
     tokio::time::advance(Duration::from_secs(1)).await;
