@@ -1,5 +1,5 @@
-//! Links in documents lead to files and headings that exist, and YAML shown in a document is the text of a file. Such a
-//! block follows a line `<!-- docs/examples/NAME.yaml -->`; tests apply the files.
+//! Links in documents lead to files and headings that exist, YAML shown in a document is the text of a file, and no text is
+//! still to be filled in. A block of YAML follows a line `<!-- docs/examples/NAME.yaml -->`; tests apply the files.
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +25,11 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
             if let Some(fault) = broken(&document, &text, &link) {
                 faults.push(format!("{path} links to {fault}"));
             }
+        }
+        for line in unfinished(&text) {
+            faults.push(format!(
+                "{path}, line {line}: something is still to be filled in"
+            ));
         }
         for (file, block) in blocks(&text) {
             match read(root, &file) {
@@ -84,6 +89,18 @@ fn broken(document: &Path, text: &str, link: &Link) -> Option<String> {
             link.file, link.anchor
         )
     })
+}
+
+/// The lines, from 1, that are or end with a word in capitals in the place of a text, such as `MEASURED`.
+fn unfinished(text: &str) -> Vec<usize> {
+    let is_placeholder = |line: &str| {
+        let end = line.rsplit(": ").next().unwrap_or_default();
+        let word = end.trim().trim_end_matches('.');
+        word.len() >= 4 && word.chars().all(|c| c.is_ascii_uppercase())
+    };
+    let lines = (1..).zip(markdown::lines(text));
+    let found = lines.filter(|(_, (line, is_code))| !is_code && is_placeholder(line));
+    found.map(|(number, _)| number).collect()
 }
 
 /// Links to files of the repository and to headings of the document.
@@ -177,6 +194,12 @@ mod tests {
         ];
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn texts_that_are_to_be_filled_in() {
+        let text = "FIGURES\n\nIt took: MEASURED.\nBy TCP or DHCP.\n- a: TCP\n```\nDELETE\n```\n| a | NAME |\n";
+        assert_eq!(unfinished(text), [1, 3]);
     }
 
     #[test]

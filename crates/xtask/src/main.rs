@@ -15,7 +15,7 @@
 //! | `figures` | the figures of README.md are those of docs/performance.md ([`figures`]) |
 //! | `rules` | docs/internals/rules.md has a row for each rule that the sources cite, with a file that implements it; each rule has a test ([`rules`]) |
 //! | `chart` | the chart's copy of the CRDs, its version, and its values: described, in the schema, in its README ([`chart`]) |
-//! | `docs` | links lead to files and headings, and YAML shown in a document is a file that a test applies ([`docs`]) |
+//! | `docs` | links lead to files and headings, YAML shown in a document is a file that a test applies, and nothing is still to be filled in ([`docs`]) |
 //!
 //! `cargo run -p xtask -- test` runs all tests ([`runner`]), `cargo run -p xtask -- soak` the long forms of some
 //! ([`soak`]), `cargo run -p xtask -- image` builds the container image ([`image`]), `cargo run -p xtask -- write-chart`
