@@ -9,7 +9,7 @@ use futures::{StreamExt, pin_mut};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_fixtures::{for_namespace, machine, subnet};
+use harvester_lb_fixtures::{cluster_spec, for_namespace, machine, subnet};
 use harvester_lb_testkit::eventually;
 use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::core::DynamicObject;
@@ -89,6 +89,7 @@ pub async fn gen_1_a_v0_1_guest_and_its_watch(world: Arc<World>) -> anyhow::Resu
             .is_some_and(|names| names == &["n1", "n2"]),
         "{selector:?}"
     );
+    a_later_guest(&world, &address).await?;
     // A node goes: the guest writes the whole spec again, and the address stays.
     eventually("the guest's write", SOON, || async {
         // The operator may write the status at the same moment.
@@ -118,4 +119,33 @@ pub async fn gen_1_a_v0_1_guest_and_its_watch(world: Arc<World>) -> anyhow::Resu
     drop(kube_vip);
     operator.end().await?;
     finish(&world, &[&replica]).await
+}
+
+/// A guest cluster with a cloud provider v0.2 or later, beside one that holds `other`: it writes v1beta1, polls, and then
+/// writes the address into the status itself.
+async fn a_later_guest(world: &World, other: &str) -> anyhow::Result<()> {
+    let metadata = json!({
+        "namespace": NS, "name": "later", "labels": {keys::LABEL_CLOUDPROVIDER_CLUSTER: "gc2"},
+        "annotations": {
+            keys::ANNOTATION_CLUSTER: "gc2", keys::ANNOTATION_PROJECT: "own", keys::ANNOTATION_NAMESPACE: "",
+        },
+    });
+    world.lb_with(metadata, cluster_spec()).await?;
+    let address = timeout(Duration::from_secs(10), world.lb_address(NS, "later")).await;
+    let address = address.context("no address within 10 s")??;
+    ensure!(address != other, "{address} was allocated twice");
+    let status = json!({"status": {"address": address}});
+    world.merge(&world.lbs(NS), "later", status).await?;
+    let lb = world.lb_reason(NS, "later", "Ready").await?;
+    let annotations = lb.metadata.annotations.unwrap_or_default();
+    for (key, value) in [
+        (keys::ANNOTATION_NAMESPACE, NS),
+        (keys::ANNOTATION_PROJECT, ""),
+        (keys::ANNOTATION_NETWORK, ""),
+    ] {
+        let found = annotations.get(key).map(String::as_str);
+        ensure!(found == Some(value), "{key}: {annotations:?}");
+    }
+    world.delete_lb(NS, "later").await?;
+    world.gone(&world.lbs(NS), "later").await
 }
