@@ -168,7 +168,6 @@ fn val_1_admission_refuses_what_the_operator_serves() {
 #[test]
 fn val_1_the_value_of_each_violation_is_in_its_message() {
     let address: IpAddr = "10.0.0.9".parse().unwrap();
-    let text = |text: &str| text.to_owned();
     let subnets = |all: &[&str]| {
         let all: Vec<Value> = all.iter().map(|s| json!({"subnet": s})).collect();
         json!({ "ranges": all })
@@ -213,7 +212,7 @@ fn val_1_the_value_of_each_violation_is_in_its_message() {
             PoolViolation::LeftOut {
                 count: 1,
                 address,
-                holder: text("x"),
+                holder: "x".to_owned(),
             },
             "10.0.0.9",
         ),
@@ -221,15 +220,18 @@ fn val_1_the_value_of_each_violation_is_in_its_message() {
             PoolViolation::AllocatedGateway {
                 index: 0,
                 gateway: address,
-                holder: text("x"),
+                holder: "x".to_owned(),
             },
             "10.0.0.9",
         ),
-        (PoolViolation::UnreadableKey(text("10.0.0.x")), "10.0.0.x"),
+        (
+            PoolViolation::UnreadableKey("10.0.0.x".to_owned()),
+            "10.0.0.x",
+        ),
         (
             PoolViolation::StillAllocated {
                 count: 1,
-                first: text("10.0.0.9 of x"),
+                first: "10.0.0.9 of x".to_owned(),
             },
             "10.0.0.9 of x",
         ),
