@@ -66,7 +66,8 @@ pub fn mutate(request: &Request, facts: &impl MutationFacts) -> Result<Patch, De
 ///
 /// Rules that need no facts come first: a request that violates one of them is refused, and one that needs no facts is
 /// admitted, before any list is complete (CNV-1). A LoadBalancer or IPPool that cannot be checked is never admitted: one
-/// that cannot be decoded, or of another version, is refused.
+/// that cannot be decoded, or of another version, is refused. An update that leaves the spec alone is admitted whatever the
+/// spec is, so that nothing stops the writes of metadata and status of an object that is older than a rule.
 ///
 /// # Errors
 /// [`Denial::Refused`]: a rule is violated. [`Denial::NotReady`]: no rule is known to be violated, but a fact is missing.

@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::{SOON, node_address};
 use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
+use harvester_lb_testkit::eventually;
+use kube::Api;
+use kube::api::PostParams;
+use kube::client::Body;
+use kube::core::{DynamicObject, Request};
 use serde_json::{Value, json};
 
-use crate::stage::{finish, one};
+use crate::stage::{CONFIGURATION, VALIDATING, finish, one};
 use crate::table::{Accepted, Refused, Wanted, api, judge, try_create, try_patch};
 
 const NS: &str = "admission";
@@ -125,7 +131,7 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         ("WV-7 completed", checked(json!({"port": 8080})), Accepted),
         ("WV-6 no port", checked(json!({"port": 0})), Accepted),
     ];
-    let count = rows.len();
+    let mut count = rows.len();
     for (what, spec, wanted) in rows {
         let metadata = json!({"name": "row", "namespace": NS});
         let answer = try_create(&lbs, "LoadBalancer", metadata, spec).await?;
@@ -145,7 +151,7 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
     ] {
         world.lb(NS, name, spec).await?;
     }
-    let changes: [(&str, &str, Value, Wanted); 8] = [
+    let changes: [(&str, &str, Value, Wanted); 12] = [
         (
             "WV-8 absent to pool",
             "plain",
@@ -162,6 +168,18 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
             "WV-8 absent to dhcp",
             "plain",
             json!({"ipam": "dhcp"}),
+            Refused("ipam"),
+        ),
+        (
+            "WV-8 pool to dhcp",
+            "full",
+            json!({"ipam": "dhcp"}),
+            Refused("ipam"),
+        ),
+        (
+            "WV-8 dhcp to pool",
+            "guest",
+            json!({"ipam": "pool"}),
             Refused("ipam"),
         ),
         (
@@ -189,18 +207,31 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
             Refused("workloadType"),
         ),
         (
+            "WV-9 vm to cluster",
+            "full",
+            json!({"workloadType": "cluster"}),
+            Refused("workloadType"),
+        ),
+        (
+            "WV-9 cluster to absent",
+            "guest",
+            json!({"workloadType": null}),
+            Refused("workloadType"),
+        ),
+        (
             "WV-9 cluster to vm",
             "guest",
             json!({"workloadType": "vm"}),
             Refused("workloadType"),
         ),
     ];
+    count += changes.len();
     for (what, name, spec, wanted) in changes {
         let answer = try_patch(&lbs, name, json!({ "spec": spec })).await;
         judge(what, wanted, answer)?;
     }
     status_of_an_old_object(&world, &replica).await?;
-    eprintln!("{} rows", count + 8);
+    eprintln!("{count} rows");
     finish(&world, &[&replica]).await
 }
 
@@ -210,12 +241,14 @@ async fn status_of_an_old_object(
     replica: &crate::stage::Replica,
 ) -> anyhow::Result<()> {
     let before = replica.metric(DENIED).await?;
-    for (version, kind) in [crate::stage::VALIDATING, crate::stage::MUTATING] {
-        let name = crate::stage::CONFIGURATION;
-        world.cluster.delete(version, kind, None, name).await?;
+    for (version, kind) in [VALIDATING, crate::stage::MUTATING] {
+        world
+            .cluster
+            .delete(version, kind, None, CONFIGURATION)
+            .await?;
     }
     let broken = listeners(&[("a", "TCP", 80, 8080), ("b", "TCP", 81, 8080)]);
-    harvester_lb_testkit::eventually("it is stored", harvester_lb_e2e::world::SOON, || async {
+    eventually("it is stored", SOON, || async {
         Ok(world.lb(NS, "old", broken.clone()).await.ok())
     })
     .await?;
@@ -235,6 +268,145 @@ async fn status_of_an_old_object(
         "refusals are counted"
     );
     Ok(())
+}
+
+/// WV-7 has something to refuse only while no mutating webhook runs: the validating configuration alone is put back after
+/// `uninstall-webhook`, when the replica still answers, and registers nothing any more.
+pub async fn wv_7_numbers_that_nobody_completed(world: Arc<World>) -> anyhow::Result<()> {
+    let replica = one(&world).await?;
+    namespace(&world, NS, "").await?;
+    let (version, kind) = VALIDATING;
+    let found = world
+        .cluster
+        .get(version, kind, None, CONFIGURATION)
+        .await?;
+    let found = found.context("no configuration")?;
+    crate::registration::uninstall(&world).await?;
+    world
+        .cluster
+        .apply(&json!({
+            "apiVersion": version, "kind": kind, "metadata": {"name": CONFIGURATION},
+            "webhooks": found.data["webhooks"],
+        }))
+        .await?;
+    let lbs = api(&world, "LoadBalancer", NS).await?;
+    let attempt = async |check: Value| {
+        let metadata = json!({"name": "row", "namespace": NS});
+        try_create(&lbs, "LoadBalancer", metadata, checked(check)).await
+    };
+    eventually("the API server asks the webhook", SOON, || async {
+        let answer = attempt(json!({"port": 8080})).await?;
+        Ok(answer.is_err().then_some(()))
+    })
+    .await?;
+    for (name, wanted) in [
+        ("successThreshold", "healthCheck.successThreshold is 0"),
+        ("failureThreshold", "healthCheck.failureThreshold is 0"),
+        ("periodSeconds", "healthCheck.periodSeconds is 0"),
+        ("timeoutSeconds", "healthCheck.timeoutSeconds is 0"),
+    ] {
+        let mut check = numbers(8080)["healthCheck"].clone();
+        check[name] = json!(0);
+        judge(name, Refused(wanted), attempt(check).await?)?;
+    }
+    let complete = numbers(8080)["healthCheck"].clone();
+    judge("all four", Accepted, attempt(complete).await?)?;
+    finish(&world, &[&replica]).await
+}
+
+/// What is legal but probably wrong is stored, and the client gets the warnings.
+pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow::Result<()> {
+    let replica = one(&world).await?;
+    namespace(&world, NS, "").await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": NS, "name": "foreign"},
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerIP": "10.25.1.9", "allocateLoadBalancerNodePorts": false,
+            "ports": [{"port": 80, "protocol": "TCP"}],
+        },
+    });
+    world.cluster.apply(&service).await?;
+    let node = node_address("node1")?;
+    let pool = |subnet: &str| json!({"ranges": [{"subnet": subnet}]});
+    let (lbs, pools) = (
+        api(&world, "LoadBalancer", NS).await?,
+        api(&world, "IPPool", "").await?,
+    );
+    let rows = [
+        (
+            "LoadBalancer",
+            &lbs,
+            listeners(&[("a", "TCP", 22, 8080)]),
+            Some("sshd".to_owned()),
+        ),
+        (
+            "LoadBalancer",
+            &lbs,
+            listeners(&[("a", "TCP", 8080, 22)]),
+            None,
+        ),
+        (
+            "IPPool",
+            &pools,
+            pool("fd10::/127"),
+            Some("no address to allocate".to_owned()),
+        ),
+        (
+            "IPPool",
+            &pools,
+            pool(&format!("{node}/32")),
+            Some(format!("{node}, the address of Node node1")),
+        ),
+        (
+            "IPPool",
+            &pools,
+            pool("10.25.1.0/24"),
+            Some(format!("10.25.1.9, the address of Service {NS}/foreign")),
+        ),
+        ("IPPool", &pools, pool("10.25.2.0/24"), None),
+    ];
+    for (kind, api, spec, wanted) in rows {
+        // The webhook learns of Nodes and Services by its watches.
+        eventually(&format!("{spec}: {wanted:?}"), SOON, || async {
+            let found = warnings(&world, kind, api, &spec).await?;
+            let is_right = match &wanted {
+                None => found.is_empty(),
+                Some(text) => found.iter().any(|warning| warning.contains(text)),
+            };
+            ensure!(is_right, "{found:?}");
+            Ok(Some(()))
+        })
+        .await?;
+    }
+    world
+        .cluster
+        .delete("v1", "Service", Some(NS), "foreign")
+        .await?;
+    finish(&world, &[&replica]).await
+}
+
+/// The warnings in the answer to the creation of an object, which is not stored.
+async fn warnings(
+    world: &World,
+    kind: &str,
+    api: &Api<DynamicObject>,
+    spec: &Value,
+) -> anyhow::Result<Vec<String>> {
+    let object = json!({
+        "apiVersion": harvester_lb_api::API_VERSION, "kind": kind, "metadata": {"name": "row"}, "spec": spec,
+    });
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let request =
+        Request::new(api.resource_url()).create(&params, object.to_string().into_bytes())?;
+    let answer = world.client().send(request.map(Body::from)).await?;
+    ensure!(answer.status() == 201, "{}", answer.status());
+    let texts = answer.headers().get_all(http::header::WARNING).iter();
+    Ok(texts
+        .map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned())
+        .collect())
 }
 
 const DENIED: &str = "harvester_lb_admission_requests_total{admission=\"validating\",kind=\"LoadBalancer\",result=\"refused\"}";
@@ -268,7 +440,7 @@ pub async fn wv_10_a_guest_cluster_that_is_being_removed(world: Arc<World>) -> a
         json!({"name": "row", "namespace": "removed", "labels": labels.unwrap_or(json!({}))})
     };
     // The webhook learns of the machines by its watch.
-    harvester_lb_testkit::eventually("it is known", harvester_lb_e2e::world::SOON, || async {
+    eventually("it is known", SOON, || async {
         let answer = try_create(&lbs, "LoadBalancer", of(Some("gone")), cluster_spec()).await?;
         Ok(answer.is_err().then_some(()))
     })
@@ -333,7 +505,7 @@ pub async fn wm_1_wm_2_wm_3_annotations_of_load_balancers(world: Arc<World>) -> 
         keys::ANNOTATION_CLUSTER,
     ];
     let management = keys::ANNOTATION_MANAGEMENT_NETWORK;
-    harvester_lb_testkit::eventually("it is known", harvester_lb_e2e::world::SOON, || async {
+    eventually("it is known", SOON, || async {
         let metadata = json!({"name": "row", "namespace": "shop", "annotations": {cluster: "gc1"}});
         let made = try_create(&lbs, "LoadBalancer", metadata, cluster_spec()).await??;
         let annotations = made.metadata.annotations.unwrap_or_default();

@@ -27,8 +27,9 @@ mod table;
 mod tls;
 
 use admission::{
-    wm_1_wm_2_wm_3_annotations_of_load_balancers, wm_4_health_checks_are_completed,
-    wv_1_to_wv_9_specs_of_load_balancers, wv_10_a_guest_cluster_that_is_being_removed,
+    val_1_rng_9_warnings_reach_the_client, wm_1_wm_2_wm_3_annotations_of_load_balancers,
+    wm_4_health_checks_are_completed, wv_1_to_wv_9_specs_of_load_balancers,
+    wv_7_numbers_that_nobody_completed, wv_10_a_guest_cluster_that_is_being_removed,
 };
 use alerts::ops_1_alerts_of_the_webhook_fire;
 use certificates::section_1_certificates_rotate_without_a_refused_request;
@@ -52,7 +53,9 @@ use registration::{
 fn main() -> ExitCode {
     let tests = tests![
         wv_1_to_wv_9_specs_of_load_balancers,
+        wv_7_numbers_that_nobody_completed,
         wv_10_a_guest_cluster_that_is_being_removed,
+        val_1_rng_9_warnings_reach_the_client,
         wm_1_wm_2_wm_3_annotations_of_load_balancers,
         wm_4_health_checks_are_completed,
         wm_5_labels_of_pools,

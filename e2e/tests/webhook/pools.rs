@@ -34,6 +34,24 @@ async fn known(pools: &Api<DynamicObject>, range: Value) -> anyhow::Result<()> {
     .await
 }
 
+/// A NetworkAttachmentDefinition in the namespace `default`.
+fn network(name: &str, labels: &Value, config: &str) -> Value {
+    json!({
+        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"namespace": "default", "name": name, "labels": labels},
+        "spec": {"config": config},
+    })
+}
+
+/// Makes these networks: a pool that names one which does not exist is refused before its other rules (WM-5).
+async fn networks(world: &World, names: &[&str]) -> anyhow::Result<()> {
+    for name in names {
+        let object = network(name, &json!({}), "{}");
+        world.cluster.apply(&object).await?;
+    }
+    Ok(())
+}
+
 pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
     let pools = api(&world, "IPPool", "").await?;
@@ -134,6 +152,7 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
         ],
     )
     .await?;
+    networks(&world, &["b"]).await?;
     world
         .pool("first", ranges(&[subnet("10.20.5.0/25")]))
         .await?;
@@ -149,7 +168,7 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
             ),
             (
                 "PV-3 on another network",
-                json!({"ranges": [subnet("10.20.5.0/24")], "selector": {"network": "a/b"}}),
+                json!({"ranges": [subnet("10.20.5.0/24")], "selector": {"network": "default/b"}}),
                 Refused("first"),
             ),
         ],
@@ -203,6 +222,33 @@ pub async fn pv_4_pv_9_allocated_addresses_are_kept(world: Arc<World>) -> anyhow
     ] {
         judge(what, wanted, try_patch(&pools, "held", patch).await)?;
     }
+    // A map that another writer wrote, not imported yet.
+    let listed = |allocated: Value| json!({"status": {"total": 0, "available": 0, "lastAllocated": "", "allocated": allocated}});
+    let around = change(part("10.21.5.0/24", "10.21.5.12", "10.21.5.14"));
+    world
+        .merge(
+            &world.pools(),
+            "held",
+            listed(json!({"10.21.5.x": "web/b"})),
+        )
+        .await?;
+    eventually("the map is known", SOON, || async {
+        let answer = try_patch(&pools, "held", around.clone()).await;
+        Ok(answer.is_err().then_some(()))
+    })
+    .await?;
+    judge(
+        "PV-4 an unparseable key",
+        Refused("10.21.5.x"),
+        try_patch(&pools, "held", around.clone()).await,
+    )?;
+    world
+        .merge(&world.pools(), "held", listed(Value::Null))
+        .await?;
+    eventually("the map is gone", SOON, || async {
+        Ok(try_patch(&pools, "held", around.clone()).await.ok())
+    })
+    .await?;
     let delete = |dry_run: bool| {
         let params = DeleteParams {
             dry_run,
@@ -238,14 +284,15 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
             "selector": {"priority": priority, "network": network, "scope": scope},
         })
     };
+    networks(&world, &["a", "b", "c", "z"]).await?;
     let global = tuple("*", "*", "*");
     let mut first = spec(0, "", &[global.clone()]);
     first["ranges"] = json!([subnet("10.22.1.0/24")]);
     world.pool("global", first).await?;
-    let mut second = spec(1, "n/a", &[tuple("p1", "x", "gc")]);
+    let mut second = spec(1, "default/a", &[tuple("p1", "x", "gc")]);
     second["ranges"] = json!([subnet("10.22.2.0/24")]);
     world.pool("priority", second).await?;
-    let mut third = spec(0, "n/b", &[tuple("*", "a", "*")]);
+    let mut third = spec(0, "default/b", &[tuple("*", "a", "*")]);
     third["ranges"] = json!([subnet("10.22.3.0/24")]);
     world.pool("scoped", third).await?;
     for third in ["1", "2", "3"] {
@@ -277,22 +324,22 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
             ),
             (
                 "PV-7 another priority",
-                spec(2, "n/a", &[tuple("p9", "y", "gc")]),
+                spec(2, "default/a", &[tuple("p9", "y", "gc")]),
                 Accepted,
             ),
             (
                 "PV-7 the same priority",
-                spec(1, "n/z", &[tuple("p9", "y", "gc")]),
+                spec(1, "default/z", &[tuple("p9", "y", "gc")]),
                 Refused("priority"),
             ),
             (
                 "PV-8 the scope on another network",
-                spec(0, "n/c", &[tuple("*", "a", "*")]),
+                spec(0, "default/c", &[tuple("*", "a", "*")]),
                 Accepted,
             ),
             (
                 "PV-8 a scope inside",
-                spec(0, "n/b", &[tuple("p1", "a", "gc")]),
+                spec(0, "default/b", &[tuple("p1", "a", "gc")]),
                 Refused("scoped"),
             ),
         ],
@@ -310,22 +357,15 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
 pub async fn wm_5_labels_of_pools(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
     let pools = api(&world, "IPPool", "").await?;
-    let network = |name: &str, labels: Value, config: &str| {
-        json!({
-            "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-            "metadata": {"namespace": "default", "name": name, "labels": labels},
-            "spec": {"config": config},
-        })
-    };
     for object in [
         network(
             "labelled",
-            json!({keys::LABEL_VLAN_ID: "20"}),
+            &json!({keys::LABEL_VLAN_ID: "20"}),
             "{\"vlan\":30}",
         ),
-        network("configured", json!({}), "{\"vlan\":30}"),
-        network("untagged", json!({}), "{}"),
-        network("wrong", json!({keys::LABEL_VLAN_ID: "x"}), "{}"),
+        network("configured", &json!({}), "{\"vlan\":30}"),
+        network("untagged", &json!({}), "{}"),
+        network("wrong", &json!({keys::LABEL_VLAN_ID: "x"}), "{}"),
     ] {
         world.cluster.apply(&object).await?;
     }

@@ -11,7 +11,7 @@ use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, node_address, repository};
 use harvester_lb_testkit::{Process, eventually};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -142,6 +142,8 @@ impl Replica {
 /// A cluster without load balancers, pools and webhooks.
 pub async fn bare(world: &World) -> anyhow::Result<()> {
     unregister(world).await?;
+    // A test that failed may have left another one.
+    store(world, "v1beta1").await?;
     reset(world).await?;
     if world
         .cluster
@@ -182,6 +184,25 @@ pub async fn unregister(world: &World) -> anyhow::Result<()> {
             .cluster
             .delete("v1", "Secret", Some(NAMESPACE), &secret)
             .await?;
+    }
+    Ok(())
+}
+
+/// Makes a version the one that is stored.
+pub async fn store(world: &World, version: &str) -> anyhow::Result<()> {
+    let api = definition(world).await?;
+    let mut object = api.get(DEFINITION).await?;
+    let versions = object.data["spec"]["versions"].as_array_mut();
+    let mut is_changed = false;
+    for of in versions.context("no versions")? {
+        let is_stored = json!(of["name"] == version);
+        is_changed |= of["storage"] != is_stored;
+        of["storage"] = is_stored;
+    }
+    if is_changed {
+        object.metadata.managed_fields = None;
+        let params = PostParams::default();
+        api.replace(DEFINITION, &params, &object).await?;
     }
     Ok(())
 }

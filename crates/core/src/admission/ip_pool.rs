@@ -135,16 +135,13 @@ pub(super) fn validate(
     facts: &impl ValidationFacts,
 ) -> Result<Vec<Warning>, Denial> {
     let is_update = request.operation == Operation::Update;
-    if is_update && change.is_deleting() {
+    if is_update && (change.is_deleting() || is_unchanged(change)) {
         return Ok(Vec::new());
     }
     let object = format!("IPPool {}", request.key());
     let pool = change.new_object();
     let pool = pool.map_err(|reason| Refusal::unchecked(&object, &reason))?;
     let stored = change.stored().filter(|_| is_update);
-    if stored.is_some_and(|stored| is_unchanged(stored, pool)) {
-        return Ok(Vec::new());
-    }
     let parsed = ParsedPool::of(&pool.spec);
     let stored = stored.map(|stored| &stored.spec);
     let (violations, missing) = violations(&request.name, &parsed, stored, is_update, facts);
@@ -159,8 +156,9 @@ pub(super) fn validate(
 
 /// Whether an update leaves alone what the rules are about: the spec. An annotation that a later rule reads as a part of the
 /// spec (section 15) is compared here.
-fn is_unchanged(stored: &IPPool, pool: &IPPool) -> bool {
-    stored.spec == pool.spec
+fn is_unchanged(change: &Change<IPPool>) -> bool {
+    let both = change.stored().zip(change.new_object().ok());
+    change.is_same_text || both.is_some_and(|(stored, pool)| stored.spec == pool.spec)
 }
 
 /// The violations in the order of the rules, without those of rules whose facts are missing; and one such fact.

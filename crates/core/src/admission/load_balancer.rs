@@ -131,16 +131,13 @@ pub(super) fn validate(
     facts: &impl ValidationFacts,
 ) -> Result<Vec<Warning>, Denial> {
     let is_update = request.operation == Operation::Update;
-    if is_update && change.is_deleting() {
+    if is_update && (change.is_deleting() || is_unchanged(change)) {
         return Ok(Vec::new());
     }
     let object = format!("LoadBalancer {}", request.key());
     let lb = change.new_object();
     let lb = lb.map_err(|reason| Refusal::unchecked(&object, &reason))?;
     let stored = change.stored().filter(|_| is_update);
-    if stored.is_some_and(|stored| is_unchanged(stored, lb)) {
-        return Ok(Vec::new());
-    }
     let mut violations = validation::validate(lb);
     violations.extend(
         stored
@@ -168,8 +165,9 @@ pub(super) fn validate(
 
 /// Whether an update leaves alone what the rules are about: the spec. An annotation that a later rule reads as a part of the
 /// spec (section 15) is compared here.
-fn is_unchanged(stored: &LoadBalancer, lb: &LoadBalancer) -> bool {
-    stored.spec == lb.spec
+fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
+    let both = change.stored().zip(change.new_object().ok());
+    change.is_same_text || both.is_some_and(|(stored, lb)| stored.spec == lb.spec)
 }
 
 /// WV-10: a LoadBalancer of a guest cluster that is being removed is not created again.

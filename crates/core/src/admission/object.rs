@@ -23,6 +23,8 @@ pub struct Change<K> {
     pub object: Option<Decoded<K>>,
     /// The object before the operation; `None` on a creation. Without its status.
     pub old: Option<Decoded<K>>,
+    /// Whether both have the same spec, as text: also one that cannot be decoded is recognized as unchanged.
+    pub is_same_text: bool,
 }
 
 impl<K: Resource> Change<K> {
@@ -63,6 +65,16 @@ pub(super) struct Named {
     pub(super) name: String,
 }
 
+/// An object of a review.
+pub(super) struct Parsed<'a, K> {
+    /// The object.
+    pub(super) object: Decoded<K>,
+    /// Its names, also if the rest cannot be decoded.
+    pub(super) named: Named,
+    /// Its spec as text; `None` if it has none.
+    pub(super) spec: Option<&'a str>,
+}
+
 /// The metadata that the rules read.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
@@ -95,11 +107,11 @@ impl From<Metadata> for ObjectMeta {
     }
 }
 
-/// Decodes metadata and spec of an object. Its names are returned even if the rest cannot be decoded.
+/// Decodes metadata and spec of an object.
 pub(super) fn decode<K, S: DeserializeOwned>(
     text: &str,
     build: fn(ObjectMeta, S) -> K,
-) -> (Decoded<K>, Named) {
+) -> Parsed<'_, K> {
     #[derive(Deserialize)]
     struct Parts<'a> {
         #[serde(borrow)]
@@ -107,17 +119,19 @@ pub(super) fn decode<K, S: DeserializeOwned>(
         #[serde(borrow)]
         spec: &'a RawValue,
     }
-    let nameless = |error| {
-        let invalid = undecodable(error, ObjectMeta::default());
-        (Err(invalid), Named::default())
+    let nameless = |error, spec| Parsed {
+        object: Err(undecodable(error, ObjectMeta::default())),
+        named: Named::default(),
+        spec,
     };
     let parts = match fields::<Parts<'_>>("the object", text) {
         Ok(parts) => parts,
-        Err(error) => return nameless(error),
+        Err(error) => return nameless(error, None),
     };
+    let spec_text = Some(parts.spec.get());
     let metadata: ObjectMeta = match fields::<Metadata>("metadata", parts.metadata.get()) {
         Ok(metadata) => metadata.into(),
-        Err(error) => return nameless(error),
+        Err(error) => return nameless(error, spec_text),
     };
     let named = Named {
         namespace: metadata.namespace.clone().unwrap_or_default(),
@@ -127,7 +141,11 @@ pub(super) fn decode<K, S: DeserializeOwned>(
         Ok(spec) => Ok(build(metadata, spec)),
         Err(error) => Err(undecodable(error, metadata)),
     };
-    (object, named)
+    Parsed {
+        object,
+        named,
+        spec: spec_text,
+    }
 }
 
 /// Decodes a JSON object. The decoder would take a list for the fields in their order.

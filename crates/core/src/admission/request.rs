@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
-use crate::admission::object::{self, Change, Named, clipped};
+use crate::admission::object::{self, Change, Named, Parsed, clipped};
 
 /// The version of LoadBalancers and IPPools that the rules are about.
 const OBJECT_VERSION: &str = "v1beta1";
@@ -214,7 +214,7 @@ impl Request {
     }
 }
 
-impl RawRequest<'_> {
+impl<'a> RawRequest<'a> {
     /// The subject, and the names in its metadata.
     fn subject(&self) -> (Subject, Named) {
         let GroupVersionKind {
@@ -244,11 +244,13 @@ impl RawRequest<'_> {
     fn change<K, S: DeserializeOwned>(&self, build: fn(ObjectMeta, S) -> K) -> (Change<K>, Named) {
         let old = self.old_object.map(|raw| object::decode(raw.get(), build));
         let object = self.object.map(|raw| object::decode(raw.get(), build));
-        let named = object.as_ref().or(old.as_ref()).map(|(_, named)| named);
-        let named = named.cloned().unwrap_or_default();
+        let named = object.as_ref().or(old.as_ref());
+        let named = named.map(|parsed| parsed.named.clone()).unwrap_or_default();
+        let spec = |parsed: Option<&Parsed<'a, K>>| parsed.and_then(|parsed| parsed.spec);
         let change = Change {
-            object: object.map(|(object, _)| object),
-            old: old.map(|(old, _)| old),
+            is_same_text: spec(object.as_ref()).is_some_and(|s| Some(s) == spec(old.as_ref())),
+            object: object.map(|parsed| parsed.object),
+            old: old.map(|parsed| parsed.object),
         };
         (change, named)
     }

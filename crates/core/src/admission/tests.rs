@@ -183,6 +183,13 @@ fn pv_1_no_pool_is_admitted_unchecked() {
             assert_eq!(mutate(&request, &world), Ok(Patch::default()), "{what}");
         }
     }
+    // Its metadata and its status can be written: a finalizer can be taken off.
+    let stored = json!({"metadata": {"name": "p", "finalizers": ["x"]}, "spec": {"ranges": 7}});
+    let mut freed = stored.clone();
+    freed["metadata"]["finalizers"] = Value::Null;
+    assert!(validate(&review_of("UPDATE", &freed, &stored), &world).is_ok());
+    freed["spec"]["ranges"] = json!(8);
+    assert!(validate(&review_of("UPDATE", &freed, &stored), &world).is_err());
     let missing = world::review_named("CREATE", "IPPool", "p", &Value::Null, &Value::Null);
     assert!(denied(&missing, &world).message().contains("missing"));
     let mut body = world::body("CREATE", "IPPool", "p", &good, &Value::Null);

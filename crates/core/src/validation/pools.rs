@@ -7,6 +7,7 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::IPPoolSpec;
+use harvester_lb_ipam::select::ANY;
 use harvester_lb_ipam::{PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
 
 use super::tuples;
@@ -171,6 +172,30 @@ impl PoolViolation {
                 format!("spec.selector.scope[{index}]")
             }
             Self::DuplicatePriority { .. } => "spec.selector.priority".to_owned(),
+        }
+    }
+
+    /// The offending value as text; of a value that depends on other objects, the part that is in conflict.
+    pub fn value(&self) -> String {
+        match self {
+            Self::Range(RangeError::Empty) => "[]".to_owned(),
+            Self::Range(RangeError::Invalid { value, .. })
+            | Self::OwnOverlap {
+                later_range: value, ..
+            }
+            | Self::Overlap { range: value, .. }
+            | Self::UnreadableKey(value)
+            | Self::OwnScopes {
+                later_tuple: value, ..
+            }
+            | Self::Scopes { tuple: value, .. }
+            | Self::StillAllocated { first: value, .. } => value.clone(),
+            Self::LeftOut { address, .. }
+            | Self::AllocatedGateway {
+                gateway: address, ..
+            } => address.to_string(),
+            Self::SecondGlobal { .. } => shown_tuple(&Tuple::new(ANY, ANY, ANY)),
+            Self::DuplicatePriority { priority, .. } => priority.to_string(),
         }
     }
 

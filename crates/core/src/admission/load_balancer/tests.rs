@@ -527,8 +527,13 @@ fn val_1_an_update_that_leaves_the_spec_alone_is_not_checked() {
     status["spec"]["description"] = json!("edited");
     let edited = review_of("UPDATE", &status, &broken);
     assert_eq!(refused_by(&edited, &world), Some("WV-1"));
-    // A stored object that cannot be decoded is no reason to skip the rules.
     let unreadable = lb(&json!({"listeners": 7}));
+    let mut labelled = unreadable.clone();
+    labelled["metadata"]["labels"] = json!({"a": "b"});
+    let same = review_of("UPDATE", &labelled, &unreadable);
+    assert_eq!(refused_by(&same, &world), None, "metadata alone");
+    assert!(refused_by(&review("CREATE", &unreadable), &world).is_some());
+    // A stored object that cannot be decoded is no reason to skip the rules.
     assert_eq!(
         refused_by(&review_of("UPDATE", &broken, &unreadable), &world),
         Some("WV-1")

@@ -164,3 +164,81 @@ fn val_1_admission_refuses_what_the_operator_serves() {
     );
     assert_eq!(severity, (Refuse, Accept), "{text}");
 }
+
+#[test]
+fn val_1_the_value_of_each_violation_is_in_its_message() {
+    let address: IpAddr = "10.0.0.9".parse().unwrap();
+    let subnets = |all: &[&str]| {
+        let all: Vec<Value> = all.iter().map(|s| json!({"subnet": s})).collect();
+        json!({ "ranges": all })
+    };
+    let global = tuples(&[["*", "*", "*"]]);
+    let of = |own: &Value, other: &Value| {
+        let all = violations(own, &[("b", other.clone())]);
+        assert_eq!(all.len(), 1, "{all:?}");
+        all[0].clone()
+    };
+    let far = subnets(&["10.9.0.0/24"]);
+    for (violation, value) in [
+        (of(&subnets(&["10.0.0.0"]), &far), "10.0.0.0"),
+        (
+            of(&subnets(&["10.0.0.0/30", "10.0.0.0/30"]), &far),
+            "10.0.0.1-10.0.0.2",
+        ),
+        (of(&subnets(&["10.9.0.0/25"]), &far), "10.9.0.1-10.9.0.126"),
+        (
+            of(&pool(1, &tuples(&[["p", "*", "c"], ["p", "a", "c"]])), &far),
+            "{\"p\", \"a\", \"c\"}",
+        ),
+        (
+            of(&pool(1, &global), &pool(2, &global)),
+            "{\"*\", \"*\", \"*\"}",
+        ),
+        (
+            of(
+                &pool(1, &json!({"priority": 7})),
+                &pool(2, &json!({"priority": 7})),
+            ),
+            "7",
+        ),
+        (
+            of(
+                &pool(1, &tuples(&[["p", "a", "c"]])),
+                &pool(2, &tuples(&[["*", "a", "c"]])),
+            ),
+            "{\"p\", \"a\", \"c\"}",
+        ),
+        (
+            PoolViolation::LeftOut {
+                count: 1,
+                address,
+                holder: "x".to_owned(),
+            },
+            "10.0.0.9",
+        ),
+        (
+            PoolViolation::AllocatedGateway {
+                index: 0,
+                gateway: address,
+                holder: "x".to_owned(),
+            },
+            "10.0.0.9",
+        ),
+        (
+            PoolViolation::UnreadableKey("10.0.0.x".to_owned()),
+            "10.0.0.x",
+        ),
+        (
+            PoolViolation::StillAllocated {
+                count: 1,
+                first: "10.0.0.9 of x".to_owned(),
+            },
+            "10.0.0.9 of x",
+        ),
+    ] {
+        assert_eq!(violation.value(), value, "{violation}");
+        assert!(violation.to_string().contains(value), "{violation}");
+    }
+    let none = of(&json!({"ranges": []}), &far);
+    assert_eq!(none.value(), "[]");
+}
