@@ -46,7 +46,7 @@ pub async fn chart_lives_and_ends_under_traffic(world: Arc<World>) -> anyhow::Re
     bare(&world).await?;
     world.cluster.apply(&of_others()).await?;
     let runner = PodRunner::start(&world.cluster, PodRunnerOptions::default()).await?;
-    let image = image(&world, "chart-image")?;
+    let image = image(&world)?;
     for tag in [TAG, NEXT_TAG] {
         runner.add_image(&format!("{REPOSITORY}:{tag}"), image.clone());
     }
@@ -97,10 +97,7 @@ async fn drained(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
     serves(world, 2).await?;
     for name in names {
         let nodes = nodes(world, name).await?;
-        ensure!(
-            nodes == ["node2".to_owned()].into(),
-            "{name} runs on {nodes:?}"
-        );
+        ensure!(nodes.iter().eq(["node2"]), "{name} runs on {nodes:?}");
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Shared by the tests of releases with Pods: the image, the values, and what must hold while a release is there and after it.
 
+use std::collections::BTreeSet;
+use std::fs::Permissions;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::time::Duration;
@@ -32,24 +34,22 @@ pub const SOON: Duration = Duration::from_mins(1);
 /// Flags of helm.
 pub const WAIT: [&str; 2] = ["--wait", "--timeout=4m"];
 
-/// An image of the program that the tests run, with both names under which the charts call it, in a folder of this name. Not
+/// An image of the program that the tests run, with both names under which the charts call it. It is large and made once. Not
 /// that of `make image`: a program as shipped ignores the intervals of tests.
-pub fn image(world: &World, folder: &str) -> anyhow::Result<Image> {
-    let root = world.cluster.folder().join(folder);
-    let image = Image::of_program(world.binary(), &root)?;
+pub fn image(world: &World) -> anyhow::Result<Image> {
+    let root = world.cluster.folder().join("chart-image");
     let bin = root.join("usr/bin");
-    std::fs::create_dir_all(&bin)?;
-    let program = bin.join("harvester-load-balancer");
-    std::fs::rename(root.join("program"), &program)?;
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-    symlink(
-        "harvester-load-balancer",
-        bin.join("harvester-load-balancer-webhook"),
-    )?;
-    Ok(image
-        .entrypoint(&[])
-        .user(65532, 65532)
-        .env("HLB_TIMINGS", TEST_TIMINGS))
+    let webhook = bin.join("harvester-load-balancer-webhook");
+    if !webhook.is_symlink() {
+        Image::of_program(world.binary(), &root)?;
+        std::fs::create_dir_all(&bin)?;
+        let program = bin.join("harvester-load-balancer");
+        std::fs::rename(root.join("program"), &program)?;
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755))?;
+        symlink("harvester-load-balancer", webhook)?;
+    }
+    let image = Image::new(root).user(65532, 65532);
+    Ok(image.env("HLB_TIMINGS", TEST_TIMINGS))
 }
 
 /// Values for this image.
@@ -119,10 +119,7 @@ pub async fn checked(world: &World) -> anyhow::Result<()> {
 }
 
 /// The nodes that run the Pods of a Deployment.
-pub async fn nodes(
-    world: &World,
-    deployment: &str,
-) -> anyhow::Result<std::collections::BTreeSet<String>> {
+pub async fn nodes(world: &World, deployment: &str) -> anyhow::Result<BTreeSet<String>> {
     let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
     let ours = ListParams::default().labels(&format!("app.kubernetes.io/name={deployment}"));
     let list = pods.list(&ours).await?;

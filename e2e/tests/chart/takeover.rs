@@ -26,9 +26,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// A process that cannot prove to be the successor of the leader waits for its Lease, 15 s; less what a test may miss of it.
 const LEAST_WAIT: Duration = Duration::from_secs(10);
 
-async fn runner(world: &World, folder: &str) -> anyhow::Result<PodRunner> {
+async fn runner(world: &World) -> anyhow::Result<PodRunner> {
     let runner = PodRunner::start(&world.cluster, PodRunnerOptions::default()).await?;
-    runner.add_image(&format!("{REPOSITORY}:{TAG}"), image(world, folder)?);
+    runner.add_image(&format!("{REPOSITORY}:{TAG}"), image(world)?);
     Ok(runner)
 }
 
@@ -43,7 +43,7 @@ pub async fn ops_2_takeover_beside_harvester_s_release(world: Arc<World>) -> any
     for object in &harvester {
         world.cluster.apply(object).await?;
     }
-    let runner = runner(&world, "beside-image").await?;
+    let runner = runner(&world).await?;
     let done = beside(&world, &left).await;
     runner.stop().await;
     removed(&world, &harvester).await?;
@@ -80,7 +80,7 @@ pub async fn ops_2_takeover_inside_harvester_s_release(world: Arc<World>) -> any
     bare(&world).await?;
     let left = leave(&world, "inside", 220).await?;
     let of = |replicas| release(&format!("{REPOSITORY}:{TAG}"), replicas);
-    let runner = runner(&world, "inside-image").await?;
+    let runner = runner(&world).await?;
     let done = inside(&world, &left, &runner, of).await;
     runner.stop().await;
     removed(&world, &of(0)).await?;
