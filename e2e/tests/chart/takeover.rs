@@ -21,6 +21,8 @@ use crate::release::{
 
 /// The permissions that Harvester's release lacks.
 const ADDITIONS: [&str; 2] = ["rbac-release-account.yaml", "rbac-release-webhook.yaml"];
+/// Longest time until the operator leads: it cannot read what is stored as v1alpha1 before the webhook converts it.
+const LEADS: Duration = Duration::from_mins(2);
 /// Timeout of a command in a Pod.
 const LIMIT: Duration = Duration::from_mins(1);
 /// A process that cannot prove to be the successor of the leader waits for its Lease, 15 s; less what a test may miss of it.
@@ -162,7 +164,7 @@ async fn inside(
 
 /// Waits until the operator of Harvester's release leads, under another identity than this one.
 async fn leads(world: &World, before: &str) -> anyhow::Result<String> {
-    eventually("Harvester's Deployment leads", SOON, || async {
+    eventually("Harvester's Deployment leads", LEADS, || async {
         let holder = leader(world).await?;
         ensure!(
             holder.starts_with("harvester-load-balancer-") && holder != before,
