@@ -8,6 +8,7 @@ pub mod check;
 pub mod documents;
 pub mod exported;
 pub mod fake_kube_vip;
+pub mod go;
 pub mod history_checker;
 pub mod image;
 pub mod lives;

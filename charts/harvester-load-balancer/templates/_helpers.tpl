@@ -108,9 +108,14 @@ helm.sh/hook-weight: "-10"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}
 
-{{/* The same for the hook of the webhook. */}}
+{{/* When the webhook's registration is removed: Helm runs the hooks of the revision that an upgrade or rollback leads to. */}}
+{{- define "hlb.webhookHookEvents" -}}
+{{- ternary "pre-delete" "pre-upgrade,pre-rollback" .Values.webhook.enabled -}}
+{{- end -}}
+
+{{/* The same as hlb.hook for the hook of the webhook. */}}
 {{- define "hlb.webhookHook" -}}
-helm.sh/hook: pre-delete
+helm.sh/hook: {{ include "hlb.webhookHookEvents" . }}
 helm.sh/hook-weight: "-5"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end -}}

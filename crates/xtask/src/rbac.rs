@@ -20,9 +20,16 @@ const SOURCES: [(&str, &[&str]); 2] = [
     ),
     (
         "crates/operator/src/webhook/permissions.rs",
-        &["docs/examples/rbac-webhook.yaml"],
+        &[
+            "docs/examples/rbac-webhook.yaml",
+            "docs/examples/rbac-release-webhook.yaml",
+            "charts/harvester-load-balancer/templates/webhook.yaml",
+        ],
     ),
 ];
+/// The webhook's Service in the chart's template, which names of Secrets follow, and its default name, for which the permissions
+/// in the source are.
+const SERVICE: [&str; 2] = ["{{ $service }}", "harvester-load-balancer-webhook"];
 /// The permissions of `check`, and the same in the chart.
 const CHECK: [&str; 2] = [
     "docs/examples/rbac-check.yaml",
@@ -141,13 +148,14 @@ fn texts(mut arguments: &[Token]) -> (Vec<&str>, &[Token]) {
 
 /// Rules of roles, written as three lists in brackets.
 fn granted(text: &str) -> Rights {
+    let [template, default] = SERVICE;
     let list = |line: &str, key: &str| -> Option<Vec<String>> {
         let inside = line.trim_start_matches("- ").strip_prefix(key)?.trim();
         let inside = inside.strip_prefix('[')?.strip_suffix(']')?;
         Some(
             inside
                 .split(',')
-                .map(|item| item.trim().trim_matches('"').to_owned())
+                .map(|item| item.trim().trim_matches('"').replace(template, default))
                 .collect(),
         )
     };
@@ -211,6 +219,15 @@ mod tests {
         assert_eq!(compare("  resourceNames: [a]\n"), Faults::new());
         assert_eq!(compare("  resourceNames: [b]\n").len(), 2);
         assert_eq!(compare("").len(), 2);
+    }
+
+    #[test]
+    fn names_in_a_template_follow_the_service() {
+        let code = r#"named("", "v1", "secrets", "harvester-load-balancer-webhook-ca", &["get"]),"#;
+        let yaml = "- apiGroups: [\"\"]\n  resources: [secrets]\n  resourceNames: [{{ $service }}-ca]\n  verbs: [get]\n";
+        let compare = |yaml: &str| compare("webhook.yaml", &needed(code), &granted(yaml));
+        assert_eq!(compare(yaml), Faults::new());
+        assert_eq!(compare(&yaml.replace("-ca", "-tls")).len(), 2);
     }
 
     #[test]

@@ -1,25 +1,25 @@
 //! CRDs: taken over, shared with Harvester's release, upgraded, and never deleted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::repository;
-use harvester_lb_fixtures::{cluster_spec, subnet};
+use harvester_lb_fixtures::{cluster_spec, harvester, subnet, with};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::helm::{
-    NAMESPACE, RELEASE, bare, chart, deploy, deploys, documents, helm_does, uninstalled,
-    without_pods,
+    NAMESPACE, RELEASE, bare, chart, copy_of_chart, deploy, deploys, documents, helm_does,
+    uninstalled, without_pods,
 };
 
-const LOAD_BALANCERS: &str = "loadbalancers.loadbalancer.harvesterhci.io";
-const OWN: &str = "ipallocations.loadbalancer.harvesterhci.io";
+pub const LOAD_BALANCERS: &str = "loadbalancers.loadbalancer.harvesterhci.io";
+pub const OWN: &str = "ipallocations.loadbalancer.harvesterhci.io";
 
 /// A definition as the API server has it.
-async fn definition(world: &World, name: &str) -> anyhow::Result<Value> {
+pub async fn definition(world: &World, name: &str) -> anyhow::Result<Value> {
     let kind = "CustomResourceDefinition";
     let found = world
         .cluster
@@ -30,7 +30,7 @@ async fn definition(world: &World, name: &str) -> anyhow::Result<Value> {
     )?)
 }
 
-fn owner(definition: &Value) -> Option<&str> {
+pub fn owner(definition: &Value) -> Option<&str> {
     definition["metadata"]["annotations"]["meta.helm.sh/release-name"].as_str()
 }
 
@@ -44,7 +44,7 @@ pub async fn chart_takes_crds_over_only_if_told_to(world: Arc<World>) -> anyhow:
         !said.success && said.error.contains("ownership"),
         "{said:?}"
     );
-    let values_without = json!({"replicaCount": 0, "crds": {"manage": "none"}});
+    let values_without = with(without_pods(), json!({"crds": {"manage": "none"}}));
     deploys(&world, "install", &chart(), &values_without, &[]).await?;
     ensure!(owner(&definition(&world, OWN).await?).is_none());
     uninstalled(&world).await?;
@@ -59,12 +59,18 @@ pub async fn chart_takes_crds_over_only_if_told_to(world: Arc<World>) -> anyhow:
     uninstalled(&world).await
 }
 
-/// The definitions of LoadBalancer and IPPool as objects of another release.
-fn of_harvester() -> anyhow::Result<Vec<Value>> {
+/// Harvester's definitions of LoadBalancer and IPPool, as objects of its release.
+pub fn of_harvester() -> anyhow::Result<Vec<Value>> {
     let text = std::fs::read_to_string(repository().join("crds/crds.yaml"))?;
     let mut all = documents(&text)?;
     all.retain(|d| d["metadata"]["name"] != OWN);
     for definition in &mut all {
+        let is_pool = definition["spec"]["names"]["kind"] == "IPPool";
+        definition["spec"]["versions"] = if is_pool {
+            harvester::ip_pool_versions()
+        } else {
+            harvester::load_balancer_versions()
+        };
         let metadata = &mut definition["metadata"];
         metadata["labels"] = json!({"app.kubernetes.io/managed-by": "Helm"});
         metadata["annotations"] = json!({
@@ -74,19 +80,24 @@ fn of_harvester() -> anyhow::Result<Vec<Value>> {
     Ok(all)
 }
 
+/// Applies definitions, and waits until they are established.
+pub async fn define(world: &World, definitions: &[Value]) -> anyhow::Result<()> {
+    let text: Vec<String> = definitions.iter().map(ToString::to_string).collect();
+    let file = world.cluster.folder().join("definitions.yaml");
+    std::fs::write(&file, text.join("\n---\n"))?;
+    world.cluster.apply_crds(&file).await
+}
+
 pub async fn chart_beside_harvester_s_release(world: Arc<World>) -> anyhow::Result<()> {
     bare(&world).await?;
-    let text: Vec<String> = of_harvester()?.iter().map(ToString::to_string).collect();
-    let file = world.cluster.folder().join("of-harvester.yaml");
-    std::fs::write(&file, text.join("\n---\n"))?;
-    world.cluster.apply_crds(&file).await?;
+    define(&world, &of_harvester()?).await?;
     let before = definition(&world, LOAD_BALANCERS).await?;
     let said = deploy(&world, "install", &chart(), &without_pods(), &[]).await?;
     ensure!(
         !said.success && said.error.contains("harvester"),
         "{said:?}"
     );
-    let own = json!({"replicaCount": 0, "crds": {"manage": "own"}});
+    let own = with(without_pods(), json!({"crds": {"manage": "own"}}));
     deploys(&world, "install", &chart(), &own, &[]).await?;
     ensure!(owner(&definition(&world, OWN).await?) == Some(RELEASE));
     deploys(&world, "upgrade", &chart(), &own, &[]).await?;
@@ -99,8 +110,7 @@ pub async fn chart_beside_harvester_s_release(world: Arc<World>) -> anyhow::Resu
 
 /// A copy of the chart whose CRDs lack the columns.
 fn older(world: &World) -> anyhow::Result<PathBuf> {
-    let folder = world.cluster.folder().join("older-chart");
-    copy(&chart(), &folder)?;
+    let folder = copy_of_chart(world, "older-chart")?;
     let path = folder.join("files/crds.yaml");
     let mut all = documents(&std::fs::read_to_string(&path)?)?;
     for definition in &mut all {
@@ -117,20 +127,6 @@ fn older(world: &World) -> anyhow::Result<PathBuf> {
     }
     std::fs::write(&path, text)?;
     Ok(folder)
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    std::fs::create_dir_all(to)?;
-    for entry in std::fs::read_dir(from)? {
-        let path = entry?.path();
-        let target = to.join(path.file_name().context("no name")?);
-        if path.is_dir() {
-            copy(&path, &target)?;
-        } else {
-            std::fs::copy(&path, &target)?;
-        }
-    }
-    Ok(())
 }
 
 fn columns(definition: &Value) -> usize {

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::world::repository;
+use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_testkit::eventually;
 use serde_json::{Value, json};
 
 /// The namespace of Harvester's own release, and of the releases of these tests.
 pub const NAMESPACE: &str = "harvester-system";
+/// Name of the webhook's configurations, whoever serves them.
+pub const CONFIGURATION: &str = "harvester-load-balancer-webhook";
 /// Name of the releases.
 pub const RELEASE: &str = "harvester-lb";
 /// Timeout of a command. Helm's own timeouts are shorter and say more.
@@ -131,13 +134,60 @@ pub async fn uninstalled(world: &World) -> anyhow::Result<()> {
     helm_does(world, &args).await.map(drop)
 }
 
-/// Removes the release of an earlier test, our CRDs and all their objects: a cluster without any of ours.
+/// Removes the release of an earlier test, the webhook's registration, our CRDs and all their objects: a cluster without any
+/// of ours, whatever a test that failed has left.
 pub async fn bare(world: &World) -> anyhow::Result<()> {
     uninstalled(world).await?;
-    let all = ["loadbalancers", "ippools", "ipallocations"];
-    for kind in all {
+    for (kind, name) in [
+        ("validatingwebhookconfiguration", CONFIGURATION),
+        ("mutatingwebhookconfiguration", CONFIGURATION),
+    ] {
+        let args = ["delete", kind, name, "--ignore-not-found"];
+        world.cluster.kubectl(&args).await?;
+    }
+    let lease = ["delete", "lease", "harvester-load-balancer"];
+    let lease = [
+        &lease[..],
+        &["--namespace=kube-system", "--ignore-not-found"],
+    ]
+    .concat();
+    world.cluster.kubectl(&lease).await?;
+    for kind in ["loadbalancers", "ippools", "ipallocations"] {
         let name = format!("{kind}.loadbalancer.harvesterhci.io");
-        let args = ["delete", "crd", &name, "--ignore-not-found", "--wait"];
+        let args = ["get", "crd", &name, "--ignore-not-found", "-o=name"];
+        if world.cluster.kubectl(&args).await?.is_empty() {
+            continue;
+        }
+        // Objects that need a webhook that nobody serves could not be deleted, nor those with the Go operator's finalizers.
+        let off = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
+        let args = ["patch", "crd", &name, "--type=merge", "-p", off];
+        world.cluster.kubectl(&args).await?;
+        let args = ["get", &name, "--all-namespaces", "-o=json"];
+        let list: Value = eventually("the objects are listed", SOON, || async {
+            Ok(Some(serde_json::from_str(
+                &world.cluster.kubectl(&args).await?,
+            )?))
+        })
+        .await?;
+        for object in list["items"].as_array().into_iter().flatten() {
+            let metadata = &object["metadata"];
+            if metadata["finalizers"].is_array() {
+                let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+                let namespace = format!("--namespace={}", text("namespace"));
+                let patch = r#"{"metadata":{"finalizers":null}}"#;
+                let args = [
+                    "patch",
+                    &name,
+                    text("name"),
+                    "--type=merge",
+                    "-p",
+                    patch,
+                    &namespace,
+                ];
+                world.cluster.kubectl(&args).await?;
+            }
+        }
+        let args = ["delete", "crd", &name, "--wait", "--timeout=1m"];
         world.cluster.kubectl(&args).await?;
     }
     Ok(())
@@ -166,9 +216,30 @@ pub fn id(object: &Value) -> String {
     )
 }
 
-/// Values with an image that no Pod gets: for tests without Pods.
+/// Values for tests without Pods.
 pub fn without_pods() -> Value {
-    json!({"replicaCount": 0})
+    json!({"replicaCount": 0, "webhook": {"replicasCount": 0}})
+}
+
+/// A copy of the chart, which a test changes.
+pub fn copy_of_chart(world: &World, name: &str) -> anyhow::Result<PathBuf> {
+    let folder = world.cluster.folder().join(name);
+    copy(&chart(), &folder)?;
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let path = entry?.path();
+        let target = to.join(path.file_name().context("no name")?);
+        if path.is_dir() {
+            copy(&path, &target)?;
+        } else {
+            std::fs::copy(&path, &target)?;
+        }
+    }
+    Ok(())
 }
 
 fn text(path: &Path) -> anyhow::Result<String> {

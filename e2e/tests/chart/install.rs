@@ -1,97 +1,29 @@
-//! The life of a release with Pods: install, test, upgrade, rollback, uninstall, and install again, while requests to a load
-//! balancer are sent all the time.
+//! The life of a release with Pods: install, test, drain of a node, upgrade, rollback, uninstall, and install again, while
+//! requests to a load balancer are sent all the time.
 
+use std::convert::Infallible;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{Phase, condition};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::allocated;
-use harvester_lb_e2e::world::TEST_TIMINGS;
 use harvester_lb_fixtures::{self as fixtures, quick_check, with};
-use harvester_lb_testkit::{Image, PodRunner, PodRunnerOptions, Traffic, eventually};
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
+use harvester_lb_testkit::{PodRunner, PodRunnerOptions, Traffic};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::helm::{NAMESPACE, RELEASE, bare, chart, deploys, helm_does, hooks_of};
+use crate::helm::{RELEASE, bare, chart, copy_of_chart, deploys, helm_does, hooks_of};
+use crate::release::{
+    NEXT_TAG, REPOSITORY, SOON, TAG, WAIT, ask, image, is_left_behind, is_unregistered, nodes,
+    none_failed, serves, values,
+};
 
-/// Repository and tag of the image of the operator of these tests.
-const REPOSITORY: &str = "test/harvester-load-balancer";
-const TAG: &str = "v1";
 /// Namespace, pool, load balancer and label of what is served.
 const SERVED: &str = "chart-life";
-/// Longest time until a change of the release is done.
-const SOON: Duration = Duration::from_mins(1);
-const WAIT: [&str; 2] = ["--wait", "--timeout=2m"];
-
-/// An image with the operator that the tests run, under the name that the chart calls.
-fn image(world: &World) -> anyhow::Result<Image> {
-    let root = world.cluster.folder().join("chart-image");
-    let image = Image::of_program(world.binary(), &root)?;
-    let bin = root.join("usr/local/bin");
-    std::fs::create_dir_all(&bin)?;
-    let program = bin.join("harvester-load-balancer");
-    std::fs::rename(root.join("program"), &program)?;
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-    Ok(image.entrypoint(&[]).user(65532, 65532))
-}
-
-fn values(more: Value) -> Value {
-    with(
-        json!({
-            "image": {"repository": REPOSITORY, "tag": TAG},
-            "logLevel": "info,harvester_load_balancer=debug",
-            "extraEnv": [{"name": "HLB_TIMINGS", "value": TEST_TIMINGS}],
-        }),
-        more,
-    )
-}
-
-fn deployments(world: &World) -> Api<Deployment> {
-    Api::namespaced(world.client(), NAMESPACE)
-}
-
-/// The leader, as the Lease names it; empty if it is free.
-async fn leader(world: &World) -> anyhow::Result<String> {
-    let leases: Api<Lease> = Api::namespaced(world.client(), "kube-system");
-    let lease = leases.get_opt("harvester-load-balancer").await?;
-    let spec = lease.and_then(|lease| lease.spec);
-    Ok(spec.and_then(|s| s.holder_identity).unwrap_or_default())
-}
-
-/// Waits until this number of operators are ready on all nodes, and one of them is leader.
-async fn serves(world: &World, replicas: i32) -> anyhow::Result<()> {
-    eventually("the operators of the release", SOON, || async {
-        let found = deployments(world).get("harvester-lb-operator").await?;
-        let status = found.status.unwrap_or_default();
-        ensure!(status.available_replicas == Some(replicas), "{status:?}");
-        let leader = leader(world).await?;
-        ensure!(
-            leader.starts_with("harvester-lb-operator-"),
-            "leader: {leader:?}"
-        );
-        Ok(Some(()))
-    })
-    .await
-}
-
-/// The number of nodes that run the operators.
-async fn nodes(world: &World) -> anyhow::Result<usize> {
-    let pods: Api<Pod> = Api::namespaced(world.client(), NAMESPACE);
-    let ours = ListParams::default().labels("app.kubernetes.io/name=harvester-lb-operator");
-    let list = pods.list(&ours).await?;
-    let nodes = list
-        .iter()
-        .filter_map(|pod| pod.spec.as_ref()?.node_name.clone());
-    Ok(nodes.collect::<std::collections::BTreeSet<_>>().len())
-}
 
 /// A webhook configuration of somebody else.
 fn of_others() -> Value {
@@ -110,64 +42,70 @@ fn of_others() -> Value {
     })
 }
 
-/// After an uninstall: what users have stays, complete and without conditions that nobody updates.
-async fn is_left_behind(world: &World, address: Ipv4Addr) -> anyhow::Result<()> {
-    let gone = deployments(world).get_opt("harvester-lb-operator").await?;
-    ensure!(gone.is_none(), "the Deployment is still there");
-    ensure!(leader(world).await?.is_empty(), "the Lease is held");
-    let lb = world.lbs(SERVED).get(SERVED).await?;
-    ensure!(allocated(&lb) == Some(address.to_string()), "{lb:?}");
-    let status = lb.status.context("no status")?;
-    let conditions = status.conditions.unwrap_or_default();
-    ensure!(
-        condition::find(&conditions, "Ready").is_some(),
-        "{conditions:?}"
-    );
-    for detail in ["AddressAllocated", "Announced", "BackendsHealthy"] {
-        ensure!(
-            condition::find(&conditions, detail).is_none(),
-            "{conditions:?}"
-        );
-    }
-    world.services(SERVED).get(SERVED).await?;
-    world.slices(SERVED).get(SERVED).await?;
-    let record = world.records().get(&address.to_string()).await?;
-    ensure!(record.spec.phase == Phase::Bound, "{:?}", record.spec);
-    let pool = world.pools().get(SERVED).await?;
-    let map = pool.status.context("no status")?.allocated;
-    ensure!(
-        serde_json::to_value(map)?[address.to_string()] == format!("{SERVED}/{SERVED}"),
-        "the map lacks {address}"
-    );
-    // Nothing of the release remains, its hooks included.
-    for kind in ["clusterroles", "clusterrolebindings"] {
-        let all = world.cluster.kubectl(&["get", kind, "-o=name"]).await?;
-        ensure!(!all.contains("harvester-lb"), "{all}");
-    }
-    let kinds = "deployments,jobs,serviceaccounts,roles,rolebindings,services,networkpolicies,poddisruptionbudgets";
-    for namespace in [NAMESPACE, "kube-system"] {
-        let args = ["get", kinds, "-o=name", "-n", namespace];
-        let all = world.cluster.kubectl(&args).await?;
-        ensure!(!all.contains("harvester-lb"), "{all}");
-    }
-    Ok(())
-}
-
 pub async fn chart_lives_and_ends_under_traffic(world: Arc<World>) -> anyhow::Result<()> {
     bare(&world).await?;
     world.cluster.apply(&of_others()).await?;
     let runner = PodRunner::start(&world.cluster, PodRunnerOptions::default()).await?;
-    runner.add_image(&format!("{REPOSITORY}:{TAG}"), image(&world)?);
-    let lived = life(&world).await;
+    let image = image(&world)?;
+    for tag in [TAG, NEXT_TAG] {
+        runner.add_image(&format!("{REPOSITORY}:{tag}"), image.clone());
+    }
+    let lived = life(&world, &runner).await;
     runner.stop().await;
     lived
 }
 
-async fn life(world: &World) -> anyhow::Result<()> {
+/// A copy of the chart that is the next version.
+fn next_version(world: &World) -> anyhow::Result<PathBuf> {
+    let folder = copy_of_chart(world, "next-chart")?;
+    let path = folder.join("Chart.yaml");
+    let text = std::fs::read_to_string(&path)?;
+    let lines = text.lines().map(|line| match line.split_once(": ") {
+        Some(("version", _)) => "version: 99.0.0\n".to_owned(),
+        Some(("appVersion", _)) => "appVersion: v99.0.0\n".to_owned(),
+        _ => format!("{line}\n"),
+    });
+    let next: String = lines.collect();
+    ensure!(next != text, "{text}");
+    std::fs::write(&path, next)?;
+    Ok(folder)
+}
+
+/// Asks the webhook again and again, until it is not answered.
+async fn asks(world: &World) -> anyhow::Result<Infallible> {
+    let mut asked = 0_usize;
+    loop {
+        let answer = ask(world, &[80]).await;
+        answer.with_context(|| format!("request {asked} while the node is drained"))?;
+        asked += 1;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Drains a node on which both Deployments have a replica: their budgets keep one of each, and no request to the webhook
+/// fails. The cluster has one node for Pods then.
+async fn drained(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
+    let names = ["harvester-lb-operator", "harvester-lb-webhook"];
+    for name in names {
+        let nodes = nodes(world, name).await?;
+        ensure!(nodes.len() == 2, "both replicas of {name} are on {nodes:?}");
+    }
+    tokio::select! {
+        drained = runner.drain("node1", SOON) => drained?,
+        failed = asks(world) => match failed? {},
+    }
+    serves(world, 2).await?;
+    for name in names {
+        let nodes = nodes(world, name).await?;
+        ensure!(nodes.iter().eq(["node2"]), "{name} runs on {nodes:?}");
+    }
+    Ok(())
+}
+
+async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
     let ns = SERVED;
     deploys(world, "install", &chart(), &values(json!({})), &WAIT).await?;
     serves(world, 2).await?;
-    ensure!(nodes(world).await? == 2, "both replicas are on one node");
 
     world.namespace(ns).await?;
     let lan = json!({
@@ -187,14 +125,27 @@ async fn life(world: &World) -> anyhow::Result<()> {
 
     let before = world.services(ns).get(ns).await?;
     let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
-    let three = values(json!({"replicaCount": 3, "backendDenyCIDRs": ["10.99.0.0/16"]}));
-    deploys(world, "upgrade", &chart(), &three, &WAIT).await?;
+    drained(world, runner).await?;
+    // The next version, all of whose Pods and those of the version before are on the one node that is left.
+    let next = values(json!({
+        "replicaCount": 3, "backendDenyCIDRs": ["10.99.0.0/16"],
+        "image": {"repository": REPOSITORY, "tag": NEXT_TAG},
+    }));
+    deploys(world, "upgrade", &next_version(world)?, &next, &WAIT).await?;
     serves(world, 3).await?;
     let args = ["rollback", RELEASE, "1", WAIT[0], WAIT[1]];
     let said = hooks_of(world, &args).await?;
     ensure!(said.contains("maps written"), "{said}");
     serves(world, 2).await?;
+    runner.uncordon("node1").await?;
     helm_does(world, &test).await?;
+    // Without the webhook, and with it again: nothing is left that would refuse a write.
+    let without = values(json!({"webhook": {"enabled": false}}));
+    deploys(world, "upgrade", &chart(), &without, &WAIT).await?;
+    is_unregistered(world).await?;
+    ask(world, &[80, 80]).await.context("nobody checks it")?;
+    deploys(world, "upgrade", &chart(), &values(json!({})), &WAIT).await?;
+    serves(world, 2).await?;
     none_failed(traffic).await?;
 
     // It is at work: what fails is noticed.
@@ -224,7 +175,7 @@ async fn life(world: &World) -> anyhow::Result<()> {
         .pools()
         .delete(later, &DeleteParams::default())
         .await?;
-    is_left_behind(world, vip).await?;
+    is_left_behind(world, (ns, ns), vip).await?;
     let kind = "ValidatingWebhookConfiguration";
     let group = "admissionregistration.k8s.io/v1";
     let others = world.cluster.get(group, kind, None, "of-others").await?;
@@ -238,15 +189,6 @@ async fn life(world: &World) -> anyhow::Result<()> {
     let after = world.services(ns).get(ns).await?;
     ensure!(before.uid() == after.uid(), "another Service");
     helm_does(world, &args).await?;
-    is_left_behind(world, vip).await?;
+    is_left_behind(world, (ns, ns), vip).await?;
     none_failed(traffic).await
-}
-
-/// Ends traffic of which no request may have failed.
-async fn none_failed(traffic: Traffic) -> anyhow::Result<()> {
-    let sent = traffic.records().len();
-    let failed = traffic.into_failures().await;
-    ensure!(failed.is_empty(), "of {sent} requests failed: {failed:?}");
-    ensure!(sent > 50, "only {sent} requests");
-    Ok(())
 }

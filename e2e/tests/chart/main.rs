@@ -1,5 +1,6 @@
-//! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), and its life on a cluster, whose Pods
-//! run ([`install`], [`crds`]). Also the commands of helm in the documents ([`documents`]).
+//! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), its life on a cluster, whose Pods run
+//! ([`install`], [`crds`]), and both ways onto a Harvester cluster ([`takeover`]). Also the commands of helm in the documents
+//! ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
@@ -9,9 +10,12 @@ use harvester_lb_testkit::TestClusterOptions;
 
 mod crds;
 mod documents;
+mod harvester;
 mod helm;
 mod install;
+mod release;
 mod render;
+mod takeover;
 mod values;
 
 use crds::{
@@ -22,7 +26,11 @@ use documents::every_helm_command_of_the_documents_is_understood;
 use install::chart_lives_and_ends_under_traffic;
 use render::{
     chart_alerts_are_the_documented_ones, chart_crds_are_those_of_the_repository,
-    chart_renders_what_the_api_server_takes, section_1_chart_grants_what_is_used,
+    chart_removes_the_webhook_s_registration_in_time, chart_renders_what_the_api_server_takes,
+    section_1_chart_grants_what_is_used,
+};
+use takeover::{
+    ops_2_takeover_beside_harvester_s_release, ops_2_takeover_inside_harvester_s_release,
 };
 use values::{chart_refuses_wrong_values, chart_takes_the_values_of_the_go_operator_s_chart};
 
@@ -38,12 +46,15 @@ fn main() -> ExitCode {
             chart_takes_the_values_of_the_go_operator_s_chart,
             chart_renders_what_the_api_server_takes,
             section_1_chart_grants_what_is_used,
+            chart_removes_the_webhook_s_registration_in_time,
             chart_crds_are_those_of_the_repository,
             chart_alerts_are_the_documented_ones,
             chart_takes_crds_over_only_if_told_to,
             chart_beside_harvester_s_release,
             chart_upgrade_upgrades_the_crds,
             chart_lives_and_ends_under_traffic,
+            ops_2_takeover_beside_harvester_s_release,
+            ops_2_takeover_inside_harvester_s_release,
         ],
     )
 }

@@ -58,7 +58,7 @@ fn monitored() -> Value {
 
 /// Kinds of clusters and of wishes.
 fn cases() -> Vec<(&'static str, Value)> {
-    let webhook = |more: Value| json!({"webhook": with(json!({"enabled": true}), more)});
+    let webhook = |more: Value| json!({ "webhook": more });
     vec![
         ("defaults", json!({})),
         ("the Go operator's", of_the_go_operator()),
@@ -73,7 +73,7 @@ fn cases() -> Vec<(&'static str, Value)> {
             json!({"replicaCount": 1, "podDisruptionBudget": {"enabled": false}}),
         ),
         ("monitoring", json!({"monitoring": monitored()})),
-        ("webhook", webhook(json!({}))),
+        ("no webhook", webhook(json!({"enabled": false}))),
         (
             "webhook of another name",
             webhook(json!({"serviceName": "lb-admission", "securityContext": {"runAsUser": 7}})),
@@ -83,7 +83,7 @@ fn cases() -> Vec<(&'static str, Value)> {
             json!({
                 "hooks": {"enabled": false}, "networkPolicy": {"enabled": false},
                 "podDisruptionBudget": {"enabled": false}, "priorityClassName": "", "crds": {"manage": "none"},
-                "serviceAccount": {"create": false, "name": "made-elsewhere"},
+                "serviceAccount": {"create": false, "name": "made-elsewhere"}, "webhook": {"enabled": false},
             }),
         ),
         (
@@ -98,7 +98,9 @@ fn cases() -> Vec<(&'static str, Value)> {
                     "lease": {"duration": "30s", "renewDeadline": "20s", "retryPeriod": "500ms"},
                     "monitoring": monitored(),
                 }),
-                webhook(json!({})),
+                webhook(
+                    json!({"logLevel": "warn", "image": {"tag": "v2", "pullPolicy": "Always"}}),
+                ),
             ),
         ),
     ]
@@ -149,6 +151,45 @@ pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyho
         ensure!(env(name) == Some(wanted.into()), "{name}: {container}");
     }
     ensure!(env("POD_UID").is_some(), "{container}");
+    Ok(())
+}
+
+/// The registration of the webhook is removed while it still answers, whichever way the release loses it.
+pub async fn chart_removes_the_webhook_s_registration_in_time(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    for (is_enabled, wanted) in [(true, "pre-delete"), (false, "pre-upgrade,pre-rollback")] {
+        let values = json!({"webhook": {"enabled": is_enabled}});
+        let objects = rendered(&world, &values).await?;
+        let events = |object: &Value| object["metadata"]["annotations"]["helm.sh/hook"].clone();
+        let job = object(&objects, "Job", "harvester-lb-uninstall-webhook")?;
+        ensure!(events(job) == wanted, "{job:#}");
+        let name = "harvester-lb-webhook-hooks";
+        for kind in ["ServiceAccount", "ClusterRole", "Role"] {
+            let needed = object(&objects, kind, name)?;
+            ensure!(events(needed) == wanted, "{needed:#}");
+        }
+        let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
+        let service = json!("--service-name=harvester-lb-webhook");
+        let has_service = command.as_array().is_some_and(|all| all.contains(&service));
+        ensure!(has_service, "{command}");
+        let webhook = object(&objects, "Deployment", "harvester-lb-webhook");
+        ensure!(
+            webhook.is_ok() == is_enabled,
+            "webhook.enabled={is_enabled}"
+        );
+    }
+    // Helm prints the logs of containers, and not those of init containers.
+    for hook in ["pre-delete", "pre-rollback"] {
+        let objects = rendered(&world, &json!({})).await?;
+        for step in ["stop", "export"] {
+            let job = object(&objects, "Job", &format!("harvester-lb-{hook}-{step}"))?;
+            let pod = &job["spec"]["template"]["spec"];
+            ensure!(pod["initContainers"].is_null(), "{pod:#}");
+            let policy = &job["metadata"]["annotations"]["helm.sh/hook-output-log-policy"];
+            ensure!(policy == "hook-succeeded,hook-failed", "{policy}");
+        }
+    }
     Ok(())
 }
 
@@ -250,10 +291,14 @@ fn bindings(objects: &[Value], name: &str) -> Vec<String> {
 
 pub async fn section_1_chart_grants_what_is_used(world: Arc<World>) -> anyhow::Result<()> {
     let (operator, check) = ("harvester-lb-operator", "harvester-lb-check");
+    let webhook = "harvester-lb-webhook";
+    // The example is for the default name of its Service, which the Secrets follow.
+    let of_service = json!({"webhook": {"serviceName": OF_HARVESTER[1]}});
     // Tests of the programs show that the permissions of the examples are sufficient, and that each is used.
     let examples = [
         ("rbac.yaml", operator, json!({})),
         ("rbac-check.yaml", check, json!({})),
+        ("rbac-webhook.yaml", webhook, of_service),
     ];
     for (file, name, values) in examples {
         let path = repository().join("docs/examples").join(file);
@@ -274,7 +319,7 @@ pub async fn section_1_chart_grants_what_is_used(world: Arc<World>) -> anyhow::R
         }
     }
     // No others, except those of the hooks, which exist while they run.
-    let known = [operator, check];
+    let known = [operator, check, webhook];
     for object in &rendered(&world, &json!({})).await? {
         let kind = object["kind"].as_str().unwrap_or_default();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();

@@ -95,8 +95,7 @@ pub fn of_the_managed_chart() -> Value {
 pub async fn chart_takes_the_values_of_the_go_operator_s_chart(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let mut values = of_the_go_operator();
-    values["webhook"]["enabled"] = true.into();
+    let values = of_the_go_operator();
     let objects = rendered(&world, &values).await?;
     let operator = &object(&objects, "Deployment", "harvester-lb-operator")?["spec"];
     let webhook = &object(&objects, "Deployment", "harvester-lb-webhook")?["spec"];

@@ -9,6 +9,7 @@ use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::check::passes;
+use harvester_lb_e2e::go;
 use harvester_lb_e2e::quiet::{audited, lines};
 use harvester_lb_e2e::read::{allocated, condition, ready};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -16,7 +17,6 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::go;
 use crate::stage::{cluster, forge, holds, set, start};
 
 /// The holder of the Lease.

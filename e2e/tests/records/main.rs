@@ -16,7 +16,6 @@ use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
 mod back;
 mod check;
 mod follow;
-mod go;
 mod interleavings;
 mod kube_vip;
 mod leaders;

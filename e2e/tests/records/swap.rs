@@ -9,6 +9,7 @@ use harvester_lb_api::{LoadBalancer, Phase, keys, projection};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::check::{check, passes};
 use harvester_lb_e2e::fake_kube_vip::announce;
+use harvester_lb_e2e::go::{self, pool_status};
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::{allocated, condition};
@@ -22,7 +23,6 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::go::{self, pool_status};
 use crate::stage::{cluster, forge, holds, record, record_is, set, start, uid};
 
 /// All objects of a kind in a namespace by name, without the fields that every write changes.

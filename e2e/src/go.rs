@@ -1,17 +1,19 @@
-//! Objects as the Go operator writes them.
+//! Objects as the Go operator writes them, with its finalizers and without IPAllocations.
 
 use std::collections::BTreeMap;
 
 use harvester_lb_api::{IPPool, LoadBalancer};
-use harvester_lb_e2e::World;
-use harvester_lb_e2e::fake_kube_vip::announce;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::World;
+use crate::fake_kube_vip::announce;
+
 const LB_FINALIZER: &str = "wrangler.cattle.io/harvester-lb-controller";
 const POOL_FINALIZER: &str = "wrangler.cattle.io/harvester-ipam-controller";
+/// On VirtualMachineInstances (FIN-1).
 pub const VMI_FINALIZER: &str = "wrangler.cattle.io/harvester-lb-vmi-controller";
 const STAMP: &str = "2025-03-01T08:00:00Z";
 
@@ -101,8 +103,23 @@ pub async fn cluster(
 /// A VirtualMachineInstance: its name, its address, whether it is ready.
 pub type Backend<'a> = (&'a str, &'a str, bool);
 
-/// A LoadBalancer of VM type with its Service, its EndpointSlice, and the VirtualMachineInstances.
+/// A LoadBalancer of VM type with its Service, which shows the address as announced, its EndpointSlice, and the
+/// VirtualMachineInstances.
 pub async fn vm(
+    world: &World,
+    ns: &str,
+    name: &str,
+    ip: &str,
+    backends: &[Backend<'_>],
+) -> anyhow::Result<LoadBalancer> {
+    let lb = vm_to_announce(world, ns, name, ip, backends).await?;
+    let service = world.services(ns).get(name).await?;
+    announce(&world.client(), &service).await?;
+    Ok(lb)
+}
+
+/// The same, for a kube-vip that announces the address.
+pub async fn vm_to_announce(
     world: &World,
     ns: &str,
     name: &str,
@@ -159,11 +176,10 @@ pub async fn vm(
             ],
         },
     }))?;
-    let service = world
+    world
         .services(ns)
         .create(&PostParams::default(), &service)
         .await?;
-    announce(&world.client(), &service).await?;
     let slice: EndpointSlice = serde_json::from_value(json!({
         "metadata": {
             "namespace": ns, "name": name, "ownerReferences": owner,
