@@ -8,6 +8,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::{cluster_spec, harvester, subnet, with};
 use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::helm::{
@@ -169,4 +170,49 @@ pub async fn chart_upgrade_upgrades_the_crds(world: Arc<World>) -> anyhow::Resul
     ensure!(world.lbs(ns).get("a").await?.uid() == lb.uid());
     world.pools().get(ns).await?;
     Ok(())
+}
+
+/// The definition's conversion calls a Service of this name.
+async fn is_converted_by(world: &World, service: &str) -> anyhow::Result<()> {
+    let client = json!({"service": {"namespace": NAMESPACE, "name": service, "path": "/convert"}});
+    let patch = json!({"spec": {"conversion": {
+        "strategy": "Webhook",
+        "webhook": {"clientConfig": client, "conversionReviewVersions": ["v1"]},
+    }}});
+    let (version, kind) = ("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let api = world.cluster.api(version, kind, None).await?;
+    let params = PatchParams::default();
+    api.patch(LOAD_BALANCERS, &params, &Patch::Merge(patch))
+        .await?;
+    Ok(())
+}
+
+/// A write in v1alpha1 that nothing converts loses fields. So the version is served only where a webhook converts it.
+pub async fn chart_serves_v1alpha1_only_where_it_is_converted(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let serves = async |wanted: bool, what: &str| {
+        let present = definition(&world, LOAD_BALANCERS).await?;
+        let versions = present["spec"]["versions"].as_array();
+        let mut all = versions.context("no versions")?.iter();
+        let old = all.find(|version| version["name"] == "v1alpha1");
+        let is_served = &old.context("no v1alpha1")?["served"];
+        ensure!(*is_served == wanted, "{what}: {is_served}");
+        anyhow::Ok(())
+    };
+    bare(&world).await?;
+    let hooks = json!({"hooks": {"enabled": false}});
+    let with_webhook = with(without_pods(), hooks);
+    let without = with(with_webhook.clone(), json!({"webhook": {"enabled": false}}));
+    deploys(&world, "install", &chart(), &without, &[]).await?;
+    serves(false, "no webhook").await?;
+    deploys(&world, "upgrade", &chart(), &with_webhook, &[]).await?;
+    serves(true, "this release's webhook").await?;
+    is_converted_by(&world, "harvester-lb-webhook").await?;
+    deploys(&world, "upgrade", &chart(), &without, &[]).await?;
+    serves(false, "this release's webhook goes").await?;
+    is_converted_by(&world, "harvester-load-balancer-webhook").await?;
+    deploys(&world, "upgrade", &chart(), &without, &[]).await?;
+    serves(true, "the webhook of another release").await?;
+    uninstalled(&world).await
 }

@@ -19,8 +19,8 @@ mod takeover;
 mod values;
 
 use crds::{
-    chart_beside_harvester_s_release, chart_takes_crds_over_only_if_told_to,
-    chart_upgrade_upgrades_the_crds,
+    chart_beside_harvester_s_release, chart_serves_v1alpha1_only_where_it_is_converted,
+    chart_takes_crds_over_only_if_told_to, chart_upgrade_upgrades_the_crds,
 };
 use documents::every_helm_command_of_the_documents_is_understood;
 use install::chart_lives_and_ends_under_traffic;
@@ -52,6 +52,7 @@ fn main() -> ExitCode {
             chart_takes_crds_over_only_if_told_to,
             chart_beside_harvester_s_release,
             chart_upgrade_upgrades_the_crds,
+            chart_serves_v1alpha1_only_where_it_is_converted,
             chart_lives_and_ends_under_traffic,
             ops_2_takeover_beside_harvester_s_release,
             ops_2_takeover_inside_harvester_s_release,
