@@ -306,7 +306,7 @@ mod tests {
         assert!(
             series
                 .iter()
-                .all(|s| s.get_gauge().value().abs() < f64::EPSILON)
+                .all(|s| s.get_gauge().get_value().abs() < f64::EPSILON)
         );
     }
 }
