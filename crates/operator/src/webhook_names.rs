@@ -1,5 +1,7 @@
 //! The names of the webhook (section 1): its Service, Secrets, configurations, paths.
 
+use std::time::Duration;
+
 use harvester_lb_api::GROUP;
 
 /// Name of the ValidatingWebhookConfiguration and of the MutatingWebhookConfiguration.
@@ -16,8 +18,15 @@ pub const CONVERSION: &str = "/v1/webhook/conversion";
 pub const SERVICE_PORT: i32 = 443;
 /// Field manager of the webhook's writes. Differs from the Go operator's, so that `managedFields` tells the two apart.
 pub const FIELD_MANAGER: &str = "harvester-lb-webhook";
-/// On the Secret of the authority: `uninstall-webhook` has begun. Running replicas register nothing any more.
+/// On the Secret of the authority: the time at which `uninstall-webhook` last said that it is at work. Running replicas
+/// register nothing any more, until [`UNINSTALLATION`] after it.
 pub const ANNOTATION_UNINSTALLED: &str = "loadbalancer.harvesterhci.io/webhook-uninstalled";
+
+/// Time after which an uninstallation that says nothing more has failed: the webhook registers itself again. The Secret,
+/// which belongs to no chart, would otherwise keep every later installation from it. 10 min: ten times the interval.
+pub const UNINSTALLATION: Duration = Duration::from_mins(10);
+/// Interval at which `uninstall-webhook` says that it is at work.
+pub const UNINSTALLATION_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The names that depend on where the webhook runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,10 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_fixtures::cluster_spec;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
 use tokio::time::Instant;
 
 use crate::load::Load;
-use crate::stage::{Replica, answers, bare, endpoints, finish};
+use crate::stage::{NAMESPACE, Replica, SERVICE, answers, bare, endpoints, finish};
 use crate::tls::{address, bundle, connect, connector};
 
 /// A third of a life before its end a certificate is renewed: authorities every 30 s, serving certificates every 12 s.
@@ -86,6 +88,55 @@ pub async fn section_1_certificates_rotate_without_a_refused_request(
     );
     drop(load);
     world.delete_lb("rotation", "a").await?;
+    let [first, second] = &replicas;
+    finish(&world, &[first, second]).await
+}
+
+/// Whoever deletes both Secrets, or restores another namespace over them: the replicas serve on what the API server knows.
+pub async fn section_1_both_secrets_are_lost_without_a_refused_request(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    bare(&world).await?;
+    endpoints(&world, &NODES).await?;
+    let timings = "webhook-settle=3s,webhook-retain=3s";
+    let replicas = [
+        Replica::spawn(&world, "node1", timings).await?,
+        Replica::spawn(&world, "node2", timings).await?,
+    ];
+    for replica in &replicas {
+        replica.ready().await?;
+        replica.registered().await?;
+    }
+    answers(&world).await?;
+    world.namespace("lost").await?;
+    world.lb("lost", "a", cluster_spec()).await?;
+    let load = Load::start(&world, "lost", "a").await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let start = Instant::now();
+    let names = ["ca", "tls"].map(|part| format!("{SERVICE}-{part}"));
+    for name in &names {
+        world
+            .cluster
+            .delete("v1", "Secret", Some(NAMESPACE), name)
+            .await?;
+    }
+    while start.elapsed() < Duration::from_secs(10) {
+        // A new connection each time, with the bundle that the API server has now.
+        let connector = connector(&bundle(&world).await?)?;
+        for node in NODES {
+            let stream = connect(&connector, address(node)?).await;
+            stream.with_context(|| format!("{node} after {:?}", start.elapsed()))?;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
+    for name in &names {
+        secrets.get(name).await.context("it was not made again")?;
+    }
+    load.no_failure_since(start)?;
+    eprintln!("{} requests", load.requests());
+    drop(load);
+    world.delete_lb("lost", "a").await?;
     let [first, second] = &replicas;
     finish(&world, &[first, second]).await
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::future::join_all;
 use harvester_lb_e2e::World;
+use harvester_lb_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -128,7 +129,83 @@ pub async fn section_1_hostile_connections(world: Arc<World>) -> anyhow::Result<
     };
     let (head, body, others) = tokio::join!(slow_head, slow_body, others);
     head.and(body).and(others)?;
+
+    // More slow bodies than there is room for.
+    let slow = join_all((0..600).map(|_| async {
+        let mut stream = connect(&trusted, at).await?;
+        let head =
+            "POST /v1/webhook/validation HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n";
+        stream.write_all(head.as_bytes()).await?;
+        stream.flush().await?;
+        anyhow::Ok(stream)
+    }))
+    .await;
+    let started = Instant::now();
+    answers(&world).await?;
+    let took = started.elapsed();
+    ensure!(took < Duration::from_secs(8), "slow bodies: {took:?}");
+    drop(slow);
     peak.is_bounded("connections")?;
+    finish(&world, &[&replica]).await
+}
+
+/// Large requests whose responses are not read: they take memory until they are sent.
+pub async fn section_1_responses_that_are_not_read(world: Arc<World>) -> anyhow::Result<()> {
+    let replica = one(&world).await?;
+    let at = address("node1")?;
+    let trusted = connector(&bundle(&world).await?)?;
+    let peak = Peak::of(&replica);
+    let text = "x".repeat(3 * MIB - 2048);
+    let body = format!(
+        r#"{{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{{"uid":"1","desiredAPIVersion":"loadbalancer.harvesterhci.io/v1beta1","objects":[{{"apiVersion":"loadbalancer.harvesterhci.io/v1alpha1","kind":"LoadBalancer","metadata":{{"name":"a","namespace":"b"}},"spec":{{"ipam":"pool","description":"{text}"}}}}]}}}}"#
+    );
+    let head = format!(
+        "POST /v1/webhook/conversion HTTP/1.1\r\nHost: h\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let send = async || {
+        let mut stream = connect(&trusted, at).await?;
+        let sent = async {
+            stream.write_all(head.as_bytes()).await?;
+            stream.write_all(body.as_bytes()).await?;
+            stream.flush().await
+        };
+        // One that waits for memory is not received to its end.
+        let _ = tokio::time::timeout(Duration::from_secs(1), sent).await;
+        anyhow::Ok(stream)
+    };
+    let open = async {
+        let mut open = Vec::new();
+        for _ in 0..12 {
+            open.extend(join_all((0..10).map(|_| send())).await);
+        }
+        open
+    };
+    let others = async {
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        for _ in 0..10 {
+            let started = Instant::now();
+            answers(&world).await?;
+            let took = started.elapsed();
+            ensure!(
+                took < Duration::from_secs(8),
+                "an ordinary request: {took:?}"
+            );
+        }
+        anyhow::Ok(())
+    };
+    let (open, others) = tokio::join!(open, others);
+    others?;
+    let left = async || replica.metric("harvester_lb_webhook_connections").await;
+    eprintln!("{} connections", left().await?);
+    // A response that is not read is given up.
+    eventually("they are closed", Duration::from_secs(40), || async {
+        Ok((left().await? < 40.0).then_some(()))
+    })
+    .await?;
+    drop(open);
+    answers(&world).await?;
+    peak.is_bounded("responses that are not read")?;
     finish(&world, &[&replica]).await
 }
 

@@ -32,7 +32,10 @@ use admission::{
     wv_7_numbers_that_nobody_completed, wv_10_a_guest_cluster_that_is_being_removed,
 };
 use alerts::ops_1_alerts_of_the_webhook_fire;
-use certificates::section_1_certificates_rotate_without_a_refused_request;
+use certificates::{
+    section_1_both_secrets_are_lost_without_a_refused_request,
+    section_1_certificates_rotate_without_a_refused_request,
+};
 use conversion::{
     cnv_1_a_cold_start_with_objects_of_v1alpha1_alone, section_2_4_the_example_by_the_api_server,
 };
@@ -40,6 +43,7 @@ use ends::{section_1_one_of_two_replicas_ends, section_1_one_of_two_replicas_is_
 use guests::gen_1_a_v0_1_guest_and_its_watch;
 use hostile::{
     section_1_hostile_bodies, section_1_hostile_connections, section_1_objects_of_many_values,
+    section_1_responses_that_are_not_read,
 };
 use pools::{
     pv_1_to_pv_3_ranges_of_pools, pv_4_pv_9_allocated_addresses_are_kept,
@@ -67,6 +71,7 @@ fn main() -> ExitCode {
         gen_1_a_v0_1_guest_and_its_watch,
         section_1_certificates_rotate_without_a_refused_request,
         ops_1_alerts_of_the_webhook_fire,
+        section_1_both_secrets_are_lost_without_a_refused_request,
         section_1_the_registration_is_restored,
         section_1_the_secrets_of_the_go_webhook_are_replaced,
         section_1_the_webhook_is_uninstalled,
@@ -75,6 +80,7 @@ fn main() -> ExitCode {
         section_1_hostile_connections,
         section_1_hostile_bodies,
         section_1_objects_of_many_values,
+        section_1_responses_that_are_not_read,
     ];
     let options = TestClusterOptions {
         nodes: 2,

@@ -1,6 +1,7 @@
 //! `uninstall-webhook`: removes the registration of the webhook, so that no request depends on a Service that is about to go.
 //!
-//! The order keeps every LoadBalancer readable. The replicas are told not to register again; they continue to answer. The
+//! The order keeps every LoadBalancer readable. The replicas are told not to register again, and told so again and again
+//! while this lasts: if it fails and is not repeated, they go back to work. They continue to answer. The
 //! two configurations go. Objects that are stored as v1alpha1 are written once, which stores them as v1beta1, and the
 //! definition's `storedVersions` is trimmed. Only then conversion is switched off, and the Secrets go. If one step fails,
 //! those after it are left out: everything can be run again.
@@ -24,6 +25,7 @@ use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::json;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::args::webhook::Place;
@@ -31,7 +33,9 @@ use crate::commands::list::pages;
 use crate::webhook::desired::{Call, calls, conversion_call};
 use crate::webhook::metrics::{self, Metrics};
 use crate::webhook::secrets::patch_params;
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names};
+use crate::webhook_names::{
+    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION_INTERVAL,
+};
 
 /// The storage version, and the only one that can be read without the webhook.
 const STORED: &str = "v1beta1";
@@ -50,11 +54,7 @@ pub async fn run(place: &Place) -> anyhow::Result<()> {
     let names = place.names()?;
     let metrics = Arc::new(Metrics::new()?);
     let client = client::connect(metrics::observer(&metrics)).await?.write;
-    let uninstall = Uninstall { client, names };
-    uninstall.tell_replicas().await?;
-    uninstall.remove_configurations().await?;
-    uninstall.remove_conversion().await?;
-    uninstall.remove_secrets().await
+    Uninstall { client, names }.all().await
 }
 
 struct Uninstall {
@@ -63,11 +63,19 @@ struct Uninstall {
 }
 
 impl Uninstall {
+    async fn all(&self) -> anyhow::Result<()> {
+        self.tell_replicas().await?;
+        self.remove_configurations().await?;
+        self.tell_replicas().await?;
+        self.remove_conversion().await?;
+        self.remove_secrets().await
+    }
+
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.names.namespace)
     }
 
-    /// Marks the authority's Secret: replicas that see it register nothing any more.
+    /// Marks the authority's Secret: replicas that see it register nothing for a while.
     async fn tell_replicas(&self) -> anyhow::Result<()> {
         let name = self.names.authority_secret();
         let patch = json!({"metadata": {"annotations": {
@@ -187,11 +195,18 @@ impl Uninstall {
         let objects = pages(&all, Some)
             .await
             .context("the LoadBalancers cannot be listed")?;
+        // The list may have taken a while: each object is converted.
+        self.tell_replicas().await?;
         info!(
             objects = objects.len(),
             "storing all LoadBalancers in the version {STORED}"
         );
+        let mut told = Instant::now();
         for object in objects {
+            if told.elapsed() > UNINSTALLATION_INTERVAL {
+                self.tell_replicas().await?;
+                told = Instant::now();
+            }
             let key = meta::key(&object.metadata);
             let api: Api<PartialObjectMeta<LoadBalancer>> =
                 Api::namespaced(self.client.clone(), &key.namespace);
@@ -247,5 +262,69 @@ impl Uninstall {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Method;
+
+    use super::*;
+    use crate::fake::FakeApiServer;
+    use crate::webhook::desired::Desired;
+
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    const ALL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/loadbalancers";
+    const ONE: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
+    const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
+
+    #[tokio::test(start_paused = true)]
+    async fn cnv_1_conversion_stays_while_an_object_cannot_be_stored_again() {
+        let server = FakeApiServer::default();
+        let names = Names {
+            namespace: "ns".to_owned(),
+            service: "svc".to_owned(),
+        };
+        let definition = format!("{DEFINITIONS}/{DEFINITION}");
+        server.put(
+            &definition,
+            json!({
+                "metadata": {"name": DEFINITION, "resourceVersion": "5"},
+                "spec": {
+                    "group": harvester_lb_api::GROUP, "scope": "Namespaced", "versions": [],
+                    "names": {"kind": "LoadBalancer", "plural": "loadbalancers"},
+                    "conversion": Desired::new(names.clone(), "PEM").conversion(),
+                },
+                "status": {"storedVersions": ["v1alpha1", "v1beta1"]},
+            }),
+        );
+        let object = json!({
+            "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
+            "metadata": {"namespace": "n", "name": "a", "resourceVersion": "7"},
+        });
+        server.put(ALL, json!({"metadata": {}, "items": [object]}));
+        server.put(ONE, object);
+        server.put(
+            AUTHORITY,
+            json!({"metadata": {"namespace": "ns", "name": "svc-ca", "resourceVersion": "3"}}),
+        );
+        server.refuse(Method::PATCH, "/loadbalancers/a");
+        let uninstall = Uninstall {
+            client: server.client(),
+            names,
+        };
+        let error = format!("{:#}", uninstall.all().await.unwrap_err());
+        assert!(error.contains("LoadBalancer n/a"), "{error}");
+        let now = server.get(&definition).unwrap();
+        assert_eq!(now["spec"]["conversion"]["strategy"], "Webhook");
+        assert_eq!(
+            now["status"]["storedVersions"],
+            json!(["v1alpha1", "v1beta1"])
+        );
+        // The replicas were told when, so that they notice that it says nothing more.
+        let secret = server.get(AUTHORITY).unwrap();
+        let at = secret["metadata"]["annotations"][ANNOTATION_UNINSTALLED].as_str();
+        let at: Timestamp = at.unwrap().parse().unwrap();
+        assert!(Timestamp::now().as_second() - at.as_second() < 60);
     }
 }

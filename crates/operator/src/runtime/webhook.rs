@@ -5,19 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use harvester_lb_api::meta::Decoded;
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
-use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::events::Events;
-use harvester_lb_controller_kit::store::{Change, Store};
-use harvester_lb_controller_kit::{preflight, watch};
-use harvester_lb_core::cached::{Allocation, Pool, Vm};
-use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, Resource};
+use harvester_lb_controller_kit::preflight;
+use kube::Client;
 use parking_lot::RwLock;
-use serde::de::DeserializeOwned;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -26,11 +19,12 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::args::{Args, WebhookArgs};
+use crate::runtime::webhook::watches::Watches;
 use crate::runtime::{process_metrics, signals};
 use crate::timings::Timings;
 use crate::webhook::certificates::Lifetimes;
 use crate::webhook::connections::Connections;
-use crate::webhook::facts::{self, Facts, Instance};
+use crate::webhook::facts::Facts;
 use crate::webhook::keeper::{Keeper, Parts};
 use crate::webhook::live_reads::LiveReads;
 use crate::webhook::metrics::{self, Metrics};
@@ -39,9 +33,11 @@ use crate::webhook::registration::Registration;
 use crate::webhook::reviews::Reviews;
 use crate::webhook::secrets::Secrets;
 use crate::webhook::server::{self, Shutdown};
-use crate::webhook::stored::{Definition, Stored, StoredSecret, mutating, validating};
+use crate::webhook::stored::Stored;
 use crate::webhook::tls::{self, Serving};
-use crate::webhook_names::{CONFIGURATION, DEFINITION, Names};
+use crate::webhook_names::Names;
+
+mod watches;
 
 /// Interval at which the gauge of connections is set.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
@@ -149,13 +145,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
 
     let stored = Stored::new(names);
     let changed = Arc::new(Notify::new());
-    let mut watches = Watches {
-        clients: clients.clone(),
-        timings,
-        metrics: Arc::clone(&metrics),
-        number: 0,
-        tasks: &mut tasks,
-    };
+    let mut watches = Watches::new(clients.clone(), timings, Arc::clone(&metrics), &mut tasks);
     watches.facts(&progress.facts);
     watches.stored(&stored, &changed);
 
@@ -279,170 +269,5 @@ async fn count_connections(
         metrics.connections.set(count(open));
         metrics.evicted.set(count(connections.evicted()));
         tokio::time::sleep(GAUGE_INTERVAL).await;
-    }
-}
-
-/// Starts watches.
-struct Watches<'a> {
-    clients: Clients,
-    timings: Timings,
-    metrics: Arc<Metrics>,
-    number: u32,
-    tasks: &'a mut JoinSet<anyhow::Result<()>>,
-}
-
-impl Watches<'_> {
-    /// Watches the objects of an API; with a name, that one alone.
-    fn watch<K, V>(
-        &mut self,
-        api: Api<DecodeGuard<K>>,
-        name: Option<&str>,
-        store: &Arc<Store<V>>,
-        convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
-        handler: impl Fn(&Key, Change<V>) + Send + 'static,
-    ) where
-        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-        K: Send + Sync + 'static,
-        V: Send + Sync + 'static,
-    {
-        let mut config = watch::config(self.number, self.timings.watch, None);
-        self.number += 1;
-        if let Some(name) = name {
-            config = config.fields(&format!("metadata.name={name}"));
-        }
-        let errors = self
-            .metrics
-            .watch_errors
-            .with_label_values(&[&*K::kind(&())]);
-        let watching = watch::run_api(
-            api,
-            config,
-            Arc::clone(store),
-            convert,
-            handler,
-            move || {
-                errors.inc();
-            },
-        );
-        self.tasks.spawn(async move { Err(watching.await.into()) });
-    }
-
-    fn all<K>(&self) -> Api<DecodeGuard<K>>
-    where
-        K: Resource<DynamicType = ()>,
-    {
-        Api::all(self.clients.watch.clone())
-    }
-
-    /// Watches what admission and conversion read.
-    fn facts(&mut self, facts: &Facts) {
-        let of = || facts.clone();
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.instances,
-            |d| Some(Instance::from_watch(d)),
-            move |key, change| f.instance_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.pools,
-            |d| Some(Pool::from_watch(d)),
-            move |key, change| f.pool_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.allocations,
-            |d| Some(Allocation::from_watch(d)),
-            move |key, change| f.allocation_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.machines,
-            |d| Some(Vm::from_watch(d)),
-            move |key, change| f.machine_changed(key, &change),
-        );
-        let api = self.all();
-        self.watch(
-            api,
-            None,
-            &facts.namespaces,
-            |d| Some(facts::project(d)),
-            |_, _| {},
-        );
-        let api = self.all();
-        self.watch(
-            api,
-            None,
-            &facts.networks,
-            |d| Some(facts::vlan_id(d)),
-            |_, _| {},
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.nodes,
-            facts::node_addresses,
-            move |key, change| f.node_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.services,
-            facts::service_addresses,
-            move |key, change| f.service_changed(key, &change),
-        );
-    }
-
-    /// Watches the objects that the webhook writes.
-    fn stored(&mut self, stored: &Stored, changed: &Arc<Notify>) {
-        for (key, store) in [
-            (stored.authority_key(), &stored.authority),
-            (stored.leaf_key(), &stored.leaf),
-        ] {
-            let client = self.clients.watch.clone();
-            let api: Api<DecodeGuard<Secret>> = Api::namespaced(client, &key.namespace);
-            let changed = Arc::clone(changed);
-            self.watch(
-                api,
-                Some(&key.name),
-                store,
-                |d| Some(StoredSecret::of(d)),
-                move |_, _| changed.notify_one(),
-            );
-        }
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(CONFIGURATION),
-            &stored.validating,
-            |d| Some(validating(d)),
-            move |_, _| notify.notify_one(),
-        );
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(CONFIGURATION),
-            &stored.mutating,
-            |d| Some(mutating(d)),
-            move |_, _| notify.notify_one(),
-        );
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(DEFINITION),
-            &stored.definition,
-            |d| Some(Definition::of(d)),
-            move |_, _| notify.notify_one(),
-        );
     }
 }

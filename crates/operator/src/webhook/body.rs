@@ -17,7 +17,10 @@ pub const LIMIT: usize = 3 * 1024 * 1024;
 pub const TIME: Duration = Duration::from_secs(10);
 /// Most memory that one decoded body may take, in bytes. A LoadBalancer with 10,000 listeners, in two copies, is below.
 const TREE_LIMIT: usize = 80 * 1024 * 1024;
-/// Memory of all bodies that are being received, in KiB.
+/// Part of a body that every connection may always receive, in bytes. Few LoadBalancers are larger, so clients that send
+/// large bodies slowly, or do not read their answers, keep no ordinary request waiting. 512 connections make 16 MiB of it.
+const FREE: usize = 32 * 1024;
+/// Memory of all bodies that are being received, and of all responses that are being sent, in KiB, without the free parts.
 const RECEIVING: usize = 64 * 1024;
 /// Memory of all bodies that are being decoded and answered, in KiB.
 const DECODING: usize = 160 * 1024;
@@ -82,7 +85,21 @@ impl Default for Budget {
 pub struct Received {
     /// The bytes.
     pub bytes: Vec<u8>,
-    _memory: [Option<OwnedSemaphorePermit>; 2],
+    received: Held,
+    _decoding: OwnedSemaphorePermit,
+}
+
+impl Received {
+    /// Drops the body. Its memory counts on for its response, which is about as large, until that is dropped.
+    pub fn into_held(self) -> Held {
+        self.received
+    }
+}
+
+/// Memory that counts in the budget.
+#[derive(Debug)]
+pub struct Held {
+    _memory: Option<OwnedSemaphorePermit>,
 }
 
 impl Budget {
@@ -112,10 +129,14 @@ impl Budget {
                 (bytes, memory) = (Vec::new(), None);
                 continue;
             }
-            let more = self.reserve(&self.receiving, data.len(), until).await?;
-            match &mut memory {
-                Some(memory) => memory.merge(more),
-                None => memory = Some(more),
+            let counted = |length: usize| length.saturating_sub(FREE);
+            let more = counted(bytes.len() + data.len()) - counted(bytes.len());
+            if more > 0 {
+                let more = self.reserve(&self.receiving, more, until).await?;
+                match &mut memory {
+                    Some(memory) => memory.merge(more),
+                    None => memory = Some(more),
+                }
             }
             bytes.extend_from_slice(&data);
         }
@@ -130,7 +151,8 @@ impl Budget {
         let decoding = self.reserve(&self.decoding, tree, until).await?;
         Ok(Received {
             bytes,
-            _memory: [memory, Some(decoding)],
+            received: Held { _memory: memory },
+            _decoding: decoding,
         })
     }
 
@@ -326,5 +348,28 @@ mod tests {
         assert!((3..10).contains(&kept.len()), "{}", kept.len());
         kept.pop();
         assert!(budget.receive(body()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn large_bodies_and_responses_keep_no_small_body_waiting() {
+        let budget = Budget::default();
+        let large = || Full::new(Bytes::from(vec![b' '; LIMIT]));
+        let mut held = Vec::new();
+        let refused = loop {
+            match budget.receive(large()).await {
+                // It is answered, and the client does not read.
+                Ok(received) => held.push(received.into_held()),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(refused, Refused::Busy);
+        assert!((20..25).contains(&held.len()), "{}", held.len());
+        assert_eq!(budget.decoding.available_permits(), DECODING);
+        let started = Instant::now();
+        let small = Full::new(Bytes::from(vec![b' '; FREE]));
+        assert!(budget.receive(small).await.is_ok());
+        assert!(started.elapsed().is_zero(), "{:?}", started.elapsed());
+        held.clear();
+        assert_eq!(budget.receiving.available_permits(), RECEIVING);
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! The authority of another program, such as the Go operator's, is replaced in the same way: its key may be unusable
 //! here, and its serving certificate continues to serve until step 2. If nothing usable serves, the serving certificate
-//! is signed at once, since there is nothing to lose.
+//! is signed at once, since there is nothing to lose. A replica that has served one serves it on until step 2, if both
+//! Secrets are lost.
 
 use std::time::Duration;
 
@@ -81,6 +82,13 @@ pub enum Action {
     },
 }
 
+impl Action {
+    /// Whether it writes the authority's Secret; otherwise it writes that of the serving certificate.
+    pub const fn is_of_authority(&self) -> bool {
+        !matches!(self, Self::NewLeaf { .. })
+    }
+}
+
 /// The decision at one moment.
 #[derive(Debug)]
 pub struct Plan {
@@ -96,11 +104,13 @@ pub struct Plan {
     pub again_at: i64,
 }
 
-/// The machine. Its only memory is since when all bundles have had the present authority.
+/// The machine. It remembers since when all bundles have had the present authority, and what it served last.
 #[derive(Debug)]
 pub struct Machine {
     lifetimes: Lifetimes,
     dns_name: String,
+    /// The last serving certificate that every bundle accepted, for the time in which its Secret lacks such a one.
+    served: Option<Pair>,
     /// The authority, and the time since which it has been in all bundles.
     settled: Option<(Certificate, i64)>,
 }
@@ -111,6 +121,7 @@ impl Machine {
         Self {
             lifetimes,
             dns_name,
+            served: None,
             settled: None,
         }
     }
@@ -122,7 +133,7 @@ impl Machine {
             let all = [&*secret.present.certificate, &*secret.previous].concat();
             valid(&all, now)
         });
-        let leaf = known.leaf.and_then(|pair| self.server(pair, now));
+        let (leaf, is_stored) = self.leaf(now, known, &listed);
         let certificate = present.as_ref().map(|authority| &authority.certificate);
         self.settle(now, certificate, known.bundles);
 
@@ -151,7 +162,8 @@ impl Machine {
             Some(c) => {
                 plan.wake(c.not_after - third(self.lifetimes.authority) + 1);
                 let old: Vec<Certificate> = listed.iter().filter(|o| *o != c).cloned().collect();
-                self.with_authority(now, c, leaf_certificate, &old, &mut plan)
+                let leaf = leaf_certificate.map(|leaf| (leaf, is_stored));
+                self.with_authority(now, c, leaf, &old, &mut plan)
             }
         };
         if plan.action.is_none()
@@ -172,14 +184,15 @@ impl Machine {
         &self,
         now: i64,
         present: &Certificate,
-        leaf: Option<&Certificate>,
+        leaf: Option<(&Certificate, bool)>,
         old: &[Certificate],
         plan: &mut Plan,
     ) -> Option<Action> {
-        let Some(leaf) = leaf else {
-            return Some(Action::NewLeaf {
-                reason: "there is no usable serving certificate",
-            });
+        const NONE: Action = Action::NewLeaf {
+            reason: "there is no usable serving certificate",
+        };
+        let Some((leaf, is_stored)) = leaf else {
+            return Some(NONE);
         };
         plan.wake(leaf.not_after);
         if !leaf.is_signed_by(present) {
@@ -200,6 +213,9 @@ impl Machine {
                 }
                 None => None,
             };
+        }
+        if !is_stored {
+            return Some(NONE);
         }
         if leaf.remaining(now) < third(self.lifetimes.leaf) {
             return Some(Action::NewLeaf {
@@ -235,6 +251,35 @@ impl Machine {
             (_, Some(c)) => Some((c.clone(), now)),
             (_, None) => None,
         };
+    }
+
+    /// The certificate to serve with, and whether it is the Secret's: while that has none that every bundle accepts, the
+    /// last one is served on if they accept that.
+    fn leaf(
+        &mut self,
+        now: i64,
+        known: Known<'_>,
+        listed: &[Certificate],
+    ) -> (Option<(Certificate, CertifiedKey)>, bool) {
+        let bundles: Vec<_> = known.bundles.iter().map(|text| valid(text, now)).collect();
+        let in_one =
+            |leaf: &Certificate, all: &[Certificate]| all.iter().any(|a| leaf.is_signed_by(a));
+        let is_accepted = |leaf: &Certificate| match &*bundles {
+            // Nothing is registered yet.
+            [] => in_one(leaf, listed),
+            bundles => bundles.iter().all(|bundle| in_one(leaf, bundle)),
+        };
+        let stored = known.leaf.and_then(|pair| self.server(pair, now));
+        if stored.as_ref().is_some_and(|(leaf, _)| is_accepted(leaf)) {
+            self.served = known.leaf.cloned();
+            return (stored, true);
+        }
+        let served = self.served.as_ref();
+        let served = served.and_then(|pair| self.server(pair, now));
+        match served.filter(|(leaf, _)| is_accepted(leaf)) {
+            Some(served) => (Some(served), false),
+            None => (stored, true),
+        }
     }
 
     /// The serving certificate, if clients accept it now as far as that does not depend on their bundle.

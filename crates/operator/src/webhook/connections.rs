@@ -2,7 +2,8 @@
 //!
 //! The API server keeps idle connections and sends requests on them at any time: closing one at the wrong moment refuses a
 //! request. So an idle connection is closed only after the API server itself would have done that, or to make room. A
-//! connection that has never carried a request goes first: it is the kind that anyone in the cluster can open.
+//! connection that has never carried a request goes first: it is the kind that anyone in the cluster can open. One that is
+//! slow to send a body goes too; one whose request is being answered, or whose answer is being sent, never does.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -12,7 +13,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+use crate::webhook::body::Held;
 
 /// Most concurrent connections. An API server keeps 25 idle ones for each webhook at most; 512 are enough for a dozen of
 /// them, and cost 30 MiB if all are in a handshake.
@@ -24,8 +27,12 @@ const HEAD: Duration = Duration::from_secs(10);
 /// Time without a request after which a connection is closed. Twice the 90 s after which the API server closes its own, so
 /// that it is never this side that ends a connection that may be used.
 const IDLE: Duration = Duration::from_mins(3);
-/// Time limit of one request with its response: above the sum of the limits that apply to its parts.
+/// Time limit of one request: above the sum of the limits that apply to its parts.
 const BUSY: Duration = Duration::from_mins(1);
+/// Time in which a client must have taken a response. An API server reads at once, and a response takes memory.
+const RESPONSE: Duration = Duration::from_secs(10);
+/// Time after which a body that is not complete no longer protects its connection. An API server sends it with the head.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What a connection is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +43,12 @@ pub enum Phase {
     Idle,
     /// It receives the head of a request.
     Head,
+    /// It receives the body of a request.
+    Body,
     /// A request is being answered.
     Busy,
+    /// The response is being sent.
+    Response,
 }
 
 impl Phase {
@@ -46,7 +57,8 @@ impl Phase {
             Self::Handshake => HANDSHAKE,
             Self::Head => HEAD,
             Self::Idle => IDLE,
-            Self::Busy => BUSY,
+            Self::Body | Self::Busy => BUSY,
+            Self::Response => RESPONSE,
         }
     }
 }
@@ -65,6 +77,8 @@ struct State {
 #[derive(Debug)]
 pub struct Connection {
     state: Mutex<State>,
+    /// What its response takes of the memory for bodies.
+    held: Mutex<Option<Held>>,
     /// Its phase has changed, or it is to be closed.
     changed: Notify,
     ended: Arc<Notify>,
@@ -73,8 +87,8 @@ pub struct Connection {
 impl Connection {
     fn enter(&self, phase: Phase) {
         let mut state = self.state.lock();
-        state.has_served |= state.phase == Phase::Busy;
-        state.is_victim &= phase != Phase::Busy;
+        state.has_served |= phase == Phase::Response;
+        state.is_victim &= matches!(phase, Phase::Idle | Phase::Head);
         (state.phase, state.since) = (phase, Instant::now());
         drop(state);
         self.changed.notify_one();
@@ -95,10 +109,30 @@ impl Connection {
         }
     }
 
-    /// A request is complete up to its body. It ends when the guard is dropped.
-    pub fn begin(self: &Arc<Self>) -> InFlight {
-        self.enter(Phase::Busy);
-        InFlight(Arc::clone(self))
+    /// The head of a request is complete.
+    pub fn begins(&self) {
+        self.enter(Phase::Body);
+    }
+
+    /// The body of a request is complete.
+    pub fn has_body(&self) {
+        if self.phase() == Phase::Body {
+            self.enter(Phase::Busy);
+        }
+    }
+
+    /// A request is answered: the response takes this memory until it is sent.
+    pub fn is_answered(&self, held: Option<Held>) {
+        *self.held.lock() = held;
+        self.enter(Phase::Response);
+    }
+
+    /// All bytes that were to be sent are sent.
+    pub fn has_flushed(&self) {
+        if self.phase() == Phase::Response {
+            *self.held.lock() = None;
+            self.enter(Phase::Idle);
+        }
     }
 
     /// What it is doing.
@@ -122,19 +156,14 @@ impl Connection {
         self.state.lock().is_victim
     }
 
+    /// Closes it, unless a request has begun since it was looked at.
     fn choose(&self) {
-        self.state.lock().is_victim = true;
-        self.changed.notify_one();
-    }
-}
-
-/// A request in flight.
-#[derive(Debug)]
-pub struct InFlight(Arc<Connection>);
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        self.0.enter(Phase::Idle);
+        let mut state = self.state.lock();
+        if state.may_be_closed(Instant::now()) {
+            state.is_victim = true;
+            drop(state);
+            self.changed.notify_one();
+        }
     }
 }
 
@@ -170,7 +199,8 @@ impl Connections {
             if let Some(connection) = victim {
                 connection.choose();
             }
-            ended.await;
+            // A slow body becomes a victim by time alone.
+            let _ = timeout(PATIENCE, ended).await;
         }
     }
 
@@ -189,6 +219,7 @@ impl Connections {
                 has_served: false,
                 is_victim: false,
             }),
+            held: Mutex::new(None),
             changed: Notify::new(),
             ended: Arc::clone(&self.ended),
         });
@@ -203,6 +234,12 @@ impl Connections {
     /// Number of connections.
     pub fn len(&self) -> usize {
         self.open.lock().len()
+    }
+
+    /// The connections.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<Arc<Connection>> {
+        self.open.lock().values().cloned().collect()
     }
 
     /// Whether there is no connection.
@@ -237,11 +274,24 @@ impl Drop for Open {
     }
 }
 
-/// The connection to close: none that is busy; first one that never served a request, then the one longest in its phase.
+impl State {
+    /// Whether it may be closed to make room.
+    fn may_be_closed(&self, now: Instant) -> bool {
+        match self.phase {
+            Phase::Handshake | Phase::Idle | Phase::Head => true,
+            Phase::Body => now.duration_since(self.since) >= PATIENCE,
+            Phase::Busy | Phase::Response => false,
+        }
+    }
+}
+
+/// The connection to close, of those that may be: first one that never served a request or is slow to send a body, then the
+/// one longest in its phase.
 fn victim(states: impl Iterator<Item = (u64, State)>) -> Option<u64> {
+    let now = Instant::now();
     states
-        .filter(|(_, state)| state.phase != Phase::Busy)
-        .min_by_key(|(_, state)| (state.has_served, state.since))
+        .filter(|(_, state)| state.may_be_closed(now))
+        .min_by_key(|(_, state)| (state.has_served && state.phase != Phase::Body, state.since))
         .map(|(id, _)| id)
 }
 
@@ -250,6 +300,14 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+
+    /// A request is sent, and its response received.
+    fn exchange(connection: &Connection) {
+        connection.begins();
+        connection.has_body();
+        connection.is_answered(None);
+        connection.has_flushed();
+    }
 
     /// Closes the connection when asked, unless it is busy.
     fn serve(open: Open) {
@@ -267,7 +325,7 @@ mod tests {
         for _ in 0..3 {
             let open = all.add();
             open.connection.is_ready();
-            drop(open.connection.begin());
+            exchange(&open.connection);
             served.push(Arc::clone(&open.connection));
             serve(open);
             tokio::time::advance(MS).await;
@@ -285,7 +343,7 @@ mod tests {
         );
         // Then the one that has been idle the longest.
         tokio::time::advance(MS).await;
-        drop(served[0].begin());
+        exchange(&served[0]);
         all.room_below(3).await;
         let left: Vec<u64> = all.open.lock().keys().copied().collect();
         assert!(!left.contains(&1) && left.contains(&0), "{left:?}");
@@ -296,7 +354,9 @@ mod tests {
         let all = Arc::new(Connections::default());
         let open = all.add();
         open.connection.is_ready();
-        let busy = open.connection.begin();
+        let busy = Arc::clone(&open.connection);
+        busy.begins();
+        busy.has_body();
         serve(open);
         let waits = tokio::time::timeout(10 * MS, all.room_below(1)).await;
         assert!(waits.is_err(), "it is busy");
@@ -304,11 +364,47 @@ mod tests {
             let all = Arc::clone(&all);
             async move { all.room_below(1).await }
         });
-        tokio::time::sleep(MS).await;
-        assert!(!room.is_finished());
-        drop(busy);
+        tokio::time::sleep(2 * PATIENCE).await;
+        busy.is_answered(None);
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert!(!room.is_finished(), "its response is being sent");
+        busy.has_flushed();
         tokio::time::timeout(MS, room).await.unwrap().unwrap();
         assert!(all.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn slow_bodies_are_closed_before_connections_that_have_served() {
+        let all = Arc::new(Connections::default());
+        let good = all.add();
+        good.connection.is_ready();
+        exchange(&good.connection);
+        let id = good.id;
+        serve(good);
+        for _ in 0..3 {
+            let slow = all.add();
+            slow.connection.is_ready();
+            // It has sent a request before, and learned nothing from it.
+            exchange(&slow.connection);
+            slow.connection.begins();
+            serve(slow);
+        }
+        tokio::time::advance(PATIENCE).await;
+        for most in [4, 3, 2] {
+            all.room_below(most).await;
+            assert!(all.open.lock().contains_key(&id), "{most}");
+        }
+        assert_eq!(all.len(), 1);
+        // One that has just begun is given the time of an API server.
+        let new = all.add();
+        new.connection.is_ready();
+        new.connection.begins();
+        serve(new);
+        all.room_below(2).await;
+        assert!(!all.open.lock().contains_key(&id));
+        let began = Instant::now();
+        all.none().await;
+        assert!(began.elapsed() >= PATIENCE, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]
@@ -328,11 +424,18 @@ mod tests {
         tokio::time::advance(MS).await;
         connection.has_received();
         assert_eq!(left(), HEAD - MS);
-        let request = connection.begin();
-        assert_eq!(left(), BUSY);
+        connection.begins();
+        assert_eq!((connection.phase(), left()), (Phase::Body, BUSY));
+        connection.has_flushed();
+        connection.has_body();
+        assert_eq!((connection.phase(), left()), (Phase::Busy, BUSY));
         connection.has_received();
+        connection.has_flushed();
         assert_eq!(connection.phase(), Phase::Busy);
-        drop(request);
-        assert_eq!(left(), IDLE);
+        connection.is_answered(None);
+        assert_eq!((connection.phase(), left()), (Phase::Response, RESPONSE));
+        connection.has_body();
+        connection.has_flushed();
+        assert_eq!((connection.phase(), left()), (Phase::Idle, IDLE));
     }
 }

@@ -2,7 +2,10 @@
 //! changes, and when time has passed; every write is decided again from a live read of the Secrets.
 //!
 //! The registration is written only while this replica can answer, so that the API server is never sent to a webhook that
-//! is not there, and not at all once `uninstall-webhook` has begun or this process is ending.
+//! is not there, and not at all while `uninstall-webhook` is at work, after it, or once this process is ending.
+//!
+//! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
+//! a replica whose clock is months ahead, to which every certificate has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +17,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::webhook::certificates::x509::seconds;
 use crate::webhook::certificates::{Action, Known, Lifetimes, Machine, Plan};
 use crate::webhook::desired::Desired;
 use crate::webhook::metrics::Metrics;
 use crate::webhook::registration::Registration;
+use crate::webhook::restores::Restores;
 use crate::webhook::secrets::{SecretError, Secrets};
-use crate::webhook::stored::Stored;
+use crate::webhook::stored::{Stored, StoredSecret};
 use crate::webhook::tls::Serving;
+use crate::webhook_names::UNINSTALLATION;
 
 /// Interval of the checks whether this replica has become ready. Readiness follows from several lists, each of which ends
 /// once; afterwards nothing is checked in intervals.
@@ -32,6 +38,14 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(10),
 };
+
+/// Back-off of consecutive writes of one Secret.
+const WRITES: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(10),
+};
+/// Time without a write of a Secret after which the next one counts as the first. Writes that are planned are days apart.
+const FORGET: Duration = WRITES.cap;
 
 /// The task.
 pub struct Keeper {
@@ -45,7 +59,10 @@ pub struct Keeper {
     changed: Arc<Notify>,
     /// Whether this replica can answer, apart from its certificate.
     is_ready: Box<dyn Fn() -> bool + Send + Sync>,
-    is_uninstalled: bool,
+    /// When the registration is kept up again, in seconds since 1970, if `uninstall-webhook` has been at work.
+    uninstalled_until: Option<i64>,
+    /// The writes of the two Secrets: that of the authority, that of the serving certificate.
+    writes: [Restores; 2],
     failures: u32,
 }
 
@@ -80,7 +97,8 @@ impl Keeper {
             metrics: parts.metrics,
             changed: parts.changed,
             is_ready: parts.is_ready,
-            is_uninstalled: false,
+            uninstalled_until: None,
+            writes: [Restores::forgotten_after(FORGET, WRITES); 2],
             failures: 0,
         }
     }
@@ -108,28 +126,38 @@ impl Keeper {
 
     /// Decides and acts once. Returns when to decide again at the latest.
     async fn round(&mut self) -> Instant {
-        self.notice_uninstallation();
         let now = Timestamp::now().as_second();
+        let is_uninstalled = self.is_uninstalled(now);
         let plan = self.plan(now);
         if let Some(action) = &plan.action
-            && !self.is_uninstalled
+            && !is_uninstalled
         {
+            let due = self.writes[secret_of(action)].due_at(Instant::now());
+            if due > Instant::now() {
+                return due;
+            }
             return match self.act(action, now).await {
                 Ok(()) => {
                     self.failures = 0;
                     Instant::now()
                 }
-                Err(error) if error.is_conflict() => Instant::now(),
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
-                    warn!(%error, "certificates not kept up, will retry");
+                    // Another replica was faster: what it wrote is noticed before the time is over.
+                    if !error.is_conflict() || self.failures > 1 {
+                        warn!(%error, "certificates not kept up, will retry");
+                    }
                     Instant::now() + BACKOFF.delay(self.failures, fastrand::f64())
                 }
             };
         }
-        let until = u64::try_from(plan.again_at.saturating_sub(now)).unwrap_or_default();
+        let again_at = self
+            .uninstalled_until
+            .unwrap_or(i64::MAX)
+            .min(plan.again_at);
+        let until = u64::try_from(again_at.saturating_sub(now)).unwrap_or_default();
         let next = Instant::now() + Duration::from_secs(until).min(LONGEST);
-        if self.is_uninstalled || !self.serving.is_set() {
+        if is_uninstalled || !self.serving.is_set() {
             return next;
         }
         if !(self.is_ready)() {
@@ -188,6 +216,7 @@ impl Keeper {
             return Ok(());
         }
         self.secrets.apply(again, now).await?;
+        self.writes[secret_of(again)].written(Instant::now(), fastrand::f64());
         let (certificate, reason) = match again {
             Action::NewAuthority { reason, .. } => ("authority", *reason),
             Action::NewLeaf { reason } => ("serving", *reason),
@@ -201,11 +230,38 @@ impl Keeper {
         Ok(())
     }
 
-    fn notice_uninstallation(&mut self) {
+    /// Whether the registration must not be kept up.
+    fn is_uninstalled(&mut self, now: i64) -> bool {
         let authority = self.stored.authority.get(&self.stored.authority_key());
-        if !self.is_uninstalled && authority.is_some_and(|secret| secret.is_uninstalled()) {
-            info!("uninstall-webhook has begun, nothing is registered any more");
-            self.is_uninstalled = true;
+        let before = self.uninstalled_until;
+        self.uninstalled_until = match authority {
+            Some(secret) => until(&secret, now),
+            // It goes at the end. An authority that was lost otherwise is made again.
+            None => before.map(|_| i64::MAX),
+        };
+        match (before, self.uninstalled_until) {
+            (None, Some(_)) => {
+                info!("uninstall-webhook has begun, nothing is registered any more");
+            }
+            (Some(_), None) => {
+                warn!("uninstall-webhook was not completed, the webhook is registered again");
+            }
+            _ => {}
         }
+        self.uninstalled_until.is_some()
     }
 }
+
+/// When an uninstallation that is at work now, as the authority's Secret says, counts as failed.
+fn until(authority: &StoredSecret, now: i64) -> Option<i64> {
+    let until = authority.uninstalled_at()?.as_second() + seconds(UNINSTALLATION);
+    (now < until).then_some(until)
+}
+
+/// Place of the Secret that an action writes.
+fn secret_of(action: &Action) -> usize {
+    usize::from(!action.is_of_authority())
+}
+
+#[cfg(test)]
+mod tests;

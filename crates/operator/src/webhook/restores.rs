@@ -1,4 +1,4 @@
-//! When an object that somebody else changes again and again is restored: with a back-off, so that two controllers that
+//! When an object that somebody else changes again and again is written again: with a back-off, so that two writers that
 //! disagree do not write without end. Pure: the time and the jitter are arguments.
 
 use std::time::Duration;
@@ -6,13 +6,15 @@ use std::time::Duration;
 use harvester_lb_controller_kit::backoff::Backoff;
 use tokio::time::Instant;
 
-/// Time without a restore after which the next one counts as the first.
+/// Time without a restore of the registration after which the next one counts as the first.
 const FORGET: Duration = Duration::from_mins(10);
 
-/// The restores of one object.
+/// The writes of one object.
 #[derive(Clone, Copy, Debug)]
 pub struct Restores {
     backoff: Backoff,
+    /// Time without a write after which the next one counts as the first.
+    forget: Duration,
     /// Consecutive writes, and the time of the last one.
     last: Option<(u32, Instant)>,
     allowed_at: Option<Instant>,
@@ -21,8 +23,14 @@ pub struct Restores {
 impl Restores {
     /// None yet.
     pub const fn new(backoff: Backoff) -> Self {
+        Self::forgotten_after(FORGET, backoff)
+    }
+
+    /// None yet; after this time without a write the next one counts as the first.
+    pub const fn forgotten_after(forget: Duration, backoff: Backoff) -> Self {
         Self {
             backoff,
+            forget,
             last: None,
             allowed_at: None,
         }
@@ -36,7 +44,7 @@ impl Restores {
     /// It was written, or a write failed: the next one waits. `jitter` is between 0 and 1.
     pub fn written(&mut self, now: Instant, jitter: f64) {
         let count = match self.last {
-            Some((count, at)) if now.duration_since(at) < FORGET => count.saturating_add(1),
+            Some((count, at)) if now.duration_since(at) < self.forget => count.saturating_add(1),
             _ => 1,
         };
         self.last = Some((count, now));

@@ -10,16 +10,16 @@ use std::time::Instant;
 use harvester_lb_core::admission::{self, Denial, Request, Response, Subject};
 use harvester_lb_core::conversion::{self, ReviewError};
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::Bytes;
 use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, StatusCode};
 use tracing::{debug, info};
 
-use crate::webhook::body::{Budget, Refused};
+use crate::webhook::body::{Budget, Held, Refused};
 use crate::webhook::facts::{Facts, Live};
 use crate::webhook::live_reads::LiveReads;
 use crate::webhook::metrics::{KINDS, Metrics, Outcome};
-use crate::webhook::server::Handler;
+use crate::webhook::server::{Arriving, Handler};
 use crate::webhook_names::{CONVERSION, MUTATION, VALIDATION};
 
 /// Most live reads for one decision. A request names one Namespace and one network.
@@ -211,24 +211,28 @@ fn kind(request: &Request) -> &'static str {
 impl Handler for Reviews {
     async fn answer(
         self: Arc<Self>,
-        request: hyper::Request<Incoming>,
-    ) -> hyper::Response<Full<Bytes>> {
+        request: hyper::Request<Arriving>,
+    ) -> (hyper::Response<Full<Bytes>>, Option<Held>) {
         let (head, body) = request.into_parts();
         let Some(task) = Task::of(head.uri.path()) else {
             let text = "there is no such page; the webhook serves reviews of the API server";
-            return response(Answer::text(StatusCode::NOT_FOUND, &text), true);
+            let answer = Answer::text(StatusCode::NOT_FOUND, &text);
+            return (response(answer, true), None);
         };
         if head.method != Method::POST {
-            let text = "reviews are sent by POST";
-            return response(Answer::text(StatusCode::METHOD_NOT_ALLOWED, &text), true);
+            let answer = Answer::text(StatusCode::METHOD_NOT_ALLOWED, &"reviews are sent by POST");
+            return (response(answer, true), None);
         }
         match self.budget.receive(body).await {
-            Ok(received) => response(self.review(task, &received.bytes).await, false),
+            Ok(received) => {
+                let answer = self.review(task, &received.bytes).await;
+                (response(answer, false), Some(received.into_held()))
+            }
             Err(refused) => {
                 self.metrics.rejected(refused);
                 debug!(reason = refused.as_label(), "request rejected");
                 let (status, text, closes) = rejection(refused);
-                response(Answer::text(status, &text), closes)
+                (response(Answer::text(status, &text), closes), None)
             }
         }
     }

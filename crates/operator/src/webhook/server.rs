@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use hyper::header::{CONNECTION, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -25,6 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
+use crate::webhook::body::Held;
 use crate::webhook::connections::{Connection, Connections, Open};
 
 /// Largest request head, and the read-ahead limit, in bytes. Above the least that hyper accepts, 8 KiB.
@@ -36,11 +37,12 @@ const LAST_REQUESTS: Duration = Duration::from_secs(12);
 
 /// Answers requests.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request. Must not take long: its own limits apply to everything that it waits for.
+    /// Answers one request. Must not take long: its own limits apply to everything that it waits for. The memory counts
+    /// until the response is sent.
     fn answer(
         self: Arc<Self>,
-        request: Request<Incoming>,
-    ) -> impl Future<Output = Response<Full<Bytes>>> + Send;
+        request: Request<Arriving>,
+    ) -> impl Future<Output = (Response<Full<Bytes>>, Option<Held>)> + Send;
 }
 
 /// The steps of the shutdown.
@@ -129,15 +131,16 @@ async fn connection<H: Handler>(
         connection: Arc::clone(connection),
     };
     let service = service_fn(|request: Request<Incoming>| {
-        let in_flight = connection.begin();
+        connection.begins();
+        let request = request.map(|body| Arriving::new(body, Arc::clone(connection)));
         let (handler, leaving) = (Arc::clone(&handler), shutdown.leaving.clone());
         async move {
-            let mut response = handler.answer(request).await;
+            let (mut response, held) = handler.answer(request).await;
             if leaving.is_cancelled() {
                 let headers = response.headers_mut();
                 headers.insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            drop(in_flight);
+            connection.is_answered(held);
             Ok::<_, Infallible>(response)
         }
     });
@@ -172,7 +175,54 @@ async fn connection<H: Handler>(
     }
 }
 
-/// A stream that tells its connection what was received.
+/// The body of a request, which tells its connection when it is complete.
+#[derive(Debug)]
+pub struct Arriving {
+    body: Incoming,
+    connection: Arc<Connection>,
+}
+
+impl Arriving {
+    fn new(body: Incoming, connection: Arc<Connection>) -> Self {
+        let arriving = Self { body, connection };
+        arriving.note();
+        arriving
+    }
+
+    fn note(&self) {
+        if self.body.is_end_stream() {
+            self.connection.has_body();
+        }
+    }
+}
+
+impl Body for Arriving {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        match &polled {
+            Poll::Ready(None) => self.connection.has_body(),
+            Poll::Ready(Some(_)) => self.note(),
+            Poll::Pending => {}
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// A stream that tells its connection what was received, and when everything is sent.
 struct Observed<S> {
     inner: S,
     connection: Arc<Connection>,
@@ -203,7 +253,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Observed<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_flush(cx)
+        let polled = Pin::new(&mut self.inner).poll_flush(cx);
+        // The HTTP implementation flushes once it has written whatever it has.
+        if matches!(polled, Poll::Ready(Ok(()))) {
+            self.connection.has_flushed();
+        }
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

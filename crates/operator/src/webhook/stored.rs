@@ -7,6 +7,7 @@ use std::sync::Arc;
 use harvester_lb_api::meta::{Decoded, annotation};
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_object::Key;
+use jiff::Timestamp;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, ValidatingWebhook,
@@ -82,9 +83,9 @@ impl StoredSecret {
         }
     }
 
-    /// Whether `uninstall-webhook` has begun.
-    pub fn is_uninstalled(&self) -> bool {
-        annotation(&self.meta, ANNOTATION_UNINSTALLED).is_some()
+    /// When `uninstall-webhook` last said that it is at work.
+    pub fn uninstalled_at(&self) -> Option<Timestamp> {
+        annotation(&self.meta, ANNOTATION_UNINSTALLED)?.parse().ok()
     }
 }
 

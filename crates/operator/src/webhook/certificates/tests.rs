@@ -284,6 +284,78 @@ fn section_1_a_lost_or_broken_secret_refuses_no_request() {
 }
 
 #[test]
+fn section_1_both_secrets_lost_refuse_no_request_while_a_replica_serves() {
+    let (theirs, foreign_leaf) = foreign(NOW);
+    let broken: [&dyn Fn(&mut Cluster); 4] = [
+        &|c| (c.authority, c.leaf) = (None, None),
+        &|c| {
+            c.authority.as_mut().unwrap().present.key = String::new();
+            c.leaf = None;
+        },
+        &|c| {
+            c.authority = None;
+            c.leaf.as_mut().unwrap().key = String::new();
+        },
+        // Another program has written both, and no bundle knows its authority.
+        &|c| {
+            c.leaf = Some(foreign_leaf.clone());
+            c.authority.as_mut().unwrap().present = theirs.clone();
+        },
+    ];
+    for (n, break_it) in broken.into_iter().enumerate() {
+        let (mut cluster, mut machine) = (Cluster::default(), machine());
+        cluster.converge(&mut machine, NOW);
+        let (bundle, served) = (cluster.bundles[0].clone(), cluster.leaf_certificate());
+        break_it(&mut cluster);
+        let now = NOW + 10;
+        let (secret, mut writes) = (cluster.leaf.clone(), 0);
+        // Whatever is written meanwhile, it serves what the API server accepts.
+        loop {
+            let plan = machine.plan(now, cluster.known());
+            assert_eq!(plan.serve.as_ref().unwrap().cert[0], served.der, "{n}");
+            let Some(action) = plan.action else {
+                cluster.publish(&plan.bundle);
+                break;
+            };
+            cluster.apply(&action, now);
+            writes += 1;
+            assert!(writes < 5, "{n}: it does not come to rest");
+        }
+        let both = cluster.bundles[0].clone();
+        assert!(
+            accepts(&bundle, &served, now) && accepts(&both, &served, now),
+            "{n}"
+        );
+        assert_eq!(cluster.leaf, secret, "{n}: nobody accepts a new one yet");
+        // The Secret gets another certificate once every bundle has had the new authority for a while.
+        assert_eq!(
+            machine.plan(now, cluster.known()).again_at,
+            now + 100,
+            "{n}"
+        );
+        cluster.converge(&mut machine, now + 100);
+        assert!(cluster.is_accepted(&both, now + 100), "{n}");
+    }
+}
+
+#[test]
+fn section_1_a_certificate_that_no_bundle_knows_is_not_served_while_there_is_another() {
+    let (mut cluster, mut machine) = (Cluster::default(), machine());
+    let bundle = cluster.converge(&mut machine, NOW).bundle;
+    let served = cluster.leaf_certificate();
+    cluster.leaf = Some(foreign(NOW).1);
+    let plan = machine.plan(NOW + 1, cluster.known());
+    assert_eq!(plan.serve.unwrap().cert[0], served.der);
+    assert!(matches!(plan.action, Some(Action::NewLeaf { .. })));
+    cluster.converge(&mut machine, NOW + 1);
+    assert!(cluster.is_accepted(&bundle, NOW + 1) && cluster.leaf_certificate() != served);
+    // A process that has served nothing yet has no other.
+    let mut fresh = self::machine();
+    cluster.leaf = Some(foreign(NOW).1);
+    assert!(fresh.plan(NOW + 2, cluster.known()).serve.is_some());
+}
+
+#[test]
 fn section_1_what_has_expired_is_renewed_after_a_long_pause() {
     let (mut cluster, mut machine) = (Cluster::default(), machine());
     cluster.converge(&mut machine, NOW);

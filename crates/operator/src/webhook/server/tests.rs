@@ -6,18 +6,30 @@ use tokio_rustls::TlsConnector;
 
 use super::*;
 use crate::webhook::certificates::x509::{Authority, Pair, new_authority, server_key};
+use crate::webhook::connections::Phase;
 use crate::webhook::tls::{Serving, config};
 
+/// More than the buffers of a connection hold.
+const LARGE: usize = 16 * 1024 * 1024;
 const NAME: &str = "webhook.ns.svc";
 
 /// Answers with the length of the body, after a pause.
 struct Echo(Duration);
 
 impl Handler for Echo {
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Full<Bytes>> {
+    async fn answer(
+        self: Arc<Self>,
+        request: Request<Arriving>,
+    ) -> (Response<Full<Bytes>>, Option<Held>) {
         tokio::time::sleep(self.0).await;
+        let is_large = request.uri().path() == "/large";
         let body = request.into_body().collect().await.unwrap().to_bytes();
-        Response::new(Full::new(Bytes::from(body.len().to_string())))
+        let answer = if is_large {
+            vec![b' '; LARGE]
+        } else {
+            body.len().to_string().into_bytes()
+        };
+        (Response::new(Full::new(Bytes::from(answer))), None)
     }
 }
 
@@ -156,4 +168,26 @@ async fn connections_without_a_handshake_are_closed_to_make_room() {
     assert!(scene.connections.evicted() >= 20);
     // The one that has served before is still there.
     assert_eq!(send(&mut served).await.unwrap(), ("4".to_owned(), false));
+}
+
+#[tokio::test]
+async fn a_response_that_is_not_read_yet_is_not_idle_and_arrives_whole_during_the_shutdown() {
+    let scene = Scene::start(Duration::ZERO).await;
+    let (mut reader, _) = scene.connect().await.unwrap();
+    let request = Request::post("/large").body(Full::new(Bytes::from_static(b"x")));
+    let response = reader.send_request(request.unwrap()).await.unwrap();
+    let phase = || {
+        let open = scene.connections.all();
+        assert_eq!(open.len(), 1);
+        open[0].phase()
+    };
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(phase(), Phase::Response);
+    // Not even the shutdown closes it while it is read.
+    scene.shutdown.leaving.cancel();
+    scene.shutdown.stopped.cancel();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    assert_eq!(body.len(), LARGE);
+    scene.server.await.unwrap();
 }

@@ -1,0 +1,190 @@
+use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use harvester_lb_controller_kit::events::Events;
+use jiff::SignedDuration;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::fake::{self, FakeApiServer};
+use crate::timings::Timings;
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, Names};
+
+const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
+const LEAF: &str = "/api/v1/namespaces/ns/secrets/svc-tls";
+
+/// The task of a replica that can answer, with lists that are complete and empty.
+fn keeper(client: &Client) -> Keeper {
+    let timings = Timings::default();
+    let lifetimes = Lifetimes {
+        authority: timings.webhook_authority_life,
+        leaf: timings.webhook_certificate_life,
+        settle: timings.webhook_settle,
+        retain: timings.webhook_retain,
+    };
+    let stored = Stored::new(Names {
+        namespace: "ns".to_owned(),
+        service: "svc".to_owned(),
+    });
+    let metrics = Arc::new(Metrics::new().unwrap());
+    let parts = Parts {
+        secrets: Secrets::new(client.clone(), stored.clone(), lifetimes),
+        registration: Registration::new(
+            client.clone(),
+            stored.clone(),
+            Arc::clone(&metrics),
+            Events::queue().0,
+            &timings,
+        ),
+        stored,
+        serving: Arc::default(),
+        metrics,
+        changed: Arc::default(),
+        is_ready: Box::new(|| true),
+    };
+    Keeper::new(parts, lifetimes)
+}
+
+/// Somebody changes a stored object, and the replica sees it.
+async fn change(
+    server: &FakeApiServer,
+    keeper: &Keeper,
+    path: &str,
+    change: impl FnOnce(&mut Value),
+) {
+    let mut object = server.get(path).unwrap();
+    let version = object["metadata"]["resourceVersion"].as_str().unwrap();
+    let version = version.parse::<u64>().unwrap() + 1;
+    object["metadata"]["resourceVersion"] = json!(version.to_string());
+    change(&mut object);
+    server.put(path, object);
+    keeper.secrets.refresh().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_secret_that_somebody_else_writes_each_time_is_written_with_a_back_off() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..3 {
+        keeper.round().await;
+    }
+    let made: Vec<String> = server
+        .writes()
+        .into_iter()
+        .map(|(_, path, _)| path)
+        .collect();
+    assert_eq!(made.len(), 4, "two Secrets, two configurations: {made:?}");
+    let (start, mut writes) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_mins(10) {
+        // The other one undoes each write at once.
+        change(&server, &keeper, LEAF, |secret| {
+            secret["data"]["tls.key"] = json!("");
+        })
+        .await;
+        let next = keeper.round().await;
+        let sent = server.writes();
+        assert!(sent.iter().all(|(_, path, _)| path == LEAF), "{sent:?}");
+        writes += sent.len();
+        assert!(writes < 200, "after {:?}", start.elapsed());
+        tokio::time::sleep_until(next).await;
+    }
+    assert!(writes >= 50, "{writes}");
+    // Once that is over the next loss is mended at once.
+    tokio::time::sleep(2 * FORGET).await;
+    keeper.round().await;
+    server.writes();
+    tokio::time::sleep(2 * FORGET).await;
+    change(&server, &keeper, LEAF, |secret| secret["data"] = json!({})).await;
+    keeper.round().await;
+    assert_eq!(server.writes().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_namespace_that_does_not_exist_is_waited_for_with_a_back_off() {
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let client = fake::client(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        ready(fake::failure(404, "NotFound"))
+    });
+    let mut keeper = keeper(&client);
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_mins(1) {
+        let next = keeper.round().await;
+        let sent = sent.load(Ordering::Relaxed);
+        assert!(sent < 100, "{sent} requests after {:?}", start.elapsed());
+        tokio::time::sleep_until(next).await;
+    }
+    assert!(sent.load(Ordering::Relaxed) >= 15);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_an_uninstallation_that_failed_does_not_keep_the_webhook_from_registering() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..2 {
+        keeper.round().await;
+    }
+    server.writes();
+    let mark = |minutes: i64| {
+        move |secret: &mut Value| {
+            let at = Timestamp::now() - SignedDuration::from_mins(minutes);
+            secret["metadata"]["annotations"] = json!({ANNOTATION_UNINSTALLED: at.to_string()});
+        }
+    };
+    for minutes in [0, 9] {
+        change(&server, &keeper, AUTHORITY, mark(minutes)).await;
+        let next = keeper.round().await;
+        assert!(server.writes().is_empty());
+        let left = next - Instant::now();
+        let wanted = UNINSTALLATION - Duration::from_secs(minutes.unsigned_abs() * 60);
+        assert!(
+            left <= wanted && left + Duration::from_secs(3) > wanted,
+            "{left:?}"
+        );
+    }
+    // It says nothing more: it has failed, or was ended. This may be the next installation.
+    change(&server, &keeper, AUTHORITY, mark(11)).await;
+    keeper.round().await;
+    let written: Vec<String> = server
+        .writes()
+        .into_iter()
+        .map(|(_, path, _)| path)
+        .collect();
+    assert_eq!(written.len(), 2, "{written:?}");
+    assert!(
+        written
+            .iter()
+            .all(|path| path.contains("admissionregistration"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_nothing_is_made_again_after_an_uninstallation() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..2 {
+        keeper.round().await;
+    }
+    change(&server, &keeper, AUTHORITY, |secret| {
+        secret["metadata"]["annotations"] =
+            json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()});
+    })
+    .await;
+    keeper.round().await;
+    server.writes();
+    for path in [LEAF, AUTHORITY] {
+        let params = kube::api::DeleteParams::default();
+        let name = path.rsplit('/').next().unwrap();
+        let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+            kube::Api::namespaced(server.client(), "ns");
+        api.delete(name, &params).await.unwrap();
+    }
+    server.writes();
+    keeper.secrets.refresh().await.unwrap();
+    for _ in 0..3 {
+        keeper.round().await;
+        assert!(server.writes().is_empty());
+    }
+}
