@@ -11,7 +11,7 @@ use harvester_lb_api::{Phase, condition};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::TEST_TIMINGS;
-use harvester_lb_fixtures::{cluster_spec, with};
+use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Image, Traffic, eventually};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -97,7 +97,7 @@ pub async fn serves(world: &World, replicas: i32) -> anyhow::Result<()> {
 pub async fn ask(world: &World, ports: &[i64]) -> kube::Result<()> {
     let listener = |port: &i64| harvester_lb_fixtures::listener("", "TCP", *port, 8080);
     let listeners: Vec<Value> = ports.iter().map(listener).collect();
-    let spec = with(cluster_spec(), json!({ "listeners": listeners }));
+    let spec = with(vm_spec("web"), json!({ "listeners": listeners }));
     let lb = json!({"metadata": {"name": "asked"}, "spec": spec});
     let lb = serde_json::from_value(lb).map_err(kube::Error::SerdeError)?;
     let dry_run = PostParams {
