@@ -36,8 +36,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{- define "hlb.repository" -}}
+{{- required "image.repository is empty: no public registry has this image; build it (docs/image.md), push it to a registry of yours and name that" .Values.image.repository -}}
+{{- end -}}
+
 {{- define "hlb.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ include "hlb.repository" . }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
 {{/* Harvester's managed chart spells it imagePullPolicy. */}}
@@ -47,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "hlb.webhookImage" -}}
 {{- $image := .Values.webhook.image -}}
-{{ $image.repository | default .Values.image.repository }}:{{ $image.tag | default .Values.image.tag | default .Chart.AppVersion }}
+{{ $image.repository | default (include "hlb.repository" .) }}:{{ $image.tag | default .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 
 {{- define "hlb.webhookPullPolicy" -}}

@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_fixtures::with;
 use harvester_lb_testkit::eventually;
 use serde_json::{Value, json};
 
@@ -76,6 +77,9 @@ async fn succeeds(world: &World, args: &[&str]) -> anyhow::Result<Said> {
 
 /// A file with values, for `-f`. YAML, as JSON is.
 pub fn file(world: &World, values: &Value) -> anyhow::Result<String> {
+    // Without an image nothing is rendered.
+    let image = json!({"image": {"repository": "registry.example.com/harvester-load-balancer"}});
+    let values = with(image, values.clone());
     let number = FILES.fetch_add(1, Ordering::Relaxed);
     let path = world.cluster.folder().join(format!("values-{number}.yaml"));
     std::fs::write(&path, values.to_string())?;

@@ -21,7 +21,10 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
             "image.pullPolicy=Sometimes",
             &["/image/pullPolicy", "'Never'"],
         ),
-        ("image.repository=", &["/image/repository"]),
+        (
+            "image.repository=",
+            &["image.repository is empty", "docs/image.md"],
+        ),
         ("dhcpMode=builtin", &["/dhcpMode", "kube-vip"]),
         ("lease.duration=1500ms", &["/lease/duration"]),
         ("lease.renewDeadline=10", &["/lease/renewDeadline"]),
@@ -44,7 +47,9 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ),
     ];
     for (value, parts) in cases {
-        let said = helm(&world, &["template", "x", chart, "--set", value]).await?;
+        let image = "image.repository=registry.example.com/lb";
+        let args = ["template", "x", chart, "--set", image, "--set", value];
+        let said = helm(&world, &args).await?;
         ensure!(!said.success, "{value} is accepted");
         for part in *parts {
             ensure!(said.error.contains(part), "{value}: {}", said.error);
