@@ -9,6 +9,7 @@
 //! | [`certificates`] | which certificates are needed when: a machine without I/O |
 //! | [`desired`], [`restores`] | what the API server must be told, and when that is restored |
 //! | [`stored`], [`secrets`], [`registration`] | the objects of the webhook: cached, written |
+//! | [`endpoints`] | whether somebody is behind the Service, before that is registered |
 //! | [`keeper`] | the task that keeps certificates and registration |
 //! | [`metrics`] | counters, histograms and gauges |
 //!
@@ -18,6 +19,7 @@ pub mod body;
 pub mod certificates;
 pub mod connections;
 pub mod desired;
+pub mod endpoints;
 pub mod facts;
 pub mod keeper;
 pub mod live_reads;

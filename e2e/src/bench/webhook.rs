@@ -45,6 +45,21 @@ const CORE: &str = "1";
 pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Result<()> {
     furnish(world).await?;
     world.namespace(NAMESPACE).await?;
+    // Without an endpoint of its Service it does not register itself.
+    let endpoint = json!({"addresses": [node_address(NODE)?.to_string()]});
+    world
+        .cluster
+        .apply(&json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": {
+                "namespace": NAMESPACE, "name": SERVICE,
+                "labels": {"kubernetes.io/service-name": SERVICE},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
+            "endpoints": [endpoint],
+        }))
+        .await?;
     let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let program = world.binary().to_str().context("no text")?;

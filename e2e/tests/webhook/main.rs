@@ -50,6 +50,8 @@ use pools::{
     pv_5_to_pv_8_scopes_of_pools, wm_5_labels_of_pools,
 };
 use registration::{
+    section_1_another_registration_stays_until_an_endpoint_is_ready,
+    section_1_nothing_is_registered_before_an_endpoint_is_ready,
     section_1_the_registration_is_restored, section_1_the_secrets_of_the_go_webhook_are_replaced,
     section_1_the_webhook_is_uninstalled,
 };
@@ -72,6 +74,8 @@ fn main() -> ExitCode {
         section_1_certificates_rotate_without_a_refused_request,
         ops_1_alerts_of_the_webhook_fire,
         section_1_both_secrets_are_lost_without_a_refused_request,
+        section_1_nothing_is_registered_before_an_endpoint_is_ready,
+        section_1_another_registration_stays_until_an_endpoint_is_ready,
         section_1_the_registration_is_restored,
         section_1_the_secrets_of_the_go_webhook_are_replaced,
         section_1_the_webhook_is_uninstalled,

@@ -1,5 +1,5 @@
-//! The registration of the webhook: restored when somebody changes it, taken over from the Go operator, removed by
-//! `uninstall-webhook`.
+//! The registration of the webhook: begun once its Service has an endpoint, restored when somebody changes it, taken over
+//! from the Go operator, removed by `uninstall-webhook`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use harvester_lb_testkit::{consistently, eventually};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use kube::api::{Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::stage::{
     CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, Replica, SERVICE, VALIDATING, answers, bare,
-    definition, endpoints, finish, one, one_with,
+    definition, endpoints, endpoints_that_are, finish, one, one_with,
 };
 use crate::tls::{address, bundle, connect, connector};
 
@@ -170,6 +170,146 @@ pub async fn section_1_the_secrets_of_the_go_webhook_are_replaced(
     let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
     let stored = secrets.get(&format!("{SERVICE}-tls")).await?;
     ensure!(stored.type_.as_deref() == Some("kubernetes.io/tls"));
+    finish(&world, &[&replica]).await
+}
+
+/// What `/readyz` and the log say while the Service has no ready endpoint.
+const WAITS: &str = "the registration waits for a ready endpoint of the Service";
+
+/// Waits until a replica says that its registration waits. It is ready all the same: otherwise its Pod would never become an
+/// endpoint.
+async fn waits(replica: &Replica) -> anyhow::Result<()> {
+    replica.ready().await?;
+    eventually("it waits for an endpoint", SOON, || async {
+        let (code, text) = replica.get("/readyz").await?;
+        ensure!(code == 200 && text.contains(WAITS), "{code}, {text}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// It has said once that it waits, and waits no more.
+async fn has_waited(replica: &Replica) -> anyhow::Result<()> {
+    let (code, text) = replica.get("/readyz").await?;
+    ensure!(code == 200 && !text.contains(WAITS), "{code}, {text}");
+    let said = replica.process.log().matches(WAITS).count();
+    ensure!(said == 1, "it says so {said} times");
+    Ok(())
+}
+
+/// Writes a pool that only the webhook refuses, and removes it.
+async fn is_unchecked(world: &World) -> anyhow::Result<()> {
+    let name = "unchecked";
+    world
+        .pool(name, json!({"ranges": [{"subnet": "x"}]}))
+        .await
+        .context("a write is refused")?;
+    let params = DeleteParams::default();
+    world.pools().delete(name, &params).await?;
+    Ok(())
+}
+
+/// With failurePolicy Fail the API server would refuse every write while nobody is behind the Service.
+pub async fn section_1_nothing_is_registered_before_an_endpoint_is_ready(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    bare(&world).await?;
+    endpoints(&world, &[]).await?;
+    let replica = Replica::spawn(&world, "node1", "").await?;
+    waits(&replica).await?;
+    let nothing = async || {
+        for object in [VALIDATING, MUTATING] {
+            ensure!(get(&world, object).await?.is_none(), "{object:?}");
+        }
+        let object = definition(&world).await?.get(DEFINITION).await?;
+        let strategy = &object.data["spec"]["conversion"]["strategy"];
+        ensure!(strategy == "None", "{strategy}");
+        is_unchecked(&world).await
+    };
+    consistently("no endpoint", Duration::from_secs(3), || nothing()).await?;
+    endpoints_that_are(&world, &["node1"], false).await?;
+    consistently("not ready", Duration::from_secs(3), || nothing()).await?;
+    endpoints(&world, &["node1"]).await?;
+    replica.registered().await?;
+    answers(&world).await?;
+    has_waited(&replica).await?;
+    finish(&world, &[&replica]).await
+}
+
+/// Another program's webhook, most often the Go operator's, is asked until this one has an endpoint. What names this
+/// webhook's Service already is kept up meanwhile.
+pub async fn section_1_another_registration_stays_until_an_endpoint_is_ready(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    bare(&world).await?;
+    endpoints_that_are(&world, &["node1"], false).await?;
+    let call = |service: &str, path: &str| {
+        json!({"service": {
+            "namespace": NAMESPACE, "name": service, "port": 443, "path": format!("/v1/webhook/{path}"),
+        }})
+    };
+    // Nobody is behind the other Service here, so it has no rules.
+    let configuration = |(version, kind): (&str, &str), call: Value| {
+        json!({
+            "apiVersion": version, "kind": kind, "metadata": {"name": CONFIGURATION},
+            "webhooks": [{
+                "name": "of.another.program", "admissionReviewVersions": ["v1"], "sideEffects": "None",
+                "clientConfig": call,
+            }],
+        })
+    };
+    let another = "another-webhook";
+    for object in [
+        configuration(VALIDATING, call(another, "validation")),
+        configuration(MUTATING, call(SERVICE, "mutation")),
+    ] {
+        world.cluster.apply(&object).await?;
+    }
+    let webhook = json!({
+        "conversionReviewVersions": ["v1"], "clientConfig": call(another, "conversion"),
+    });
+    let stanza = json!({"spec": {"conversion": {"strategy": "Webhook", "webhook": webhook}}});
+    let definitions = definition(&world).await?;
+    definitions
+        .patch(DEFINITION, &PatchParams::default(), &Patch::Merge(stanza))
+        .await?;
+
+    let replica = Replica::spawn(&world, "node1", "").await?;
+    waits(&replica).await?;
+    let registered = async |object: &str| {
+        let series = format!("harvester_lb_webhook_registered{{object=\"{object}\"}}");
+        replica.metric(&series).await
+    };
+    eventually("what names its Service is kept up", SOON, || async {
+        let webhooks = get(&world, MUTATING).await?.context("none")?;
+        ensure!(
+            webhooks[0]["clientConfig"]["caBundle"].is_string(),
+            "{webhooks}"
+        );
+        Ok((registered("mutating").await? > 0.0).then_some(()))
+    })
+    .await?;
+    let others = async || {
+        let webhooks = get(&world, VALIDATING).await?.context("none")?;
+        let service = &webhooks[0]["clientConfig"]["service"]["name"];
+        ensure!(service == another, "{service}");
+        let object = definition(&world).await?.get(DEFINITION).await?;
+        let client = &object.data["spec"]["conversion"]["webhook"]["clientConfig"];
+        ensure!(client["service"]["name"] == another, "{client}");
+        for object in ["validating", "conversion"] {
+            ensure!(registered(object).await? < 1.0, "{object}");
+        }
+        Ok(())
+    };
+    consistently("not ready", Duration::from_secs(3), || others()).await?;
+    endpoints(&world, &["node1"]).await?;
+    replica.registered().await?;
+    answers(&world).await?;
+    let text = format!("{CONFIGURATION} was taken over from");
+    world
+        .event("default", VALIDATING.1, CONFIGURATION, &text)
+        .await?;
+    has_waited(&replica).await?;
     finish(&world, &[&replica]).await
 }
 

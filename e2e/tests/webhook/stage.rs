@@ -215,8 +215,13 @@ pub async fn definition(world: &World) -> anyhow::Result<Api<DynamicObject>> {
         .await
 }
 
-/// The Service of the webhook, with endpoints on these nodes.
+/// The Service of the webhook, with ready endpoints on these nodes.
 pub async fn endpoints(world: &World, nodes: &[&str]) -> anyhow::Result<()> {
+    endpoints_that_are(world, nodes, true).await
+}
+
+/// The Service of the webhook, with endpoints on these nodes, which are ready or not.
+pub async fn endpoints_that_are(world: &World, nodes: &[&str], ready: bool) -> anyhow::Result<()> {
     world
         .cluster
         .apply(&json!({
@@ -229,7 +234,7 @@ pub async fn endpoints(world: &World, nodes: &[&str]) -> anyhow::Result<()> {
     let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
     let endpoints: Vec<Value> = addresses
         .iter()
-        .map(|address| json!({"addresses": [address.to_string()], "conditions": {"ready": true}}))
+        .map(|address| json!({"addresses": [address.to_string()], "conditions": {"ready": ready}}))
         .collect();
     world
         .cluster

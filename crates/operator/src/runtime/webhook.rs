@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -24,6 +25,7 @@ use crate::runtime::{process_metrics, signals};
 use crate::timings::Timings;
 use crate::webhook::certificates::Lifetimes;
 use crate::webhook::connections::Connections;
+use crate::webhook::endpoints::Endpoints;
 use crate::webhook::facts::Facts;
 use crate::webhook::keeper::{Keeper, Parts};
 use crate::webhook::live_reads::LiveReads;
@@ -48,6 +50,8 @@ struct Progress {
     serving: Arc<Serving>,
     /// Missing kinds and permissions.
     missing: RwLock<Vec<String>>,
+    /// Whether the registration waits for a ready endpoint of the Service.
+    waits_for_endpoint: Arc<AtomicBool>,
     stop: CancellationToken,
 }
 
@@ -82,6 +86,9 @@ impl Readiness for Progress {
             .map(|kind| format!("{kind} are being listed"))
             .collect();
         lines.extend(self.missing.read().iter().cloned());
+        if self.waits_for_endpoint.load(Ordering::Relaxed) {
+            lines.push("the registration waits for a ready endpoint of the Service".to_owned());
+        }
         lines
     }
 }
@@ -106,6 +113,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
         facts: Facts::default(),
         serving: Arc::default(),
         missing: RwLock::default(),
+        waits_for_endpoint: Arc::default(),
         stop: stop.clone(),
     });
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -218,6 +226,11 @@ fn keeper(
             Arc::clone(metrics),
             events.clone(),
             timings,
+        ),
+        endpoints: Endpoints::new(
+            client(),
+            &stored.names,
+            Arc::clone(&progress.waits_for_endpoint),
         ),
         stored,
         serving: Arc::clone(&progress.serving),

@@ -166,6 +166,11 @@ impl Call {
     }
 }
 
+/// Whether one of the calls of an object is one of this webhook.
+pub fn is_called(calls: &[Call], names: &Names) -> bool {
+    calls.iter().any(|call| call.is_of(names))
+}
+
 /// The calls of a webhook configuration.
 pub fn calls<'a>(clients: impl Iterator<Item = &'a WebhookClientConfig>) -> Vec<Call> {
     let call = |client: &WebhookClientConfig| Call {
@@ -280,5 +285,10 @@ mod tests {
         (client.service, client.url) = (None, Some("https://x".to_owned()));
         assert_eq!(of(&webhooks)[0].service, None);
         assert!(!of(&webhooks)[0].is_of(&names));
+        // One call of this webhook is enough: the API server depends on its Service by then.
+        assert!(!is_called(&of(&webhooks), &names));
+        assert!(!is_called(&[], &names));
+        webhooks.extend(desired().validating().webhooks.unwrap());
+        assert!(is_called(&of(&webhooks), &names));
     }
 }

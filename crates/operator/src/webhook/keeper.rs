@@ -1,8 +1,9 @@
 //! The task that keeps certificates and registration as they must be. It decides whenever something that it watches
 //! changes, and when time has passed; every write is decided again from a live read of the Secrets.
 //!
-//! The registration is written only while this replica can answer, so that the API server is never sent to a webhook that
-//! is not there, and not at all while `uninstall-webhook` is at work, after it, or once this process is ending.
+//! The registration is written only while this replica can answer, and what does not name its Service yet only once that
+//! has a ready endpoint, so that the API server is never sent to a webhook that is not there. It is not written at all while
+//! `uninstall-webhook` is at work, after it, or once this process is ending.
 //!
 //! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
 //! a replica whose clock is months ahead, to which every certificate has expired.
@@ -20,8 +21,9 @@ use tracing::{info, warn};
 use crate::webhook::certificates::x509::seconds;
 use crate::webhook::certificates::{Action, Known, Lifetimes, Machine, Plan};
 use crate::webhook::desired::Desired;
+use crate::webhook::endpoints::Endpoints;
 use crate::webhook::metrics::Metrics;
-use crate::webhook::registration::Registration;
+use crate::webhook::registration::{Extent, Registration};
 use crate::webhook::restores::Restores;
 use crate::webhook::secrets::{SecretError, Secrets};
 use crate::webhook::stored::{Stored, StoredSecret};
@@ -52,6 +54,7 @@ pub struct Keeper {
     stored: Stored,
     secrets: Secrets,
     registration: Registration,
+    endpoints: Endpoints,
     machine: Machine,
     serving: Arc<Serving>,
     metrics: Arc<Metrics>,
@@ -74,6 +77,8 @@ pub struct Parts {
     pub secrets: Secrets,
     /// Writes of the registration.
     pub registration: Registration,
+    /// The endpoints of its Service.
+    pub endpoints: Endpoints,
     /// The certificate that is served.
     pub serving: Arc<Serving>,
     /// The metrics.
@@ -92,6 +97,7 @@ impl Keeper {
             stored: parts.stored,
             secrets: parts.secrets,
             registration: parts.registration,
+            endpoints: parts.endpoints,
             machine: Machine::new(lifetimes, dns_name),
             serving: parts.serving,
             metrics: parts.metrics,
@@ -158,25 +164,40 @@ impl Keeper {
         let until = u64::try_from(again_at.saturating_sub(now)).unwrap_or_default();
         let next = Instant::now() + Duration::from_secs(until).min(LONGEST);
         if is_uninstalled || !self.serving.is_set() {
+            self.endpoints.not_needed();
             return next;
         }
         if !(self.is_ready)() {
             return next.min(Instant::now() + READY_PAUSE);
         }
         let desired = Desired::new(self.stored.names.clone(), &plan.bundle);
-        if !self.registration.is_right(&desired) {
+        let (extent, look_at) = self.extent(&desired).await;
+        let next = look_at.map_or(next, |at| next.min(at));
+        if !self.registration.is_right(&desired, extent) {
             // The bundle of a replica that is behind would undo that of another one.
             if let Err(error) = self.secrets.refresh().await {
                 self.failures = self.failures.saturating_add(1);
                 warn!(%error, "registration not checked, will retry");
                 return Instant::now() + BACKOFF.delay(self.failures, fastrand::f64());
             }
-            if self.plan(now).bundle != plan.bundle {
+            if self.is_uninstalled(now) || self.plan(now).bundle != plan.bundle {
                 return Instant::now();
             }
         }
-        let due = self.registration.ensure(&desired).await;
+        let due = self.registration.ensure(&desired, extent).await;
         due.map_or(next, |due| next.min(due))
+    }
+
+    /// Which objects of the registration may be written, and when to look again if that is not all that must be.
+    async fn extent(&mut self, desired: &Desired) -> (Extent, Option<Instant>) {
+        if !self.registration.is_to_begin(desired) {
+            self.endpoints.not_needed();
+            return (Extent::Named, None);
+        }
+        match self.endpoints.wait().await {
+            None => (Extent::All, None),
+            Some(at) => (Extent::Named, Some(at)),
+        }
     }
 
     /// Decides from the stores, and serves with the certificate that they have.

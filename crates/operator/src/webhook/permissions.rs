@@ -45,6 +45,10 @@ pub const REQUIRED: &[RequiredPermission<'static>] = &[
     required("", "v1", "nodes", &["list", "watch"]),
     required("", "v1", "services", &["list", "watch"]),
     required("events.k8s.io", "v1", "events", &["create"]),
+    RequiredPermission {
+        namespace: Some(NAMESPACE),
+        ..required("discovery.k8s.io", "v1", "endpointslices", &["list"])
+    },
     // An object that does not exist has no name yet.
     required(
         "admissionregistration.k8s.io",

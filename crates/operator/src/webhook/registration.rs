@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::timings::Timings;
-use crate::webhook::desired::Desired;
+use crate::webhook::desired::{Desired, conversion_call, is_called};
 use crate::webhook::metrics::Metrics;
 use crate::webhook::registration::object::{Object, Reason, State, writer_of};
 use crate::webhook::restores::Restores;
@@ -38,6 +38,15 @@ struct Known {
     restores: Restores,
     /// What it was, when it last was as it had to be.
     right: Option<Desired>,
+}
+
+/// Which of the objects may be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Each.
+    All,
+    /// Those through which the API server calls this webhook's Service already.
+    Named,
 }
 
 /// The three objects.
@@ -71,18 +80,48 @@ impl Registration {
         }
     }
 
-    /// Whether all three are as they must be, as far as that is up to this program.
-    pub fn is_right(&self, desired: &Desired) -> bool {
-        Object::ALL.into_iter().all(|object| {
-            matches!(
-                self.state(object, desired),
-                State::Right | State::Impossible
-            )
-        })
+    /// Whether those that may be written are as they must be, as far as that is up to this program.
+    pub fn is_right(&self, desired: &Desired, extent: Extent) -> bool {
+        let mut all = Object::ALL.into_iter();
+        all.all(|object| self.is_done(object, desired) || !self.is_within(object, extent))
     }
 
-    /// Writes what differs and is due. Returns when something else becomes due.
-    pub async fn ensure(&mut self, desired: &Desired) -> Option<Instant> {
+    /// Whether an object must be written through which the API server does not call this webhook's Service yet.
+    pub fn is_to_begin(&self, desired: &Desired) -> bool {
+        let mut all = Object::ALL.into_iter();
+        all.any(|object| !self.is_done(object, desired) && !self.is_within(object, Extent::Named))
+    }
+
+    fn is_done(&self, object: Object, desired: &Desired) -> bool {
+        matches!(
+            self.state(object, desired),
+            State::Right | State::Impossible
+        )
+    }
+
+    fn is_within(&self, object: Object, extent: Extent) -> bool {
+        let (stored, key) = (&self.stored, object.key());
+        let names = &stored.names;
+        let is_named = || match object {
+            Object::Validating => {
+                let found = stored.validating.get(&key);
+                found.is_some_and(|found| is_called(&found.calls, names))
+            }
+            Object::Mutating => {
+                let found = stored.mutating.get(&key);
+                found.is_some_and(|found| is_called(&found.calls, names))
+            }
+            Object::Conversion => {
+                let found = stored.definition.get(&key);
+                let call = found.and_then(|found| conversion_call(found.conversion.as_ref()));
+                is_called(call.as_slice(), names)
+            }
+        };
+        extent == Extent::All || is_named()
+    }
+
+    /// Writes what differs, may be written and is due. Returns when something else becomes due.
+    pub async fn ensure(&mut self, desired: &Desired, extent: Extent) -> Option<Instant> {
         let mut next: Option<Instant> = None;
         for (n, object) in Object::ALL.into_iter().enumerate() {
             let label = object.as_label();
@@ -92,6 +131,9 @@ impl Registration {
             gauge.set(i64::from(is_right));
             if is_right {
                 self.known[n].right = Some(desired.clone());
+                continue;
+            }
+            if !self.is_within(object, extent) {
                 continue;
             }
             let (reason, meta) = match state {

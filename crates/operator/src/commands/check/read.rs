@@ -30,6 +30,7 @@ use kube::{Api, Client, Resource};
 
 use crate::commands::list::list;
 use crate::permissions;
+use crate::webhook::endpoints::has_ready_endpoint;
 
 /// What was read.
 #[derive(Default)]
@@ -220,12 +221,8 @@ fn is_ours(meta: &ObjectMeta) -> bool {
 
 /// The Service of an EndpointSlice with a ready endpoint.
 fn ready_service(slice: &EndpointSlice) -> Option<Key> {
-    let is_ready = slice.endpoints.iter().any(|endpoint| {
-        let conditions = endpoint.conditions.as_ref();
-        !endpoint.addresses.is_empty() && conditions.and_then(|c| c.ready).unwrap_or(true)
-    });
     let labels = slice.metadata.labels.as_ref()?;
     let service = labels.get(keys::LABEL_SERVICE_NAME)?;
     let namespace = slice.metadata.namespace.as_deref()?;
-    is_ready.then(|| Key::new(namespace, service))
+    has_ready_endpoint(slice).then(|| Key::new(namespace, service))
 }

@@ -1,7 +1,9 @@
 use std::future::ready;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::events::Events;
+use harvester_lb_object::Key;
 use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
@@ -9,13 +11,22 @@ use serde_json::{Value, json};
 use super::*;
 use crate::fake::{self, FakeApiServer};
 use crate::timings::Timings;
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, Names};
+use crate::webhook::stored::validating;
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, Names};
 
 const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
 const LEAF: &str = "/api/v1/namespaces/ns/secrets/svc-tls";
+const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
+const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
 /// The task of a replica that can answer, with lists that are complete and empty.
 fn keeper(client: &Client) -> Keeper {
+    keeper_that_says(client, Arc::default())
+}
+
+/// The same, which says whether it waits for an endpoint.
+fn keeper_that_says(client: &Client, waits: Arc<AtomicBool>) -> Keeper {
     let timings = Timings::default();
     let lifetimes = Lifetimes {
         authority: timings.webhook_authority_life,
@@ -37,6 +48,7 @@ fn keeper(client: &Client) -> Keeper {
             Events::queue().0,
             &timings,
         ),
+        endpoints: Endpoints::new(client.clone(), &stored.names, waits),
         stored,
         serving: Arc::default(),
         metrics,
@@ -186,5 +198,131 @@ async fn section_1_nothing_is_made_again_after_an_uninstallation() {
     for _ in 0..3 {
         keeper.round().await;
         assert!(server.writes().is_empty());
+    }
+}
+
+/// The Service has endpoints, each ready or not.
+fn endpoints(server: &FakeApiServer, are_ready: &[bool]) {
+    let endpoints: Vec<Value> = are_ready
+        .iter()
+        .map(|ready| json!({"addresses": ["10.0.0.1"], "conditions": {"ready": ready}}))
+        .collect();
+    let slice = json!({
+        "metadata": {"namespace": "ns", "name": "svc-a"}, "addressType": "IPv4", "endpoints": endpoints,
+    });
+    let list = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSliceList",
+        "metadata": {}, "items": [slice],
+    });
+    server.put(SLICES, list);
+}
+
+/// The ValidatingWebhookConfiguration, as another program has left it: it calls this Service.
+fn registered_by_another(server: &FakeApiServer, keeper: &Keeper, service: &str) {
+    let names = Names {
+        namespace: "ns".to_owned(),
+        service: service.to_owned(),
+    };
+    let mut object = Desired::new(names, "old").validating();
+    object.metadata.resource_version = Some("5".to_owned());
+    let path = format!("{VALIDATING}/{CONFIGURATION}");
+    server.put(&path, serde_json::to_value(&object).unwrap());
+    let stamp = Stamp::of(&object.metadata);
+    let store = &keeper.stored.validating;
+    let key = Key::new("", CONFIGURATION);
+    assert!(store.written(&key, stamp, validating(Ok(object))).is_some());
+}
+
+/// The requests that write the registration, after rounds of a second.
+async fn registers(server: &FakeApiServer, keeper: &mut Keeper) -> Vec<String> {
+    let end = Instant::now() + Duration::from_secs(1);
+    loop {
+        let next = keeper.round().await;
+        if next > end {
+            break;
+        }
+        tokio::time::sleep_until(next).await;
+    }
+    let writes = server.writes().into_iter();
+    let writes = writes.filter(|(_, path, _)| path.contains("admissionregistration"));
+    writes
+        .map(|(method, path, _)| format!("{method} {path}"))
+        .collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_nothing_is_registered_before_the_service_has_a_ready_endpoint() {
+    let server = FakeApiServer::default();
+    let waits = Arc::new(AtomicBool::default());
+    let mut keeper = keeper_that_says(&server.client(), Arc::clone(&waits));
+    for are_ready in [&[] as &[bool], &[false]] {
+        endpoints(&server, are_ready);
+        assert!(registers(&server, &mut keeper).await.is_empty());
+        assert!(waits.load(Ordering::Relaxed));
+        assert!(keeper.serving.is_set(), "it serves meanwhile");
+    }
+    // Twice a second, however often something changes meanwhile.
+    server.reads();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(10) {
+        let next = keeper.round().await;
+        assert!(next <= Instant::now() + Duration::from_millis(500));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let reads = server.reads();
+    assert!((15..=21).contains(&reads.len()), "{}", reads.len());
+    assert!(reads.iter().all(|path| path == SLICES), "{reads:?}");
+    endpoints(&server, &[false, true]);
+    let created = [format!("POST {VALIDATING}"), format!("POST {MUTATING}")];
+    assert_eq!(registers(&server, &mut keeper).await, created);
+    assert!(!waits.load(Ordering::Relaxed));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_registration_that_calls_another_service_stays_until_an_endpoint_is_ready() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    endpoints(&server, &[false]);
+    registered_by_another(&server, &keeper, "another");
+    assert!(registers(&server, &mut keeper).await.is_empty());
+    endpoints(&server, &[true]);
+    let written = [
+        format!("PATCH {VALIDATING}/{CONFIGURATION}"),
+        format!("POST {MUTATING}"),
+    ];
+    assert_eq!(registers(&server, &mut keeper).await, written);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_registration_that_calls_the_service_already_waits_for_no_endpoint() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    endpoints(&server, &[]);
+    registered_by_another(&server, &keeper, "svc");
+    let patched = [format!("PATCH {VALIDATING}/{CONFIGURATION}")];
+    assert_eq!(registers(&server, &mut keeper).await, patched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_missing_permission_for_endpoints_keeps_nothing_from_being_registered() {
+    for (code, reason, wanted) in [
+        (403, "Forbidden", 2),
+        (404, "NotFound", 2),
+        (503, "ServiceUnavailable", 0),
+    ] {
+        let server = FakeApiServer::default();
+        let answers = server.clone();
+        let client = fake::client(move |request| {
+            ready(if request.path == SLICES {
+                let of_service = "labelSelector=kubernetes.io%2Fservice-name%3Dsvc";
+                assert!(request.query.contains(of_service), "{}", request.query);
+                fake::failure(code, reason)
+            } else {
+                answers.answer(request)
+            })
+        });
+        let mut keeper = keeper(&client);
+        let sent = registers(&server, &mut keeper).await;
+        assert_eq!(sent.len(), wanted, "{code}: {sent:?}");
     }
 }

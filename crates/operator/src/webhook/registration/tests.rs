@@ -76,14 +76,27 @@ impl Scene {
     }
 
     async fn ensure(&mut self, bundle: &str) -> (Vec<String>, Option<Instant>) {
-        let next = self.registration.ensure(&Self::desired(bundle)).await;
+        self.ensure_of(bundle, Extent::All).await
+    }
+
+    async fn ensure_of(&mut self, bundle: &str, of: Extent) -> (Vec<String>, Option<Instant>) {
+        let next = self.registration.ensure(&Self::desired(bundle), of).await;
         (std::mem::take(&mut *self.sent.lock()), next)
     }
 
     /// Somebody changes the validating configuration.
     fn change(&self) {
+        self.change_to("svc");
+    }
+
+    /// The same, to call this Service.
+    fn change_to(&self, service: &str) {
         let version = self.version.fetch_add(1, Ordering::Relaxed);
-        let mut object = Self::desired("other").validating();
+        let names = Names {
+            namespace: "ns".to_owned(),
+            service: service.to_owned(),
+        };
+        let mut object = Desired::new(names, "other").validating();
         object.metadata.resource_version = Some(version.to_string());
         let stamp = Stamp::of(&object.metadata);
         let store = &self.registration.stored.validating;
@@ -162,10 +175,46 @@ async fn section_1_the_conversion_stanza_is_set_on_a_definition_that_exists() {
     let key = Object::Conversion.key();
     let store = &scene.registration.stored.definition;
     store.written(&key, stamp, Definition::of(Ok(definition)));
-    assert!(!scene.registration.is_right(&Scene::desired("a")));
+    let desired = Scene::desired("a");
+    assert!(!scene.registration.is_right(&desired, Extent::All));
+    // It calls nobody.
+    assert!(scene.registration.is_right(&desired, Extent::Named));
+    assert!(scene.registration.is_to_begin(&desired));
     let (sent, _) = scene.ensure("a").await;
     let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}");
     assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
     let event = scene.events.try_next().unwrap();
     assert_eq!(event.reason, "RegistrationTakenOver");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_what_calls_the_service_already_is_written_without_the_rest() {
+    let mut scene = Scene::new();
+    let desired = Scene::desired("a");
+    let waits = |scene: &Scene| {
+        let registration = &scene.registration;
+        assert!(registration.is_to_begin(&desired));
+        assert!(!registration.is_right(&desired, Extent::All));
+        registration.is_right(&desired, Extent::Named)
+    };
+    // Absent, and another's.
+    assert!(waits(&scene));
+    let nothing = (Vec::new(), None);
+    assert_eq!(scene.ensure_of("a", Extent::Named).await, nothing);
+    scene.change_to("another");
+    assert!(waits(&scene));
+    assert_eq!(scene.ensure_of("a", Extent::Named).await, nothing);
+    // This webhook's, as an earlier process left it.
+    scene.change();
+    assert!(!waits(&scene));
+    let path = format!("{VALIDATING}/{CONFIGURATION}");
+    let (sent, next) = scene.ensure_of("a", Extent::Named).await;
+    assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
+    assert_eq!(next, None);
+    assert!(waits(&scene));
+    // The rest begins.
+    let (sent, _) = scene.ensure("a").await;
+    assert_eq!(sent, [format!("POST {MUTATING}")]);
+    assert!(!scene.registration.is_to_begin(&desired));
+    assert!(scene.registration.is_right(&desired, Extent::All));
 }
