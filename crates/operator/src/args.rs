@@ -20,7 +20,12 @@ const MIN_WORKERS: usize = 16;
 
 /// Stable addresses in front of virtual machines and of the Services of guest clusters on Harvester.
 #[derive(Debug, Parser)]
-#[command(name = "harvester-load-balancer", version, propagate_version = true, about)]
+#[command(
+    name = "harvester-load-balancer",
+    version,
+    propagate_version = true,
+    about
+)]
 pub struct Args {
     /// The subcommand; without one, the controllers run.
     #[command(subcommand)]

@@ -20,6 +20,20 @@ fn parse(args: &[&str]) -> Result<(Args, WebhookArgs), clap::Error> {
 }
 
 #[test]
+fn both_names_of_the_program_say_their_version() {
+    for program in ["harvester-load-balancer", "harvester-load-balancer-webhook"] {
+        let args = with_subcommand([program, "--version"].iter().map(OsString::from));
+        let said = Args::try_parse_from(args).unwrap_err();
+        assert_eq!(said.kind(), clap::error::ErrorKind::DisplayVersion);
+        let text = said.to_string();
+        assert!(
+            text.trim_end().ends_with(env!("CARGO_PKG_VERSION")),
+            "{text}"
+        );
+    }
+}
+
+#[test]
 fn section_1_the_webhook_has_a_name_and_a_subcommand() {
     for args in [
         &["/usr/bin/harvester-load-balancer-webhook"][..],
