@@ -69,54 +69,52 @@ where
 
 /// As [`run`], over the objects of an API: those of one namespace, for instance. A field selector of `config` may name one
 /// object.
-pub fn run_api<K, V>(
+pub async fn run_api<K, V>(
     guarded: Api<DecodeGuard<K>>,
     config: watcher::Config,
     store: Arc<Store<V>>,
     convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
     handler: impl Fn(&Key, Change<V>) + Send + 'static,
     on_error: impl Fn() + Send + Sync + 'static,
-) -> impl Future<Output = Restored> + Send
+) -> Restored
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    async move {
-        let kind = K::kind(&()).into_owned();
-        let labels = config.label_selector.clone();
-        let watching = watch(guarded.clone(), config).backoff(WatchBackoff::default());
-        pin_mut!(watching);
-        loop {
-            let event = match watching.next().await {
-                Some(Ok(event)) => event,
-                Some(Err(error)) => {
-                    warn!(kind, %error, "watch interrupted, will retry");
-                    on_error();
-                    continue;
-                }
-                // The stream does not end.
-                None => std::future::pending().await,
-            };
-            let pending = deliver(event, &store, &convert, &handler);
-            for (key, was) in pending.older {
-                let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
-                let now = found.as_ref().map(|object| Stamp::of(object.meta()));
-                if let Some(restored) = now.and_then(|n| Restored::proven(&kind, &key, was, n)) {
-                    return restored;
-                }
+    let kind = K::kind(&()).into_owned();
+    let labels = config.label_selector.clone();
+    let watching = watch(guarded.clone(), config).backoff(WatchBackoff::default());
+    pin_mut!(watching);
+    loop {
+        let event = match watching.next().await {
+            Some(Ok(event)) => event,
+            Some(Err(error)) => {
+                warn!(kind, %error, "watch interrupted, will retry");
+                on_error();
+                continue;
             }
-            let mut found = stream::iter(pending.unconfirmed)
-                .map(|(key, known)| {
-                    let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
-                    async move {
-                        let found = look_up(api, &key, labels, on_error).await;
-                        (key, known, found)
-                    }
-                })
-                .buffer_unordered(LOOK_UPS_AT_A_TIME);
-            while let Some((key, known, found)) = found.next().await {
-                apply_live_read(&key, known, found, &store, &convert, &handler);
+            // The stream does not end.
+            None => std::future::pending().await,
+        };
+        let pending = deliver(event, &store, &convert, &handler);
+        for (key, was) in pending.older {
+            let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
+            let now = found.as_ref().map(|object| Stamp::of(object.meta()));
+            if let Some(restored) = now.and_then(|n| Restored::proven(&kind, &key, was, n)) {
+                return restored;
             }
+        }
+        let mut found = stream::iter(pending.unconfirmed)
+            .map(|(key, known)| {
+                let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
+                async move {
+                    let found = look_up(api, &key, labels, on_error).await;
+                    (key, known, found)
+                }
+            })
+            .buffer_unordered(LOOK_UPS_AT_A_TIME);
+        while let Some((key, known, found)) = found.next().await {
+            apply_live_read(&key, known, found, &store, &convert, &handler);
         }
     }
 }

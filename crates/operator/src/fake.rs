@@ -208,13 +208,13 @@ impl Fence for Fixed {
 }
 
 /// A context without leader state that may always write, or never.
-pub(crate) fn context(client: Client, timings: Timings, may_write: bool) -> Context {
+pub(crate) fn context(client: Client, timings: &Timings, may_write: bool) -> Context {
     let leadership = Arc::new(Leadership::default());
     first(client, timings).successor(Arc::new(Fixed(may_write)), leadership)
 }
 
 /// The context of a first term: it may write while it holds the Lease. Its Events are sent.
-pub(crate) fn first(client: Client, timings: Timings) -> Context {
+pub(crate) fn first(client: Client, timings: &Timings) -> Context {
     let leadership = Arc::new(Leadership::default());
     let (events, task) = Events::new(client.clone(), "test", String::new());
     tokio::spawn(task);
@@ -222,7 +222,7 @@ pub(crate) fn first(client: Client, timings: Timings) -> Context {
         harvester_lb_prober::Settings::for_file_limit(64),
         Arc::new(()),
     );
-    let index = Index::new(Stores::default(), prober.clone(), Vec::new(), &timings);
+    let index = Index::new(Stores::default(), prober.clone(), Vec::new(), timings);
     Context::new(
         index,
         Writer::new(client, Arc::clone(&leadership) as _),
@@ -230,6 +230,6 @@ pub(crate) fn first(client: Client, timings: Timings) -> Context {
         prober,
         Arc::new(Metrics::new().unwrap()),
         leadership,
-        timings,
+        *timings,
     )
 }

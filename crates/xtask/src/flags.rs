@@ -404,7 +404,7 @@ mod tests {
             Export { #[arg(long)] allow_incomplete: bool },
         }
     "#;
-    const OTHER: &str = r#"
+    const OTHER: &str = r"
         //! A submodule.
         pub struct CheckArgs {
             #[command(flatten)]
@@ -414,7 +414,7 @@ mod tests {
             #[arg(long, short, default_value_t = Output::Text)]
             pub output: Output,
         }
-    "#;
+    ";
     const PAGE: &str = "## `harvester-load-balancer`\n| flag | variable | default | |\n|---|---|---|---|\n\
         | `--loglevel` | `LOGLEVEL` | `info` | |\n| `--workers` | `WORKERS` | `16` | |\n\
         | `--dhcp-mode` | | `kube-vip` | |\n| | `KUBECONFIG` | | |\n\

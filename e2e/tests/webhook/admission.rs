@@ -39,13 +39,13 @@ fn listeners(rows: &[(&str, &str, i64, i64)]) -> Value {
     with(vm_spec("web"), json!({ "listeners": rows }))
 }
 
-fn checked(health_check: Value) -> Value {
+fn checked(health_check: &Value) -> Value {
     let spec = listeners(&[("a", "TCP", 80, 8080), ("b", "UDP", 53, 5353)]);
     with(spec, json!({ "healthCheck": health_check }))
 }
 
 fn numbers(port: i64) -> Value {
-    checked(json!({
+    checked(&json!({
         "port": port, "successThreshold": 1, "failureThreshold": 3, "periodSeconds": 5, "timeoutSeconds": 3,
     }))
 }
@@ -128,8 +128,8 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         ("WV-6 the front port", numbers(80), Refused("80")),
         ("WV-6 an unknown port", numbers(9), Refused("9")),
         // The mutating webhook fills zeros in, so WV-7 has nothing to refuse while it runs.
-        ("WV-7 completed", checked(json!({"port": 8080})), Accepted),
-        ("WV-6 no port", checked(json!({"port": 0})), Accepted),
+        ("WV-7 completed", checked(&json!({"port": 8080})), Accepted),
+        ("WV-6 no port", checked(&json!({"port": 0})), Accepted),
     ];
     let mut count = rows.len();
     for (what, spec, wanted) in rows {
@@ -292,7 +292,7 @@ pub async fn wv_7_numbers_that_nobody_completed(world: Arc<World>) -> anyhow::Re
     let lbs = api(&world, "LoadBalancer", NS).await?;
     let attempt = async |check: Value| {
         let metadata = json!({"name": "row", "namespace": NS});
-        try_create(&lbs, "LoadBalancer", metadata, checked(check)).await
+        try_create(&lbs, "LoadBalancer", metadata, checked(&check)).await
     };
     eventually("the API server asks the webhook", SOON, || async {
         let answer = attempt(json!({"port": 8080})).await?;
@@ -437,7 +437,7 @@ pub async fn wv_10_a_guest_cluster_that_is_being_removed(world: Arc<World>) -> a
     let lbs = api(&world, "LoadBalancer", "removed").await?;
     let of = |cluster: Option<&str>| {
         let labels = cluster.map(|c| json!({keys::LABEL_CLOUDPROVIDER_CLUSTER: c}));
-        json!({"name": "row", "namespace": "removed", "labels": labels.unwrap_or(json!({}))})
+        json!({"name": "row", "namespace": "removed", "labels": labels.unwrap_or_else(|| json!({}))})
     };
     // The webhook learns of the machines by its watch.
     eventually("it is known", SOON, || async {
@@ -605,7 +605,7 @@ pub async fn wm_4_health_checks_are_completed(world: Arc<World>) -> anyhow::Resu
     ];
     for (given, wanted) in rows {
         let metadata = json!({"name": "row", "namespace": NS});
-        let spec = checked(given.clone());
+        let spec = checked(&given);
         let made = try_create(&lbs, "LoadBalancer", metadata, spec).await??;
         let found = &made.data["spec"]["healthCheck"];
         ensure!(*found == wanted, "{given}: {found}");

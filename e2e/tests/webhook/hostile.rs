@@ -46,7 +46,7 @@ impl Peak {
         Self { kib, task }
     }
 
-    fn is_bounded(self, what: &str) -> anyhow::Result<()> {
+    fn is_bounded(&self, what: &str) -> anyhow::Result<()> {
         self.task.abort();
         let kib = self.kib.load(Ordering::Relaxed);
         eprintln!("{what}: at most {kib} KiB resident");

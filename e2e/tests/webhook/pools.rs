@@ -286,7 +286,7 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
     };
     networks(&world, &["a", "b", "c", "z"]).await?;
     let global = tuple("*", "*", "*");
-    let mut first = spec(0, "", &[global.clone()]);
+    let mut first = spec(0, "", std::slice::from_ref(&global));
     first["ranges"] = json!([subnet("10.22.1.0/24")]);
     world.pool("global", first).await?;
     let mut second = spec(1, "default/a", &[tuple("p1", "x", "gc")]);

@@ -226,9 +226,9 @@ pub async fn section_1_nothing_is_registered_before_an_endpoint_is_ready(
         ensure!(strategy == "None", "{strategy}");
         is_unchecked(&world).await
     };
-    consistently("no endpoint", Duration::from_secs(3), || nothing()).await?;
+    consistently("no endpoint", Duration::from_secs(3), &nothing).await?;
     endpoints_that_are(&world, &["node1"], false).await?;
-    consistently("not ready", Duration::from_secs(3), || nothing()).await?;
+    consistently("not ready", Duration::from_secs(3), nothing).await?;
     endpoints(&world, &["node1"]).await?;
     replica.registered().await?;
     answers(&world).await?;
@@ -348,7 +348,7 @@ pub async fn section_1_the_webhook_is_uninstalled(world: Arc<World>) -> anyhow::
         Ok(())
     };
     nothing().await?;
-    consistently("nothing comes back", Duration::from_secs(5), || nothing()).await?;
+    consistently("nothing comes back", Duration::from_secs(5), nothing).await?;
     replica.is_unharmed()?;
     // Twice is as once.
     uninstall(&world).await?;

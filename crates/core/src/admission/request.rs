@@ -180,14 +180,12 @@ impl Request {
     pub fn parse(body: &[u8]) -> Result<Self, ReviewError> {
         let review: RawReview<'_> = serde_json::from_slice(body)
             .map_err(|error| ReviewError::Json(clipped(error.to_string())))?;
-        let version = match (&*review.kind, ReviewVersion::parse(&review.api_version)) {
-            ("AdmissionReview", Some(version)) => version,
-            _ => {
-                return Err(ReviewError::Kind {
-                    kind: clipped(review.kind),
-                    api_version: clipped(review.api_version),
-                });
-            }
+        let version = ReviewVersion::parse(&review.api_version);
+        let ("AdmissionReview", Some(version)) = (&*review.kind, version) else {
+            return Err(ReviewError::Kind {
+                kind: clipped(review.kind),
+                api_version: clipped(review.api_version),
+            });
         };
         let raw = review.request.filter(|request| !request.uid.is_empty());
         let raw = raw.ok_or(ReviewError::NoRequest)?;
@@ -241,6 +239,7 @@ impl<'a> RawRequest<'a> {
     }
 
     /// Both objects, and the names in the newer one.
+    #[allow(clippy::result_large_err, reason = "moved as it is into what holds it")]
     fn change<K, S: DeserializeOwned>(&self, build: fn(ObjectMeta, S) -> K) -> (Change<K>, Named) {
         let old = self.old_object.map(|raw| object::decode(raw.get(), build));
         let object = self.object.map(|raw| object::decode(raw.get(), build));

@@ -210,7 +210,8 @@ struct RawResponse<'a> {
 /// A `metav1.Status` without `details`: kubectl would show kind, name and causes of these instead of the message.
 #[derive(Serialize)]
 struct Status<'a> {
-    status: &'static str,
+    #[serde(rename = "status")]
+    result: &'static str,
     code: u16,
     reason: &'static str,
     message: &'a str,
@@ -238,7 +239,7 @@ impl Response<'_> {
             Self::Refused(refusal) => {
                 response.allowed = false;
                 response.status = Some(Status {
-                    status: "Failure",
+                    result: "Failure",
                     code: 422,
                     reason: "Invalid",
                     message: &refusal.message,

@@ -25,7 +25,7 @@ pub struct Index {
     /// What each virtual machine contributes to `by_address`.
     machines: HashMap<Key, (Ipv4Addr, Rank)>,
     /// Namespace and address, then the virtual machines in their order of preference.
-    by_address: BTreeMap<(Arc<str>, Ipv4Addr), BTreeSet<(Rank, Arc<str>)>>,
+    by_address: BTreeMap<(Arc<str>, Ipv4Addr), BTreeSet<Ranked>>,
     /// The readable IPAllocations.
     allocations: HashMap<IpAddr, Holder>,
     /// The pools whose maps another writer wrote (IPA-1). This operator's own maps are only a copy of the IPAllocations.
@@ -39,6 +39,9 @@ enum Rank {
     Terminated,
     Deleting,
 }
+
+/// A virtual machine's place in the order, and its name.
+type Ranked = (Rank, Arc<str>);
 
 #[derive(Debug)]
 struct Holder {

@@ -149,7 +149,7 @@ impl List {
         self.0.push_str(json);
     }
 
-    pub(super) fn to_json(mut self) -> String {
+    pub(super) fn into_json(mut self) -> String {
         self.0.push(']');
         self.0
     }
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(collected("{\"a\":1}"), None);
         let mut list = List::new();
         each("[1, 2]", |element| list.push(element));
-        assert_eq!(list.to_json(), "[1,2]");
-        assert_eq!(List::new().to_json(), "[]");
+        assert_eq!(list.into_json(), "[1,2]");
+        assert_eq!(List::new().into_json(), "[]");
     }
 }

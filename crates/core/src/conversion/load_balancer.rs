@@ -183,7 +183,7 @@ fn listeners(spec: &mut Fields<'_>, complete: fn(&mut Fields<'_>)) {
         Err(_) => after.push(json),
     });
     if is_list {
-        spec.set("listeners", after.to_json());
+        spec.set("listeners", after.into_json());
     }
 }
 
@@ -202,7 +202,7 @@ fn selector(servers: &str, namespace: &str, facts: &dyn Facts) -> Option<String>
         }
     });
     let is_known = !seen.is_empty();
-    is_known.then(|| format!("{{{}:{}}}", quoted(keys::LABEL_VM_NAME), names.to_json()))
+    is_known.then(|| format!("{{{}:{}}}", quoted(keys::LABEL_VM_NAME), names.into_json()))
 }
 
 /// Renames the period and replaces negative numbers by 0. v1alpha1 requires all five numbers: an absent one becomes 0, which

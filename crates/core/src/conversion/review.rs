@@ -208,7 +208,7 @@ fn convert(
     match stop {
         Some(stop) => Err(stop),
         None if is_list => Ok((
-            converted.to_json(),
+            converted.into_json(),
             Outcome::Converted {
                 desired,
                 objects: count,

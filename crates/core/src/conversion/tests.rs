@@ -101,16 +101,21 @@ fn lb(version: &str, parts: Value) -> Value {
     with(base, parts)
 }
 
+fn parts(spec: Value, status: Value) -> Value {
+    let parts = [("spec".to_owned(), spec), ("status".to_owned(), status)];
+    Value::Object(parts.into_iter().collect())
+}
+
 /// `spec` and `status` of `web/a` after its conversion to v1beta1; null if absent.
 fn beta(spec: Value, status: Value) -> (Value, Value) {
-    let mut after = convert(BETA, &lb(ALPHA, json!({"spec": spec, "status": status})));
+    let mut after = convert(BETA, &lb(ALPHA, parts(spec, status)));
     assert_eq!(after["apiVersion"], BETA);
     (after["spec"].take(), after["status"].take())
 }
 
 /// `spec` and `status` of `web/a` after its conversion to v1alpha1; null if absent.
 fn alpha(spec: Value, status: Value) -> (Value, Value) {
-    let mut after = convert(ALPHA, &lb(BETA, json!({"spec": spec, "status": status})));
+    let mut after = convert(ALPHA, &lb(BETA, parts(spec, status)));
     assert_eq!(after["apiVersion"], ALPHA);
     (after["spec"].take(), after["status"].take())
 }

@@ -39,7 +39,7 @@ async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_ba
         };
         std::future::ready(answer)
     });
-    let ctx = ctx.get_or_init(|| fake::context(client, Timings::default(), true));
+    let ctx = ctx.get_or_init(|| fake::context(client, &Timings::default(), true));
     let key = Key::new("n", "a");
     let copy: LoadBalancer = serde_json::from_value(object(5)).unwrap();
     let known = Lb::valid(copy.clone());

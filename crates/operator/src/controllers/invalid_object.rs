@@ -128,7 +128,7 @@ mod tests {
         let meta: ObjectMeta = serde_json::from_value(object["metadata"].clone()).unwrap();
         server.put(PATH, object);
         server.refuse(Method::PATCH, "loadbalancers");
-        let ctx = fake::context(server.client(), Timings::default(), true);
+        let ctx = fake::context(server.client(), &Timings::default(), true);
         let key = Key::new("n", "a");
         let outcome = report::<LoadBalancer>(&ctx, &key, &meta, "why").await;
         assert!(

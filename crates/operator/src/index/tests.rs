@@ -44,7 +44,7 @@ fn refused(index: &Index, address: &str) -> bool {
 
 #[tokio::test]
 async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
-    let ctx = fake::context(FakeApiServer::default().client(), Timings::default(), true);
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
     let index = &*ctx.index;
     let node = |version: &str, status: Value| json!({"metadata": {"name": "n1", "resourceVersion": version}, "status": status});
     let addresses = |all: &[&str]| {
@@ -86,7 +86,7 @@ async fn be_8_a_node_that_cannot_be_decoded_keeps_its_protection() {
 
 #[tokio::test]
 async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
-    let ctx = fake::context(FakeApiServer::default().client(), Timings::default(), true);
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
     let index = &*ctx.index;
     let service = |name: &str, version: &str, spec: Value, status: Value| {
         json!({

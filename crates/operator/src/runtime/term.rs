@@ -46,7 +46,7 @@ mod tests {
 
     fn current() -> CurrentTerm {
         let nobody = fake::client(|_| std::future::pending());
-        CurrentTerm::new(fake::first(nobody, Timings::default()))
+        CurrentTerm::new(fake::first(nobody, &Timings::default()))
     }
 
     #[tokio::test(start_paused = true)]

@@ -153,7 +153,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
 
     let stored = Stored::new(names);
     let changed = Arc::new(Notify::new());
-    let mut watches = Watches::new(clients.clone(), timings, Arc::clone(&metrics), &mut tasks);
+    let mut watches = Watches::new(clients.clone(), &timings, Arc::clone(&metrics), &mut tasks);
     watches.facts(&progress.facts);
     watches.stored(&stored, &changed);
 

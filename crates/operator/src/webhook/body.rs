@@ -85,14 +85,14 @@ impl Default for Budget {
 pub struct Received {
     /// The bytes.
     pub bytes: Vec<u8>,
-    received: Held,
+    held: Held,
     _decoding: OwnedSemaphorePermit,
 }
 
 impl Received {
     /// Drops the body. Its memory counts on for its response, which is about as large, until that is dropped.
     pub fn into_held(self) -> Held {
-        self.received
+        self.held
     }
 }
 
@@ -151,7 +151,7 @@ impl Budget {
         let decoding = self.reserve(&self.decoding, tree, until).await?;
         Ok(Received {
             bytes,
-            received: Held { _memory: memory },
+            held: Held { _memory: memory },
             _decoding: decoding,
         })
     }

@@ -423,7 +423,7 @@ mod tests {
         // Further bytes do not extend it.
         tokio::time::advance(MS).await;
         connection.has_received();
-        assert_eq!(left(), HEAD - MS);
+        assert_eq!(left(), HEAD.checked_sub(MS).unwrap());
         connection.begins();
         assert_eq!((connection.phase(), left()), (Phase::Body, BUSY));
         connection.has_flushed();

@@ -73,18 +73,13 @@ impl Secrets {
     async fn read(&self, store: &Arc<Store<StoredSecret>>, key: &Key) -> Result<(), SecretError> {
         let known = store.version(key);
         match bounded(self.api.get_opt(&key.name)).await {
-            Ok(Some(secret)) => self.learn(store, key, secret),
+            Ok(Some(secret)) => learn(store, key, secret),
             Ok(None) => {
                 store.forget(key, known);
             }
             Err(error) => return Err(error_of(key, error)),
         }
         Ok(())
-    }
-
-    fn learn(&self, store: &Arc<Store<StoredSecret>>, key: &Key, secret: Secret) {
-        let stamp = Stamp::of(&secret.metadata);
-        store.written(key, stamp, StoredSecret::of(Ok(secret)));
     }
 
     /// Does what the machine has decided, at a time in seconds since 1970.
@@ -152,7 +147,7 @@ impl Secrets {
         };
         match written {
             Ok(secret) => {
-                self.learn(store, key, secret);
+                learn(store, key, secret);
                 Ok(())
             }
             Err(error) => Err(error_of(key, error)),
@@ -186,4 +181,10 @@ fn pair_data(pair: &Pair) -> Value {
 fn previous_data(previous: &[Certificate]) -> Value {
     let text: String = previous.iter().map(|c| &*c.pem).collect();
     base64(&text)
+}
+
+/// Puts a Secret that the API server answered with into its store.
+fn learn(store: &Store<StoredSecret>, key: &Key, secret: Secret) {
+    let stamp = Stamp::of(&secret.metadata);
+    store.written(key, stamp, StoredSecret::of(Ok(secret)));
 }

@@ -22,7 +22,7 @@ fn leader() -> (FakeApiServer, Context) {
     json_patch::merge(&mut asks, &manual_release("172.20.1.5", "shop/gone"));
     server.put(RECORD, held.clone());
     server.put(POOL, asks.clone());
-    let ctx = fake::context(server.client(), Timings::default(), true);
+    let ctx = fake::context(server.client(), &Timings::default(), true);
     let key = Key::new("", "p");
     let stored = Pool::valid(serde_json::from_value(asks).unwrap());
     ctx.index.stores.pools.written(&key, Version(7), stored);

@@ -51,7 +51,7 @@ fn example() -> FakeApiServer {
 
 /// A process that starts: its stores hold what the API server has.
 fn process(server: &FakeApiServer, client: kube::Client) -> Context {
-    let ctx = fake::context(client, Timings::default(), true);
+    let ctx = fake::context(client, &Timings::default(), true);
     let stores = &ctx.index.stores;
     for (path, object) in server.objects_below(POOLS) {
         let pool: IPPool = serde_json::from_value(object).unwrap();
@@ -373,7 +373,7 @@ async fn ipa_5_an_edit_meanwhile_is_migrated_too() {
 #[tokio::test]
 async fn mig_1_a_process_that_is_not_leader_writes_nothing() {
     let server = example();
-    let ctx = fake::context(server.client(), Timings::default(), false);
+    let ctx = fake::context(server.client(), &Timings::default(), false);
     let outcome = run(&ctx).await;
     assert!(matches!(outcome, Err(WriteError::Fenced)), "{outcome:?}");
     assert_eq!(server.writes().len(), 0);

@@ -54,7 +54,7 @@ fn pool(annotations: &Value) -> Pool {
 
 /// A leader's context that knows this pool and this load balancer.
 fn leader(server: &FakeApiServer, pool: Pool, lb: &Value) -> Context {
-    let ctx = fake::context(server.client(), Timings::default(), true);
+    let ctx = fake::context(server.client(), &Timings::default(), true);
     let name = Key::new("", "p");
     ctx.index.stores.pools.written(&name, Version(4), pool);
     ctx.index

@@ -106,7 +106,7 @@ fn ops_1_sizes_share_the_registry_and_end_with_what_they_measure() {
 #[tokio::test]
 async fn ops_1_a_standby_exports_leadership_and_its_own_health() {
     let nobody = crate::fake::client(|_| std::future::pending());
-    let ctx = crate::fake::first(nobody, crate::timings::Timings::default());
+    let ctx = crate::fake::first(nobody, &crate::timings::Timings::default());
     let (key, version) = (Key::new("n", "a"), Version(1));
     let lb = Lb::valid(LoadBalancer::default());
     ctx.index.stores.lbs.written(&key, version, lb);

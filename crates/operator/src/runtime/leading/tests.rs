@@ -158,7 +158,7 @@ async fn run_5_requests_of_the_beginning_are_answered_before_the_lease_is_asked_
         drain_limit: LIMIT,
         ..Timings::default()
     };
-    let ctx = fake::first(server.client(), timings);
+    let ctx = fake::first(server.client(), &timings);
     let end = term(&server, ctx, async |_| server.outage.store(true, Relaxed)).await;
     assert_eq!(end, End::Lost);
     // The response came after the loss of the Lease.
@@ -173,7 +173,7 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_stops_when_that_is_answered(
         flush_limit: LIMIT,
         ..Timings::default()
     };
-    let ctx = fake::first(server.client(), timings);
+    let ctx = fake::first(server.client(), &timings);
     assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
     assert_eq!(server.answered.load(Relaxed), server.received.load(Relaxed));
     assert!(server.answered.load(Relaxed) > 0);
@@ -186,7 +186,7 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_waits_for_no_answer_for_ever
         flush_limit: Duration::from_millis(50),
         ..Timings::default()
     };
-    let ctx = fake::first(server.client(), timings);
+    let ctx = fake::first(server.client(), &timings);
     assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
     assert_eq!(server.answered.load(Relaxed), 0);
 }
@@ -201,14 +201,14 @@ async fn run_5_who_is_asked_to_stop_while_it_begins_does_not_begin_again() {
         ..Timings::default()
     };
     // The takeover cannot succeed, as the process may not write.
-    let ctx = fake::context(server.client(), timings, false);
+    let ctx = fake::context(server.client(), &timings, false);
     assert_eq!(term(&server, ctx, async |_| {}).await, End::Stopped);
 }
 
 #[tokio::test]
 async fn run_5_events_that_wait_are_written_before_the_lease_is_given_up() {
     let server = Server::new(Fate::AtOnce);
-    let ctx = fake::first(server.client(), Timings::default());
+    let ctx = fake::first(server.client(), &Timings::default());
     let left = async |ctx: &Context| {
         let draft = EventDraft {
             warning: false,

@@ -24,7 +24,7 @@ use crate::webhook_names::{CONFIGURATION, DEFINITION};
 /// Starts watches.
 pub(super) struct Watches<'a> {
     clients: Clients,
-    timings: Timings,
+    timings: &'a Timings,
     metrics: Arc<Metrics>,
     number: u32,
     tasks: &'a mut JoinSet<anyhow::Result<()>>,
@@ -34,7 +34,7 @@ impl<'a> Watches<'a> {
     /// None yet; their tasks are added to these.
     pub(super) const fn new(
         clients: Clients,
-        timings: Timings,
+        timings: &'a Timings,
         metrics: Arc<Metrics>,
         tasks: &'a mut JoinSet<anyhow::Result<()>>,
     ) -> Self {

@@ -6,8 +6,8 @@ use super::*;
 const NOW: i64 = 1_800_000_000;
 const NAME: &str = "webhook.harvester-system.svc";
 const LIFETIMES: Lifetimes = Lifetimes {
-    authority: Duration::from_secs(30_000),
-    leaf: Duration::from_secs(6_000),
+    authority: Duration::from_mins(500),
+    leaf: Duration::from_mins(100),
     settle: Duration::from_secs(100),
     retain: Duration::from_secs(500),
 };
@@ -58,12 +58,11 @@ impl Cluster {
     fn converge(&mut self, machine: &mut Machine, now: i64) -> Plan {
         for _ in 0..5 {
             let plan = machine.plan(now, self.known());
-            match &plan.action {
-                Some(action) => self.apply(action, now),
-                None => {
-                    self.publish(&plan.bundle);
-                    return machine.plan(now, self.known());
-                }
+            if let Some(action) = &plan.action {
+                self.apply(action, now);
+            } else {
+                self.publish(&plan.bundle);
+                return machine.plan(now, self.known());
             }
         }
         panic!("it does not come to rest");

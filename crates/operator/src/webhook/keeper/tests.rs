@@ -150,7 +150,9 @@ async fn section_1_an_uninstallation_that_failed_does_not_keep_the_webhook_from_
         let next = keeper.round().await;
         assert!(server.writes().is_empty());
         let left = next - Instant::now();
-        let wanted = UNINSTALLATION - Duration::from_secs(minutes.unsigned_abs() * 60);
+        let wanted = UNINSTALLATION
+            .checked_sub(Duration::from_secs(minutes.unsigned_abs() * 60))
+            .unwrap();
         assert!(
             left <= wanted && left + Duration::from_secs(3) > wanted,
             "{left:?}"

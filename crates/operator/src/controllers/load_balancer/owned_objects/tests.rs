@@ -48,7 +48,7 @@ async fn brought(
 ) -> (Result<(), WriteError>, Option<String>) {
     let path = format!("{SERVICES}/a");
     let key = Key::new("n", "a");
-    let ctx = fake::context(server.client(), Timings::default(), true);
+    let ctx = fake::context(server.client(), &Timings::default(), true);
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(Settings::default())));
     if is_verified {

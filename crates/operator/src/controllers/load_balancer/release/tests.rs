@@ -31,7 +31,7 @@ fn with_record() -> (Context, FakeApiServer) {
     let record = record("10.0.0.2", "p", "Bound", ("n", "held", "u-held"));
     let record = stored(record, "u-record", 3);
     server.put(RECORD, record.clone());
-    let ctx = fake::context(server.client(), Timings::default(), true);
+    let ctx = fake::context(server.client(), &Timings::default(), true);
     let record = Allocation::decoded(&object::<IPAllocation>(record));
     let name = Key::new("", "10.0.0.2");
     ctx.index

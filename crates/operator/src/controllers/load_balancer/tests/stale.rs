@@ -186,7 +186,7 @@ async fn rel_4_a_released_record_is_no_address_to_leave() {
         move_limit: Duration::ZERO,
         ..Timings::default()
     };
-    let ctx = fake::context(server.client(), timings, true);
+    let ctx = fake::context(server.client(), &timings, true);
     let stored = Lb::valid(object(lb));
     ctx.index.stores.lbs.written(&key(), Version(5), stored);
     ctx.index
