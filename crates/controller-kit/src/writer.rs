@@ -75,9 +75,25 @@ impl WriteError {
             {
                 Self::Refused(status.message)
             }
-            other => Self::Unavailable(other.to_string()),
+            other => Self::Unavailable(with_causes(&other)),
         }
     }
+}
+
+/// The text of an error and of its causes: a connection that fails says why only in these. A cause whose text is in the text
+/// before it is left out.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let further = error.to_string();
+        if !text.contains(&further) {
+            text.push_str(": ");
+            text.push_str(&further);
+        }
+        cause = error.source();
+    }
+    text
 }
 
 /// Whether this process may write. Asked immediately before each request.
@@ -280,6 +296,19 @@ mod tests {
             let text = WriteError::from_kube(api_error(code, reason)).to_string();
             assert!(text.starts_with(expected), "{code} {reason}: {text}");
         }
+    }
+
+    #[test]
+    fn a_failed_connection_says_why() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("client error (Connect)")]
+        struct Connect(#[source] std::io::Error);
+        let reason = std::io::Error::other("certificate not valid for name");
+        let error = WriteError::from_kube(kube::Error::Service(Box::new(Connect(reason))));
+        assert_eq!(
+            error.to_string(),
+            "API server unavailable: ServiceError: client error (Connect): certificate not valid for name"
+        );
     }
 
     #[test]

@@ -54,6 +54,10 @@ async fn is_understood(world: &World, text: &str) -> anyhow::Result<()> {
     let chart = chart();
     let chart = chart.to_str().context("the path is no text")?;
     let mut args = vec!["template", "documented", chart];
+    // Only an installation has to name the image: an upgrade keeps the values.
+    if subcommand != "install" {
+        args.extend(["--set", "image.repository=registry.example.com/lb"]);
+    }
     for pair in words.windows(2).filter(|pair| VALUES.contains(&pair[0])) {
         args.extend_from_slice(pair);
     }

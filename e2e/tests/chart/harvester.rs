@@ -388,10 +388,14 @@ impl LeftBehind {
         ensure!(now == self.service, "{now:#} was {:#}", self.service);
         let slice = world.slices(ns).get(web).await?;
         ensure!(slice.uid() == self.slice, "another EndpointSlice");
-        // A guest cluster with an old cloud provider.
-        let seen = alpha(world, ns).await?.get(&old.0).await?;
-        let address = &seen.data["status"]["address"];
-        ensure!(*address == old.1.to_string(), "{seen:?}");
+        // A guest cluster with an old cloud provider. The address is in the status once kube-vip announces the Service.
+        eventually("the guest cluster sees the address", SOON, || async {
+            let seen = alpha(world, ns).await?.get(&old.0).await?;
+            let address = &seen.data["status"]["address"];
+            ensure!(*address == old.1.to_string(), "{seen:?}");
+            Ok(Some(()))
+        })
+        .await?;
         let new = format!("{ns}-new{number}");
         world.lb(ns, &new, cluster_spec()).await?;
         world.lb_address(ns, &new).await?;

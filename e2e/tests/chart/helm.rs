@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_fixtures::with;
@@ -193,6 +194,17 @@ pub async fn bare(world: &World) -> anyhow::Result<()> {
         }
         let args = ["delete", "crd", &name, "--wait", "--timeout=1m"];
         world.cluster.kubectl(&args).await?;
+    }
+    // What the load balancers owned is left to the garbage collector.
+    for kind in ["services", "endpointslices"] {
+        let label = format!("--selector={}", keys::LABEL_SERVICELB);
+        eventually("nothing of an earlier test is left", SOON, || async {
+            let args = ["get", kind, "--all-namespaces", &label, "-o=name"];
+            let left = world.cluster.kubectl(&args).await?;
+            ensure!(left.is_empty(), "{left}");
+            Ok(Some(()))
+        })
+        .await?;
     }
     Ok(())
 }

@@ -80,6 +80,12 @@ pub enum Action {
         /// Certificates of previous authorities that are kept.
         previous: Vec<Certificate>,
     },
+    /// The authority's Secret: the present authority, with these previous ones, of which it lacks the one that has signed the
+    /// certificate that serves.
+    Adopt {
+        /// Certificates of previous authorities.
+        previous: Vec<Certificate>,
+    },
 }
 
 impl Action {
@@ -163,7 +169,15 @@ impl Machine {
                 plan.wake(c.not_after - third(self.lifetimes.authority) + 1);
                 let old: Vec<Certificate> = listed.iter().filter(|o| *o != c).cloned().collect();
                 let leaf = leaf_certificate.map(|leaf| (leaf, is_stored));
-                self.with_authority(now, c, leaf, &old, &mut plan)
+                match leaf {
+                    // Every bundle accepts it, so each of them has its authority; a new bundle must have it too.
+                    Some((leaf, false)) if !listed.iter().any(|o| leaf.is_signed_by(o)) => {
+                        Some(Action::Adopt {
+                            previous: previous(&old, Some(leaf), known.bundles, now),
+                        })
+                    }
+                    leaf => self.with_authority(now, c, leaf, &old, &mut plan),
+                }
             }
         };
         if plan.action.is_none()
@@ -322,12 +336,14 @@ fn previous(
     bundles: &[String],
     now: i64,
 ) -> Vec<Certificate> {
-    let mut found = listed.to_vec();
-    if let Some(leaf) = leaf {
-        for authority in bundles.iter().flat_map(|bundle| valid(bundle, now)) {
-            if leaf.is_signed_by(&authority) && !found.contains(&authority) {
-                found.insert(0, authority);
-            }
+    let of_bundles = bundles.iter().flat_map(|bundle| valid(bundle, now));
+    let has_signed = |authority: &Certificate| leaf.is_some_and(|l| l.is_signed_by(authority));
+    let mut found: Vec<Certificate> = Vec::new();
+    // First, since the last ones are left out: without it the certificate that serves would be refused.
+    let signers = listed.iter().cloned().chain(of_bundles).filter(has_signed);
+    for authority in signers.chain(listed.iter().cloned()) {
+        if !found.contains(&authority) {
+            found.push(authority);
         }
     }
     found.truncate(MOST_PREVIOUS);

@@ -29,6 +29,8 @@ pub struct Endpoints {
     waits: Arc<AtomicBool>,
     /// The last answer, and until when it counts.
     last: Option<(bool, Instant)>,
+    /// Whether it was said that the registration waits.
+    is_waiting_said: bool,
     /// Whether it was said that the endpoints cannot be read.
     is_unreadable_said: bool,
 }
@@ -41,6 +43,7 @@ impl Endpoints {
             service: names.service.clone(),
             waits,
             last: None,
+            is_waiting_said: false,
             is_unreadable_said: false,
         }
     }
@@ -58,8 +61,9 @@ impl Endpoints {
             None => (self.look().await, Instant::now() + PAUSE),
         };
         self.last = Some((is_ready, until));
-        let has_waited = self.waits.swap(!is_ready, Ordering::Relaxed);
-        if !is_ready && !has_waited {
+        self.waits.store(!is_ready, Ordering::Relaxed);
+        // Said again only after an endpoint was ready: other objects may come and go meanwhile.
+        if !replace(&mut self.is_waiting_said, !is_ready) && !is_ready {
             let service = &*self.service;
             info!(
                 service,

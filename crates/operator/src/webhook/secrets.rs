@@ -93,7 +93,7 @@ impl Secrets {
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await
             }
-            Action::Prune { previous } => {
+            Action::Prune { previous } | Action::Adopt { previous } => {
                 let data = json!({ PREVIOUS: previous_data(previous) });
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await

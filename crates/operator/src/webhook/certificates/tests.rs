@@ -43,7 +43,7 @@ impl Cluster {
                     previous: text(previous),
                 });
             }
-            Action::Prune { previous } => {
+            Action::Prune { previous } | Action::Adopt { previous } => {
                 self.authority.as_mut().unwrap().previous = text(previous);
             }
             Action::NewLeaf { .. } => {
@@ -352,6 +352,33 @@ fn section_1_a_certificate_that_no_bundle_knows_is_not_served_while_there_is_ano
     let mut fresh = self::machine();
     cluster.leaf = Some(foreign(NOW).1);
     assert!(fresh.plan(NOW + 2, cluster.known()).serve.is_some());
+}
+
+#[test]
+fn section_1_the_authority_of_what_serves_is_adopted_from_the_bundles() {
+    let (mut cluster, mut machine) = (Cluster::default(), machine());
+    let first = cluster.converge(&mut machine, NOW).bundle;
+    let served = cluster.leaf_certificate();
+    // Somebody writes an authority that does not know the one before it, and the serving certificate is lost.
+    cluster.authority = Some(AuthoritySecret {
+        present: new_authority(NOW, LIFETIMES.authority).unwrap(),
+        previous: String::new(),
+    });
+    cluster.leaf = None;
+    let plan = machine.plan(NOW + 1, cluster.known());
+    assert!(
+        matches!(plan.action, Some(Action::Adopt { .. })),
+        "{plan:?}"
+    );
+    let plan = cluster.converge(&mut machine, NOW + 1);
+    assert_eq!(plan.serve.unwrap().cert[0], served.der);
+    let all = Certificate::parse_all(&plan.bundle);
+    let before = Certificate::parse_all(&first);
+    assert!(all.len() == 2 && all.contains(&before[0]), "{all:?}");
+    // The new authority signs once it is known everywhere.
+    let later = NOW + 1 + x509::seconds(LIFETIMES.settle);
+    cluster.converge(&mut machine, later);
+    assert!(cluster.leaf_certificate().is_signed_by(&all[0]));
 }
 
 #[test]
