@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{
+    CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, Replica, SERVICE, VALIDATING, answers,
+    definition, endpoints, uninstall,
+};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::{consistently, eventually};
 use k8s_openapi::ByteString;
@@ -14,10 +18,7 @@ use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::stage::{
-    CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, Replica, SERVICE, VALIDATING, answers, bare,
-    definition, endpoints, finish, one, one_with,
-};
+use crate::stage::{bare, finish, one, one_with};
 use crate::tls::{address, bundle, connect, connector};
 
 async fn get(world: &World, (version, kind): (&str, &str)) -> anyhow::Result<Option<Value>> {
@@ -171,20 +172,6 @@ pub async fn section_1_the_secrets_of_the_go_webhook_are_replaced(
     let stored = secrets.get(&format!("{SERVICE}-tls")).await?;
     ensure!(stored.type_.as_deref() == Some("kubernetes.io/tls"));
     finish(&world, &[&replica]).await
-}
-
-/// Runs `uninstall-webhook` as an administrator.
-pub async fn uninstall(world: &World) -> anyhow::Result<()> {
-    let kubeconfig = world.cluster.kubeconfig("admin")?;
-    let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-    let env = [("KUBECONFIG", kubeconfig), ("NAMESPACE", NAMESPACE)];
-    let flags = ["uninstall-webhook"];
-    let process = world
-        .cluster
-        .spawn("node2", world.binary(), &flags, &env, "uninstall")?;
-    let status = process.wait(Duration::from_mins(1)).await?;
-    ensure!(status.success(), "{status}: {}", process.tail());
-    Ok(())
 }
 
 pub async fn section_1_the_webhook_is_uninstalled(world: Arc<World>) -> anyhow::Result<()> {
