@@ -28,5 +28,5 @@ pub mod waits;
 pub mod webhook;
 pub mod world;
 
-pub use runner::{Test, audited_cluster_options, run, run_in_turn};
+pub use runner::{Phase, Test, audited_cluster_options, run, run_in_phases, run_in_turn};
 pub use world::World;

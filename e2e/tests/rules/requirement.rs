@@ -1,9 +1,17 @@
 //! Pool selectors, and requirements of LoadBalancers (section 5).
 
 use harvester_lb_e2e::World;
+use harvester_lb_fixtures::network_attachment_definition;
 use serde_json::json;
 
 use super::support::RuleHelpers;
+
+/// Makes a NetworkAttachmentDefinition: the network of a pool must be one (WM-5). Answers how pools name it.
+pub(crate) async fn network(world: &World, ns: &str, name: &str) -> anyhow::Result<String> {
+    let object = network_attachment_definition(ns, name, &json!({}), "{}");
+    world.cluster.apply(&object).await?;
+    Ok(format!("{ns}/{name}"))
+}
 
 /// A pool with a selector.
 pub(crate) async fn selecting(
