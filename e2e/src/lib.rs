@@ -10,6 +10,7 @@ pub mod exported;
 pub mod fake_kube_vip;
 pub mod go;
 pub mod history_checker;
+mod http;
 pub mod image;
 pub mod lives;
 pub mod metrics_snapshot;
@@ -24,7 +25,8 @@ pub mod seeds;
 pub mod stage;
 pub mod supervised;
 pub mod waits;
+pub mod webhook;
 pub mod world;
 
-pub use runner::{Test, audited_cluster_options, run, run_in_turn};
+pub use runner::{Phase, Test, audited_cluster_options, run, run_in_phases, run_in_turn};
 pub use world::World;

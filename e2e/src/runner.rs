@@ -1,4 +1,4 @@
-//! Runs the tests of a binary concurrently in one world.
+//! Runs the tests of a binary concurrently in one world, in one phase or several.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,18 +33,33 @@ macro_rules! tests {
     };
 }
 
+/// Tests that run concurrently, and what is done before them.
+pub struct Phase {
+    /// Completes a new world, or in a later phase that of the phases before it. In a later phase it is repeated if it fails.
+    pub set_up: Body,
+    /// The tests.
+    pub tests: Vec<Test>,
+}
+
 /// Runs tests in a world that `set_up` completes; `threads` of them at a time. The first test that needs the world
 /// creates it; if that fails, all fail. `programs`: those that the tests call, besides what the cluster needs.
-#[allow(
-    clippy::needless_pass_by_value,
-    reason = "callers make the options for this call"
-)]
 pub fn run(
     options: TestClusterOptions,
     programs: &[&str],
     threads: usize,
     set_up: Body,
     tests: Vec<Test>,
+) -> ExitCode {
+    run_in_phases(options, programs, threads, vec![Phase { set_up, tests }])
+}
+
+/// Runs the phases in turn in one world, as [`run`] does it. No test starts before all those of the phases before it have
+/// ended. The set-ups of these phases are done also if none of their tests is chosen.
+pub fn run_in_phases(
+    options: TestClusterOptions,
+    programs: &[&str],
+    threads: usize,
+    phases: Vec<Phase>,
 ) -> ExitCode {
     let mut arguments = Arguments::from_args();
     if !arguments.list
@@ -60,13 +75,56 @@ pub fn run(
         Ok(runtime) => Arc::new(runtime),
         Err(error) => return complain(&error.into()),
     };
-    let world: Arc<OnceCell<Arc<World>>> = Arc::default();
-    let trials = tests
-        .into_iter()
-        .map(|test| trial(test, &runtime, &world, options.clone(), set_up));
-    let conclusion = libtest_mimic::run(&arguments, trials.collect());
-    drop(world);
-    conclusion.exit_code()
+    let shared = Arc::new(Shared {
+        options,
+        world: OnceCell::new(),
+        set_ups: phases
+            .iter()
+            .map(|phase| (phase.set_up, OnceCell::new()))
+            .collect(),
+    });
+    let mut has_failed = false;
+    for (number, phase) in phases.into_iter().enumerate() {
+        let trials = phase
+            .tests
+            .into_iter()
+            .map(|test| trial(test, number, &runtime, &shared));
+        has_failed |= libtest_mimic::run(&arguments, trials.collect()).has_failed();
+    }
+    drop(shared);
+    // As the standard harness.
+    ExitCode::from(if has_failed { 101 } else { 0 })
+}
+
+/// What the tests share: the world, and how far it is.
+struct Shared {
+    options: TestClusterOptions,
+    /// Exists once the first set-up is done.
+    world: OnceCell<Arc<World>>,
+    /// The set-up of each phase. Whether it is done is not used of the first.
+    set_ups: Vec<(Body, OnceCell<()>)>,
+}
+
+impl Shared {
+    /// The world as the tests of a phase need it.
+    async fn world(&self, phase: usize) -> anyhow::Result<Arc<World>> {
+        let mut set_ups = self.set_ups.iter().take(phase + 1);
+        let (first, _) = set_ups.next().context("no phase")?;
+        let world = self
+            .world
+            .get_or_try_init(|| async {
+                let world = Arc::new(World::start(self.options.clone()).await?);
+                first(Arc::clone(&world)).await.context("set-up")?;
+                anyhow::Ok(world)
+            })
+            .await?;
+        for (set_up, done) in set_ups {
+            done.get_or_try_init(|| set_up(Arc::clone(world)))
+                .await
+                .context("set-up of a later phase")?;
+        }
+        Ok(Arc::clone(world))
+    }
 }
 
 /// A test cluster of two nodes without kube-vip, whose API server writes an audit log of all requests.
@@ -84,27 +142,15 @@ pub fn run_in_turn(options: TestClusterOptions, tests: Vec<Test>) -> ExitCode {
     run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)
 }
 
-fn trial(
-    test: Test,
-    runtime: &Arc<Runtime>,
-    world: &Arc<OnceCell<Arc<World>>>,
-    options: TestClusterOptions,
-    set_up: Body,
-) -> Trial {
-    let (runtime, world) = (Arc::clone(runtime), Arc::clone(world));
+fn trial(test: Test, phase: usize, runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Trial {
+    let (runtime, shared) = (Arc::clone(runtime), Arc::clone(shared));
     Trial::test(test.name, move || {
         let mut report = TestReport::begin(test.name);
         let result = runtime.block_on(async {
-            let world = world
-                .get_or_try_init(|| async {
-                    let world = Arc::new(World::start(options).await?);
-                    set_up(Arc::clone(&world)).await.context("set-up")?;
-                    anyhow::Ok(world)
-                })
-                .await?;
+            let world = shared.world(phase).await?;
             report.set_up_done();
             // A separate task, so that a panic fails only this test.
-            tokio::spawn((test.body)(Arc::clone(world))).await?
+            tokio::spawn((test.body)(world)).await?
         });
         report
             .end(result)

@@ -1,6 +1,6 @@
 //! A test cluster with our CRDs and the operator.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
+
+use crate::http;
 
 /// Timeout of every wait here. A machine under load is slow; a broken operator never succeeds.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -194,20 +194,8 @@ impl World {
 
     /// Sends a GET to the admin port of the operator on a node: status code and body.
     pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
-        let ip = self.admin_address(node)?;
-        let exchange = async {
-            let mut stream = TcpStream::connect((ip, 8081)).await?;
-            let request =
-                format!("GET {path} HTTP/1.1\r\nHost: {node}\r\nConnection: close\r\n\r\n");
-            stream.write_all(request.as_bytes()).await?;
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer).await?;
-            anyhow::Ok(answer)
-        };
-        let answer = tokio::time::timeout(Duration::from_secs(5), exchange).await??;
-        let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer")?;
-        let code = head.split(' ').nth(1).context("no status line")?.parse()?;
-        Ok((code, body.to_owned()))
+        let at = SocketAddr::from((self.admin_address(node)?, 8081));
+        http::get(at, path).await
     }
 
     /// The address of a node in the network that it shares with the API server.

@@ -25,13 +25,11 @@ use tokio_rustls::client::TlsStream;
 use super::driver::{AS_SHIPPED, LIMIT, clients, cpu_seconds, spread};
 use super::report::{Report, Row};
 use harvester_lb_api::{IPAllocation, IPPool};
+use harvester_lb_e2e::webhook::{HTTPS, NAMESPACE, SERVICE, endpoints};
 use harvester_lb_e2e::world::{World, node_address};
 use harvester_lb_testkit::eventually;
 
-const NAMESPACE: &str = "harvester-system";
-const SERVICE: &str = "harvester-load-balancer-webhook";
 const NODE: &str = "node1";
-const PORT: u16 = 8443;
 const POOLS: usize = 1_000;
 const RECORDS: usize = 10_000;
 const CONNECTIONS: usize = 16;
@@ -46,20 +44,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     furnish(world).await?;
     world.namespace(NAMESPACE).await?;
     // Without an endpoint of its Service it does not register itself.
-    let endpoint = json!({"addresses": [node_address(NODE)?.to_string()]});
-    world
-        .cluster
-        .apply(&json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": {
-                "namespace": NAMESPACE, "name": SERVICE,
-                "labels": {"kubernetes.io/service-name": SERVICE},
-            },
-            "addressType": "IPv4",
-            "ports": [{"name": "https", "port": PORT, "protocol": "TCP"}],
-            "endpoints": [endpoint],
-        }))
-        .await?;
+    endpoints(world, &[NODE]).await?;
     let kubeconfig = world.cluster.kubeconfig("admin")?;
     let kubeconfig = kubeconfig.to_str().context("no text")?;
     let program = world.binary().to_str().context("no text")?;
@@ -75,7 +60,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         Ok(webhook.client_config.ca_bundle.map(|bundle| bundle.0))
     })
     .await?;
-    let at = SocketAddr::from((node_address(NODE)?, PORT));
+    let at = SocketAddr::from((node_address(NODE)?, HTTPS));
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         connections.push(Connection::open(&bundle, at).await?);

@@ -24,7 +24,6 @@ pub(crate) fn tests() -> Vec<Test> {
         alc_7_a_forged_status_of_a_new_one,
         alc_huge_pools,
         alc_9_a_new_gateway_is_one_write,
-        alc_10_one_that_is_refused_gets_no_new_address,
     ]
 }
 
@@ -452,7 +451,9 @@ async fn alc_9_a_new_gateway_is_one_write(world: Arc<World>) -> anyhow::Result<(
     Ok(())
 }
 
-async fn alc_10_one_that_is_refused_gets_no_new_address(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn alc_10_one_that_is_refused_gets_no_new_address(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
     let ns = "alc10";
     world.namespace(ns).await?;
     world.ranges("alc10-p", &[subnet("10.116.0.0/24")]).await?;

@@ -8,6 +8,7 @@ use anyhow::ensure;
 use harvester_lb_api::{LoadBalancer, Phase, keys};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::waits::next_second;
+use harvester_lb_e2e::webhook::network;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{of_guest, removed_node, subnet, with};
@@ -22,7 +23,6 @@ pub(crate) fn tests() -> Vec<Test> {
         gc_1_a_guest_cluster_is_removed,
         gc_2_what_is_made_later_stays,
         fin_1_finalizers_of_machines,
-        fin_2_finalizers_of_load_balancers_and_pools,
         section_12_a_guest_of_v1beta1,
         wv_8_and_wv_9_fixed_fields,
     ]
@@ -141,7 +141,7 @@ async fn gc_1_a_guest_cluster_is_removed(world: Arc<World>) -> anyhow::Result<()
         assert_eq!(lb.metadata.deletion_timestamp, None, "{name}");
     }
     let lb = world.read("gc1-other", "a1").await?;
-    assert!(lb.metadata.deletion_timestamp.is_none() && lb.metadata.annotations.is_none());
+    assert!(lb.metadata.deletion_timestamp.is_none() && !is_marked(&lb));
     Ok(())
 }
 
@@ -265,7 +265,9 @@ async fn fin_1_finalizers_of_machines(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn fin_2_finalizers_of_load_balancers_and_pools(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn fin_2_finalizers_of_load_balancers_and_pools(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
     let (ns, pool) = ("fin2", "fin2");
     world.namespace(ns).await?;
     let legacy = [
@@ -337,12 +339,13 @@ async fn fin_2_finalizers_of_load_balancers_and_pools(world: Arc<World>) -> anyh
 async fn section_12_a_guest_of_v1beta1(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("guest12", "guest12");
     world.namespace(ns).await?;
+    let net = network(&world, ns, "v67").await?;
     world
         .pool(
             pool,
             json!({
                 "ranges": [{"subnet": "10.67.0.0/24"}],
-                "selector": {"network": "net/v67", "scope": [
+                "selector": {"network": net, "scope": [
                     {"project": "", "namespace": ns, "guestCluster": "gc67"}
                 ]},
             }),
@@ -352,7 +355,7 @@ async fn section_12_a_guest_of_v1beta1(world: Arc<World>) -> anyhow::Result<()> 
         let metadata = json!({
             "namespace": ns, "name": "gc67-default-web-1234",
             "annotations": {
-                "loadbalancer.harvesterhci.io/network": "net/v67",
+                "loadbalancer.harvesterhci.io/network": net,
                 "loadbalancer.harvesterhci.io/project": "",
                 "loadbalancer.harvesterhci.io/namespace": "",
                 "loadbalancer.harvesterhci.io/cluster": "gc67",

@@ -19,10 +19,7 @@ use super::support::{Accounts, RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
-        input_listeners_that_cannot_be,
-        input_health_checks_that_cannot_be,
         input_the_schema_refuses,
-        input_ten_thousand_ranges,
         input_a_large_description,
         input_garbage_in_a_pools_maps,
         input_long_names,
@@ -30,7 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-async fn input_listeners_that_cannot_be(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn input_listeners_that_cannot_be(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("listeners", "listeners");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.70.0.0/24")]).await?;
@@ -109,7 +106,7 @@ async fn input_listeners_that_cannot_be(world: Arc<World>) -> anyhow::Result<()>
     Ok(())
 }
 
-async fn input_health_checks_that_cannot_be(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn input_health_checks_that_cannot_be(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("checks", "checks");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.71.0.0/24")]).await?;
@@ -193,7 +190,7 @@ async fn input_the_schema_refuses(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn input_ten_thousand_ranges(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn input_ten_thousand_ranges(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("many-ranges", "many-ranges");
     world.namespace(ns).await?;
     let ranges: Vec<Value> = (0..10_000_u32)

@@ -1,10 +1,13 @@
 //! The rules of the contract, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
 //! the guest agent would report.
+//!
+//! The webhook is in the path of every write. Then it is uninstalled, and the tests follow whose objects it refuses.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::run;
+use harvester_lb_e2e::webhook::ROUTING;
+use harvester_lb_e2e::{Phase, run_in_phases};
 use harvester_lb_testkit::TestClusterOptions;
 
 mod allocation;
@@ -16,6 +19,7 @@ mod metrics;
 mod others;
 mod pools;
 mod records;
+mod refused;
 mod release;
 mod requirement;
 mod selection;
@@ -23,6 +27,7 @@ mod status;
 mod support;
 mod vm;
 mod watches;
+mod webhook;
 
 fn main() -> ExitCode {
     let tests = [
@@ -44,13 +49,22 @@ fn main() -> ExitCode {
     ];
     let cluster = TestClusterOptions {
         nodes: 2,
+        apiserver_args: vec![ROUTING.to_owned()],
         ..support::small_cluster_options()
     };
-    run(
-        cluster,
-        &["promtool"],
-        5,
-        support::one_operator,
-        tests.into_iter().flatten().collect(),
-    )
+    let phases = vec![
+        Phase {
+            set_up: webhook::operator_and_webhook,
+            tests: tests.into_iter().flatten().collect(),
+        },
+        Phase {
+            set_up: |_| Box::pin(async { Ok(()) }),
+            tests: webhook::tests(),
+        },
+        Phase {
+            set_up: webhook::uninstalled,
+            tests: refused::tests(),
+        },
+    ];
+    run_in_phases(cluster, &["promtool"], 5, phases)
 }

@@ -19,7 +19,6 @@ pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         ops_1_promtool_is_content,
         ops_1_documented_alerts_fire_when_they_are_to,
-        ops_1_values_match_and_series_go
     ]
 }
 
@@ -261,7 +260,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
     Ok(())
 }
 
-async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("figures", "figures");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.75.0.0/24")]).await?;

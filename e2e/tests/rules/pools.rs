@@ -13,7 +13,6 @@ use super::support::{Accounts, RuleHelpers, cluster};
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         pool_1_counters_and_condition,
-        pool_2_invalid_ranges,
         pool_3_the_projection_is_marked,
     ]
 }
@@ -95,7 +94,7 @@ async fn pool_1_counters_and_condition(world: Arc<World>) -> anyhow::Result<()> 
     Ok(())
 }
 
-async fn pool_2_invalid_ranges(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn pool_2_invalid_ranges(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("pool2", "pool2");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.51.0.0/24")]).await?;

@@ -15,9 +15,6 @@ use super::support::{RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
-        ipa_4_overlapping_pools,
-        ipa_7_an_edit_keeps_the_address,
-        ipa_7_a_deleted_pool_keeps_the_address,
         ipa_7_a_record_deleted_by_hand,
         ipa_1_an_unreadable_record_blocks_its_name,
         ipa_8_a_record_of_a_later_kind_holds_no_address,
@@ -28,7 +25,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "ipa4";
     world.namespace(ns).await?;
     world
@@ -94,7 +91,7 @@ async fn ipa_4_overlapping_pools(world: Arc<World>) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("ipa7", "ipa7");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.54.0.0/24")]).await?;
@@ -167,7 +164,9 @@ async fn ipa_7_an_edit_keeps_the_address(world: Arc<World>) -> anyhow::Result<()
     Ok(())
 }
 
-async fn ipa_7_a_deleted_pool_keeps_the_address(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn ipa_7_a_deleted_pool_keeps_the_address(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
     let (ns, pool) = ("ipa7-gone", "ipa7-gone");
     world.namespace(ns).await?;
     world.ranges(pool, &[subnet("10.55.0.0/24")]).await?;

@@ -18,7 +18,6 @@ use super::support::{RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
-        rel_2_deleted_in_each_phase,
         rel_3_not_while_it_is_announced,
         rel_4_another_pool_cluster_type,
         rel_4_another_pool_vm_type,
@@ -28,7 +27,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-async fn rel_2_deleted_in_each_phase(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn rel_2_deleted_in_each_phase(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("rel2", "rel2");
     world.namespace(ns).await?;
     world

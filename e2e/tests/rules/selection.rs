@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use harvester_lb_e2e::webhook::network;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use serde_json::json;
@@ -10,11 +11,11 @@ use serde_json::json;
 use super::pools::pool_condition;
 use super::requirement::{asking, pool_of, selecting};
 use super::support::{RuleHelpers, cluster};
+use harvester_lb_e2e::webhook::network;
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         sel_1_an_explicit_pool_is_taken_as_is,
-        sel_5_priority_then_name,
         sel_6_and_sel_8_second_pass_and_stickiness,
     ]
 }
@@ -22,20 +23,21 @@ pub(crate) fn tests() -> Vec<Test> {
 async fn sel_1_an_explicit_pool_is_taken_as_is(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "sel1";
     world.namespace(ns).await?;
+    let net = network(&world, ns, "v9").await?;
     // Matches, and has the priority; the named one is for another namespace on another network.
     selecting(&world, "sel1-match", "10.58.0.0/24", "", 9, ["*", ns, "*"]).await?;
     selecting(
         &world,
         "sel1-named",
         "10.58.1.0/24",
-        "net/v9",
+        &net,
         0,
         ["p", "elsewhere", "gc"],
     )
     .await?;
     world.lb(ns, "named", cluster("sel1-named")).await?;
     assert_eq!(pool_of(&world, ns, "named").await?, "sel1-named");
-    // An empty annotation of the namespace replaces the LoadBalancer's own.
+    // An empty annotation of the namespace stands for the LoadBalancer's own, which the webhook writes (WM-1).
     asking(&world, ns, "free", "vm", ["", "", "", ""]).await?;
     assert_eq!(pool_of(&world, ns, "free").await?, "sel1-match");
     world
@@ -45,7 +47,7 @@ async fn sel_1_an_explicit_pool_is_taken_as_is(world: Arc<World>) -> anyhow::Res
     Ok(())
 }
 
-async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "sel5";
     world.namespace(ns).await?;
     selecting(&world, "sel5-z", "10.59.0.0/24", "", 3, ["*", ns, "*"]).await?;
@@ -77,22 +79,20 @@ async fn sel_5_priority_then_name(world: Arc<World>) -> anyhow::Result<()> {
 
 async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "sel6";
-    world.namespace(ns).await?;
-    selecting(
-        &world,
-        "sel6-loose",
-        "10.60.0.0/24",
-        "net/v6",
-        0,
-        ["", ns, ""],
-    )
-    .await?;
+    // The webhook writes the project of the namespace into what is of cluster type (WM-2).
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {"name": ns, "annotations": {"field.cattle.io/projectId": "p9"}},
+    });
+    world.cluster.apply(&namespace).await?;
+    let net = network(&world, ns, "v6").await?;
+    selecting(&world, "sel6-loose", "10.60.0.0/24", &net, 0, ["", ns, ""]).await?;
     world
         .pool_until("sel6-loose", "Ready", |p| {
             pool_condition(p, "Ready").is_some()
         })
         .await?;
-    let requirement = ["net/v6", "p9", ns, "gc7"];
+    let requirement = [&*net, "p9", ns, "gc7"];
     asking(&world, ns, "vm", "vm", requirement).await?;
     world.lb_reason(ns, "vm", "NoMatchedPool").await?;
     asking(&world, ns, "guest", "cluster", requirement).await?;
@@ -102,7 +102,7 @@ async fn sel_6_and_sel_8_second_pass_and_stickiness(world: Arc<World>) -> anyhow
         &world,
         "sel6-strict",
         "10.60.1.0/24",
-        "net/v6",
+        &net,
         7,
         ["p9", ns, "*"],
     )

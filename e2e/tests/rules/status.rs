@@ -17,7 +17,6 @@ use super::support::{RuleHelpers, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
-        section_9_the_reasons_in_their_order,
         section_9_api_errors,
         section_9_events_once_for_each_change,
         section_9_times_change_with_the_condition,
@@ -25,7 +24,7 @@ pub(crate) fn tests() -> Vec<Test> {
     ]
 }
 
-async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Result<()> {
+pub(crate) async fn section_9_the_reasons_in_their_order(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("reasons", "reasons");
     world.namespace(ns).await?;
     let says = async |reason: &str, texts: &[&str]| {

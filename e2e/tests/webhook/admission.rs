@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{CONFIGURATION, MUTATING, Replica, VALIDATING, answers, uninstall};
 use harvester_lb_e2e::world::{SOON, node_address};
 use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -14,7 +15,7 @@ use kube::client::Body;
 use kube::core::{DynamicObject, Request};
 use serde_json::{Value, json};
 
-use crate::stage::{CONFIGURATION, VALIDATING, finish, one};
+use crate::stage::{finish, one};
 use crate::table::{Accepted, Refused, Wanted, api, judge, try_create, try_patch};
 
 const NS: &str = "admission";
@@ -236,12 +237,9 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
 }
 
 /// An object that breaks a rule, stored while no webhook ran: its status can be written, its spec only to the better.
-async fn status_of_an_old_object(
-    world: &World,
-    replica: &crate::stage::Replica,
-) -> anyhow::Result<()> {
+async fn status_of_an_old_object(world: &World, replica: &Replica) -> anyhow::Result<()> {
     let before = replica.metric(DENIED).await?;
-    for (version, kind) in [VALIDATING, crate::stage::MUTATING] {
+    for (version, kind) in [VALIDATING, MUTATING] {
         world
             .cluster
             .delete(version, kind, None, CONFIGURATION)
@@ -253,7 +251,7 @@ async fn status_of_an_old_object(
     })
     .await?;
     replica.registered().await?;
-    crate::stage::answers(world).await?;
+    answers(world).await?;
     let lbs = api(world, "LoadBalancer", NS).await?;
     let status = json!({"status": {"address": "192.0.2.1"}});
     judge("a status", Accepted, try_patch(&lbs, "old", status).await)?;
@@ -281,7 +279,7 @@ pub async fn wv_7_numbers_that_nobody_completed(world: Arc<World>) -> anyhow::Re
         .get(version, kind, None, CONFIGURATION)
         .await?;
     let found = found.context("no configuration")?;
-    crate::registration::uninstall(&world).await?;
+    uninstall(&world).await?;
     world
         .cluster
         .apply(&json!({

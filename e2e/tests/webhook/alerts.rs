@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::prometheus::{Prometheus, documented_alerts, rules};
+use harvester_lb_e2e::webhook::{ACCOUNT, Replica, endpoints, permissions};
 
-use crate::stage::{ACCOUNT, Replica, bare, endpoints, finish, permissions};
+use crate::stage::{bare, finish};
 
 const EXPIRES: &str = "HarvesterLoadBalancerWebhookCertificateExpires";
 const NOT_REGISTERED: &str = "HarvesterLoadBalancerWebhookNotRegistered";

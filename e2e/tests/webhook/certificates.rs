@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{NAMESPACE, Replica, SERVICE, answers, endpoints};
 use harvester_lb_fixtures::cluster_spec;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio::time::Instant;
 
 use crate::load::Load;
-use crate::stage::{NAMESPACE, Replica, SERVICE, answers, bare, endpoints, finish};
+use crate::stage::{bare, finish};
 use crate::tls::{address, bundle, connect, connector};
 
 /// A third of a life before its end a certificate is renewed: authorities every 30 s, serving certificates every 12 s.

@@ -5,6 +5,9 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::API_VERSION;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{
+    DEFINITION, Replica, alpha, answers, definition, endpoints, uninstall,
+};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{machine, subnet};
 use harvester_lb_testkit::eventually;
@@ -13,9 +16,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
-use crate::stage::{
-    DEFINITION, Replica, alpha, answers, bare, definition, endpoints, finish, one, store,
-};
+use crate::stage::{bare, finish, one, store};
 use crate::table::api;
 
 /// The VirtualMachineInstance, the pool and the IPAllocation of the example.
@@ -198,7 +199,7 @@ async fn stored_again(world: &World) -> anyhow::Result<()> {
         versions == json!(["v1beta1", "v1alpha1"]) || versions == json!(["v1alpha1", "v1beta1"]),
         "{versions}"
     );
-    crate::registration::uninstall(world).await?;
+    uninstall(world).await?;
     let after = definitions.get(DEFINITION).await?;
     ensure!(
         after.data["status"]["storedVersions"] == json!(["v1beta1"]),

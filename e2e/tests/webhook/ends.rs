@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{Replica, answers, endpoints};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
 use tokio::time::Instant;
 
 use crate::load::Load;
-use crate::stage::{Replica, answers, bare, endpoints, finish};
+use crate::stage::{bare, finish};
 
 async fn two(world: &World) -> anyhow::Result<[Replica; 2]> {
     bare(world).await?;

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use futures::{StreamExt, pin_mut};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::alpha;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, for_namespace, machine, subnet};
 use harvester_lb_testkit::eventually;
@@ -16,7 +17,7 @@ use kube::core::DynamicObject;
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use crate::stage::{alpha, finish, one};
+use crate::stage::{finish, one};
 
 const NS: &str = "guest-v01";
 /// The guest gives up after this time, and starts again.

@@ -8,12 +8,13 @@ use std::time::Duration;
 use anyhow::ensure;
 use futures::future::join_all;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{Replica, answers};
 use harvester_lb_testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-use crate::stage::{Replica, answers, finish, one};
+use crate::stage::{finish, one};
 use crate::tls::{address, bundle, connect, connector, parse, post};
 
 /// Resident memory that the webhook may reach, in KiB.

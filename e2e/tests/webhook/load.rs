@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::alpha;
 use kube::api::PostParams;
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::stage::alpha;
 use crate::table::api;
 
 /// Workers of each kind. More than one, so that the API server has several connections.

@@ -9,6 +9,7 @@
 
 use std::process::ExitCode;
 
+use harvester_lb_e2e::webhook::ROUTING;
 use harvester_lb_e2e::{run, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
@@ -89,8 +90,7 @@ fn main() -> ExitCode {
     let options = TestClusterOptions {
         nodes: 2,
         kube_vip: false,
-        // Webhooks are reached at the addresses of their Service's endpoints: no kube-proxy runs where the API server is.
-        apiserver_args: vec!["--enable-aggregator-routing=true".to_owned()],
+        apiserver_args: vec![ROUTING.to_owned()],
         ..TestClusterOptions::default()
     };
     run(

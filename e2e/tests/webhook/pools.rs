@@ -6,7 +6,7 @@ use anyhow::ensure;
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_fixtures::{part, subnet};
+use harvester_lb_fixtures::{network_attachment_definition, part, subnet};
 use harvester_lb_testkit::eventually;
 use kube::Api;
 use kube::api::DeleteParams;
@@ -36,11 +36,7 @@ async fn known(pools: &Api<DynamicObject>, range: Value) -> anyhow::Result<()> {
 
 /// A NetworkAttachmentDefinition in the namespace `default`.
 fn network(name: &str, labels: &Value, config: &str) -> Value {
-    json!({
-        "apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
-        "metadata": {"namespace": "default", "name": name, "labels": labels},
-        "spec": {"config": config},
-    })
+    network_attachment_definition("default", name, labels, config)
 }
 
 /// Makes these networks: a pool that names one which does not exist is refused before its other rules (WM-5).

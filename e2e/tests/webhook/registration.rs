@@ -6,6 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{
+    CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, Replica, SERVICE, VALIDATING, answers,
+    definition, endpoints, endpoints_that_are, uninstall,
+};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::{consistently, eventually};
 use k8s_openapi::ByteString;
@@ -14,10 +18,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::stage::{
-    CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, Replica, SERVICE, VALIDATING, answers, bare,
-    definition, endpoints, endpoints_that_are, finish, one, one_with,
-};
+use crate::stage::{bare, finish, one, one_with};
 use crate::tls::{address, bundle, connect, connector};
 
 async fn get(world: &World, (version, kind): (&str, &str)) -> anyhow::Result<Option<Value>> {
@@ -301,7 +302,7 @@ pub async fn section_1_another_registration_stays_until_an_endpoint_is_ready(
         }
         Ok(())
     };
-    consistently("not ready", Duration::from_secs(3), || others()).await?;
+    consistently("not ready", Duration::from_secs(3), others).await?;
     endpoints(&world, &["node1"]).await?;
     replica.registered().await?;
     answers(&world).await?;
@@ -311,20 +312,6 @@ pub async fn section_1_another_registration_stays_until_an_endpoint_is_ready(
         .await?;
     has_waited(&replica).await?;
     finish(&world, &[&replica]).await
-}
-
-/// Runs `uninstall-webhook` as an administrator.
-pub async fn uninstall(world: &World) -> anyhow::Result<()> {
-    let kubeconfig = world.cluster.kubeconfig("admin")?;
-    let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-    let env = [("KUBECONFIG", kubeconfig), ("NAMESPACE", NAMESPACE)];
-    let flags = ["uninstall-webhook"];
-    let process = world
-        .cluster
-        .spawn("node2", world.binary(), &flags, &env, "uninstall")?;
-    let status = process.wait(Duration::from_mins(1)).await?;
-    ensure!(status.success(), "{status}: {}", process.tail());
-    Ok(())
 }
 
 pub async fn section_1_the_webhook_is_uninstalled(world: Arc<World>) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::webhook::{CONFIGURATION, HTTPS, NAMESPACE, SERVICE};
 use harvester_lb_e2e::world::node_address;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
@@ -16,8 +17,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-
-use crate::stage::{CONFIGURATION, HTTPS, NAMESPACE, SERVICE};
 
 /// Longest time of an exchange: above every limit of the port for one request.
 const LIMIT: Duration = Duration::from_secs(40);
