@@ -11,7 +11,6 @@ use serde_json::json;
 use super::pools::pool_condition;
 use super::requirement::{asking, pool_of, selecting};
 use super::support::{RuleHelpers, cluster};
-use harvester_lb_e2e::webhook::network;
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
