@@ -82,122 +82,80 @@ impl<'a> Watches<'a> {
         self.tasks.spawn(async move { Err(watching.await.into()) });
     }
 
-    fn all<K>(&self) -> Api<DecodeGuard<K>>
-    where
-        K: Resource<DynamicType = ()>,
+    /// Watches all objects of a kind that admission or conversion reads.
+    fn fact<K, V>(
+        &mut self,
+        facts: &Facts,
+        store: &Arc<Store<V>>,
+        convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
+        handler: impl Fn(&Facts, &Key, &Change<V>) + Send + 'static,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
     {
-        Api::all(self.clients.watch.clone())
+        let api = Api::all(self.clients.watch.clone());
+        let facts = facts.clone();
+        self.watch(api, None, store, convert, move |key, change| {
+            handler(&facts, key, &change);
+        });
     }
 
     /// Watches what admission and conversion read.
     pub(super) fn facts(&mut self, facts: &Facts) {
-        let of = || facts.clone();
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.instances,
-            |d| Some(Instance::from_watch(d)),
-            move |key, change| f.instance_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.pools,
-            |d| Some(Pool::from_watch(d)),
-            move |key, change| f.pool_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.allocations,
-            |d| Some(Allocation::from_watch(d)),
-            move |key, change| f.allocation_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.machines,
-            |d| Some(Vm::from_watch(d)),
-            move |key, change| f.machine_changed(key, &change),
-        );
-        let api = self.all();
-        self.watch(
-            api,
-            None,
-            &facts.namespaces,
-            |d| Some(facts::project(d)),
-            |_, _| {},
-        );
-        let api = self.all();
-        self.watch(
-            api,
-            None,
-            &facts.networks,
-            |d| Some(facts::vlan_id(d)),
-            |_, _| {},
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.nodes,
-            facts::node_addresses,
-            move |key, change| f.node_changed(key, &change),
-        );
-        let (api, f) = (self.all(), of());
-        self.watch(
-            api,
-            None,
-            &facts.services,
-            facts::service_addresses,
-            move |key, change| f.service_changed(key, &change),
-        );
+        let of = facts;
+        let instance = |d| Some(Instance::from_watch(d));
+        self.fact(of, &of.instances, instance, Facts::instance_changed);
+        let pool = |d| Some(Pool::from_watch(d));
+        self.fact(of, &of.pools, pool, Facts::pool_changed);
+        let allocation = |d| Some(Allocation::from_watch(d));
+        self.fact(of, &of.allocations, allocation, Facts::allocation_changed);
+        let machine = |d| Some(Vm::from_watch(d));
+        self.fact(of, &of.machines, machine, Facts::machine_changed);
+        let project = |d| Some(facts::project(d));
+        self.fact(of, &of.namespaces, project, |_, _, _| {});
+        let vlan_id = |d| Some(facts::vlan_id(d));
+        self.fact(of, &of.networks, vlan_id, |_, _, _| {});
+        let addresses = facts::node_addresses;
+        self.fact(of, &of.nodes, addresses, Facts::node_changed);
+        let addresses = facts::service_addresses;
+        self.fact(of, &of.services, addresses, Facts::service_changed);
+    }
+
+    /// Watches one object that the webhook writes.
+    fn written<K, V>(
+        &mut self,
+        api: Api<DecodeGuard<K>>,
+        name: &str,
+        store: &Arc<Store<V>>,
+        convert: impl Fn(Decoded<K>) -> V + Send + 'static,
+        changed: &Arc<Notify>,
+    ) where
+        K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+        K: Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let (convert, changed) = (move |d| Some(convert(d)), Arc::clone(changed));
+        self.watch(api, Some(name), store, convert, move |_, _| {
+            changed.notify_one();
+        });
     }
 
     /// Watches the objects that the webhook writes.
     pub(super) fn stored(&mut self, stored: &Stored, changed: &Arc<Notify>) {
+        let client = self.clients.watch.clone();
         for (key, store) in [
             (stored.authority_key(), &stored.authority),
             (stored.leaf_key(), &stored.leaf),
         ] {
-            let client = self.clients.watch.clone();
-            let api: Api<DecodeGuard<Secret>> = Api::namespaced(client, &key.namespace);
-            let changed = Arc::clone(changed);
-            self.watch(
-                api,
-                Some(&key.name),
-                store,
-                |d| Some(StoredSecret::of(d)),
-                move |_, _| changed.notify_one(),
-            );
+            let api: Api<DecodeGuard<Secret>> = Api::namespaced(client.clone(), &key.namespace);
+            self.written(api, &key.name, store, StoredSecret::of, changed);
         }
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(CONFIGURATION),
-            &stored.validating,
-            |d| Some(validating(d)),
-            move |_, _| notify.notify_one(),
-        );
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(CONFIGURATION),
-            &stored.mutating,
-            |d| Some(mutating(d)),
-            move |_, _| notify.notify_one(),
-        );
-        let (api, notify) = (self.all(), Arc::clone(changed));
-        self.watch(
-            api,
-            Some(DEFINITION),
-            &stored.definition,
-            |d| Some(Definition::of(d)),
-            move |_, _| notify.notify_one(),
-        );
+        let (name, store) = (CONFIGURATION, &stored.validating);
+        self.written(Api::all(client.clone()), name, store, validating, changed);
+        let store = &stored.mutating;
+        self.written(Api::all(client.clone()), name, store, mutating, changed);
+        let (name, store) = (DEFINITION, &stored.definition);
+        self.written(Api::all(client), name, store, Definition::of, changed);
     }
 }
