@@ -5,19 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use harvester_lb_api::{IPAllocation, LoadBalancer};
+use harvester_lb_api::LoadBalancer;
 use harvester_lb_testkit::Process;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::ListParams;
-use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
+use kube::Api;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::driver::{
     AS_SHIPPED, NAMESPACE, Watches, at_rest, clean, clients, cluster_lb, create_lb, operator, pool,
     ready_status, replay_record, replay_status, seen_within, spread,
 };
+use super::lists::lists;
 use super::report::{Report, Row, say};
 use super::scale::{POD, kill, looked_at, mib};
 use harvester_lb_e2e::read::allocated;
@@ -30,8 +27,6 @@ const COUNT: usize = 60_000;
 const COUNT_VARIABLE: &str = "HLB_BENCH_LARGE";
 /// Timeout for creating all of them.
 const LIMIT: Duration = Duration::from_mins(30);
-/// Page size of a list, as a watch requests it.
-const PAGE: u32 = 500;
 
 /// Seconds to create the first sixtieth and all, and to start with a sixth and with all.
 #[derive(Debug, Default)]
@@ -196,31 +191,4 @@ async fn by_bare_client(world: &Arc<World>, count: usize) -> anyhow::Result<Took
     }
     drop(watches);
     Ok(took)
-}
-
-/// Seconds to list everything that an operator lists at its start.
-async fn lists(client: &Client) -> anyhow::Result<f64> {
-    let started = Instant::now();
-    tokio::try_join!(
-        list::<LoadBalancer>(client),
-        list::<IPAllocation>(client),
-        list::<Service>(client),
-        list::<EndpointSlice>(client),
-    )?;
-    Ok(started.elapsed().as_secs_f64())
-}
-
-async fn list<K>(client: &Client) -> anyhow::Result<()>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let api: Api<K> = Api::all(client.clone());
-    let mut page = ListParams::default().limit(PAGE);
-    loop {
-        let list = api.list(&page).await?;
-        match list.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => page = page.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
 }

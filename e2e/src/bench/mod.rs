@@ -10,6 +10,7 @@ mod driver;
 mod events;
 mod facts;
 mod large;
+mod lists;
 mod machine;
 mod pool_status;
 mod programs;

@@ -13,12 +13,14 @@ use super::driver::{
     AS_SHIPPED, LIMIT, NAMESPACE, at_rest, clients, cluster_lb, count_until, create_lb, delete_lb,
     operator, pool, pool_says, seen, spread,
 };
+use super::lists::lists;
 use super::report::{Report, Row};
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
 
 const COUNT: usize = 10_000;
+const STARTS: usize = 5;
 const NODE: &str = "node1";
 const OTHER: &str = "node2";
 /// The pod identity of the operator on the first node.
@@ -56,26 +58,23 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         .note("the other's Lease of 15 s runs out first"),
     );
 
-    kill(&second).await?;
-    let started = Instant::now();
-    let third = world.spawn_operator(NODE, &[], &env)?;
-    let written = next_write(world, "restarted").await?;
-    looked_at(world, NODE, COUNT + 1).await?;
-    let looked = started.elapsed();
+    let (third, starts) = restarts(world, second, &env).await?;
+    let (looked, written) = starts.iter().map(|it| (it.looked, it.written)).unzip();
     report.row(
-        Row::one(
+        Row::of(
             "start with 10,000 LBs, Lease free, to each looked at",
             "s",
-            looked.as_secs_f64(),
+            looked,
         )
-        .at_most(3.0),
+        .limits(starts.iter().map(|it| it.listed).collect())
+        .at_most(3.0)
+        .note("limit: lists of the same by a bare client"),
     );
-    let written = written.await??.duration_since(started);
     report.row(
-        Row::one(
+        Row::of(
             "restart in the same pod with 10,000 LBs, to the first write",
             "s",
-            written.as_secs_f64(),
+            written,
         )
         .at_most(3.0),
     );
@@ -96,8 +95,44 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         .at_most(17.0),
     );
     at_rest(world, OTHER).await?;
-    deleted_at_once(world, COUNT + 2, report).await?;
+    deleted_at_once(world, COUNT + STARTS + 1, report).await?;
     kill(&standby).await
+}
+
+/// What a start took, in seconds.
+struct Start {
+    /// To the first write.
+    written: f64,
+    /// Until each LoadBalancer was reconciled once.
+    looked: f64,
+    /// What a bare client took for the same lists right before it.
+    listed: f64,
+}
+
+/// Kills and starts the operator several times in the same pod, because single starts scatter by a factor of two.
+async fn restarts(
+    world: &Arc<World>,
+    mut operator: Arc<Process>,
+    env: &[(&str, &str)],
+) -> anyhow::Result<(Arc<Process>, Vec<Start>)> {
+    let mut starts = Vec::new();
+    for round in 0..STARTS {
+        at_rest(world, NODE).await?;
+        kill(&operator).await?;
+        let listed = lists(&world.client()).await?;
+        let started = Instant::now();
+        operator = world.spawn_operator(NODE, &[], env)?;
+        let written = next_write(world, &format!("restarted-{round}")).await?;
+        looked_at(world, NODE, COUNT + round + 1).await?;
+        let looked = started.elapsed().as_secs_f64();
+        let written = written.await??.duration_since(started).as_secs_f64();
+        starts.push(Start {
+            written,
+            looked,
+            listed,
+        });
+    }
+    Ok((operator, starts))
 }
 
 /// All are deleted at once: most of the released IPAllocations exceed the history that is kept, and their deletion must

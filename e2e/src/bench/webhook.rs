@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::driver::{AS_SHIPPED, LIMIT, clients, cpu_seconds, spread};
+use super::driver::{AS_SHIPPED, LIMIT, clients, cluster_lb, cpu_seconds, create_lb, spread};
 use super::report::{Report, Row};
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_e2e::webhook::{HTTPS, NAMESPACE, SERVICE, endpoints};
@@ -31,7 +31,8 @@ use harvester_lb_testkit::eventually;
 
 const NODE: &str = "node1";
 const POOLS: usize = 1_000;
-const RECORDS: usize = 10_000;
+/// LoadBalancers, and IPAllocations.
+const COUNT: usize = 10_000;
 const CONNECTIONS: usize = 16;
 /// Reviews a second.
 const RATE: u32 = 1_000;
@@ -74,8 +75,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         let index = latencies.len() * of / 1_000;
         latencies[index.min(latencies.len() - 1)].as_secs_f64() * 1e3
     };
-    let what =
-        "webhook: 1,000 admissions a second with 10,000 IPAllocations in 1,000 pools, 99 % within";
+    let what = "webhook: 1,000 admissions a second with 10,000 LBs and 1,000 pools, 99 % within";
     let rss = f64::from(u32::try_from(process.rss_kib()?)?) / 1024.0;
     report.row(
         Row::one(what, "ms", quantile(990))
@@ -91,7 +91,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
     process.kill9()
 }
 
-/// 1,000 pools of 29 addresses, with ten of each allocated.
+/// 1,000 pools of 29 addresses, with ten of each allocated to a LoadBalancer.
 async fn furnish(world: &Arc<World>) -> anyhow::Result<()> {
     let driver = clients(world).await?;
     spread(&driver, POOLS, |client, number| async move {
@@ -104,14 +104,17 @@ async fn furnish(world: &Arc<World>) -> anyhow::Result<()> {
         anyhow::Ok(())
     })
     .await?;
-    spread(&driver, RECORDS, |client, number| async move {
+    spread(&driver, COUNT, |client, number| async move {
         let pool = number % POOLS;
         let address = address(pool, 2 + number / POOLS).to_string();
+        let mut lb = cluster_lb(&format!("lb-{number}"))?;
+        lb.spec.ip_pool = Some(format!("pool-{pool}"));
+        let lb = create_lb(&client, &lb).await?;
         let record: IPAllocation = serde_json::from_value(json!({
             "metadata": {"name": address},
             "spec": {
                 "address": address, "pool": format!("pool-{pool}"), "phase": "Bound",
-                "owner": {"namespace": "default", "name": format!("lb-{number}"), "uid": format!("u-{number}")},
+                "owner": {"namespace": lb.metadata.namespace, "name": lb.metadata.name, "uid": lb.metadata.uid},
                 "boundAt": "2026-01-01T00:00:00Z",
             },
         }))?;
