@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::data_path::DataPath;
+use crate::kube_vip;
 use crate::layout::Layout;
 use crate::netns::Netns;
 use crate::options::TestClusterOptions;
@@ -35,6 +36,7 @@ pub(crate) struct ControlPlane {
     pub(crate) pki: Pki,
     pub(crate) server: String,
     pub(crate) data_path: DataPath,
+    pub(crate) kube_vip: kube_vip::Settings,
     pub(crate) processes: Vec<(String, Arc<Process>)>,
 }
 
@@ -56,12 +58,17 @@ impl ControlPlane {
             let other = other_kube_vip.as_ref().filter(|_| program == "kube-vip");
             symlink(other.unwrap_or(&binary), bin.join(program))?;
         }
+        let kube_vip = match &other_kube_vip {
+            Some(binary) => kube_vip::settings_of(binary)?,
+            None => kube_vip::SETTINGS,
+        };
         let address = layout.server();
         let mut plane = Self {
             folder: folder.to_path_buf(),
             pki: Pki::create(&folder.join("pki"), address)?,
             server: format!("https://{address}:{PORT}"),
             data_path: options.data_path,
+            kube_vip,
             processes: Vec::new(),
         };
         let cp = layout.open("cp")?;

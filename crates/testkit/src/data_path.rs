@@ -36,8 +36,8 @@ impl DataPath {
     ///   pkg/config/templates/rke2-90-harvester-server.yaml).
     /// - kube-vip: `vip_interface: ""`, `vip_arp`, `svc_enable`, `enable_service_security` are set by Harvester's chart
     ///   (harvester/harvester, deploy/charts/harvester/values.yaml, `kube-vip.env`), `svc_election: "false"` and
-    ///   `vip_subnet: "32"` by kube-vip's (kube-vip/helm-charts, charts/kube-vip/values.yaml). `lb_enable` there concerns the
-    ///   control plane only.
+    ///   `vip_subnet: "32"` (up to Harvester 1.6 `vip_cidr: "32"`) by kube-vip's (kube-vip/helm-charts,
+    ///   charts/kube-vip/values.yaml). `lb_enable` there concerns the control plane only.
     /// - the management interface, with the default route, is the bridge `mgmt-br` (harvester/harvester-installer,
     ///   `MgmtInterfaceName` in pkg/config/constants.go). There it holds a bond of the network cards.
     /// - `bridge-nf-call-iptables=0` (harvester/harvester-installer,

@@ -34,6 +34,7 @@ mod dhcp;
 mod dns;
 mod enter;
 mod farm;
+mod kube_vip;
 mod layout;
 mod netns;
 mod nodes;

@@ -146,7 +146,6 @@ impl ControlPlane {
             ("svc_enable", "true"),
             ("cp_enable", "false"),
             ("vip_interface", vip_interface),
-            ("vip_subnet", "32"),
             ("vip_nodename", node_name.as_str()),
             ("cp_namespace", "kube-system"),
             ("enable_endpointslices", "true"),
@@ -157,9 +156,9 @@ impl ControlPlane {
             ("vip_retryperiod", "1"),
             // The minimum: the first announcement comes up to one period after the election.
             ("vip_arpRate", "500"),
-            ("vip_loglevel", "-4"),
             ("prometheus_server", ":2112"),
         ];
+        env.extend(self.kube_vip);
         // It calls iptables-legacy.
         let tools = supply::variables();
         env.extend(tools.iter().map(|(name, value)| (*name, value.as_str())));
