@@ -79,7 +79,7 @@ pub enum Command {
     Webhook(WebhookArgs),
     /// Remove the registration of the webhook, and its Secrets, so that no request depends on it any more. Refused while
     /// LoadBalancers are stored in a version that cannot be read without it.
-    UninstallWebhook(webhook::Place),
+    UninstallWebhook(webhook::UninstallArgs),
     /// Write the complete address maps of every IPPool, so that the Go operator can take over. Objects that cannot be read
     /// or written are listed, and the exit code is not 0.
     Export {

@@ -3,6 +3,7 @@
 pub mod check;
 pub mod clear_conditions;
 pub mod crd;
+mod deployment;
 pub mod export;
 mod lease_holder;
 mod list;

@@ -29,8 +29,8 @@ fn main() -> ExitCode {
             clear_conditions,
         }) => runtime::block_on(&args, export::run(*allow_incomplete, *clear_conditions)),
         Some(Command::Webhook(options)) => runtime::block_on(&args, webhook::run(&args, options)),
-        Some(Command::UninstallWebhook(place)) => {
-            runtime::block_on(&args, uninstall_webhook::run(place))
+        Some(Command::UninstallWebhook(options)) => {
+            runtime::block_on(&args, uninstall_webhook::run(options))
         }
         Some(Command::StopOperator(options)) => {
             runtime::block_on(&args, stop_operator::run(options))

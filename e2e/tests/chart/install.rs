@@ -102,6 +102,20 @@ async fn drained(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The log of an uninstall's hooks says that the webhook ended before its Secrets went: without them a container that restarts
+/// registers itself again.
+fn ended_in_order(said: &str) -> anyhow::Result<()> {
+    let at = |text: &str| {
+        let found = said.find(text);
+        found.with_context(|| format!("no {text:?} in the log:\n{said}"))
+    };
+    let off = at("conversion switched off")?;
+    let ended = at("the replicas have ended")?;
+    let removed = at("Secret removed")?;
+    ensure!(off < ended && ended < removed, "{said}");
+    Ok(())
+}
+
 async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
     let ns = SERVED;
     deploys(world, "install", &chart(), &values(json!({})), &WAIT).await?;
@@ -171,6 +185,7 @@ async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
         said.contains("maps written") && said.contains(&format!("IPPool {later}")),
         "{said}"
     );
+    ended_in_order(&said)?;
     world
         .pools()
         .delete(later, &DeleteParams::default())

@@ -169,10 +169,21 @@ pub async fn chart_removes_the_webhook_s_registration_in_time(
             let needed = object(&objects, kind, name)?;
             ensure!(events(needed) == wanted, "{needed:#}");
         }
+        let granted = &object(&objects, "Role", name)?["rules"];
+        for (resource, verb) in [("deployments", "get"), ("deployments/scale", "patch")] {
+            let rule = json!({
+                "apiGroups": ["apps"], "resources": [resource],
+                "resourceNames": ["harvester-lb-webhook"], "verbs": [verb],
+            });
+            let is_granted = granted.as_array().is_some_and(|all| all.contains(&rule));
+            ensure!(is_granted, "{rule}: {granted}");
+        }
         let command = &job["spec"]["template"]["spec"]["containers"][0]["command"];
-        let service = json!("--service-name=harvester-lb-webhook");
-        let has_service = command.as_array().is_some_and(|all| all.contains(&service));
-        ensure!(has_service, "{command}");
+        for flag in ["--service-name", "--deployment"] {
+            let flag = json!(format!("{flag}=harvester-lb-webhook"));
+            let has_flag = command.as_array().is_some_and(|all| all.contains(&flag));
+            ensure!(has_flag, "{flag}: {command}");
+        }
         let webhook = object(&objects, "Deployment", "harvester-lb-webhook");
         ensure!(
             webhook.is_ok() == is_enabled,

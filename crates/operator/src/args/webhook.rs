@@ -60,6 +60,18 @@ pub fn is_dns_label(text: &str) -> bool {
         && !text.ends_with('-')
 }
 
+/// The flags of `uninstall-webhook`.
+#[derive(Clone, Debug, Args)]
+pub struct UninstallArgs {
+    /// Where it runs.
+    #[command(flatten)]
+    pub place: Place,
+    /// Name of the webhook's Deployment, which is scaled to 0 before the Secrets are removed: a container that restarts
+    /// later would register the webhook again. Without it nothing is scaled.
+    #[arg(long)]
+    pub deployment: Option<String>,
+}
+
 /// The flags of the webhook.
 #[derive(Clone, Debug, Args)]
 pub struct WebhookArgs {

@@ -75,6 +75,22 @@ fn section_1_the_flags_of_the_go_webhook_are_accepted() {
 }
 
 #[test]
+fn section_1_uninstall_webhook_scales_nothing_by_default() {
+    let parse = |flags: &[&str]| {
+        let command = ["harvester-load-balancer", "uninstall-webhook"];
+        let args = Args::try_parse_from([&command[..], flags].concat()).unwrap();
+        match args.command {
+            Some(Command::UninstallWebhook(uninstall)) => uninstall,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(parse(&[]).deployment, None);
+    let uninstall = parse(&["--deployment=a-webhook", "--service-name=mine"]);
+    assert_eq!(uninstall.deployment.as_deref(), Some("a-webhook"));
+    assert_eq!(uninstall.place.service_name, "mine");
+}
+
+#[test]
 fn section_1_the_variable_of_the_chart_comes_second() {
     let (_, webhook) = parse(&[PROGRAM]).unwrap();
     let port = |value: &'static str| {

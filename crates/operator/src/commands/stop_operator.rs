@@ -12,14 +12,14 @@ use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::core::Selector;
 use kube::{Api, Client, ResourceExt};
-use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tracing::info;
 
 use crate::args::StopOperatorArgs;
+use crate::commands::deployment::scale_to_0;
 use crate::commands::lease_holder;
 use crate::metrics::Metrics;
 
@@ -97,10 +97,7 @@ impl Operator<'_> {
             return Ok(None);
         };
         if !*scaled {
-            // Whatever it was: no copy of it is decided from, so the patch has no resource version.
-            let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
-            bounded(deployments.patch_scale(name, &PatchParams::default(), &none)).await?;
-            info!(namespace, name, "Deployment scaled to 0");
+            scale_to_0(self.client, namespace, name).await?;
             *scaled = true;
         }
         let pods = self.pods(&deployment).await?;
@@ -154,7 +151,7 @@ impl Operator<'_> {
 mod tests {
     use http::Method;
     use jiff::Timestamp;
-    use serde_json::Value;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::commands::lease_holder::tests::{PATH as LEASE, lease};

@@ -3,8 +3,11 @@
 //! The order keeps every LoadBalancer readable. The replicas are told not to register again, and told so again and again
 //! while this lasts: if it fails and is not repeated, they go back to work. They continue to answer. The
 //! two configurations go. Objects that are stored as v1alpha1 are written once, which stores them as v1beta1, and the
-//! definition's `storedVersions` is trimmed. Only then conversion is switched off, and the Secrets go. If one step fails,
-//! those after it are left out: everything can be run again.
+//! definition's `storedVersions` is trimmed. Only then conversion is switched off, the replicas end if their Deployment is
+//! named, and the Secrets go. If one step fails, those after it are left out: everything can be run again.
+//!
+//! The Secrets go last because of a container that restarts: without the mark on them it makes a new authority and registers
+//! itself, with failurePolicy Fail and maybe just before its Service is deleted.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -28,7 +31,8 @@ use serde_json::json;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use crate::args::webhook::Place;
+use crate::args::webhook::UninstallArgs;
+use crate::commands::deployment::{ended_within, scale_to_0};
 use crate::commands::list::pages;
 use crate::webhook::desired::{Call, calls, conversion_call};
 use crate::webhook::metrics::{self, Metrics};
@@ -45,30 +49,52 @@ const ATTEMPTS: usize = 5;
 const SETTLED: Duration = Duration::from_secs(2);
 /// How often the write of one LoadBalancer is tried, if others write it at the same time.
 const WRITES: usize = 5;
+/// Longest wait for the end of the replicas. Their Pods need not be gone, so it takes about a second.
+const END: Duration = Duration::from_mins(1);
 
 /// Runs the command.
 ///
 /// # Errors
 /// Something could not be read, rewritten or removed; what was not done is left as it was.
-pub async fn run(place: &Place) -> anyhow::Result<()> {
-    let names = place.names()?;
+pub async fn run(args: &UninstallArgs) -> anyhow::Result<()> {
+    let names = args.place.names()?;
     let metrics = Arc::new(Metrics::new()?);
     let client = client::connect(metrics::observer(&metrics)).await?.write;
-    Uninstall { client, names }.all().await
+    let uninstall = Uninstall {
+        client,
+        names,
+        deployment: args.deployment.clone(),
+    };
+    uninstall.all().await
 }
 
 struct Uninstall {
     client: Client,
     names: Names,
+    /// The Deployment of the replicas, if they are to end.
+    deployment: Option<String>,
 }
 
 impl Uninstall {
     async fn all(&self) -> anyhow::Result<()> {
+        self.remove_registration().await?;
+        if let Some(deployment) = &self.deployment {
+            // A replica that starts during the wait is told as well.
+            self.tell_replicas().await?;
+            if let Some(remains) = self.end_replicas(deployment).await? {
+                warn!("{remains}");
+            }
+        }
+        self.remove_secrets().await?;
+        // A replica that has started since then was not told. Without one this is a few reads.
+        self.remove_registration().await
+    }
+
+    async fn remove_registration(&self) -> anyhow::Result<()> {
         self.tell_replicas().await?;
         self.remove_configurations().await?;
         self.tell_replicas().await?;
-        self.remove_conversion().await?;
-        self.remove_secrets().await
+        self.remove_conversion().await
     }
 
     fn secrets(&self) -> Api<Secret> {
@@ -253,6 +279,33 @@ impl Uninstall {
         }
     }
 
+    /// Scales the Deployment to 0, and waits until it has no replicas; returns what remains after [`END`].
+    ///
+    /// A Pod that is being deleted is no replica (`FilterActivePods` of Kubernetes), and need not be waited for: its containers
+    /// are not restarted, what runs in it was told, restores nothing after SIGTERM, and is no ready endpoint, without which
+    /// nothing is registered anew.
+    async fn end_replicas(&self, name: &str) -> anyhow::Result<Option<String>> {
+        let (client, namespace) = (&self.client, &*self.names.namespace);
+        let full_name = || format!("Deployment {namespace}/{name}");
+        match scale_to_0(client, namespace, name).await {
+            Ok(()) => {}
+            Err(WriteError::NotFound(_)) => {
+                info!(namespace, name, "no such Deployment, no replicas to end");
+                return Ok(None);
+            }
+            Err(error) => return Err(error).with_context(full_name),
+        }
+        let ended = ended_within(END, client, namespace, name).await;
+        if ended.with_context(full_name)? {
+            info!(namespace, name, "the replicas have ended");
+            return Ok(None);
+        }
+        Ok(Some(format!(
+            "{} still has replicas {END:?} after it was scaled to 0: a container that restarts registers the webhook again",
+            full_name()
+        )))
+    }
+
     async fn remove_secrets(&self) -> anyhow::Result<()> {
         for name in [self.names.leaf_secret(), self.names.authority_secret()] {
             match bounded(self.secrets().delete(&name, &DeleteParams::default())).await {
@@ -268,6 +321,8 @@ impl Uninstall {
 #[cfg(test)]
 mod tests {
     use http::Method;
+    use serde_json::Value;
+    use tokio::time::sleep;
 
     use super::*;
     use crate::fake::FakeApiServer;
@@ -277,45 +332,98 @@ mod tests {
     const ALL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/loadbalancers";
     const ONE: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
     const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
+    const LEAF: &str = "/api/v1/namespaces/ns/secrets/svc-tls";
+    const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/ns/deployments/hook";
+    const SCALE: &str = "/apis/apps/v1/namespaces/ns/deployments/hook/scale";
 
-    #[tokio::test(start_paused = true)]
-    async fn cnv_1_conversion_stays_while_an_object_cannot_be_stored_again() {
-        let server = FakeApiServer::default();
-        let names = Names {
+    fn names() -> Names {
+        Names {
             namespace: "ns".to_owned(),
             service: "svc".to_owned(),
-        };
-        let definition = format!("{DEFINITIONS}/{DEFINITION}");
+        }
+    }
+
+    /// A registered conversion of objects that are stored in these versions, and the Secrets.
+    fn server(stored: &[&str]) -> FakeApiServer {
+        let server = FakeApiServer::default();
         server.put(
-            &definition,
+            &format!("{DEFINITIONS}/{DEFINITION}"),
             json!({
                 "metadata": {"name": DEFINITION, "resourceVersion": "5"},
                 "spec": {
                     "group": harvester_lb_api::GROUP, "scope": "Namespaced", "versions": [],
                     "names": {"kind": "LoadBalancer", "plural": "loadbalancers"},
-                    "conversion": Desired::new(names.clone(), "PEM").conversion(),
+                    "conversion": Desired::new(names(), "PEM").conversion(),
                 },
-                "status": {"storedVersions": ["v1alpha1", "v1beta1"]},
+                "status": {"storedVersions": stored},
             }),
         );
+        for (path, name) in [(AUTHORITY, "svc-ca"), (LEAF, "svc-tls")] {
+            let metadata = json!({"namespace": "ns", "name": name, "resourceVersion": "3"});
+            server.put(path, json!({ "metadata": metadata }));
+        }
+        server
+    }
+
+    fn uninstall(server: &FakeApiServer, deployment: Option<&str>) -> Uninstall {
+        Uninstall {
+            client: server.client(),
+            names: names(),
+            deployment: deployment.map(ToOwned::to_owned),
+        }
+    }
+
+    /// A Deployment that was scaled, as its controller last saw it.
+    fn deployment(observed: i64, replicas: Option<i32>) -> Value {
+        json!({
+            "metadata": {"namespace": "ns", "name": "hook", "generation": 2},
+            "status": {"observedGeneration": observed, "replicas": replicas},
+        })
+    }
+
+    /// [`server`] with a Deployment that has two replicas, and whose controller has not seen yet that it is scaled.
+    fn server_with_deployment() -> FakeApiServer {
+        let server = server(&[STORED]);
+        server.put(DEPLOYMENT, deployment(1, Some(2)));
+        let metadata = json!({"namespace": "ns", "name": "hook", "resourceVersion": "7"});
+        server.put(
+            SCALE,
+            json!({"metadata": metadata, "spec": {"replicas": 2}}),
+        );
+        server
+    }
+
+    /// Place of the only write of this kind.
+    fn place(writes: &[(Method, String, Value)], method: &Method, path: &str) -> usize {
+        let is_it = |(m, p, _): &(Method, String, Value)| m == method && p == path;
+        assert_eq!(
+            writes.iter().filter(|write| is_it(write)).count(),
+            1,
+            "{method} {path}: {writes:?}"
+        );
+        writes.iter().position(is_it).unwrap()
+    }
+
+    fn has_secrets(server: &FakeApiServer) -> bool {
+        let found = [AUTHORITY, LEAF].map(|path| server.get(path).is_some());
+        assert_eq!(found[0], found[1]);
+        found[0]
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cnv_1_conversion_stays_while_an_object_cannot_be_stored_again() {
+        let server = server(&["v1alpha1", "v1beta1"]);
         let object = json!({
             "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
             "metadata": {"namespace": "n", "name": "a", "resourceVersion": "7"},
         });
         server.put(ALL, json!({"metadata": {}, "items": [object]}));
         server.put(ONE, object);
-        server.put(
-            AUTHORITY,
-            json!({"metadata": {"namespace": "ns", "name": "svc-ca", "resourceVersion": "3"}}),
-        );
         server.refuse(Method::PATCH, "/loadbalancers/a");
-        let uninstall = Uninstall {
-            client: server.client(),
-            names,
-        };
-        let error = format!("{:#}", uninstall.all().await.unwrap_err());
+        let error = uninstall(&server, None).all().await.unwrap_err();
+        let error = format!("{error:#}");
         assert!(error.contains("LoadBalancer n/a"), "{error}");
-        let now = server.get(&definition).unwrap();
+        let now = server.get(&format!("{DEFINITIONS}/{DEFINITION}")).unwrap();
         assert_eq!(now["spec"]["conversion"]["strategy"], "Webhook");
         assert_eq!(
             now["status"]["storedVersions"],
@@ -326,5 +434,94 @@ mod tests {
         let at = secret["metadata"]["annotations"][ANNOTATION_UNINSTALLED].as_str();
         let at: Timestamp = at.unwrap().parse().unwrap();
         assert!(Timestamp::now().as_second() - at.as_second() < 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_1_without_a_deployment_nothing_is_scaled() {
+        let server = server_with_deployment();
+        uninstall(&server, None).all().await.unwrap();
+        assert!(!has_secrets(&server));
+        let writes = server.writes().into_iter().map(|(_, path, _)| path);
+        for path in writes.chain(server.reads()) {
+            assert!(!path.starts_with("/apis/apps/"), "{path}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_1_the_replicas_end_before_the_secrets_go() {
+        let server = server_with_deployment();
+        let uninstall = uninstall(&server, Some("hook"));
+        let began = Instant::now();
+        let (done, ()) = tokio::join!(uninstall.all(), async {
+            // Conversion is off after `SETTLED`. Neither state says that nothing runs any more.
+            for state in [deployment(1, None), deployment(2, Some(1))] {
+                sleep(Duration::from_millis(2600)).await;
+                assert_eq!(server.get(SCALE).unwrap()["spec"]["replicas"], 0);
+                assert!(has_secrets(&server), "{state}");
+                server.put(DEPLOYMENT, state);
+            }
+            sleep(Duration::from_millis(2600)).await;
+            assert!(has_secrets(&server));
+            server.put(DEPLOYMENT, deployment(2, None));
+        });
+        done.unwrap();
+        assert!(!has_secrets(&server));
+        let took = began.elapsed();
+        assert!(
+            took > Duration::from_millis(7800) && took < Duration::from_secs(9),
+            "{took:?}"
+        );
+        let writes = server.writes();
+        let definition = format!("{DEFINITIONS}/{DEFINITION}");
+        let off = place(&writes, &Method::PATCH, &definition);
+        let scaled = place(&writes, &Method::PATCH, SCALE);
+        let removed = place(&writes, &Method::DELETE, AUTHORITY);
+        assert!(off < scaled && scaled < removed, "{writes:?}");
+        let told = &writes[scaled - 1];
+        assert_eq!((&told.0, &*told.1), (&Method::PATCH, AUTHORITY));
+        // At the end it is looked once more for what a container that restarted may have registered.
+        let reads = server.reads();
+        let ended = reads.iter().rposition(|path| path == DEPLOYMENT).unwrap();
+        for kind in [
+            "validatingwebhookconfigurations",
+            "mutatingwebhookconfigurations",
+        ] {
+            assert!(
+                reads[ended..].iter().any(|path| path.contains(kind)),
+                "{kind}: {reads:?}"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_1_a_deployment_that_does_not_exist_has_no_replicas() {
+        let server = server(&[STORED]);
+        let uninstall = uninstall(&server, Some("hook"));
+        uninstall.all().await.unwrap();
+        assert!(!has_secrets(&server));
+        place(&server.writes(), &Method::PATCH, SCALE);
+        assert_eq!(uninstall.end_replicas("hook").await.unwrap(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_1_replicas_that_do_not_end_are_named_and_not_waited_for() {
+        let server = server_with_deployment();
+        let uninstall = uninstall(&server, Some("hook"));
+        let began = Instant::now();
+        let remains = uninstall.end_replicas("hook").await.unwrap().unwrap();
+        assert_eq!(began.elapsed(), END);
+        assert!(remains.contains("Deployment ns/hook"), "{remains}");
+        uninstall.all().await.unwrap();
+        assert!(!has_secrets(&server));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn section_1_the_secrets_stay_if_the_replicas_cannot_be_ended() {
+        let server = server_with_deployment();
+        server.refuse(Method::PATCH, "/scale");
+        let error = uninstall(&server, Some("hook")).all().await.unwrap_err();
+        let error = format!("{error:#}");
+        assert!(error.contains("Deployment ns/hook"), "{error}");
+        assert!(has_secrets(&server));
     }
 }
