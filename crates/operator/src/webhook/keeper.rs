@@ -241,12 +241,8 @@ impl Keeper {
         let (certificate, reason) = match again {
             Action::NewAuthority { reason, .. } => ("authority", *reason),
             Action::NewLeaf { reason } => ("serving", *reason),
-            Action::Adopt { .. } => {
-                info!("the authority of the certificate that serves added to the bundle");
-                return Ok(());
-            }
-            Action::Prune { .. } => {
-                info!("previous authorities removed from the bundle");
+            Action::SetPrevious { reason, .. } => {
+                info!(reason, "previous authorities changed");
                 return Ok(());
             }
         };

@@ -93,8 +93,14 @@ impl Secrets {
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await
             }
-            Action::Prune { previous } | Action::Adopt { previous } => {
-                let data = json!({ PREVIOUS: previous_data(previous) });
+            Action::SetPrevious {
+                present, previous, ..
+            } => {
+                // The certificate is written too: whatever else somebody has put beside it goes.
+                let data = json!({
+                    CERTIFICATE: base64(&present.pem),
+                    PREVIOUS: previous_data(previous),
+                });
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await
             }
