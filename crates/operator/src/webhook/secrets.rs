@@ -43,6 +43,11 @@ impl SecretError {
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Write { error, .. } if error.is_stale())
     }
+
+    /// Whether the API server answers and does not allow it.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Write { error, .. } if error.is_refusal())
+    }
 }
 
 /// The Secrets of the API server.
