@@ -251,12 +251,12 @@ async fn section_1_the_registration_is_kept_up_while_a_secret_cannot_be_written(
     // The refused write is tried again with a back-off, also while this replica cannot answer.
     keeper.is_ready = Box::new(|| false);
     let (start, mut tries) = (Instant::now(), 0);
-    while start.elapsed() < Duration::from_mins(1) {
+    while start.elapsed() < Duration::from_secs(20) {
         let next = keeper.round().await;
         tries += server.writes().len();
         tokio::time::sleep_until(next).await;
     }
-    assert!((6..30).contains(&tries), "{tries}");
+    assert!((2..20).contains(&tries), "{tries}");
 }
 
 #[tokio::test(start_paused = true)]
