@@ -75,16 +75,14 @@ pub enum Action {
         /// Why.
         reason: &'static str,
     },
-    /// The authority's Secret: the present authority, with these previous ones.
-    Prune {
-        /// Certificates of previous authorities that are kept.
-        previous: Vec<Certificate>,
-    },
-    /// The authority's Secret: the present authority, with these previous ones, of which it lacks the one that has signed the
-    /// certificate that serves.
-    Adopt {
+    /// The authority's Secret: the present authority alone, with these previous ones.
+    SetPrevious {
+        /// Certificate of the present authority. Its key stays.
+        present: Certificate,
         /// Certificates of previous authorities.
         previous: Vec<Certificate>,
+        /// Why.
+        reason: &'static str,
     },
 }
 
@@ -102,7 +100,8 @@ pub struct Plan {
     pub action: Option<Action>,
     /// The certificate and key to serve with; `None`: none is usable.
     pub serve: Option<CertifiedKey>,
-    /// The bundle that belongs into the configurations, PEM; empty: none yet.
+    /// The bundle that belongs into the configurations, PEM. Empty: the Secret lacks the authority of what serves, so the
+    /// API server would refuse that.
     pub bundle: String,
     /// When the present authority and the serving certificate expire, in seconds since 1970.
     pub expiry: [Option<i64>; 2],
@@ -139,54 +138,58 @@ impl Machine {
             let all = [&*secret.present.certificate, &*secret.previous].concat();
             valid(&all, now)
         });
-        let (leaf, is_stored) = self.leaf(now, known, &listed);
+        let bundles: Vec<_> = known.bundles.iter().map(|text| valid(text, now)).collect();
+        let is_accepted = |leaf: &Certificate| is_accepted(leaf, &bundles, &listed);
+        let (leaf, is_stored) = self.leaf(now, known.leaf, is_accepted);
         let certificate = present.as_ref().map(|authority| &authority.certificate);
         self.settle(now, certificate, known.bundles);
 
+        let leaf_certificate = leaf.as_ref().map(|(certificate, _)| certificate);
+        let is_known = leaf_certificate.is_some_and(|leaf| leaf.is_signed_by_any(&listed));
+        let bundle = if is_known { &*listed } else { &[] };
         let mut plan = Plan {
             action: None,
             serve: None,
-            bundle: listed.iter().map(|c| &*c.pem).collect(),
-            expiry: [
-                certificate.map(|c| c.not_after),
-                leaf.as_ref().map(|(c, _)| c.not_after),
-            ],
+            bundle: bundle.iter().map(|c| &*c.pem).collect(),
+            expiry: [certificate, leaf_certificate].map(|c| c.map(|c| c.not_after)),
             again_at: i64::MAX,
         };
-        let leaf_certificate = leaf.as_ref().map(|(certificate, _)| certificate);
+        let new_authority = |reason| {
+            let previous = previous(&listed, leaf_certificate, &bundles);
+            Some(Action::NewAuthority { previous, reason })
+        };
         plan.action = match certificate {
-            None => Some(Action::NewAuthority {
-                previous: previous(&listed, leaf_certificate, known.bundles, now),
-                reason: "there is no usable authority of this program",
-            }),
+            None => new_authority("there is no usable authority of this program"),
             Some(c) if c.remaining(now) < third(self.lifetimes.authority) => {
-                Some(Action::NewAuthority {
-                    previous: previous(&listed, leaf_certificate, known.bundles, now),
-                    reason: "the authority expires",
-                })
+                new_authority("the authority expires")
             }
             Some(c) => {
                 plan.wake(c.not_after - third(self.lifetimes.authority) + 1);
                 let old: Vec<Certificate> = listed.iter().filter(|o| *o != c).cloned().collect();
-                let leaf = leaf_certificate.map(|leaf| (leaf, is_stored));
-                match leaf {
-                    // Every bundle accepts it, so each of them has its authority; a new bundle must have it too.
-                    Some((leaf, false)) if !listed.iter().any(|o| leaf.is_signed_by(o)) => {
-                        Some(Action::Adopt {
-                            previous: previous(&old, Some(leaf), known.bundles, now),
-                        })
+                match leaf_certificate {
+                    // Each bundle has its authority, so a new bundle must have it too.
+                    Some(leaf) if !is_known && is_accepted(leaf) => Some(Action::SetPrevious {
+                        present: c.clone(),
+                        previous: previous(&old, Some(leaf), &bundles),
+                        reason: "the authority of the certificate that serves is missing",
+                    }),
+                    leaf => {
+                        let leaf = leaf.map(|leaf| (leaf, is_stored));
+                        self.with_authority(now, c, leaf, &old, &mut plan)
                     }
-                    leaf => self.with_authority(now, c, leaf, &old, &mut plan),
                 }
             }
         };
         if plan.action.is_none()
-            && let Some(secret) = known.authority
+            && let (Some(secret), Some(present)) = (known.authority, certificate)
         {
-            // What has expired, or cannot be read, is written no further.
-            let kept: Vec<Certificate> = listed.into_iter().skip(1).collect();
+            let kept: Vec<Certificate> = listed.iter().skip(1).cloned().collect();
             if Certificate::parse_all(&secret.previous).len() > kept.len() {
-                plan.action = Some(Action::Prune { previous: kept });
+                plan.action = Some(Action::SetPrevious {
+                    present: present.clone(),
+                    previous: kept,
+                    reason: "a previous authority has expired or cannot be used",
+                });
             }
         }
         plan.serve = leaf.map(|(_, key)| key);
@@ -210,7 +213,7 @@ impl Machine {
         };
         plan.wake(leaf.not_after);
         if !leaf.is_signed_by(present) {
-            if !old.iter().any(|authority| leaf.is_signed_by(authority)) {
+            if !leaf.is_signed_by_any(old) {
                 return Some(Action::NewLeaf {
                     reason: "the authority of the serving certificate is unknown",
                 });
@@ -242,8 +245,10 @@ impl Machine {
         }
         let until = leaf.made_at() + x509::seconds(self.lifetimes.retain);
         if now >= until {
-            return Some(Action::Prune {
+            return Some(Action::SetPrevious {
+                present: present.clone(),
                 previous: Vec::new(),
+                reason: "the previous authorities have signed nothing that serves",
             });
         }
         plan.wake(until);
@@ -272,27 +277,19 @@ impl Machine {
     fn leaf(
         &mut self,
         now: i64,
-        known: Known<'_>,
-        listed: &[Certificate],
+        stored: Option<&Pair>,
+        is_accepted: impl Fn(&Certificate) -> bool,
     ) -> (Option<(Certificate, CertifiedKey)>, bool) {
-        let bundles: Vec<_> = known.bundles.iter().map(|text| valid(text, now)).collect();
-        let in_one =
-            |leaf: &Certificate, all: &[Certificate]| all.iter().any(|a| leaf.is_signed_by(a));
-        let is_accepted = |leaf: &Certificate| match &*bundles {
-            // Nothing is registered yet.
-            [] => in_one(leaf, listed),
-            bundles => bundles.iter().all(|bundle| in_one(leaf, bundle)),
-        };
-        let stored = known.leaf.and_then(|pair| self.server(pair, now));
-        if stored.as_ref().is_some_and(|(leaf, _)| is_accepted(leaf)) {
-            self.served = known.leaf.cloned();
-            return (stored, true);
+        let server = |pair: &Pair| self.server(pair, now);
+        let found = stored.and_then(server);
+        if found.as_ref().is_some_and(|(leaf, _)| is_accepted(leaf)) {
+            self.served = stored.cloned();
+            return (found, true);
         }
-        let served = self.served.as_ref();
-        let served = served.and_then(|pair| self.server(pair, now));
+        let served = self.served.as_ref().and_then(server);
         match served.filter(|(leaf, _)| is_accepted(leaf)) {
             Some(served) => (Some(served), false),
-            None => (stored, true),
+            None => (found, true),
         }
     }
 
@@ -328,22 +325,30 @@ fn valid(text: &str, now: i64) -> Vec<Certificate> {
     found
 }
 
-/// The previous authorities of a new one: those of the Secret, and whatever in the bundles has signed the certificate
-/// that serves now, in case the Secret was lost.
+/// Whether the API server accepts a serving certificate in every call, by the valid authorities of the bundles.
+fn is_accepted(leaf: &Certificate, bundles: &[Vec<Certificate>], listed: &[Certificate]) -> bool {
+    match bundles {
+        // Nothing is registered yet.
+        [] => leaf.is_signed_by_any(listed),
+        bundles => bundles.iter().all(|bundle| leaf.is_signed_by_any(bundle)),
+    }
+}
+
+/// The previous authorities beside a present one: those of the Secret, and whatever in the bundles has signed the
+/// certificate that serves now, in case the Secret was lost.
 fn previous(
     listed: &[Certificate],
     leaf: Option<&Certificate>,
-    bundles: &[String],
-    now: i64,
+    bundles: &[Vec<Certificate>],
 ) -> Vec<Certificate> {
-    let of_bundles = bundles.iter().flat_map(|bundle| valid(bundle, now));
     let has_signed = |authority: &Certificate| leaf.is_some_and(|l| l.is_signed_by(authority));
     let mut found: Vec<Certificate> = Vec::new();
     // First, since the last ones are left out: without it the certificate that serves would be refused.
-    let signers = listed.iter().cloned().chain(of_bundles).filter(has_signed);
-    for authority in signers.chain(listed.iter().cloned()) {
-        if !found.contains(&authority) {
-            found.push(authority);
+    let all = listed.iter().chain(bundles.iter().flatten());
+    let signers = all.filter(|authority| has_signed(authority));
+    for authority in signers.chain(listed) {
+        if !found.contains(authority) {
+            found.push(authority.clone());
         }
     }
     found.truncate(MOST_PREVIOUS);

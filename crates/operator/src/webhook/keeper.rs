@@ -6,8 +6,10 @@
 //! `uninstall-webhook` is at work, after it, or once this process is ending.
 //!
 //! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
-//! a replica whose clock is months ahead, to which every certificate has expired.
+//! a replica whose clock is months ahead, to which every certificate has expired. The registration is kept up meanwhile, and
+//! while a Secret cannot be written for want of a permission, unless the API server would refuse what serves.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -135,35 +137,21 @@ impl Keeper {
         let now = Timestamp::now().as_second();
         let is_uninstalled = self.is_uninstalled(now);
         let plan = self.plan(now);
-        if let Some(action) = &plan.action
-            && !is_uninstalled
-        {
-            let due = self.writes[secret_of(action)].due_at(Instant::now());
-            if due > Instant::now() {
-                return due;
-            }
-            return match self.act(action, now).await {
-                Ok(()) => {
-                    self.failures = 0;
-                    Instant::now()
-                }
-                Err(error) => {
-                    self.failures = self.failures.saturating_add(1);
-                    // Another replica was faster: what it wrote is noticed before the time is over.
-                    if !error.is_conflict() || self.failures > 1 {
-                        warn!(%error, "certificates not kept up, will retry");
-                    }
-                    Instant::now() + BACKOFF.delay(self.failures, fastrand::f64())
-                }
-            };
-        }
         let again_at = self
             .uninstalled_until
             .unwrap_or(i64::MAX)
             .min(plan.again_at);
         let until = u64::try_from(again_at.saturating_sub(now)).unwrap_or_default();
-        let next = Instant::now() + Duration::from_secs(until).min(LONGEST);
-        if is_uninstalled || !self.serving.is_set() {
+        let mut next = Instant::now() + Duration::from_secs(until).min(LONGEST);
+        if let Some(action) = &plan.action
+            && !is_uninstalled
+        {
+            match self.keep_secrets(action, now).await {
+                ControlFlow::Break(at) => return at,
+                ControlFlow::Continue(at) => next = next.min(at),
+            }
+        }
+        if is_uninstalled || !self.serving.is_set() || plan.bundle.is_empty() {
             self.endpoints.not_needed();
             return next;
         }
@@ -176,9 +164,11 @@ impl Keeper {
         if !self.registration.is_right(&desired, extent) {
             // The bundle of a replica that is behind would undo that of another one.
             if let Err(error) = self.secrets.refresh().await {
-                self.failures = self.failures.saturating_add(1);
                 warn!(%error, "registration not checked, will retry");
-                return Instant::now() + BACKOFF.delay(self.failures, fastrand::f64());
+                return self.failed();
+            }
+            if plan.action.is_none() {
+                self.failures = 0;
             }
             if self.is_uninstalled(now) || self.plan(now).bundle != plan.bundle {
                 return Instant::now();
@@ -186,6 +176,37 @@ impl Keeper {
         }
         let due = self.registration.ensure(&desired, extent).await;
         due.map_or(next, |due| next.min(due))
+    }
+
+    /// Does what is to be done to the Secrets, if it is due. Returns when to decide again; nothing else is to be done before
+    /// in the case of a break.
+    async fn keep_secrets(&mut self, action: &Action, now: i64) -> ControlFlow<Instant, Instant> {
+        let due = self.writes[secret_of(action)].due_at(Instant::now());
+        if due > Instant::now() {
+            return ControlFlow::Continue(due);
+        }
+        let Err(error) = self.act(action, now).await else {
+            self.failures = 0;
+            return ControlFlow::Break(Instant::now());
+        };
+        let again_at = self.failed();
+        // Another replica was faster: what it wrote is noticed before the time is over.
+        if !error.is_conflict() || self.failures > 1 {
+            warn!(%error, "certificates not kept up, will retry");
+        }
+        if !error.is_refusal() {
+            return ControlFlow::Break(again_at);
+        }
+        // It waits like a write that somebody undoes.
+        let writes = &mut self.writes[secret_of(action)];
+        writes.written(Instant::now(), fastrand::f64());
+        ControlFlow::Continue(writes.due_at(Instant::now()))
+    }
+
+    /// Counts a failure. Returns when to try again.
+    fn failed(&mut self) -> Instant {
+        self.failures = self.failures.saturating_add(1);
+        Instant::now() + BACKOFF.delay(self.failures, fastrand::f64())
     }
 
     /// Which objects of the registration may be written, and when to look again if that is not all that must be.
@@ -229,6 +250,10 @@ impl Keeper {
     /// Decides again from a live read, and does what is still to be done.
     async fn act(&mut self, action: &Action, now: i64) -> Result<(), SecretError> {
         self.secrets.refresh().await?;
+        // What `uninstall-webhook` has removed is not made again.
+        if self.is_uninstalled(now) {
+            return Ok(());
+        }
         let plan = self.plan(now);
         let Some(again) = &plan.action else {
             return Ok(());
@@ -241,12 +266,8 @@ impl Keeper {
         let (certificate, reason) = match again {
             Action::NewAuthority { reason, .. } => ("authority", *reason),
             Action::NewLeaf { reason } => ("serving", *reason),
-            Action::Adopt { .. } => {
-                info!("the authority of the certificate that serves added to the bundle");
-                return Ok(());
-            }
-            Action::Prune { .. } => {
-                info!("previous authorities removed from the bundle");
+            Action::SetPrevious { reason, .. } => {
+                info!(reason, "previous authorities changed");
                 return Ok(());
             }
         };

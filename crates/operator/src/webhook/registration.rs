@@ -3,6 +3,7 @@
 //! it is named.
 
 use harvester_lb_controller_kit::Stamp;
+use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_controller_kit::events::{Events, Severity};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -18,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -32,12 +34,27 @@ use crate::webhook_names::{CONFIGURATION, DEFINITION, FIELD_MANAGER};
 
 mod object;
 
+/// Back-off after a write that failed: nobody has undone anything.
+const FAILURES: Backoff = Backoff {
+    base: Duration::from_millis(500),
+    cap: Duration::from_secs(10),
+};
+
 /// What this process knows of one object.
 #[derive(Debug)]
 struct Known {
     restores: Restores,
+    /// Writes that failed.
+    failures: Restores,
     /// What it was, when it last was as it had to be.
     right: Option<Desired>,
+}
+
+impl Known {
+    /// When the object may be written; `now` or earlier: at once.
+    fn due_at(&self, now: Instant) -> Instant {
+        self.restores.due_at(now).max(self.failures.due_at(now))
+    }
 }
 
 /// Which of the objects may be written.
@@ -75,6 +92,7 @@ impl Registration {
             events,
             known: std::array::from_fn(|_| Known {
                 restores: Restores::new(backoff),
+                failures: Restores::new(FAILURES),
                 right: None,
             }),
         }
@@ -148,7 +166,7 @@ impl Registration {
                     (reason, Some(meta))
                 }
             };
-            let due = self.known[n].restores.due_at(Instant::now());
+            let due = self.known[n].due_at(Instant::now());
             if due > Instant::now() {
                 next = Some(next.map_or(due, |at| at.min(due)));
                 continue;
@@ -158,9 +176,12 @@ impl Registration {
                 Reason::Missing | Reason::Bundle => None,
             };
             let written = self.write(object, desired, meta.as_deref()).await;
-            self.known[n]
-                .restores
-                .written(Instant::now(), fastrand::f64());
+            let known = &mut self.known[n];
+            let writes = match &written {
+                Ok(()) => &mut known.restores,
+                Err(_) => &mut known.failures,
+            };
+            writes.written(Instant::now(), fastrand::f64());
             match written {
                 Ok(()) => {
                     let labels = [label, reason.as_label()];
@@ -180,7 +201,7 @@ impl Registration {
                     warn!(kind = object.kind(), name = object.name(), %error, "registration not written, will retry");
                 }
             }
-            let due = self.known[n].restores.due_at(Instant::now());
+            let due = self.known[n].due_at(Instant::now());
             if !matches!(self.state(object, desired), State::Right) {
                 next = Some(next.map_or(due, |at| at.min(due)));
             }

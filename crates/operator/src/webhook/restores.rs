@@ -41,7 +41,7 @@ impl Restores {
         self.allowed_at.unwrap_or(now)
     }
 
-    /// It was written, or a write failed: the next one waits. `jitter` is between 0 and 1.
+    /// It was written, or the write counts like one: the next one waits. `jitter` is between 0 and 1.
     pub fn written(&mut self, now: Instant, jitter: f64) {
         let count = match self.last {
             Some((count, at)) if now.duration_since(at) < self.forget => count.saturating_add(1),

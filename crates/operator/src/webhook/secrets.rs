@@ -43,6 +43,11 @@ impl SecretError {
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Write { error, .. } if error.is_stale())
     }
+
+    /// Whether the API server answers and does not allow it.
+    pub const fn is_refusal(&self) -> bool {
+        matches!(self, Self::Write { error, .. } if error.is_refusal())
+    }
 }
 
 /// The Secrets of the API server.
@@ -93,8 +98,14 @@ impl Secrets {
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await
             }
-            Action::Prune { previous } | Action::Adopt { previous } => {
-                let data = json!({ PREVIOUS: previous_data(previous) });
+            Action::SetPrevious {
+                present, previous, ..
+            } => {
+                // The certificate is written too: whatever else somebody has put beside it goes.
+                let data = json!({
+                    CERTIFICATE: base64(&present.pem),
+                    PREVIOUS: previous_data(previous),
+                });
                 self.write(&stored.authority, &stored.authority_key(), data)
                     .await
             }

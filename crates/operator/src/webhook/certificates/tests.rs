@@ -43,8 +43,12 @@ impl Cluster {
                     previous: text(previous),
                 });
             }
-            Action::Prune { previous } | Action::Adopt { previous } => {
-                self.authority.as_mut().unwrap().previous = text(previous);
+            Action::SetPrevious {
+                present, previous, ..
+            } => {
+                let secret = self.authority.as_mut().unwrap();
+                secret.present.certificate.clone_from(&present.pem);
+                secret.previous = text(previous);
             }
             Action::NewLeaf { .. } => {
                 let authority = self.authority.as_ref().unwrap();
@@ -367,7 +371,7 @@ fn section_1_the_authority_of_what_serves_is_adopted_from_the_bundles() {
     cluster.leaf = None;
     let plan = machine.plan(NOW + 1, cluster.known());
     assert!(
-        matches!(plan.action, Some(Action::Adopt { .. })),
+        matches!(plan.action, Some(Action::SetPrevious { .. })),
         "{plan:?}"
     );
     let plan = cluster.converge(&mut machine, NOW + 1);
@@ -379,6 +383,197 @@ fn section_1_the_authority_of_what_serves_is_adopted_from_the_bundles() {
     let later = NOW + 1 + x509::seconds(LIFETIMES.settle);
     cluster.converge(&mut machine, later);
     assert!(cluster.leaf_certificate().is_signed_by(&all[0]));
+}
+
+/// An authority of this program, as if another replica had made it, and a serving certificate that it has signed.
+fn another(now: i64) -> (Pair, Pair) {
+    let authority = new_authority(now, LIFETIMES.authority).unwrap();
+    let signed = Authority::parse(&authority).unwrap();
+    let leaf = signed.sign(NAME, now, LIFETIMES.leaf).unwrap();
+    (authority, leaf)
+}
+
+#[test]
+fn section_1_each_write_has_its_reason() {
+    let (mut original, mut first) = (Cluster::default(), machine());
+    original.converge(&mut first, NOW);
+    let ours = original.authority.clone().unwrap();
+    let (other, other_leaf) = another(NOW);
+    let (expired, _) = another(NOW - 40_000);
+    let with_previous = |authority: &Pair, previous: &str| Cluster {
+        authority: Some(AuthoritySecret {
+            present: authority.clone(),
+            previous: previous.to_owned(),
+        }),
+        ..original.clone()
+    };
+    let with_leaf = |leaf: Option<&Pair>, bundle: &str| Cluster {
+        leaf: leaf.cloned(),
+        bundles: vec![bundle.to_owned(); 3],
+        ..original.clone()
+    };
+    let bundle = &*ours.present.certificate;
+    let renewed = Cluster {
+        bundles: vec![format!("{}{bundle}", other.certificate); 3],
+        ..with_previous(&other, bundle)
+    };
+    let without_authority = Cluster {
+        authority: None,
+        ..original.clone()
+    };
+    let nothing = "nothing";
+    for (cluster, after, wanted) in [
+        (original.clone(), 10, nothing),
+        (original.clone(), 4_000, nothing),
+        (original.clone(), 4_001, "the serving certificate expires"),
+        (original.clone(), 20_001, "the authority expires"),
+        (
+            without_authority,
+            10,
+            "there is no usable authority of this program",
+        ),
+        (
+            with_previous(&expired, ""),
+            10,
+            "there is no usable authority of this program",
+        ),
+        (
+            with_leaf(None, bundle),
+            10,
+            "there is no usable serving certificate",
+        ),
+        (
+            with_leaf(Some(&other_leaf), bundle),
+            10,
+            "the authority of the serving certificate is unknown",
+        ),
+        // The authority's Secret alone was replaced: what serves is accepted, and must be.
+        (
+            with_leaf(Some(&other_leaf), &other.certificate),
+            10,
+            "the authority of the certificate that serves is missing",
+        ),
+        (renewed, 10, "the authority is new"),
+        (
+            with_previous(&ours.present, &other.certificate),
+            499,
+            nothing,
+        ),
+        (
+            with_previous(&ours.present, &other.certificate),
+            500,
+            "the previous authorities have signed nothing that serves",
+        ),
+        (
+            with_previous(&ours.present, &expired.certificate),
+            10,
+            "a previous authority has expired or cannot be used",
+        ),
+    ] {
+        let (mut machine, now) = (self::machine(), NOW + after);
+        // It has known all this for the time that a new authority waits.
+        machine.plan(now - x509::seconds(LIFETIMES.settle), cluster.known());
+        let reason = match machine.plan(now, cluster.known()).action {
+            None => nothing,
+            Some(
+                Action::NewAuthority { reason, .. }
+                | Action::NewLeaf { reason }
+                | Action::SetPrevious { reason, .. },
+            ) => reason,
+        };
+        assert_eq!(reason, wanted, "after {after} s");
+    }
+}
+
+#[test]
+fn section_1_whatever_the_secrets_and_bundles_hold_comes_to_rest_with_one_authority() {
+    let (mut original, mut first) = (Cluster::default(), machine());
+    original.converge(&mut first, NOW);
+    let ours = original.authority.clone().unwrap();
+    let leaf = original.leaf.clone().unwrap();
+    let (theirs, their_leaf) = foreign(NOW);
+    let (other, other_leaf) = another(NOW);
+    let (expired, expired_leaf) = another(NOW - 40_000);
+    let many: String = (0..5).map(|n| another(NOW + n).0.certificate).collect();
+    let half = |text: &str| text[..text.len() / 2].to_owned();
+    let pair = |certificate: &str, key: &str| Pair {
+        certificate: certificate.to_owned(),
+        key: key.to_owned(),
+    };
+    let (c, k) = (&*ours.present.certificate, &*ours.present.key);
+    let junk = format!(
+        "x{}{c}{}{}",
+        expired.certificate,
+        half(c),
+        other.certificate
+    );
+    let authorities = [
+        None,
+        Some((pair(c, k), "")),
+        Some((pair(c, ""), "")),
+        Some((pair(&half(c), k), "")),
+        Some((pair(c, &half(k)), "")),
+        Some((pair(c, &other.key), "")),
+        Some((pair(c, k), &*junk)),
+        // More than the authority beside its key.
+        Some((pair(&format!("{c}{}", other.certificate), k), "")),
+        Some((pair(&format!("{c}{many}"), k), &*many)),
+        Some((
+            pair(&format!("{}{many}", other.certificate), &other.key),
+            "",
+        )),
+        Some((theirs.clone(), c)),
+        Some((expired, c)),
+        Some((other.clone(), "")),
+    ];
+    let leaves = [
+        None,
+        Some(leaf.clone()),
+        Some(pair(&half(&leaf.certificate), &leaf.key)),
+        Some(pair(&leaf.certificate, &other.key)),
+        Some(their_leaf),
+        Some(other_leaf),
+        Some(expired_leaf),
+    ];
+    let bundles = [
+        vec![],
+        vec![c.to_owned(); 3],
+        vec![theirs.certificate.clone(); 3],
+        vec![other.certificate.clone(); 3],
+        vec![c.to_owned(), theirs.certificate, half(c)],
+    ];
+    let mut all = bundles.iter().cycle();
+    for (n, authority) in authorities.iter().enumerate() {
+        for (m, leaf) in leaves.iter().enumerate() {
+            for has_served in [false, true] {
+                let bundles = all.next().unwrap().clone();
+                let case = format!("authority {n}, leaf {m}, {has_served}, {bundles:?}");
+                let mut machine = machine();
+                if has_served {
+                    machine.plan(NOW, original.known());
+                }
+                let authority = authority.clone();
+                let mut cluster = Cluster {
+                    authority: authority.map(|(present, previous)| AuthoritySecret {
+                        present,
+                        previous: previous.to_owned(),
+                    }),
+                    leaf: leaf.clone(),
+                    bundles,
+                };
+                for after in [10, 110] {
+                    cluster.converge(&mut machine, NOW + after);
+                }
+                let plan = cluster.converge(&mut machine, NOW + 710);
+                assert_eq!(plan.action, None, "{case}");
+                let last = Certificate::parse_all(&plan.bundle);
+                assert_eq!(last, [cluster.present()], "{case}");
+                assert!(cluster.is_accepted(&plan.bundle, NOW + 710), "{case}");
+                let secret = cluster.authority.as_ref().unwrap();
+                assert!(secret.previous.is_empty(), "{case}: {}", secret.previous);
+            }
+        }
+    }
 }
 
 #[test]

@@ -110,6 +110,11 @@ impl Certificate {
             && this.verify_signature(Some(other.public_key())).is_ok()
     }
 
+    /// Whether one of these authorities has signed it.
+    pub fn is_signed_by_any(&self, authorities: &[Self]) -> bool {
+        authorities.iter().any(|one| self.is_signed_by(one))
+    }
+
     /// Whether it is an authority that this program made.
     pub fn is_ours(&self) -> bool {
         self.is_authority && self.common_name.starts_with(AUTHORITY)

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_object::Key;
+use http::Method;
 use jiff::SignedDuration;
 use kube::Client;
 use serde_json::{Value, json};
@@ -203,6 +204,86 @@ async fn section_1_nothing_is_made_again_after_an_uninstallation() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn section_1_a_secret_that_uninstall_webhook_has_removed_is_not_made_again() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..2 {
+        keeper.round().await;
+    }
+    // The loss of one Secret is seen before the mark on the other one.
+    let mut secret = server.get(AUTHORITY).unwrap();
+    secret["metadata"]["resourceVersion"] = json!("900");
+    secret["metadata"]["annotations"] =
+        json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()});
+    server.put(AUTHORITY, secret);
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(server.client(), "ns");
+    let params = kube::api::DeleteParams::default();
+    api.delete("svc-tls", &params).await.unwrap();
+    let (leaf, key) = (&keeper.stored.leaf, keeper.stored.leaf_key());
+    assert!(leaf.forget(&key, leaf.version(&key)).is_some());
+    tokio::time::sleep(2 * FORGET).await;
+    server.writes();
+    for _ in 0..3 {
+        keeper.round().await;
+        assert!(server.writes().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_the_registration_is_kept_up_while_a_secret_cannot_be_written() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..3 {
+        keeper.round().await;
+    }
+    tokio::time::sleep(2 * FORGET).await;
+    server.refuse(Method::PATCH, "/secrets/");
+    change(&server, &keeper, AUTHORITY, |secret| {
+        secret["data"]["tls.key"] = json!("");
+    })
+    .await;
+    registered_by_another(&server, &keeper, "svc");
+    server.writes();
+    let patched = [format!("PATCH {VALIDATING}/{CONFIGURATION}")];
+    assert_eq!(registers(&server, &mut keeper).await, patched);
+    // The refused write is tried again with a back-off, also while this replica cannot answer.
+    keeper.is_ready = Box::new(|| false);
+    let (start, mut tries) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_secs(20) {
+        let next = keeper.round().await;
+        tries += server.writes().len();
+        tokio::time::sleep_until(next).await;
+    }
+    assert!((2..20).contains(&tries), "{tries}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_bundle_that_refuses_what_serves_is_not_registered() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..3 {
+        keeper.round().await;
+    }
+    tokio::time::sleep(2 * FORGET).await;
+    // Without its authority's Secret, which cannot be made again.
+    server.refuse(Method::POST, "/secrets");
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(server.client(), "ns");
+    let params = kube::api::DeleteParams::default();
+    api.delete("svc-ca", &params).await.unwrap();
+    server.writes();
+    assert!(registers(&server, &mut keeper).await.is_empty());
+    keeper.secrets.refresh().await.unwrap();
+    assert!(registers(&server, &mut keeper).await.is_empty());
+    server.admit();
+    tokio::time::sleep(2 * FORGET).await;
+    // Both authorities, once there is one.
+    let patched = [VALIDATING, MUTATING].map(|path| format!("PATCH {path}/{CONFIGURATION}"));
+    assert_eq!(registers(&server, &mut keeper).await, patched);
+}
+
 /// The Service has endpoints, each ready or not.
 fn endpoints(server: &FakeApiServer, are_ready: &[bool]) {
     let endpoints: Vec<Value> = are_ready
@@ -226,7 +307,7 @@ fn registered_by_another(server: &FakeApiServer, keeper: &Keeper, service: &str)
         service: service.to_owned(),
     };
     let mut object = Desired::new(names, "old").validating();
-    object.metadata.resource_version = Some("5".to_owned());
+    object.metadata.resource_version = Some("500".to_owned());
     let path = format!("{VALIDATING}/{CONFIGURATION}");
     server.put(&path, serde_json::to_value(&object).unwrap());
     let stamp = Stamp::of(&object.metadata);

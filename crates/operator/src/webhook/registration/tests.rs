@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use harvester_lb_controller_kit::events::EventReceiver;
 use kube::client::Body;
@@ -6,20 +6,29 @@ use parking_lot::Mutex;
 use tower::service_fn;
 
 use super::*;
+use crate::fake;
 use crate::webhook_names::Names;
 
 /// The requests, as `METHOD path`.
 type Sent = Arc<Mutex<Vec<String>>>;
 
-/// An API server that stores nothing: a write is answered with the object that it carries, a read with metadata.
-fn client(sent: &Sent, version: &Arc<AtomicU64>) -> Client {
+/// An API server that stores nothing: a write is answered with the object that it carries, or refused, a read with metadata.
+fn client(sent: &Sent, version: &Arc<AtomicU64>, refuses: &Arc<AtomicBool>) -> Client {
     let (sent, version) = (Arc::clone(sent), Arc::clone(version));
+    let refuses = Arc::clone(refuses);
     let service = service_fn(move |request: http::Request<Body>| {
         let (sent, version) = (Arc::clone(&sent), Arc::clone(&version));
+        let is_refused = refuses.load(Ordering::Relaxed) && request.method() != http::Method::GET;
         async move {
             let (head, body) = request.into_parts();
             sent.lock()
                 .push(format!("{} {}", head.method, head.uri.path()));
+            if is_refused {
+                let (_, status) = fake::failure(403, "Forbidden");
+                let mut answer = http::Response::new(Body::from(status.to_string().into_bytes()));
+                *answer.status_mut() = http::StatusCode::FORBIDDEN;
+                return Ok(answer);
+            }
             let bytes = body.collect_bytes().await.map_err(std::io::Error::other)?;
             let mut object: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
             let next = version.fetch_add(1, Ordering::Relaxed);
@@ -39,6 +48,8 @@ struct Scene {
     sent: Sent,
     /// The next resource version.
     version: Arc<AtomicU64>,
+    /// Whether writes are refused.
+    refuses: Arc<AtomicBool>,
     registration: Registration,
     events: EventReceiver,
 }
@@ -46,6 +57,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (sent, version) = (Sent::default(), Arc::new(AtomicU64::new(10)));
+        let refuses = Arc::default();
         let (events, receiver) = Events::queue();
         let stored = Stored::new(Names {
             namespace: "ns".to_owned(),
@@ -55,7 +67,7 @@ impl Scene {
         let metrics = Arc::new(Metrics::new().unwrap());
         Self {
             registration: Registration::new(
-                client(&sent, &version),
+                client(&sent, &version, &refuses),
                 stored,
                 metrics,
                 events,
@@ -63,6 +75,7 @@ impl Scene {
             ),
             sent,
             version,
+            refuses,
             events: receiver,
         }
     }
@@ -157,6 +170,31 @@ async fn section_1_a_change_of_another_program_is_restored_and_named() {
         }
     }
     assert!((5..20).contains(&restored), "{restored}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_write_that_fails_restores_nothing() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    scene.change();
+    scene.refuses.store(true, Ordering::Relaxed);
+    let (start, mut tries) = (Instant::now(), 0);
+    while start.elapsed() < Duration::from_mins(5) {
+        let (sent, next) = scene.ensure("a").await;
+        tries += usize::from(!sent.is_empty());
+        let next = next.unwrap();
+        assert!(next <= Instant::now() + FAILURES.cap);
+        tokio::time::sleep_until(next).await;
+    }
+    assert!((30..100).contains(&tries), "{tries}");
+    assert!(scene.events.try_next().is_none());
+    // It is the first time that somebody has changed it.
+    scene.refuses.store(false, Ordering::Relaxed);
+    scene.ensure("a").await;
+    let event = scene.events.try_next().unwrap();
+    assert_eq!(event.reason, "RegistrationRestored");
+    assert!(event.text.ends_with("and is restored"), "{}", event.text);
 }
 
 #[tokio::test(start_paused = true)]
