@@ -13,6 +13,7 @@ use harvester_lb_e2e::webhook::ROUTING;
 use harvester_lb_e2e::{run, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
+mod additions;
 mod admission;
 mod alerts;
 mod certificates;
@@ -27,10 +28,13 @@ mod stage;
 mod table;
 mod tls;
 
-use admission::{
+use additions::{
     val_1_rng_9_warnings_reach_the_client, wm_1_wm_2_wm_3_annotations_of_load_balancers,
-    wm_4_health_checks_are_completed, wv_1_to_wv_9_specs_of_load_balancers,
-    wv_7_numbers_that_nobody_completed, wv_10_a_guest_cluster_that_is_being_removed,
+    wm_4_health_checks_are_completed,
+};
+use admission::{
+    wv_1_to_wv_9_specs_of_load_balancers, wv_7_numbers_that_nobody_completed,
+    wv_10_a_guest_cluster_that_is_being_removed,
 };
 use alerts::ops_1_alerts_of_the_webhook_fire;
 use certificates::{
