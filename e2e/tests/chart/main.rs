@@ -1,6 +1,6 @@
 //! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), its life on a cluster, whose Pods run
-//! ([`install`], [`crds`]), and both ways onto a Harvester cluster ([`takeover`]). Also the commands of helm in the documents
-//! ([`documents`]).
+//! ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster ([`takeover`]). Also the
+//! commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
@@ -10,6 +10,7 @@ use harvester_lb_testkit::TestClusterOptions;
 
 mod crds;
 mod documents;
+mod failed_hooks;
 mod harvester;
 mod helm;
 mod install;
@@ -23,6 +24,7 @@ use crds::{
     chart_takes_crds_over_only_if_told_to, chart_upgrade_upgrades_the_crds,
 };
 use documents::every_helm_command_of_the_documents_is_understood;
+use failed_hooks::chart_stops_at_a_hook_that_fails;
 use install::chart_lives_and_ends_under_traffic;
 use render::{
     chart_alerts_are_the_documented_ones, chart_crds_are_those_of_the_repository,
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
             chart_upgrade_upgrades_the_crds,
             chart_serves_v1alpha1_only_where_it_is_converted,
             chart_lives_and_ends_under_traffic,
+            chart_stops_at_a_hook_that_fails,
             ops_2_takeover_beside_harvester_s_release,
             ops_2_takeover_inside_harvester_s_release,
         ],
