@@ -17,6 +17,7 @@ metadata:
   namespace: kube-system
 spec:
   targetNamespace: harvester-system
+  failurePolicy: abort
   chartContent: $(base64 <"$1" | tr -d '\n')
   valuesContent: |
     image:
