@@ -5,6 +5,7 @@
 //! The operator must not run meanwhile: it would write them again.
 
 use anyhow::ensure;
+use futures::{StreamExt, stream};
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::details;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use tracing::info;
 
 use crate::commands::lease_holder;
-use crate::commands::list::pages;
+use crate::commands::list::{WRITERS, pages};
 
 /// Number of attempts to write a LoadBalancer that others write at the same time.
 const ATTEMPTS: usize = 5;
@@ -43,15 +44,21 @@ pub async fn run(client: &Client) -> anyhow::Result<Vec<String>> {
     let resource = LoadBalancer::api_resource();
     // One that cannot be decoded has conditions too.
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let (mut lacking, mut cleared) = (Vec::new(), 0_usize);
-    for lb in pages(&all, Some).await? {
-        let (namespace, name) = (lb.namespace().unwrap_or_default(), lb.name_any());
-        let api = Api::namespaced_with(client.clone(), &namespace, &resource);
-        match clear(&api, lb).await {
-            Ok(is_written) => cleared += usize::from(is_written),
-            Err(error) => lacking.push(format!(
+    let found = pages(&all, Some).await?;
+    let mut each = stream::iter(found)
+        .map(|lb| async {
+            let (namespace, name) = (lb.namespace().unwrap_or_default(), lb.name_any());
+            let api = Api::namespaced_with(client.clone(), &namespace, &resource);
+            clear(&api, lb).await.map_err(|error| format!(
                 "the conditions of LoadBalancer {namespace}/{name} cannot be removed, run the command again: {error}"
-            )),
+            ))
+        })
+        .buffer_unordered(WRITERS);
+    let (mut lacking, mut cleared) = (Vec::new(), 0_usize);
+    while let Some(done) = each.next().await {
+        match done {
+            Ok(is_written) => cleared += usize::from(is_written),
+            Err(error) => lacking.push(error),
         }
     }
     info!(cleared, "conditions removed");

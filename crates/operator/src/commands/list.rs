@@ -11,6 +11,8 @@ use serde::de::DeserializeOwned;
 
 /// Objects per request: what kube-runtime asks for too. A page of load balancers takes about a megabyte.
 const PAGE: u32 = 500;
+/// Requests at a time of a command that writes many objects: 60,000 one after the other would outlast a hook of Helm.
+pub(super) const WRITERS: usize = 16;
 /// How often a list is begun. A list that takes longer than the API server keeps its version (5 min) must begin again, and
 /// one request in thousands may fail.
 const ATTEMPTS: usize = 3;

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use harvester_lb_api::{LoadBalancer, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
@@ -23,6 +24,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 };
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client, Resource, ResourceExt};
@@ -33,7 +35,7 @@ use tracing::{info, warn};
 
 use crate::args::webhook::UninstallArgs;
 use crate::commands::deployment::{ended_within, scale_to_0};
-use crate::commands::list::pages;
+use crate::commands::list::{WRITERS, pages};
 use crate::webhook::desired::{Call, calls, conversion_call};
 use crate::webhook::metrics::{self, Metrics};
 use crate::webhook::secrets::patch_params;
@@ -49,6 +51,8 @@ const ATTEMPTS: usize = 5;
 const SETTLED: Duration = Duration::from_secs(2);
 /// How often the write of one LoadBalancer is tried, if others write it at the same time.
 const WRITES: usize = 5;
+/// LoadBalancers that are written before the replicas may be told again.
+const CHUNK: usize = 500;
 /// Longest wait for the end of the replicas. Their Pods need not be gone, so it takes about a second.
 const END: Duration = Duration::from_mins(1);
 
@@ -228,31 +232,36 @@ impl Uninstall {
             "storing all LoadBalancers in the version {STORED}"
         );
         let mut told = Instant::now();
-        for object in objects {
+        for some in objects.chunks(CHUNK) {
             if told.elapsed() > UNINSTALLATION_INTERVAL {
                 self.tell_replicas().await?;
                 told = Instant::now();
             }
-            let key = meta::key(&object.metadata);
-            let api: Api<PartialObjectMeta<LoadBalancer>> =
-                Api::namespaced(self.client.clone(), &key.namespace);
-            let mut version = object.metadata.resource_version;
-            for attempt in 1.. {
-                // Nothing changes but the version in the storage.
-                let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}}));
-                match bounded(api.patch(&key.name, &patch_params(), &patch)).await {
-                    Ok(_) | Err(WriteError::NotFound(_)) => break,
-                    Err(WriteError::Conflict(_)) if attempt < WRITES => {
-                        let live = bounded(api.get_opt(&key.name)).await;
-                        match live.with_context(|| format!("LoadBalancer {key}"))? {
-                            Some(live) => version = live.metadata.resource_version,
-                            None => break,
-                        }
-                    }
-                    Err(error) => {
-                        return Err(error).with_context(|| format!("LoadBalancer {key}"));
+            let each = stream::iter(some).map(Ok);
+            each.try_for_each_concurrent(WRITERS, |object| self.store_one_again(&object.metadata))
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing of it changes but the version in the storage.
+    async fn store_one_again(&self, found: &ObjectMeta) -> anyhow::Result<()> {
+        let key = meta::key(found);
+        let api: Api<PartialObjectMeta<LoadBalancer>> =
+            Api::namespaced(self.client.clone(), &key.namespace);
+        let mut version = found.resource_version.clone();
+        for attempt in 1.. {
+            let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}}));
+            match bounded(api.patch(&key.name, &patch_params(), &patch)).await {
+                Ok(_) | Err(WriteError::NotFound(_)) => break,
+                Err(WriteError::Conflict(_)) if attempt < WRITES => {
+                    let live = bounded(api.get_opt(&key.name)).await;
+                    match live.with_context(|| format!("LoadBalancer {key}"))? {
+                        Some(live) => version = live.metadata.resource_version,
+                        None => break,
                     }
                 }
+                Err(error) => return Err(error).with_context(|| format!("LoadBalancer {key}")),
             }
         }
         Ok(())
