@@ -119,6 +119,9 @@ pub struct CheckArgs {
     /// An error counts if it is found again after this time; 0s: at once.
     #[arg(long, default_value = "10s", value_parser = duration::parse)]
     pub recheck_after: Duration,
+    /// That no process of this operator leads is an error, not a warning: for the check of an installation.
+    #[arg(long)]
+    pub require_leader: bool,
 }
 
 /// The format of the result of `check`.

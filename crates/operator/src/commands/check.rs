@@ -43,7 +43,7 @@ const POOL_STATUS_LIMIT: Duration = Duration::from_secs(75);
 /// Checks, and prints the result. Returns the exit code.
 pub async fn run(args: &CheckArgs, denied: &[Cidr]) -> anyhow::Result<ExitCode> {
     let clients = client::connect(Arc::new(Metrics::new()?)).await?;
-    let outcome = check(&clients.write, denied, args.recheck_after).await;
+    let outcome = check(&clients.write, denied, args).await;
     let text = match args.output {
         Output::Text => report::text(&outcome),
         Output::Json => report::json(&outcome)?,
@@ -57,12 +57,13 @@ pub async fn run(args: &CheckArgs, denied: &[Cidr]) -> anyhow::Result<ExitCode> 
 /// Reads everything and judges it. An error counts only if it is found again `recheck_after` later: several kinds cannot be
 /// read at one moment, and the operator may be at work. It is waited for as long as the errors become fewer, and for the
 /// status of pools.
-async fn check(client: &Client, denied: &[Cidr], recheck_after: Duration) -> Outcome {
-    let began = Instant::now();
-    let mut outcome = judge(&read::all(client, denied).await);
+async fn check(client: &Client, denied: &[Cidr], args: &CheckArgs) -> Outcome {
+    let (began, recheck_after) = (Instant::now(), args.recheck_after);
+    let judged = async || judge(&read::all(client, denied).await, args.require_leader);
+    let mut outcome = judged().await;
     while outcome.has_errors() && !recheck_after.is_zero() {
         tokio::time::sleep(recheck_after).await;
-        let mut again = judge(&read::all(client, denied).await);
+        let mut again = judged().await;
         if !again.is_read {
             return again;
         }
@@ -79,7 +80,7 @@ async fn check(client: &Client, denied: &[Cidr], recheck_after: Duration) -> Out
 }
 
 /// Judges what was read.
-fn judge(read: &Read) -> Outcome {
+fn judge(read: &Read, require_leader: bool) -> Outcome {
     let leader = read.leader.clone();
     let state = State::of(&read.snapshot, leader.as_ref().unwrap_or(&Leader::None));
     let (mut report, preview) = match state {
@@ -102,9 +103,17 @@ fn judge(read: &Read) -> Outcome {
         all.clear();
     }
     let is_leader = state == State::Imported && matches!(leader, Some(Leader::This(_)));
+    let no_leader = [kinds::NO_LEADER.reason, kinds::GO_OPERATOR_LEADS.reason];
+    let severity = |finding: &Finding| {
+        if require_leader && no_leader.contains(&finding.kind.reason) {
+            Severity::Error
+        } else {
+            finding.kind.class.severity(is_leader)
+        }
+    };
     let mut findings: Vec<(Severity, Finding)> = all
         .into_iter()
-        .map(|finding| (finding.kind.class.severity(is_leader), finding))
+        .map(|finding| (severity(&finding), finding))
         .collect();
     findings.sort_by(|(a, one), (b, other)| (&one.object, a).cmp(&(&other.object, b)));
     Outcome {

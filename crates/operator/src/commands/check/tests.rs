@@ -75,6 +75,10 @@ fn record(ip: &str, owner: &str) -> Value {
 
 /// Checks; whenever everything was read, the next of the later changes happens.
 async fn checked(server: &Arc<ApiServer>) -> Outcome {
+    checked_with(server, false).await
+}
+
+async fn checked_with(server: &Arc<ApiServer>, require_leader: bool) -> Outcome {
     let behind = Arc::clone(server);
     let client = fake::client(move |request| {
         if request.path == LBS && request.query == "limit=500" {
@@ -87,7 +91,12 @@ async fn checked(server: &Arc<ApiServer>) -> Outcome {
         }
         std::future::ready(behind.answer(&request))
     });
-    check(&client, &[], Duration::from_secs(10)).await
+    let args = CheckArgs {
+        output: Output::Text,
+        recheck_after: Duration::from_secs(10),
+        require_leader,
+    };
+    check(&client, &[], &args).await
 }
 
 fn reasons(outcome: &Outcome) -> Vec<&'static str> {
@@ -260,6 +269,22 @@ async fn pool_3_the_status_of_a_pool_may_be_late() {
     assert_eq!(outcome.code(), 0, "a warning");
     let found: BTreeSet<&str> = reasons(&outcome).into_iter().collect();
     assert_eq!(found, BTreeSet::from(["NoLeader", "PoolStatusOutdated"]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ops_2_a_leader_can_be_required() {
+    let server = well();
+    assert_eq!(checked_with(&server, true).await.code(), 0);
+    server.set(LEASE, Vec::new());
+    assert_eq!(checked(&server).await.code(), 0);
+    let outcome = checked_with(&server, true).await;
+    assert_eq!((outcome.code(), reasons(&outcome)), (1, vec!["NoLeader"]));
+    server.set(LEASE, vec![lease("harvester-load-balancer-7d9")]);
+    let outcome = checked_with(&server, true).await;
+    let is_go = |(severity, finding): &(Severity, Finding)| {
+        *severity == Severity::Error && finding.kind.reason == "GoOperatorLeads"
+    };
+    assert!(outcome.findings.iter().any(is_go), "{outcome:#?}");
 }
 
 #[tokio::test(start_paused = true)]
