@@ -9,6 +9,7 @@ use super::driver::{
 };
 use super::replay::replay;
 use super::report::{Report, Row, say};
+use super::sample::Sample;
 use super::took::Took;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::allocated;
@@ -172,6 +173,8 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     at_rest(world, NODE).await?;
     let made = MetricsSnapshot::read(world, NODE).await?;
     (took.create_writes, took.create_pool_writes) = writes(&made, &start)?;
+
+    took.sample = Sample::take(world, "lb-0").await?;
 
     if delete {
         let cpu = cpu_seconds(apiserver)?;

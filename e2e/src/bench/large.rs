@@ -12,10 +12,11 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::driver::{
     AS_SHIPPED, NAMESPACE, Watches, at_rest, clean, clients, cluster_lb, create_lb, operator, pool,
-    ready_status, replay_record, replay_status, seen_within, spread,
+    replay_record, replay_status, seen_within, spread,
 };
 use super::lists::lists;
 use super::report::{Report, Row, say};
+use super::sample::Sample;
 use super::scale::{POD, kill, looked_at, mib};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
@@ -47,10 +48,10 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         let subnet = format!("10.{}.0.0/16", 60 + number);
         pool(world, &pool_name(number), &subnet).await?;
     }
-    let (ours, rss) = with_operator(world, count).await?;
+    let (ours, rss, sample) = with_operator(world, count).await?;
     say(&format!("  the operator: {ours:?}"));
     clean(world).await?;
-    let bare = by_bare_client(world, count).await?;
+    let bare = by_bare_client(world, count, &sample).await?;
     say(&format!("  the bare client: {bare:?}"));
     clean(world).await?;
 
@@ -94,7 +95,7 @@ fn lb(number: usize) -> anyhow::Result<LoadBalancer> {
     Ok(lb)
 }
 
-async fn with_operator(world: &Arc<World>, count: usize) -> anyhow::Result<(Took, f64)> {
+async fn with_operator(world: &Arc<World>, count: usize) -> anyhow::Result<(Took, f64, Sample)> {
     let env = [AS_SHIPPED, &[POD]].concat();
     let mut process: Arc<Process> = operator(world, NODE).await?;
     let mut took = Took::default();
@@ -136,11 +137,12 @@ async fn with_operator(world: &Arc<World>, count: usize) -> anyhow::Result<(Took
         }
     }
     let rss = mib(&process)?;
+    let sample = Sample::take(world, "lb-0").await?;
     process.end().await?;
-    Ok((took, rss))
+    Ok((took, rss, sample))
 }
 
-async fn by_bare_client(world: &Arc<World>, count: usize) -> anyhow::Result<Took> {
+async fn by_bare_client(world: &Arc<World>, count: usize, sample: &Sample) -> anyhow::Result<Took> {
     for number in 0..POOLS {
         let subnet = format!("10.{}.0.0/16", 60 + number);
         pool(world, &pool_name(number), &subnet).await?;
@@ -161,8 +163,9 @@ async fn by_bare_client(world: &Arc<World>, count: usize) -> anyhow::Result<Took
                 Ok(())
             }
         });
+        let sample = sample.clone();
         let handling = spread(&hands, upto - made, move |client, _| {
-            let receiver = Arc::clone(&receiver);
+            let (receiver, sample) = (Arc::clone(&receiver), sample.clone());
             async move {
                 let made = receiver.lock().await.recv().await;
                 let (number, lb) = made.context("the driver has ended")?;
@@ -171,7 +174,7 @@ async fn by_bare_client(world: &Arc<World>, count: usize) -> anyhow::Result<Took
                 replay_record(&client, &lb, &ip).await?;
                 let name = lb.metadata.name.clone().unwrap_or_default();
                 let version = lb.metadata.resource_version.as_deref();
-                replay_status(&client, &name, version, ready_status(&ip)).await?;
+                replay_status(&client, &name, version, sample.with(&ip)?).await?;
                 Ok(())
             }
         });

@@ -16,6 +16,7 @@ mod pool_status;
 mod programs;
 mod replay;
 mod report;
+mod sample;
 mod scale;
 mod took;
 mod verdicts;

@@ -13,9 +13,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::driver::{
     NAMESPACE, Watches, address, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb,
-    delete_lb, pool, pool_says, ready_status, replay_record, replay_release, replay_status, spread,
+    delete_lb, pool, pool_says, replay_record, replay_release, replay_status, spread,
 };
 use super::pool_status::PoolStatus;
+use super::sample::Sample;
 use super::took::Took;
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::World;
@@ -43,6 +44,7 @@ struct Bare {
     status: Arc<PoolStatus>,
     /// By the name of the LoadBalancer.
     records: Arc<Mutex<HashMap<String, IPAllocation>>>,
+    sample: Sample,
 }
 
 /// Creates this number of LoadBalancers, and deletes them. The pool's status is written as often as the operator wrote
@@ -59,6 +61,7 @@ pub(crate) async fn replay(
         hands: clients(world).await?,
         status: PoolStatus::first(world.client(), "bench", TOTAL).await?,
         records: Arc::default(),
+        sample: like.sample.clone(),
     };
     let watches = Watches::open(&world.client());
     tokio::time::sleep(REST).await;
@@ -106,8 +109,9 @@ impl Bare {
             }
         });
         let (status, records) = (Arc::clone(&self.status), Arc::clone(&self.records));
+        let sample = self.sample.clone();
         let handling = spread(&self.hands, count, move |client, number| {
-            let receiver = Arc::clone(&receiver);
+            let (receiver, sample) = (Arc::clone(&receiver), sample.clone());
             let (status, records) = (Arc::clone(&status), Arc::clone(&records));
             async move {
                 let lb = next(&receiver).await?;
@@ -115,7 +119,7 @@ impl Bare {
                 let record = replay_record(&client, &lb, &ip).await?;
                 let name = lb.metadata.name.clone().unwrap_or_default();
                 let version = lb.metadata.resource_version.as_deref();
-                replay_status(&client, &name, version, ready_status(&ip)).await?;
+                replay_status(&client, &name, version, sample.with(&ip)?).await?;
                 status.bound(&ip, &format!("{NAMESPACE}/{name}"));
                 records.lock().insert(name, record);
                 Ok(())

@@ -1,5 +1,7 @@
 //! Duration and cost of creating and deleting many LoadBalancers, by the operator or by a bare client.
 
+use super::sample::Sample;
+
 /// Duration and cost of creating and deleting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Took {
@@ -21,6 +23,8 @@ pub(crate) struct Took {
     pub(crate) create_writes: u64,
     /// Other writes of the operator for the deletion, without its Lease.
     pub(crate) delete_writes: u64,
+    /// The status that the operator wrote.
+    pub(crate) sample: Sample,
     /// Conflicts of the operator.
     pub(crate) conflicts: f64,
 }
