@@ -124,7 +124,7 @@ struct Block<'a> {
 }
 
 impl Block<'_> {
-    /// Its commands of a program; a line that ends with a backslash continues on the next one.
+    /// Its commands of a program; a line that ends with a backslash, or within single quotes, continues on the next one.
     fn commands(&self, program: &str) -> anyhow::Result<Vec<(usize, String)>> {
         if let Some(reason) = self.reason {
             let reason = reason.trim_end_matches("-->").trim();
@@ -142,7 +142,8 @@ impl Block<'_> {
                 }
                 None => commands.push((*number, text.to_owned())),
             }
-            is_continued = line.ends_with('\\');
+            let command = commands.last().map_or("", |(_, command)| command.as_str());
+            is_continued = line.ends_with('\\') || is_quote_open(command);
         }
         commands.retain(|(_, text)| !text.starts_with('#') && runs(text, program));
         for (number, text) in &commands {
@@ -154,9 +155,28 @@ impl Block<'_> {
                 text.starts_with(&format!("{program} ")),
                 "line {number}: `{text}` does not begin with {program}, so no test would run it"
             );
+            ensure!(
+                !is_quote_open(text),
+                "line {number}: `{text}` has a quote that is not closed"
+            );
         }
         Ok(commands)
     }
+}
+
+/// Whether a command ends within single quotes. Those of a comment are apostrophes.
+fn is_quote_open(command: &str) -> bool {
+    let mut is_open = false;
+    let mut before = ' ';
+    for c in command.chars() {
+        match c {
+            '\'' => is_open = !is_open,
+            '#' if !is_open && before.is_whitespace() => break,
+            _ => {}
+        }
+        before = c;
+    }
+    is_open
 }
 
 /// Whether a line runs a program.
@@ -214,6 +234,20 @@ mod tests {
                 (8, "kubectl patch lb x -p '{}'".to_owned())
             ]
         );
+    }
+
+    #[test]
+    fn a_command_in_quotes_has_several_lines() {
+        let text = "```sh\nkubectl patch x -p '{\"a\":\n  1}'  # it's set\nkubectl get lb\n# isn't run\nkubectl get x\n```\n";
+        assert_eq!(
+            commands(text),
+            [
+                (2, "kubectl patch x -p '{\"a\": 1}'  # it's set".to_owned()),
+                (4, "kubectl get lb".to_owned()),
+                (6, "kubectl get x".to_owned()),
+            ]
+        );
+        assert!(of_document("```sh\nkubectl patch x -p '{\n```\n", "kubectl").is_err());
     }
 
     #[test]
