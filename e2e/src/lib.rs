@@ -8,6 +8,7 @@ pub mod check;
 pub mod documents;
 pub mod exported;
 pub mod fake_kube_vip;
+pub mod foreign;
 pub mod go;
 pub mod history_checker;
 mod http;

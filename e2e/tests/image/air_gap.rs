@@ -1,20 +1,25 @@
-//! The examples of docs/airgap.md, run as they are shown: the archive goes through a real registry unchanged, and a
-//! packed chart into a HelmChart object.
+//! The examples of docs/airgap.md, run as they are shown: the archive goes through a real registry unchanged, and the
+//! packed chart through a HelmChart object.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_e2e::World;
 use harvester_lb_e2e::image::{NAME, archive, with_tools};
 use harvester_lb_e2e::world::{SOON, repository};
-use harvester_lb_testkit::Netns;
+use harvester_lb_e2e::{World, foreign};
+use harvester_lb_testkit::{Netns, eventually};
 use serde_json::{Value, json};
 
 /// Namespace with the registry.
 const PLACE: &str = "client";
 /// The registry, there.
 const REGISTRY: &str = "127.0.0.1:5000";
+/// Version and kind of the object with the chart.
+const HELM_CHART: (&str, &str) = ("helm.cattle.io/v1", "HelmChart");
+/// The chart, and the version of it and of the image.
+const CHART: &str = "harvester-load-balancer";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 pub async fn air_gap_the_image_goes_through_a_registry(world: Arc<World>) -> anyhow::Result<()> {
     let folder = world.cluster.folder().join("registry");
@@ -63,7 +68,7 @@ pub async fn air_gap_the_image_goes_through_a_registry(world: Arc<World>) -> any
     let there = inspect(&place, &format!("docker://{pushed}"))?;
     ensure!(here["Digest"] == there["Digest"], "{here} and {there}");
     let labels = &here["Labels"];
-    let version = format!("v{}", env!("CARGO_PKG_VERSION"));
+    let version = format!("v{VERSION}");
     ensure!(
         labels["org.opencontainers.image.version"] == version,
         "{labels}"
@@ -93,39 +98,101 @@ fn inspect(place: &Netns, image: &str) -> anyhow::Result<Value> {
 pub async fn air_gap_the_chart_goes_into_an_object(world: Arc<World>) -> anyhow::Result<()> {
     let folder = world.cluster.folder().join("helm-chart");
     std::fs::create_dir_all(&folder)?;
-    // More than one line of base64.
-    let chart: Vec<u8> = (0..2_000_u32).flat_map(u32::to_le_bytes).collect();
-    let packed = folder.join("chart.tgz");
-    std::fs::write(&packed, &chart)?;
-    let script = repository().join("docs/examples/airgap-helmchart.sh");
     let place = world.cluster.netns(PLACE)?;
+    let chart = repository().join("charts").join(CHART);
+    let (chart, to) = (chart.display().to_string(), folder.display().to_string());
+    helm(&place, &folder, &["package", &chart, "--destination", &to])?;
+    let packed = folder.join(format!("{CHART}-{VERSION}.tgz"));
+    let chart = std::fs::read(&packed)?;
+
+    let script = repository().join("docs/examples/airgap-helmchart.sh");
     let script = script.display().to_string();
     let packed = packed.display().to_string();
-    let text = place.output(&script, &[&packed, "registry.example.com:5000"])?;
-    let object: Value = serde_saphyr::from_str(&text).with_context(|| text.clone())?;
-    ensure!(object["apiVersion"] == "helm.cattle.io/v1" && object["kind"] == "HelmChart");
-    let content = object["spec"]["chartContent"]
-        .as_str()
-        .context("no chart")?;
-    ensure!(decoded(&place, &folder, content)? == chart);
-    let values = object["spec"]["valuesContent"]
-        .as_str()
-        .context("no values")?;
-    let values: Value = serde_saphyr::from_str(values)?;
-    let repository = "registry.example.com:5000/rancher/harvester-load-balancer";
-    ensure!(values["image"]["repository"] == repository, "{values}");
+    let text = place.output(&script, &[&packed, "registry.example.com"])?;
     let incomplete = place.output(&script, &[&packed]);
     ensure!(incomplete.is_err(), "without a registry: {incomplete:?}");
+
+    // The fields of the controller's definition that the script writes; kubectl refuses others.
+    let any = json!({"type": "string"});
+    let spec = json!({"type": "object", "properties": {
+        "targetNamespace": any, "chartContent": any, "valuesContent": any,
+        "failurePolicy": {"type": "string", "enum": ["abort", "reinstall"]},
+    }});
+    let (api_version, kind) = HELM_CHART;
+    foreign::define(&world, api_version, kind, &spec).await?;
+    // As it is, and with what a Harvester cluster needs, below `valuesContent`.
+    for (more, definitions) in [("", 3), ("    crds: {manage: own}\n", 1)] {
+        let spec = applied(&world, &folder, &format!("{text}{more}")).await?;
+        let objects = rendered(&place, &folder, &spec, &chart)?;
+        is_complete(&objects)?;
+        let kinds = objects.iter().map(|object| &object["kind"]);
+        let found = kinds.filter(|kind| *kind == "CustomResourceDefinition");
+        let found = found.count();
+        ensure!(found == definitions, "{more:?}: {found} definitions");
+    }
     Ok(())
 }
 
-fn decoded(place: &Netns, folder: &Path, text: &str) -> anyhow::Result<Vec<u8>> {
-    let (encoded, plain) = (folder.join("encoded"), folder.join("plain"));
-    std::fs::write(&encoded, text)?;
-    let (from, to) = (encoded.display().to_string(), plain.display().to_string());
-    place.output(
-        "sh",
-        &["-euc", "base64 -d <\"$1\" >\"$2\"", "sh", &from, &to],
-    )?;
-    Ok(std::fs::read(&plain)?)
+/// Runs helm, whose caches are in the folder.
+fn helm(place: &Netns, folder: &Path, args: &[&str]) -> anyhow::Result<String> {
+    let home = format!("HOME={}", folder.display());
+    place.output("env", &[&[&*home, "helm"][..], args].concat())
+}
+
+/// Applies a HelmChart with kubectl, and returns its spec as the API server has it.
+async fn applied(world: &World, folder: &Path, text: &str) -> anyhow::Result<Value> {
+    let file = folder.join("helmchart.yaml");
+    std::fs::write(&file, text)?;
+    let file = file.display().to_string();
+    eventually("the HelmChart is applied", SOON, || async {
+        let apply = ["apply", "-f", &file];
+        world.cluster.kubectl(&apply).await.map(Some)
+    })
+    .await?;
+    let (api_version, kind) = HELM_CHART;
+    let place = Some("kube-system");
+    let found = world.cluster.get(api_version, kind, place, "harvester-lb");
+    let found = found.await?.context("no HelmChart harvester-lb")?;
+    Ok(found.data["spec"].clone())
+}
+
+/// What the controller's job would install: the chart that is in the object, which must be this one, with the object's values.
+fn rendered(
+    place: &Netns,
+    folder: &Path,
+    spec: &Value,
+    chart: &[u8],
+) -> anyhow::Result<Vec<Value>> {
+    let field = |name: &str| spec[name].as_str().with_context(|| format!("no {name}"));
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (encoded, decoded, values) = (file("chart.base64"), file("chart.tgz"), file("values"));
+    std::fs::write(&encoded, field("chartContent")?)?;
+    std::fs::write(&values, field("valuesContent")?)?;
+    let decode = "base64 -d <\"$1\" >\"$2\"";
+    place.output("sh", &["-euc", decode, "sh", &encoded, &decoded])?;
+    ensure!(std::fs::read(&decoded)? == chart, "another chart");
+    let namespace = field("targetNamespace")?;
+    let release = ["template", "harvester-lb", &decoded];
+    let flags = ["--namespace", namespace, "--values", &values];
+    let text = helm(place, folder, &[release.as_slice(), &flags].concat())?;
+    Ok(serde_saphyr::from_multiple(&text)?)
+}
+
+/// Fails unless operator and webhook are among the objects, with the image of the registry.
+fn is_complete(objects: &[Value]) -> anyhow::Result<()> {
+    let find = |kind: &str, name: &str| {
+        let is_it = |o: &&Value| o["kind"] == kind && o["metadata"]["name"] == name;
+        let found = objects.iter().find(is_it);
+        found.with_context(|| format!("no {kind} {name}"))
+    };
+    let image = format!("registry.example.com/rancher/{CHART}:v{VERSION}");
+    for name in ["harvester-lb-operator", "harvester-lb-webhook"] {
+        find("Service", name)?;
+        let deployment = find("Deployment", name)?;
+        let namespace = &deployment["metadata"]["namespace"];
+        ensure!(*namespace == "harvester-system", "{name}: {namespace}");
+        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+        ensure!(container["image"] == image, "{container}");
+    }
+    Ok(())
 }

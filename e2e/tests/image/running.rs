@@ -1,14 +1,15 @@
-//! The operator as a Pod of the image, without a shell, a writable file system or any right on its node. It finds the API
-//! server by the name of its Service.
+//! Operator and webhook as Pods of the image, without a shell, a writable file system or any right on their node. The
+//! operator finds the API server by the name of its Service; the API server calls the webhook over TLS.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_e2e::World;
 use harvester_lb_e2e::image::{NAME, unpack};
 use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_e2e::{World, webhook};
+use harvester_lb_fixtures::with;
 use harvester_lb_testkit::{Dns, PodRunner, PodRunnerOptions, TestCluster, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
@@ -16,10 +17,11 @@ use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-/// Namespace of rbac.yaml's ServiceAccount.
-const NS: &str = "harvester-system";
+/// Namespace of the ServiceAccounts of rbac.yaml and rbac-webhook.yaml.
+const NS: &str = webhook::NAMESPACE;
 const ACCOUNT: &str = "harvester-lb-operator";
 const POD: &str = "operator";
+const WEBHOOK: &str = "webhook";
 const CONTAINER: &str = "main";
 /// Name of the API server's Service, which its certificate has too.
 const SERVER: &str = "kubernetes.default.svc";
@@ -43,13 +45,13 @@ pub async fn image_runs_resolves_names_and_verifies_the_api_server(
         cluster.apply(&kubeconfig(server)).await?;
     }
     let dns = Dns::dnsmasq(cluster, &[(SERVER, SERVICE), (OTHER, SERVICE)]).await?;
-    let runner = runner(cluster).await?;
+    let runner = runner(cluster, "image-running").await?;
     let pods: Api<Pod> = Api::namespaced(world.client(), NS);
 
-    let mut wrong = pod("wrong-name", OTHER, &["check"]);
+    let mut wrong = operator("wrong-name", OTHER, &["check"]);
     wrong["spec"]["restartPolicy"] = json!("Never");
     cluster.apply(&wrong).await?;
-    cluster.apply(&pod(POD, SERVER, &[])).await?;
+    cluster.apply(&operator(POD, SERVER, &[])).await?;
     eventually("the operator is ready", SOON, || async {
         let pod = pods.get(POD).await?;
         let log = runner.log(NS, POD, CONTAINER);
@@ -83,6 +85,32 @@ pub async fn image_runs_resolves_names_and_verifies_the_api_server(
         Ok(Some(()))
     })
     .await?;
+    runner.stop().await;
+    Ok(())
+}
+
+pub async fn image_serves_tls_to_the_api_server(world: Arc<World>) -> anyhow::Result<()> {
+    let cluster = &world.cluster;
+    webhook::permissions(&world).await?;
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"namespace": NS, "name": webhook::SERVICE},
+        "spec": {
+            "selector": {"app": WEBHOOK},
+            "ports": [{"name": "https", "port": 443, "targetPort": webhook::HTTPS}],
+        },
+    });
+    cluster.apply(&service).await?;
+    // Nobody else refuses or completes a pool.
+    webhook::is_unasked(&world).await?;
+    let runner = runner(cluster, "image-serving").await?;
+    // It finds the API server by the variables that each Pod has.
+    let container = json!({"command": ["harvester-load-balancer-webhook"]});
+    let webhook_pod = pod(WEBHOOK, webhook::ACCOUNT, container);
+    cluster.apply(&webhook_pod).await?;
+    // Asked through its Service: a wrong pool is refused with 422, a right one completed.
+    let answered = webhook::answers(&world).await;
+    answered.with_context(|| runner.log(NS, WEBHOOK, CONTAINER))?;
     runner.stop().await;
     Ok(())
 }
@@ -121,12 +149,13 @@ fn huge_pages_are_off(runner: &PodRunner) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn runner(cluster: &TestCluster) -> anyhow::Result<PodRunner> {
+/// Runs Pods of the image, unpacked to this folder.
+async fn runner(cluster: &TestCluster, folder: &str) -> anyhow::Result<PodRunner> {
     let mut options = PodRunnerOptions {
         namespaces: vec![NS.to_owned()],
         ..PodRunnerOptions::default()
     };
-    let image = unpack(&cluster.folder().join("image-running"))?;
+    let image = unpack(&cluster.folder().join(folder))?;
     options.images.insert(NAME.into(), image);
     PodRunner::start(cluster, options).await
 }
@@ -149,28 +178,39 @@ fn kubeconfig(server: &str) -> Value {
     })
 }
 
-/// A Pod of the image, under the restricted Pod Security Standard.
-fn pod(name: &str, server: &str, args: &[&str]) -> Value {
+/// A Pod of the operator that finds the API server by this name.
+fn operator(name: &str, server: &str, args: &[&str]) -> Value {
+    let container = json!({
+        "command": ["harvester-load-balancer"], "args": args,
+        "env": [
+            {"name": "KUBECONFIG", "value": "/config/kubeconfig"},
+            {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+        ],
+        "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": true}],
+    });
+    let mut pod = pod(name, ACCOUNT, container);
+    pod["spec"]["volumes"] = json!([{"name": "config", "configMap": {"name": server}}]);
+    pod
+}
+
+/// A Pod of the image, under the restricted Pod Security Standard; `container` is what its container has besides.
+fn pod(name: &str, account: &str, container: Value) -> Value {
+    let of_all = json!({
+        "name": CONTAINER, "image": NAME,
+        "ports": [{"name": "admin", "containerPort": 8081}],
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "admin"}, "periodSeconds": 1},
+        "securityContext": {
+            "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    });
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": NS},
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": NS, "labels": {"app": name}},
         "spec": {
-            "serviceAccountName": ACCOUNT,
+            "serviceAccountName": account,
             "securityContext": {"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}},
-            "containers": [{
-                "name": CONTAINER, "image": NAME, "command": ["harvester-load-balancer"], "args": args,
-                "env": [
-                    {"name": "KUBECONFIG", "value": "/config/kubeconfig"},
-                    {"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
-                ],
-                "ports": [{"name": "admin", "containerPort": 8081}],
-                "readinessProbe": {"httpGet": {"path": "/readyz", "port": "admin"}, "periodSeconds": 1},
-                "securityContext": {
-                    "readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false,
-                    "capabilities": {"drop": ["ALL"]},
-                },
-                "volumeMounts": [{"name": "config", "mountPath": "/config", "readOnly": true}],
-            }],
-            "volumes": [{"name": "config", "configMap": {"name": server}}],
+            "containers": [with(of_all, container)],
         },
     })
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::documents::{Command, kubectl_commands};
 use harvester_lb_e2e::world::{SOON, repository};
-use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_e2e::{Test, World, foreign, tests};
 use harvester_lb_testkit::{Image, PodRunner, PodRunnerOptions, eventually};
 use kube::api::DeleteParams;
 use serde_json::json;
@@ -118,24 +118,12 @@ async fn run(world: &World, command: &Command) -> anyhow::Result<()> {
 
 /// The chart of Harvester's release, as far as a reader patches it.
 async fn managed_chart(world: &World) -> anyhow::Result<()> {
-    let group = "management.cattle.io";
-    let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let definition = json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("managedcharts.{group}")},
-        "spec": {
-            "group": group, "scope": "Namespaced",
-            "names": {"kind": "ManagedChart", "plural": "managedcharts", "singular": "managedchart"},
-            "versions": [{
-                "name": "v3", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    });
-    world.cluster.apply(&definition).await?;
+    let api_version = "management.cattle.io/v3";
+    let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    foreign::define(world, api_version, "ManagedChart", &spec).await?;
     namespace(world, "fleet-local").await?;
     let chart = json!({
-        "apiVersion": format!("{group}/v3"), "kind": "ManagedChart",
+        "apiVersion": api_version, "kind": "ManagedChart",
         "metadata": {"name": "harvester", "namespace": "fleet-local"},
         "spec": {"values": {}},
     });
