@@ -376,7 +376,7 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
         let answer = try_create(&pools, "IPPool", metadata, spec).await?;
         judge(what, wanted, answer)?;
     }
-    // A global pool is compared with no other: it was stored with the priority of another, which was stored beside it.
+    // A global pool is compared with no other: the pool `priority` was stored beside it with the same priority.
     let selector = |fields: Value| json!({"spec": {"selector": fields}});
     for (what, update) in [
         (
