@@ -20,6 +20,7 @@ pub mod prometheus;
 pub mod quiet;
 pub mod read;
 pub mod requests;
+pub mod reviewed;
 pub mod runner;
 pub mod scout;
 pub mod seeds;

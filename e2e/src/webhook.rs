@@ -60,15 +60,16 @@ impl Replica {
             .service_account_kubeconfig(NAMESPACE, ACCOUNT)
             .await?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-        let admin = format!("0.0.0.0:{ADMIN}");
+        let (https, admin) = (HTTPS.to_string(), format!("0.0.0.0:{ADMIN}"));
         let timings = format!("{TEST_TIMINGS},{timings}");
         let env = [
             ("KUBECONFIG", kubeconfig),
             ("ADMIN_ADDRESS", &*admin),
             ("HLB_TIMINGS", timings.trim_end_matches(',')),
             ("LOGLEVEL", "info,harvester_load_balancer=debug"),
-            // As Harvester's chart sets it.
-            ("HARVESTER_WEBHOOK_SERVER_HTTPS_PORT", "8443"),
+            // Harvester's chart sets the second one; the first one counts.
+            ("WEBHOOK_SERVER_HTTPS_PORT", &*https),
+            ("HARVESTER_WEBHOOK_SERVER_HTTPS_PORT", "9443"),
             ("NAMESPACE", NAMESPACE),
         ];
         let process = world.cluster.spawn(
@@ -135,6 +136,16 @@ impl Replica {
             .lines()
             .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
         line.map_or(Ok(0.0), |value| Ok(value.trim().parse()?))
+    }
+
+    /// Uninstalls the webhook as an administrator does it, and ends this replica.
+    pub async fn retire(&self, world: &World) -> anyhow::Result<()> {
+        uninstall(world).await?;
+        is_unasked(world).await?;
+        if self.process.is_running() {
+            self.process.kill9()?;
+        }
+        Ok(())
     }
 
     /// Fails if there was a panic, or if it has ended.

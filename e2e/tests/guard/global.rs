@@ -23,7 +23,6 @@ use crate::support::RuleHelpers;
 /// All tests.
 pub fn all() -> Vec<Test> {
     tests![
-        sel_the_worked_examples,
         sel_4_global_is_decided_from_the_spec,
         sel_5_several_global_pools,
         sel_7_no_pool_matches,
@@ -34,39 +33,10 @@ pub fn all() -> Vec<Test> {
 /// No resync comes sooner.
 const RECHECK: Duration = Duration::from_secs(20);
 
-/// Requirement (network, project, namespace, cluster), type, existing pools, the pool that serves.
-type Row = (
-    [&'static str; 4],
-    &'static str,
-    &'static [&'static str],
-    Option<&'static str>,
-);
-
 /// Nothing but an operator, which the test is to end.
 async fn alone(world: &World) -> anyhow::Result<Arc<Process>> {
     reset(world).await?;
     world.start_operator("node1").await
-}
-
-/// The pools of the worked examples.
-async fn make(world: &World, name: &str) -> anyhow::Result<()> {
-    match name {
-        "a" => {
-            selecting(
-                world,
-                name,
-                "10.1.0.0/24",
-                "net/v20",
-                0,
-                ["p1", "shop", "gc1"],
-            )
-            .await
-        }
-        "b" => selecting(world, name, "10.2.0.0/24", "net/v20", 5, ["*", "shop", "*"]).await,
-        "c" => selecting(world, name, "10.3.0.0/24", "", 0, ["", "shop", ""]).await,
-        "d" => selecting(world, name, "10.4.0.0/24", "net/v20", 0, ["", "data", ""]).await,
-        _ => selecting(world, name, "10.5.0.0/24", "", 0, ["*", "*", "*"]).await,
-    }
 }
 
 /// Waits until the operator has counted a pool, so that it can be selected.
@@ -95,65 +65,6 @@ async fn clear(world: &World, namespaces: &[&str]) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await
-}
-
-async fn sel_the_worked_examples(world: Arc<World>) -> anyhow::Result<()> {
-    let operator = alone(&world).await?;
-    for ns in ["shop", "data"] {
-        world.namespace(ns).await?;
-    }
-    let table: [Row; 9] = [
-        (
-            ["net/v20", "p1", "shop", "gc1"],
-            "cluster",
-            &["a", "b", "g"],
-            Some("b"),
-        ),
-        (
-            ["net/v20", "p1", "shop", "gc1"],
-            "cluster",
-            &["a", "g"],
-            Some("a"),
-        ),
-        (["", "", "shop", ""], "vm", &["a", "b", "c", "g"], Some("c")),
-        (["", "p1", "shop", ""], "vm", &["c"], None),
-        (
-            ["net/v20", "p9", "data", "gc7"],
-            "cluster",
-            &["d"],
-            Some("d"),
-        ),
-        (
-            ["net/v20", "p9", "data", "gc7"],
-            "cluster",
-            &["d", "g"],
-            Some("g"),
-        ),
-        (["net/v20", "p9", "data", "gc7"], "vm", &["d"], None),
-        (["net/v99", "*", "shop", "*"], "cluster", &["a", "b"], None),
-        (["net/v20", "*", "shop", "*"], "cluster", &["a"], Some("a")),
-    ];
-    for (row, (requirement, kind, pools, wanted)) in table.into_iter().enumerate() {
-        for pool in pools {
-            make(&world, pool).await?;
-        }
-        counted(&world, pools).await?;
-        let ns = requirement[2];
-        asking(&world, ns, "lb", kind, requirement).await?;
-        if let Some(wanted) = wanted {
-            assert_eq!(pool_of(&world, ns, "lb").await?, wanted, "row {row}");
-        } else {
-            let lb = world.lb_reason(ns, "lb", "NoMatchedPool").await?;
-            let (status, _, message) = ready(&lb).unwrap();
-            assert_eq!(status, "False");
-            for pool in pools {
-                let named = format!("pool {pool}: ");
-                assert!(message.contains(&named), "row {row}: {message}");
-            }
-        }
-        clear(&world, &[ns]).await?;
-    }
-    operator.end().await
 }
 
 async fn sel_4_global_is_decided_from_the_spec(world: Arc<World>) -> anyhow::Result<()> {

@@ -7,6 +7,7 @@ use harvester_lb_api::{Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::check::passes;
 use harvester_lb_e2e::quiet::audited;
+use harvester_lb_e2e::webhook::Replica;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::eventually;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -38,29 +39,44 @@ fn services(all: &[(&str, &str)]) -> Value {
     json!({"kubevip-services": json!({"services": services}).to_string()})
 }
 
+/// The webhook's reviews of IPPools that it has allowed.
+const ALLOWED: &str = "harvester_lb_admission_requests_total{admission=\"validating\",kind=\"IPPool\",result=\"allowed\"}";
+
+/// With the webhook in the path: pools that it refuses would stop the migration.
 pub async fn mig_1_mig_5_the_worked_example(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "shop").await?;
+    let webhook = Replica::start(&world, "").await?;
+    let done = the_worked_example(&world, &webhook).await;
+    // The other tests write what it refuses.
+    let retired = webhook.retire(&world).await;
+    done.and(retired)
+}
+
+async fn the_worked_example(world: &World, webhook: &Replica) -> anyhow::Result<()> {
+    let allowed = webhook.metric(ALLOWED).await?;
     world.namespace("data").await?;
     let ranges = json!({
         "cidr-shop": "10.10.7.0/24", "range-global": "10.10.8.10-10.10.8.30", "cidr-Bad": "10.10.9.0/24",
     });
-    config_map(&world, CONFIG_NAMESPACE, ranges).await?;
+    config_map(world, CONFIG_NAMESPACE, ranges).await?;
     let shop = services(&[("10.10.7.9", "web"), ("0.0.0.0", "dh")]);
-    config_map(&world, "shop", shop).await?;
+    config_map(world, "shop", shop).await?;
     let data = services(&[("10.10.8.12", "db"), ("10.10.9.9", "x")]);
-    config_map(&world, "data", data).await?;
+    config_map(world, "data", data).await?;
 
     // They exist before the pools do: the migration comes before any allocation.
-    cluster(&world, "shop", "web").await?;
-    cluster(&world, "shop", "other").await?;
-    cluster(&world, "data", "db").await?;
-    let operator = start(&world).await?;
-    holds(&world, "shop", "web", "10.10.7.9").await?;
-    holds(&world, "data", "db", "10.10.8.12").await?;
+    cluster(world, "shop", "web").await?;
+    cluster(world, "shop", "other").await?;
+    cluster(world, "data", "db").await?;
+    let operator = start(world).await?;
+    holds(world, "shop", "web", "10.10.7.9").await?;
+    holds(world, "data", "db", "10.10.8.12").await?;
     let other = world.lb_address("shop", "other").await?;
     ensure!(other.starts_with("10.10.7."), "{other}");
-    audited(&world, "node1", &["shop", "global"]).await?;
-    passes(&world).await?;
+    audited(world, "node1", &["shop", "global"]).await?;
+    passes(world).await?;
+    let reviewed = webhook.metric(ALLOWED).await? - allowed;
+    ensure!(reviewed >= 2.0, "{reviewed} reviews of two pools");
     let scope =
         |namespace: &str| json!([{"project": "*", "namespace": namespace, "guestCluster": "*"}]);
     for (name, ranges, namespace) in [
@@ -97,14 +113,17 @@ pub async fn mig_1_mig_5_the_worked_example(world: Arc<World>) -> anyhow::Result
 
     // Once: what is deleted or changed afterwards stays so.
     world.delete_lb("data", "db").await?;
-    record_is(&world, "10.10.8.12", Phase::Released, "data/db").await?;
+    record_is(world, "10.10.8.12", Phase::Released, "data/db").await?;
     operator.end().await?;
-    world
-        .pools()
-        .delete("global", &DeleteParams::default())
-        .await?;
-    let operator = start(&world).await?;
-    audited(&world, "node1", &["shop"]).await?;
+    // The webhook learns by its watch that the address is released (PV-9).
+    eventually("pool global is deleted", SOON, || async {
+        let params = DeleteParams::default();
+        world.pools().delete("global", &params).await?;
+        Ok(Some(()))
+    })
+    .await?;
+    let operator = start(world).await?;
+    audited(world, "node1", &["shop"]).await?;
     ensure!(
         world.pools().get_opt("global").await?.is_none(),
         "made again"

@@ -11,7 +11,9 @@
 
 use std::process::ExitCode;
 
+use harvester_lb_e2e::webhook::ROUTING;
 use harvester_lb_e2e::{audited_cluster_options, run_in_turn, tests};
+use harvester_lb_testkit::TestClusterOptions;
 
 mod back;
 mod check;
@@ -97,8 +99,9 @@ fn main() -> ExitCode {
         section_1_the_lease_of_a_go_holder_is_honoured,
         ipa_9_two_versions_lead_in_turn,
     ];
-    run_in_turn(
-        audited_cluster_options(),
-        [tests, interleavings::all()].concat(),
-    )
+    let options = TestClusterOptions {
+        apiserver_args: vec![ROUTING.to_owned()],
+        ..audited_cluster_options()
+    };
+    run_in_turn(options, [tests, interleavings::all()].concat())
 }

@@ -28,6 +28,7 @@ mod support;
 mod vm;
 mod watches;
 mod webhook;
+mod worked_examples;
 
 fn main() -> ExitCode {
     let tests = [
@@ -56,6 +57,10 @@ fn main() -> ExitCode {
         Phase {
             set_up: webhook::operator_and_webhook,
             tests: tests.into_iter().flatten().collect(),
+        },
+        Phase {
+            set_up: |_| Box::pin(async { Ok(()) }),
+            tests: worked_examples::tests(),
         },
         Phase {
             set_up: |_| Box::pin(async { Ok(()) }),

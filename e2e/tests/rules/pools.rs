@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         pool_1_counters_and_condition,
         pool_3_the_projection_is_marked,
+        rng_2_rng_5_rng_10_totals,
     ]
 }
 
@@ -218,5 +219,64 @@ async fn pool_3_the_projection_is_marked(world: Arc<World>) -> anyhow::Result<()
         })
         .await?;
     assert!(seen.len() < 20, "{} writes for 40 changes", seen.len());
+    Ok(())
+}
+
+/// The totals of the contract's table of ranges, each in a network of its own (PV-3).
+async fn rng_2_rng_5_rng_10_totals(world: Arc<World>) -> anyhow::Result<()> {
+    let one = |range: Value| vec![range];
+    let rows: Vec<(Vec<Value>, i64)> = vec![
+        (one(subnet("10.190.0.0/24")), 253),
+        // RNG-4: swapped.
+        (one(part("10.190.1.0/24", "10.190.1.40", "10.190.1.31")), 10),
+        // RNG-5: a gateway inside.
+        (
+            one(json!({
+                "subnet": "10.190.2.0/24", "rangeStart": "10.190.2.31", "rangeEnd": "10.190.2.40",
+                "gateway": "10.190.2.35",
+            })),
+            9,
+        ),
+        (
+            one(json!({"subnet": "10.190.3.0/24", "rangeEnd": "10.190.3.3"})),
+            2,
+        ),
+        (one(subnet("10.190.4.64/26")), 61),
+        // RNG-6
+        (one(subnet("10.190.5.8/32")), 1),
+        (one(subnet("fd10:190:5::9/128")), 1),
+        // RNG-7
+        (one(subnet("10.190.6.4/30")), 1),
+        (one(subnet("10.190.6.8/31")), 1),
+        (one(subnet("fd10:190:6::/127")), 0),
+        (one(subnet("fd10:190:7::/124")), 14),
+        (
+            one(part(
+                "fd10:190:8::/64",
+                "fd10:190:8::100",
+                "fd10:190:8::1ff",
+            )),
+            256,
+        ),
+        // RNG-8
+        (one(subnet("fd10:190:9::/64")), i64::MAX),
+        // RNG-10
+        (vec![subnet("10.190.10.0/28"), subnet("10.190.11.0/28")], 26),
+    ];
+    let name = |number: usize| format!("rng-{number}");
+    for (number, (ranges, _)) in rows.iter().enumerate() {
+        world.ranges(&name(number), ranges).await?;
+    }
+    for (number, (_, total)) in rows.iter().enumerate() {
+        let what = format!("a total of {total}");
+        let is_counted = |p: &IPPool| p.status.as_ref().is_some_and(|s| s.total == *total);
+        world.pool_until(&name(number), &what, is_counted).await?;
+    }
+    // RNG-7: of a /31 the first address is the usable one, of a /30 the one after the gateway.
+    let ns = "rng";
+    world.namespace(ns).await?;
+    for (lb, number, address) in [("a", 7, "10.190.6.6"), ("b", 8, "10.190.6.8")] {
+        assert_eq!(world.served(ns, lb, &name(number)).await?, address);
+    }
     Ok(())
 }

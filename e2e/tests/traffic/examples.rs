@@ -140,10 +140,14 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         .filter(|l| l.starts_with("harvester_lb_api_requests_total") && l.contains("code=\"403\""))
         .collect();
     ensure!(refused.is_empty(), "requests were refused: {refused:#?}");
-    // Other examples have pools of the same network.
+    // Other examples have pools of the same network. A webhook learns by its watch that their addresses are released (PV-9).
     for (_, pool) in of_kind("IPPool") {
         let name = pool["metadata"]["name"].as_str().unwrap();
-        world.pools().delete(name, &DeleteParams::default()).await?;
+        eventually(&format!("IPPool {name} is deleted"), SOON, || async {
+            world.pools().delete(name, &DeleteParams::default()).await?;
+            Ok(Some(()))
+        })
+        .await?;
     }
     operator.end().await
 }

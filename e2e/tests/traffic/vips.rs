@@ -38,7 +38,7 @@ fn vm_spec(pool: &str, app: &str) -> serde_json::Value {
     with(fixtures::vm_spec(app), more)
 }
 
-/// The addresses 192.168.100.`from` to `to` for one test.
+/// The addresses 192.168.100.`from` to `to` for one test, and for no example in docs/examples: pools do not overlap (PV-3).
 fn lan(from: u8, to: u8) -> serde_json::Value {
     json!({
         "subnet": "192.168.100.0/24", "gateway": "192.168.100.1",
@@ -194,7 +194,7 @@ async fn eps_2_without_a_ready_backend_nothing_reaches_the_node(
 async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<()> {
     let _shared = shared(&world).await?;
     let ns = "machines";
-    let (vms, vip) = serve(&world, ns, 210, &["m1", "m2"]).await?;
+    let (vms, vip) = serve(&world, ns, 165, &["m1", "m2"]).await?;
 
     // A third one starts.
     let third = world.vm(ns, "m3", &[("app", ns)], 8080).await?;
@@ -251,7 +251,7 @@ async fn be_3_machines_come_go_and_change(world: Arc<World>) -> anyhow::Result<(
 async fn rec_4_what_is_deleted_by_hand_comes_back(world: Arc<World>) -> anyhow::Result<()> {
     let _shared = shared(&world).await?;
     let ns = "restore";
-    let (_vms, vip) = serve(&world, ns, 215, &["r1"]).await?;
+    let (_vms, vip) = serve(&world, ns, 170, &["r1"]).await?;
     world
         .services(ns)
         .delete(ns, &DeleteParams::default())
@@ -278,7 +278,7 @@ async fn rec_4_what_is_deleted_by_hand_comes_back(world: Arc<World>) -> anyhow::
 async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Result<()> {
     let mut operator = restarted(&world).await?;
     let ns = "killed";
-    let (_vms, vip) = serve(&world, ns, 220, &["k1", "k2"]).await?;
+    let (_vms, vip) = serve(&world, ns, 175, &["k1", "k2"]).await?;
     let before = world.slices(ns).get(ns).await?;
     let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
     operator.restart(&world).await?;
@@ -306,7 +306,7 @@ async fn hc_3_a_killed_operator_is_not_missed(world: Arc<World>) -> anyhow::Resu
 async fn rel_3_a_deleted_load_balancer_stops_serving(world: Arc<World>) -> anyhow::Result<()> {
     let _shared = shared(&world).await?;
     let ns = "deleted";
-    let (_vms, vip) = serve(&world, ns, 225, &["x1"]).await?;
+    let (_vms, vip) = serve(&world, ns, 180, &["x1"]).await?;
     world.delete_lb(ns, ns).await?;
     world.gone(&world.services(ns), ns).await?;
     world.gone(&world.slices(ns), ns).await?;

@@ -7,7 +7,8 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{keys, meta};
 use harvester_lb_e2e::quiet::quiet;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_e2e::{Test, World, reviewed, tests};
+use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::{DataPath, eventually};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
@@ -21,6 +22,11 @@ pub fn all() -> Vec<Test> {
         one_failover_moves_every_address_and_writes_no_load_balancer,
         ports_that_no_service_has_do_not_reach_the_node,
     ]
+}
+
+/// The one after all others.
+pub fn last() -> Vec<Test> {
+    tests![section_10_every_write_was_reviewed]
 }
 
 /// The node that announces the address of a Service.
@@ -104,4 +110,14 @@ async fn ports_that_no_service_has_do_not_reach_the_node(world: Arc<World>) -> a
         server.close().await;
     }
     Ok(())
+}
+
+/// The webhook was asked about what the tests wrote, and has always answered. What it refuses fails the test that writes it.
+async fn section_10_every_write_was_reviewed(world: Arc<World>) -> anyhow::Result<()> {
+    // So that there is a write of each kind, also if this test runs alone.
+    let ns = "reviewed";
+    world.namespace(ns).await?;
+    world.pool_for(ns, ns, &[subnet("10.119.0.0/24")]).await?;
+    world.lb(ns, ns, cluster_spec()).await?;
+    reviewed::webhook()?.answered_all(&world).await
 }

@@ -1,5 +1,5 @@
-//! The tests of `traffic` with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, and what only
-//! holds there.
+//! The tests of `traffic` with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, with the webhook
+//! in the path of every write, and what only holds there.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -9,7 +9,8 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::run;
+use harvester_lb_e2e::webhook::ROUTING;
+use harvester_lb_e2e::{Phase, reviewed, run_in_phases};
 use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
 #[allow(dead_code, reason = "those without traffic run in `traffic` alone")]
@@ -24,13 +25,18 @@ mod vips;
 fn main() -> ExitCode {
     let options = TestClusterOptions {
         data_path: DataPath::HARVESTER,
+        apiserver_args: vec![ROUTING.to_owned()],
         ..TestClusterOptions::default()
     };
-    run(
-        options,
-        &["dnsmasq"],
-        3,
-        |_| Box::pin(async { Ok(()) }),
-        [examples::with_traffic(), vips::all(), harvester::all()].concat(),
-    )
+    let phases = vec![
+        Phase {
+            set_up: reviewed::start,
+            tests: [examples::with_traffic(), vips::all(), harvester::all()].concat(),
+        },
+        Phase {
+            set_up: |_| Box::pin(async { Ok(()) }),
+            tests: harvester::last(),
+        },
+    ];
+    run_in_phases(options, &["dnsmasq"], 3, phases)
 }

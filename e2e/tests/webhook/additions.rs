@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{NS, checked, listeners, namespace};
 use crate::stage::{finish, one};
-use crate::table::{api, try_create};
+use crate::table::{api, try_create, try_patch};
 
 /// What is legal but probably wrong is stored, and the client gets the warnings.
 pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow::Result<()> {
@@ -192,16 +192,25 @@ pub async fn wm_1_wm_2_wm_3_annotations_of_load_balancers(world: Arc<World>) -> 
     for (what, annotations, spec, wanted) in rows {
         let metadata = json!({"name": "row", "namespace": "shop", "annotations": annotations});
         let made = try_create(&lbs, "LoadBalancer", metadata, spec).await??;
-        let found = json!(made.metadata.annotations.unwrap_or_default());
-        for (key, value) in wanted.as_object().into_iter().flatten() {
-            ensure!(&found[key] == value, "{what}: {key} is {}", found[key]);
-        }
+        let found = annotated(what, made, &wanted)?;
         if what == "VM type" {
             ensure!(
                 found.as_object().is_some_and(|o| o.len() == 1),
                 "{what}: {found}"
             );
         }
+    }
+    // What a guest writes into a stored one is put right each time, and what it removes comes back.
+    let metadata = json!({"name": "stored", "namespace": "shop", "annotations": {cluster: "gc1"}});
+    world.lb_with(metadata, cluster_spec()).await?;
+    for annotations in [
+        json!({project: "", own: "guest"}),
+        json!({project: null, own: null, network: null}),
+    ] {
+        let what = format!("an update with {annotations}");
+        let patch = json!({"metadata": {"annotations": annotations}});
+        let made = try_patch(&lbs, "stored", patch).await?;
+        annotated(&what, made, &full("net/v20"))?;
     }
     // A Namespace that was created in the same moment.
     namespace(&world, "just-now", "c-1:p-9").await?;
@@ -214,6 +223,15 @@ pub async fn wm_1_wm_2_wm_3_annotations_of_load_balancers(world: Arc<World>) -> 
         "{annotations:?}"
     );
     finish(&world, &[&replica]).await
+}
+
+/// Fails unless an object has these annotations; returns all that it has.
+fn annotated(what: &str, made: DynamicObject, wanted: &Value) -> anyhow::Result<Value> {
+    let found = json!(made.metadata.annotations.unwrap_or_default());
+    for (key, value) in wanted.as_object().into_iter().flatten() {
+        ensure!(&found[key] == value, "{what}: {key} is {}", found[key]);
+    }
+    Ok(found)
 }
 
 pub async fn wm_4_health_checks_are_completed(world: Arc<World>) -> anyhow::Result<()> {

@@ -5,17 +5,27 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::webhook::{CONFIGURATION, MUTATING, Replica, VALIDATING, answers, uninstall};
+use harvester_lb_e2e::webhook::{
+    CONFIGURATION, DEFINITION, MUTATING, Replica, VALIDATING, answers, definition, uninstall,
+};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
 use harvester_lb_testkit::eventually;
+use kube::Api;
+use kube::api::PostParams;
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::stage::{finish, one};
-use crate::table::{Accepted, Refused, Wanted, api, judge, try_create, try_patch};
+use crate::table::{
+    Accepted, Invalid, Refused, Wanted, api, held_in_deletion, judge, try_create, try_patch,
+};
 
 /// Namespace of the load balancers.
 pub const NS: &str = "admission";
+/// The second listener has the backend port of the first (WV-4).
+const SAME_BACKEND_PORT: &str =
+    "spec.listeners[1].backendPort is TCP 8080, as that of spec.listeners[0]:";
 
 /// Makes a namespace of a Rancher project.
 pub async fn namespace(world: &World, name: &str, project: &str) -> anyhow::Result<()> {
@@ -60,8 +70,24 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
             listeners(&[("a", "TCP", 80, 8080)]),
             Accepted,
         ),
-        ("WV-1 none", listeners(&[]), Refused("listener")),
+        (
+            "WV-1 none",
+            listeners(&[]),
+            Refused("spec.listeners is empty"),
+        ),
         ("WV-1 cluster type without", cluster_spec(), Accepted),
+        (
+            "WV-1 to WV-5 cluster type with what VM type may not have",
+            with(
+                listeners(&[
+                    ("a", "TCP", 0, 0),
+                    ("a", "TCP", 0, 0),
+                    ("b", "UDP", 65536, -1),
+                ]),
+                json!({"workloadType": "cluster"}),
+            ),
+            Accepted,
+        ),
         (
             "WV-2 different names",
             listeners(&[("a", "TCP", 80, 8080), ("b", "TCP", 81, 8081)]),
@@ -70,12 +96,12 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         (
             "WV-2 the same name",
             listeners(&[("a", "TCP", 80, 8080), ("a", "TCP", 81, 8081)]),
-            Refused("\"a\""),
+            Refused("spec.listeners[1].name is \"a\", as another"),
         ),
         (
             "WV-2 two unnamed",
             listeners(&[("", "TCP", 80, 8080), ("", "TCP", 81, 8081)]),
-            Refused("name"),
+            Refused("spec.listeners[1].name is \"\", as another"),
         ),
         (
             "WV-3 a port of two protocols",
@@ -85,7 +111,7 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         (
             "WV-3 a port twice",
             listeners(&[("a", "TCP", 80, 8080), ("b", "TCP", 80, 8081)]),
-            Refused("80"),
+            Refused("spec.listeners[1] serves TCP 80, as another"),
         ),
         (
             "WV-4 two backend ports",
@@ -95,7 +121,7 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         (
             "WV-4 a backend port twice",
             listeners(&[("a", "TCP", 80, 8080), ("b", "TCP", 81, 8080)]),
-            Refused("8080"),
+            Refused(SAME_BACKEND_PORT),
         ),
         ("WV-5 least", listeners(&[("a", "TCP", 1, 1)]), Accepted),
         (
@@ -106,27 +132,54 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         (
             "WV-5 port 0",
             listeners(&[("a", "TCP", 0, 1)]),
-            Refused("port"),
+            Refused("spec.listeners[0].port is 0:"),
         ),
         (
             "WV-5 port -1",
             listeners(&[("a", "TCP", -1, 1)]),
-            Refused("port"),
+            Refused("spec.listeners[0].port is -1:"),
         ),
         (
             "WV-5 port 65536",
             listeners(&[("a", "TCP", 65536, 1)]),
-            Refused("65536"),
+            Refused("spec.listeners[0].port is 65536:"),
+        ),
+        (
+            "WV-5 backend port 0",
+            listeners(&[("a", "TCP", 1, 0)]),
+            Refused("spec.listeners[0].backendPort is 0:"),
+        ),
+        (
+            "WV-5 backend port -1",
+            listeners(&[("a", "TCP", 1, -1)]),
+            Refused("spec.listeners[0].backendPort is -1:"),
         ),
         (
             "WV-5 backend port 65536",
             listeners(&[("a", "TCP", 1, 65536)]),
-            Refused("65536"),
+            Refused("spec.listeners[0].backendPort is 65536:"),
+        ),
+        (
+            "WV-4 before WV-5",
+            listeners(&[("a", "TCP", 0, 8080), ("b", "TCP", 81, 8080)]),
+            Refused(SAME_BACKEND_PORT),
         ),
         ("WV-6 a TCP backend port", numbers(8080), Accepted),
-        ("WV-6 a UDP backend port", numbers(5353), Refused("5353")),
-        ("WV-6 the front port", numbers(80), Refused("80")),
-        ("WV-6 an unknown port", numbers(9), Refused("9")),
+        (
+            "WV-6 a UDP backend port",
+            numbers(5353),
+            Refused("spec.healthCheck.port 5353 is not the backendPort of a TCP listener"),
+        ),
+        (
+            "WV-6 the front port",
+            numbers(80),
+            Refused("spec.healthCheck.port 80 is not the backendPort of a TCP listener"),
+        ),
+        (
+            "WV-6 an unknown port",
+            numbers(9),
+            Refused("spec.healthCheck.port 9 is not the backendPort of a TCP listener"),
+        ),
         // The mutating webhook fills zeros in, so WV-7 has nothing to refuse while it runs.
         ("WV-7 completed", checked(&json!({"port": 8080})), Accepted),
         ("WV-6 no port", checked(&json!({"port": 0})), Accepted),
@@ -137,102 +190,97 @@ pub async fn wv_1_to_wv_9_specs_of_load_balancers(world: Arc<World>) -> anyhow::
         let answer = try_create(&lbs, "LoadBalancer", metadata, spec).await?;
         judge(what, wanted, answer)?;
     }
-    // WV-8, WV-9: what is stored decides.
-    for (name, spec) in [
-        ("plain", vm_spec("web")),
-        (
-            "full",
-            with(
-                vm_spec("web"),
-                json!({"ipam": "pool", "workloadType": "vm"}),
-            ),
-        ),
-        ("guest", with(cluster_spec(), json!({"ipam": "dhcp"}))),
-    ] {
-        world.lb(NS, name, spec).await?;
-    }
-    let changes: [(&str, &str, Value, Wanted); 12] = [
-        (
-            "WV-8 absent to pool",
-            "plain",
-            json!({"ipam": "pool"}),
-            Accepted,
-        ),
-        (
-            "WV-8 pool to absent",
-            "full",
-            json!({"ipam": null}),
-            Accepted,
-        ),
-        (
-            "WV-8 absent to dhcp",
-            "plain",
-            json!({"ipam": "dhcp"}),
-            Refused("ipam"),
-        ),
-        (
-            "WV-8 pool to dhcp",
-            "full",
-            json!({"ipam": "dhcp"}),
-            Refused("ipam"),
-        ),
-        (
-            "WV-8 dhcp to pool",
-            "guest",
-            json!({"ipam": "pool"}),
-            Refused("ipam"),
-        ),
-        (
-            "WV-8 dhcp to absent",
-            "guest",
-            json!({"ipam": null}),
-            Refused("ipam"),
-        ),
-        (
-            "WV-9 absent to vm",
-            "plain",
-            json!({"workloadType": "vm"}),
-            Accepted,
-        ),
-        (
-            "WV-9 vm to absent",
-            "full",
-            json!({"workloadType": null}),
-            Accepted,
-        ),
-        (
-            "WV-9 absent to cluster",
-            "plain",
-            json!({"workloadType": "cluster"}),
-            Refused("workloadType"),
-        ),
-        (
-            "WV-9 vm to cluster",
-            "full",
-            json!({"workloadType": "cluster"}),
-            Refused("workloadType"),
-        ),
-        (
-            "WV-9 cluster to absent",
-            "guest",
-            json!({"workloadType": null}),
-            Refused("workloadType"),
-        ),
-        (
-            "WV-9 cluster to vm",
-            "guest",
-            json!({"workloadType": "vm"}),
-            Refused("workloadType"),
-        ),
-    ];
-    count += changes.len();
-    for (what, name, spec, wanted) in changes {
-        let answer = try_patch(&lbs, name, json!({ "spec": spec })).await;
-        judge(what, wanted, answer)?;
-    }
+    count += fixed_fields(&world, &lbs).await?;
     status_of_an_old_object(&world, &replica).await?;
+    held_in_deletion(
+        &lbs,
+        "plain",
+        json!({"spec": {"listeners": []}}),
+        Refused("spec.listeners is empty"),
+    )
+    .await?;
     eprintln!("{count} rows");
     finish(&world, &[&replica]).await
+}
+
+/// WV-8, WV-9: what is stored decides. The definition refuses it first; Harvester's own definition has no such rules, so the
+/// webhook is asked without them too. Returns the number of rows.
+async fn fixed_fields(world: &World, lbs: &Api<DynamicObject>) -> anyhow::Result<usize> {
+    const TO_DHCP: Wanted = Refused("spec.ipam cannot be changed from pool to dhcp:");
+    const TO_POOL: Wanted = Refused("spec.ipam cannot be changed from dhcp to pool:");
+    const TO_CLUSTER: Wanted = Refused("spec.workloadType cannot be changed from vm to cluster:");
+    const TO_VM: Wanted = Refused("spec.workloadType cannot be changed from cluster to vm:");
+
+    let guest = json!({"ipam": "dhcp", "workloadType": "cluster"});
+    for (name, fields) in [
+        ("plain", json!({})),
+        ("full", json!({"ipam": "pool", "workloadType": "vm"})),
+        ("guest", guest),
+    ] {
+        world.lb(NS, name, with(vm_spec("web"), fields)).await?;
+    }
+    // The stored one, the field, its new value.
+    let rows: [(&str, &str, Value, Wanted); 12] = [
+        ("plain", "ipam", json!("pool"), Accepted),
+        ("full", "ipam", Value::Null, Accepted),
+        ("plain", "ipam", json!("dhcp"), TO_DHCP),
+        ("full", "ipam", json!("dhcp"), TO_DHCP),
+        ("guest", "ipam", json!("pool"), TO_POOL),
+        ("guest", "ipam", Value::Null, TO_POOL),
+        ("plain", "workloadType", json!("vm"), Accepted),
+        ("full", "workloadType", Value::Null, Accepted),
+        ("plain", "workloadType", json!("cluster"), TO_CLUSTER),
+        ("full", "workloadType", json!("cluster"), TO_CLUSTER),
+        ("guest", "workloadType", Value::Null, TO_VM),
+        ("guest", "workloadType", json!("vm"), TO_VM),
+    ];
+    let judge_all = async |has_rules: bool| {
+        for (name, field, value, wanted) in &rows {
+            let wanted = match wanted {
+                Refused(_) if has_rules => {
+                    Invalid("cannot be changed once the load balancer exists")
+                }
+                wanted => *wanted,
+            };
+            let what = format!("{name}: {field} {value}");
+            let answer = try_patch(lbs, name, json!({"spec": {*field: value}})).await;
+            judge(&what, wanted, answer)?;
+        }
+        anyhow::Ok(())
+    };
+    judge_all(true).await?;
+    let rules = exchange_rules(world, None).await?;
+    eventually("without the definition's rules", SOON, || async {
+        judge_all(false).await.map(Some)
+    })
+    .await?;
+    exchange_rules(world, Some(rules)).await?;
+    eventually("with the definition's rules", SOON, || async {
+        judge_all(true).await.map(Some)
+    })
+    .await?;
+    Ok(2 * rows.len())
+}
+
+/// Sets the definition's rules (CEL) about a spec of v1beta1, and returns those that it had.
+async fn exchange_rules(world: &World, rules: Option<Value>) -> anyhow::Result<Value> {
+    let api = definition(world).await?;
+    let mut object = api.get(DEFINITION).await?;
+    let versions = object.data["spec"]["versions"].as_array_mut();
+    let mut versions = versions.context("no versions")?.iter_mut();
+    let stored = versions.find(|version| version["name"] == "v1beta1");
+    let spec = stored
+        .context("no v1beta1")?
+        .pointer_mut("/schema/openAPIV3Schema/properties/spec")
+        .and_then(Value::as_object_mut);
+    let spec = spec.context("no spec")?;
+    let key = "x-kubernetes-validations";
+    let before = spec.remove(key).unwrap_or_default();
+    spec.extend(rules.map(|rules| (key.to_owned(), rules)));
+    object.metadata.managed_fields = None;
+    api.replace(DEFINITION, &PostParams::default(), &object)
+        .await?;
+    Ok(before)
 }
 
 /// An object that breaks a rule, stored while no webhook ran: its status can be written, its spec only to the better.
@@ -257,7 +305,7 @@ async fn status_of_an_old_object(world: &World, replica: &Replica) -> anyhow::Re
     let spec = json!({"spec": {"description": "x"}});
     judge(
         "a spec",
-        Refused("8080"),
+        Refused(SAME_BACKEND_PORT),
         try_patch(&lbs, "old", spec).await,
     )?;
     ensure!(
@@ -297,10 +345,16 @@ pub async fn wv_7_numbers_that_nobody_completed(world: Arc<World>) -> anyhow::Re
     })
     .await?;
     for (name, wanted) in [
-        ("successThreshold", "healthCheck.successThreshold is 0"),
-        ("failureThreshold", "healthCheck.failureThreshold is 0"),
-        ("periodSeconds", "healthCheck.periodSeconds is 0"),
-        ("timeoutSeconds", "healthCheck.timeoutSeconds is 0"),
+        (
+            "successThreshold",
+            "spec.healthCheck.successThreshold is 0:",
+        ),
+        (
+            "failureThreshold",
+            "spec.healthCheck.failureThreshold is 0:",
+        ),
+        ("periodSeconds", "spec.healthCheck.periodSeconds is 0:"),
+        ("timeoutSeconds", "spec.healthCheck.timeoutSeconds is 0:"),
     ] {
         let mut check = numbers(8080)["healthCheck"].clone();
         check[name] = json!(0);
@@ -316,23 +370,33 @@ const DENIED: &str = "harvester_lb_admission_requests_total{admission=\"validati
 pub async fn wv_10_a_guest_cluster_that_is_being_removed(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
     namespace(&world, "removed", "").await?;
-    let machine = |name: &str, cluster: &str, creator: &str, removed: &str| {
+    let machine = |name: &str, cluster: Option<&str>, creator: Option<&str>, removed: &str| {
+        let labels = [
+            (keys::LABEL_GUEST_CLUSTER, cluster),
+            (keys::LABEL_CREATOR, creator),
+        ];
+        let labels: Value = labels
+            .into_iter()
+            .filter_map(|(key, value)| Some((key, value?)))
+            .collect();
         json!({
             "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
             "metadata": {
-                "namespace": "removed", "name": name,
-                "labels": {keys::LABEL_GUEST_CLUSTER: cluster, keys::LABEL_CREATOR: creator},
+                "namespace": "removed", "name": name, "labels": labels,
                 "annotations": {keys::ANNOTATION_REMOVE_ALL_PVCS: removed},
             },
             "spec": {},
         })
     };
-    let driver = keys::CREATOR_NODE_DRIVER;
+    let driver = Some(keys::CREATOR_NODE_DRIVER);
     for object in [
-        machine("a", "gone", driver, "true"),
-        machine("b", "alive", driver, "false"),
-        machine("c", "manual", "somebody", "true"),
-        machine("d", "kubernetes", driver, "true"),
+        machine("unlabelled-pool-1", None, driver, "true"),
+        machine("uncreated-pool-1", Some("uncreated"), None, "true"),
+        machine("b", Some("alive"), driver, "false"),
+        machine("c", Some("manual"), Some("somebody"), "true"),
+        machine("d", Some("kubernetes"), driver, "true"),
+        // Last: once the webhook knows of it, it knows of all.
+        machine("z", Some("gone"), driver, "true"),
     ] {
         world.cluster.apply(&object).await?;
     }
@@ -352,7 +416,9 @@ pub async fn wv_10_a_guest_cluster_that_is_being_removed(world: Arc<World>) -> a
             "being removed",
             Some("gone"),
             cluster_spec(),
-            Refused("gone"),
+            Refused(
+                "metadata.labels[\"cloudprovider.harvesterhci.io/cluster\"] is \"gone\", a guest cluster that is being removed:",
+            ),
         ),
         ("alive", Some("alive"), cluster_spec(), Accepted),
         (
@@ -362,6 +428,18 @@ pub async fn wv_10_a_guest_cluster_that_is_being_removed(world: Arc<World>) -> a
             Accepted,
         ),
         ("no machines", Some("other"), cluster_spec(), Accepted),
+        (
+            "a machine without the label of its cluster",
+            Some("unlabelled"),
+            cluster_spec(),
+            Accepted,
+        ),
+        (
+            "a machine without a creator",
+            Some("uncreated"),
+            cluster_spec(),
+            Accepted,
+        ),
         (
             "the cluster's default name",
             Some("kubernetes"),

@@ -89,10 +89,12 @@ pub async fn section_1_one_of_two_replicas_is_killed(world: Arc<World>) -> anyho
     endpoints(&world, &["node2"]).await?;
     // The API server learns of the change by its watch.
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let gone = Instant::now();
+    let (gone, before) = (Instant::now(), load.requests());
     tokio::time::sleep(Duration::from_secs(10)).await;
     load.no_failure_since(gone)?;
-    eprintln!("{} requests", load.requests());
+    let asked = load.requests() - before;
+    eprintln!("{asked} requests since its endpoint is gone");
+    ensure!(asked > 300, "{asked} requests");
     drop(load);
     world.delete_lb("ends", "a").await?;
     finish(&world, &[second]).await

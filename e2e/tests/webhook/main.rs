@@ -27,6 +27,7 @@ mod registration;
 mod stage;
 mod table;
 mod tls;
+mod versions;
 
 use additions::{
     val_1_rng_9_warnings_reach_the_client, wm_1_wm_2_wm_3_annotations_of_load_balancers,
@@ -60,6 +61,7 @@ use registration::{
     section_1_the_registration_is_restored, section_1_the_secrets_of_the_go_webhook_are_replaced,
     section_1_the_webhook_is_uninstalled,
 };
+use versions::section_1_versions_of_tls_and_of_reviews;
 
 fn main() -> ExitCode {
     let tests = tests![
@@ -90,6 +92,7 @@ fn main() -> ExitCode {
         section_1_hostile_bodies,
         section_1_objects_of_many_values,
         section_1_responses_that_are_not_read,
+        section_1_versions_of_tls_and_of_reviews,
     ];
     let options = TestClusterOptions {
         nodes: 2,

@@ -14,7 +14,12 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::stage::{finish, one};
-use crate::table::{Accepted, Refused, Wanted, api, judge, try_create, try_patch};
+use crate::table::{
+    Accepted, Refused, Wanted, api, held_in_deletion, judge, try_create, try_patch,
+};
+
+/// A global pool exists already (PV-5).
+const SECOND_GLOBAL: &str = "spec.selector.scope is {\"*\", \"*\", \"*\"}, which makes the pool global, as IPPool global is:";
 
 async fn rows(pools: &Api<DynamicObject>, rows: Vec<(&str, Value, Wanted)>) -> anyhow::Result<()> {
     for (what, spec, wanted) in rows {
@@ -57,7 +62,7 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
         &pools,
         vec![
             ("PV-1 a range", ranges(&[subnet("10.10.5.0/24")]), Accepted),
-            ("PV-1 none", ranges(&[]), Refused("range")),
+            ("PV-1 none", ranges(&[]), Refused("the pool has no range;")),
             (
                 "RNG-1 host bits",
                 ranges(&[subnet("10.10.5.9/24")]),
@@ -66,42 +71,42 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "RNG-1 no prefix",
                 ranges(&[subnet("10.10.5.0")]),
-                Refused("10.10.5.0"),
+                Refused("spec.ranges[0].subnet \"10.10.5.0\" has no prefix length;"),
             ),
             (
                 "RNG-1 an octet",
                 ranges(&[subnet("10.10.256.0/24")]),
-                Refused("256"),
+                Refused("spec.ranges[0].subnet \"10.10.256.0/24\" is not an IP address;"),
             ),
             (
                 "RNG-1 a leading zero",
                 ranges(&[subnet("10.10.05.0/24")]),
-                Refused("05"),
+                Refused("spec.ranges[0].subnet \"10.10.05.0/24\" is not an IP address;"),
             ),
             (
                 "RNG-1 a prefix",
                 ranges(&[subnet("10.10.5.0/33")]),
-                Refused("33"),
+                Refused("spec.ranges[0].subnet \"10.10.5.0/33\" has no valid prefix length;"),
             ),
             (
                 "RNG-1 a zone",
                 ranges(&[subnet("fe80::%eth0/64")]),
-                Refused("eth0"),
+                Refused("spec.ranges[0].subnet \"fe80::%eth0/64\" is not an IP address;"),
             ),
             (
                 "RNG-3 the network",
                 ranges(&[with_start("10.10.5.0")]),
-                Refused("10.10.5.0"),
+                Refused("spec.ranges[0].rangeStart \"10.10.5.0\" is the network address of 10.10.5.0/24;"),
             ),
             (
                 "RNG-3 the broadcast address",
                 ranges(&[json!({"subnet": "10.10.5.0/24", "rangeEnd": "10.10.5.255"})]),
-                Refused("10.10.5.255"),
+                Refused("spec.ranges[0].rangeEnd \"10.10.5.255\" is the last address of 10.10.5.0/24,"),
             ),
             (
                 "RNG-3 a gateway outside",
                 ranges(&[json!({"subnet": "10.10.5.0/24", "gateway": "10.10.6.1"})]),
-                Refused("10.10.6.1"),
+                Refused("spec.ranges[0].gateway \"10.10.6.1\" is outside the subnet 10.10.5.0/24;"),
             ),
             (
                 "RNG-4 the wrong way round",
@@ -121,7 +126,7 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "RNG-7 two addresses, explicit",
                 ranges(&[json!({"subnet": "10.10.5.6/31", "rangeStart": "10.10.5.6"})]),
-                Refused("10.10.5.6"),
+                Refused("spec.ranges[0].rangeStart \"10.10.5.6\" is the network address of 10.10.5.6/31;"),
             ),
             (
                 "RNG-9 nothing to hand out",
@@ -143,7 +148,7 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
                     subnet("10.10.5.0/24"),
                     part("10.10.5.0/24", "10.10.5.10", "10.10.5.20"),
                 ]),
-                Refused("10.10.5"),
+                Refused("spec.ranges[1] is 10.10.5.10-10.10.5.20, which shares addresses with spec.ranges[0], 10.10.5.1-10.10.5.254:"),
             ),
         ],
     )
@@ -160,14 +165,21 @@ pub async fn pv_1_to_pv_3_ranges_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "PV-3 the same",
                 ranges(&[subnet("10.20.5.0/25")]),
-                Refused("first"),
+                Refused("spec.ranges[0] is 10.20.5.1-10.20.5.126, which shares addresses with 10.20.5.1-10.20.5.126 of IPPool first:"),
             ),
             (
                 "PV-3 on another network",
                 json!({"ranges": [subnet("10.20.5.0/24")], "selector": {"network": "default/b"}}),
-                Refused("first"),
+                Refused("spec.ranges[0] is 10.20.5.1-10.20.5.254, which shares addresses with 10.20.5.1-10.20.5.126 of IPPool first:"),
             ),
         ],
+    )
+    .await?;
+    held_in_deletion(
+        &pools,
+        "first",
+        json!({"spec": {"ranges": []}}),
+        Refused("the pool has no range;"),
     )
     .await?;
     finish(&world, &[&replica]).await
@@ -209,11 +221,15 @@ pub async fn pv_4_pv_9_allocated_addresses_are_kept(world: Arc<World>) -> anyhow
             change(part("10.21.5.0/24", "10.21.5.12", "10.21.5.13")),
             Accepted,
         ),
-        ("PV-4 one is left out", out, Refused("10.21.5.12")),
+        (
+            "PV-4 one is left out",
+            out,
+            Refused("spec.ranges leaves out 1 allocated address, the first is 10.21.5.12 of "),
+        ),
         (
             "PV-4 a gateway that is allocated",
             change(gateway),
-            Refused("10.21.5.12"),
+            Refused("spec.ranges[0] has the gateway 10.21.5.12, which is allocated to "),
         ),
     ] {
         judge(what, wanted, try_patch(&pools, "held", patch).await)?;
@@ -235,7 +251,7 @@ pub async fn pv_4_pv_9_allocated_addresses_are_kept(world: Arc<World>) -> anyhow
     .await?;
     judge(
         "PV-4 an unparseable key",
-        Refused("10.21.5.x"),
+        Refused("status.allocated has the key \"10.21.5.x\", which is no address:"),
         try_patch(&pools, "held", around.clone()).await,
     )?;
     world
@@ -255,7 +271,7 @@ pub async fn pv_4_pv_9_allocated_addresses_are_kept(world: Arc<World>) -> anyhow
     };
     judge(
         "PV-9 one allocated",
-        Refused("10.21.5.12"),
+        Refused("1 of its addresses is allocated, the first is 10.21.5.12"),
         delete(false).await,
     )?;
     world
@@ -282,7 +298,7 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
     };
     networks(&world, &["a", "b", "c", "z"]).await?;
     let global = tuple("*", "*", "*");
-    let mut first = spec(0, "", std::slice::from_ref(&global));
+    let mut first = spec(1, "", std::slice::from_ref(&global));
     first["ranges"] = json!([subnet("10.22.1.0/24")]);
     world.pool("global", first).await?;
     let mut second = spec(1, "default/a", &[tuple("p1", "x", "gc")]);
@@ -300,8 +316,8 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
         vec![
             (
                 "PV-5 a second global pool",
-                spec(0, "", &[global]),
-                Refused("global"),
+                spec(0, "", std::slice::from_ref(&global)),
+                Refused(SECOND_GLOBAL),
             ),
             (
                 "PV-6 apart",
@@ -311,12 +327,12 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "PV-6 crossing",
                 spec(0, "", &[tuple("p1", "a", "*"), tuple("p1", "*", "gc")]),
-                Refused("scope"),
+                Refused("spec.selector.scope[1] is {\"p1\", \"*\", \"gc\"}, which matches what spec.selector.scope[0],"),
             ),
             (
                 "PV-6 the same twice",
-                spec(0, "", &[unscoped.clone(), unscoped]),
-                Refused("scope"),
+                spec(0, "", &[unscoped.clone(), unscoped.clone()]),
+                Refused("spec.selector.scope[1] is {\"\", \"a\", \"\"}, which matches what spec.selector.scope[0],"),
             ),
             (
                 "PV-7 another priority",
@@ -326,7 +342,7 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "PV-7 the same priority",
                 spec(1, "default/z", &[tuple("p9", "y", "gc")]),
-                Refused("priority"),
+                Refused("spec.selector.priority is 1, as that of IPPool priority:"),
             ),
             (
                 "PV-8 the scope on another network",
@@ -336,17 +352,44 @@ pub async fn pv_5_to_pv_8_scopes_of_pools(world: Arc<World>) -> anyhow::Result<(
             (
                 "PV-8 a scope inside",
                 spec(0, "default/b", &[tuple("p1", "a", "gc")]),
-                Refused("scoped"),
+                Refused("spec.selector.scope[0] is {\"p1\", \"a\", \"gc\"}, which matches what IPPool scoped matches"),
             ),
         ],
     )
     .await?;
-    let update = json!({"spec": {"description": "changed"}});
-    judge(
-        "PV-5 updating it",
-        Accepted,
-        try_patch(&pools, "global", update).await,
-    )?;
+    // PV-5 goes by the scope; a label says nothing.
+    for (what, label, spec, wanted) in [
+        (
+            "PV-5 labelled as global",
+            "true",
+            spec(0, "", &[unscoped]),
+            Accepted,
+        ),
+        (
+            "PV-5 global, and labelled as not",
+            "false",
+            spec(0, "", &[global]),
+            Refused(SECOND_GLOBAL),
+        ),
+    ] {
+        let metadata = json!({"name": "row", "labels": {keys::LABEL_GLOBAL_IP_POOL: label}});
+        let answer = try_create(&pools, "IPPool", metadata, spec).await?;
+        judge(what, wanted, answer)?;
+    }
+    // A global pool is compared with no other: the pool `priority` was stored beside it with the same priority.
+    let selector = |fields: Value| json!({"spec": {"selector": fields}});
+    for (what, update) in [
+        (
+            "PV-5 updating it beside an equal priority",
+            json!({"spec": {"description": "changed"}}),
+        ),
+        (
+            "PV-5 a scope inside on its network",
+            selector(json!({"priority": 0, "network": "default/b"})),
+        ),
+    ] {
+        judge(what, Accepted, try_patch(&pools, "global", update).await)?;
+    }
     finish(&world, &[&replica]).await
 }
 
@@ -389,13 +432,28 @@ pub async fn wm_5_labels_of_pools(world: Arc<World>) -> anyhow::Result<()> {
             (
                 "WM-5 no such network",
                 spec("default/none"),
-                Refused("default/none"),
+                Refused("spec.selector.network \"default/none\": this NetworkAttachmentDefinition does not exist"),
             ),
-            ("WM-5 not numeric", spec("default/wrong"), Refused("wrong")),
-            ("WM-5 no namespace", spec("labelled"), Refused("labelled")),
+            ("WM-5 not numeric", spec("default/wrong"), Refused("spec.selector.network \"default/wrong\": this NetworkAttachmentDefinition has the label ")),
+            ("WM-5 no namespace", spec("labelled"), Refused("spec.selector.network \"labelled\": this NetworkAttachmentDefinition is not written as <namespace>/<name>")),
         ],
     )
     .await?;
+    // The scope says whether it is global; what a client writes is put right.
+    for (scope, given, wanted) in [
+        (["*", "*", "*"], "false", "true"),
+        (["*", "x", "*"], "true", "false"),
+    ] {
+        let [project, namespace, cluster] = scope;
+        let mut spec = spec("");
+        spec["selector"]["scope"] =
+            json!([{"project": project, "namespace": namespace, "guestCluster": cluster}]);
+        let metadata = json!({"name": "row", "labels": {keys::LABEL_GLOBAL_IP_POOL: given}});
+        let made = try_create(&pools, "IPPool", metadata, spec).await??;
+        let labels = made.metadata.labels.unwrap_or_default();
+        let found = labels.get(keys::LABEL_GLOBAL_IP_POOL).map(String::as_str);
+        ensure!(found == Some(wanted), "{scope:?}: {labels:?}");
+    }
     // Unchanged, it keeps its id although the network is gone.
     world.pool("kept", spec("default/labelled")).await?;
     let kind = "NetworkAttachmentDefinition";

@@ -3,7 +3,7 @@
 use anyhow::{bail, ensure};
 use harvester_lb_e2e::World;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -12,10 +12,22 @@ use serde_json::{Value, json};
 pub enum Wanted {
     /// The object is stored.
     Accepted,
-    /// It is refused, by the webhook or already by the schema; the message contains this text.
+    /// The webhook refuses it; the first violation that it names begins with this text.
     Refused(&'static str),
+    /// The definition itself refuses it, before validating webhooks are asked; the message contains this text.
+    Invalid(&'static str),
 }
-pub use Wanted::{Accepted, Refused};
+pub use Wanted::{Accepted, Invalid, Refused};
+
+/// The first violation in a refusal of the webhook: `admission webhook "NAME" denied the request: KIND NAME: VIOLATION`.
+fn violation(message: &str) -> Option<&str> {
+    let (_, told) = message.split_once(" denied the request: ")?;
+    let (object, violation) = told.split_once(": ")?;
+    let names_object = ["LoadBalancer ", "IPPool "]
+        .iter()
+        .any(|kind| object.starts_with(kind));
+    names_object.then_some(violation)
+}
 
 /// Compares an answer with what is wanted.
 pub fn judge<T: std::fmt::Debug>(
@@ -26,22 +38,18 @@ pub fn judge<T: std::fmt::Debug>(
     match (wanted, answer) {
         (Accepted, Ok(_)) => Ok(()),
         (Accepted, Err(error)) => bail!("{what}: refused: {error}"),
-        (Refused(_), Ok(object)) => bail!("{what}: accepted: {object:?}"),
-        (Refused(text), Err(kube::Error::Api(status))) => {
-            ensure!(
-                status.message.contains(text),
-                "{what}: the message does not say {text:?}: {}",
-                status.message
-            );
-            ensure!(
-                status.code == 422 || status.code == 403,
-                "{what}: {} {}",
-                status.code,
-                status.message
-            );
+        (Refused(_) | Invalid(_), Ok(object)) => bail!("{what}: accepted: {object:?}"),
+        (Refused(text) | Invalid(text), Err(kube::Error::Api(status))) => {
+            let message = &status.message;
+            ensure!(status.code == 422, "{what}: {} {message}", status.code);
+            let is_said = match wanted {
+                Invalid(_) => violation(message).is_none() && message.contains(text),
+                _ => violation(message).is_some_and(|first| first.starts_with(text)),
+            };
+            ensure!(is_said, "{what}: it does not say {text:?}: {message}");
             Ok(())
         }
-        (Refused(_), Err(error)) => bail!("{what}: {error}"),
+        (Refused(_) | Invalid(_), Err(error)) => bail!("{what}: {error}"),
     }
 }
 
@@ -79,4 +87,24 @@ pub async fn try_patch(
         ..PatchParams::default()
     };
     api.patch(name, &params, &Patch::Merge(patch)).await
+}
+
+/// A change that is refused, and accepted once the object is being deleted (section 10). The object is gone afterwards.
+pub async fn held_in_deletion(
+    api: &Api<DynamicObject>,
+    name: &str,
+    change: Value,
+    refusal: Wanted,
+) -> anyhow::Result<()> {
+    let hold = async |finalizers: &[&str]| {
+        let patch = Patch::Merge(json!({"metadata": {"finalizers": finalizers}}));
+        api.patch(name, &PatchParams::default(), &patch).await
+    };
+    hold(&["example.com/hold"]).await?;
+    let answer = try_patch(api, name, change.clone()).await;
+    judge("before the deletion", refusal, answer)?;
+    api.delete(name, &DeleteParams::default()).await?;
+    judge("in deletion", Accepted, try_patch(api, name, change).await)?;
+    hold(&[]).await?;
+    Ok(())
 }

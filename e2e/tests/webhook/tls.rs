@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ALL_VERSIONS, ClientConfig, RootCertStore, SupportedProtocolVersion};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -36,13 +36,21 @@ pub async fn bundle(world: &World) -> anyhow::Result<Vec<u8>> {
 
 /// A client that trusts this bundle.
 pub fn connector(bundle: &[u8]) -> anyhow::Result<TlsConnector> {
+    connector_of(bundle, ALL_VERSIONS)
+}
+
+/// A client that trusts this bundle, and offers these versions of TLS.
+pub fn connector_of(
+    bundle: &[u8],
+    versions: &[&'static SupportedProtocolVersion],
+) -> anyhow::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle) {
         roots.add(certificate?)?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_root_certificates(roots)
         .with_no_client_auth();
     Ok(TlsConnector::from(Arc::new(config)))
