@@ -98,7 +98,9 @@ async fn changed_by_others(world: &World) -> anyhow::Result<()> {
         (MUTATING.1, CONFIGURATION),
         ("CustomResourceDefinition", DEFINITION),
     ] {
-        world.event("default", kind, name, "another-program").await?;
+        world
+            .event("default", kind, name, "another-program")
+            .await?;
     }
     let secrets = world.cluster.api("v1", "Secret", Some(NAMESPACE)).await?;
     for part in ["ca", "tls"] {
