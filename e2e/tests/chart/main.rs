@@ -1,6 +1,6 @@
-//! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`values`]), its life on a cluster, whose Pods
-//! run ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster ([`takeover`]), whose
-//! data path the test cluster has. Also the commands of helm in the documents ([`documents`]).
+//! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`values`]), its life on a cluster, whose
+//! Pods run ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster
+//! ([`takeover`]), whose data path the test cluster has. Also the commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
