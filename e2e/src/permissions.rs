@@ -1,6 +1,7 @@
-//! Users with the operator's permissions, with all of them or without some.
+//! Permissions as roles grant them, which of them were used, and users with the operator's permissions, with all of them or
+//! without some.
 //!
-//! The permissions are those of `docs/examples/rbac.yaml`, which are exactly those that the operator requires: `make
+//! The operator's permissions are those of `docs/examples/rbac.yaml`, which are exactly those that the operator requires: `make
 //! check` compares the two (`crates/xtask/src/rbac.rs`).
 
 use std::fmt;
@@ -14,6 +15,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
+use crate::requests::Request;
 use crate::world::{World, repository};
 
 /// Namespace of the users.
@@ -26,7 +28,7 @@ const EFFECT: Duration = Duration::from_secs(30);
 pub struct Permission {
     /// API group, empty for the core group.
     pub group: String,
-    /// Plural name of the resource.
+    /// Plural name of the resource, and a subresource: `deployments/scale`.
     pub resource: String,
     /// The verb.
     pub verb: String,
@@ -53,10 +55,31 @@ impl fmt::Display for Permission {
     }
 }
 
-/// All permissions of `docs/examples/rbac.yaml`.
-pub fn all() -> anyhow::Result<Vec<Permission>> {
-    let text = std::fs::read_to_string(repository().join("docs/examples/rbac.yaml"))?;
-    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+impl Permission {
+    /// Whether a request was allowed by this permission.
+    pub fn allowed(&self, request: &Request) -> bool {
+        let resource = match &*request.subresource {
+            "" => request.resource.clone(),
+            part => format!("{}/{part}", request.resource),
+        };
+        let is_of = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        request.code != 403
+            && request.verb == self.verb
+            && request.group == self.group
+            && resource == self.resource
+            && is_of(&self.namespace, &request.namespace)
+            && is_of(&self.name, &request.name)
+    }
+}
+
+/// The permissions that no request has needed.
+pub fn unused<'a>(permissions: &'a [Permission], seen: &[Request]) -> Vec<&'a Permission> {
+    let is_unused = |permission: &&Permission| !seen.iter().any(|it| permission.allowed(it));
+    permissions.iter().filter(is_unused).collect()
+}
+
+/// The permissions of the roles among these objects, one for each verb, resource and name.
+pub fn of<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Vec<Permission> {
     let strings = |list: &Value| -> Vec<String> {
         let list = list.as_array().into_iter().flatten();
         list.filter_map(Value::as_str)
@@ -64,31 +87,44 @@ pub fn all() -> anyhow::Result<Vec<Permission>> {
             .collect()
     };
     let mut permissions = Vec::new();
-    for role in &documents {
+    for role in objects {
         let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
         for rule in role["rules"].as_array().into_iter().flatten() {
+            let mut names = strings(&rule["resourceNames"]);
+            if names.is_empty() {
+                names.push(String::new());
+            }
             for group in strings(&rule["apiGroups"]) {
                 for resource in strings(&rule["resources"]) {
-                    let name = rule["resourceNames"][0].as_str().unwrap_or_default();
-                    permissions.extend(strings(&rule["verbs"]).into_iter().map(|verb| {
-                        Permission {
+                    for verb in strings(&rule["verbs"]) {
+                        permissions.extend(names.iter().map(|name| Permission {
                             group: group.clone(),
                             resource: resource.clone(),
-                            verb,
+                            verb: verb.clone(),
                             namespace: namespace.to_owned(),
-                            name: name.to_owned(),
-                        }
-                    }));
+                            name: name.clone(),
+                        }));
+                    }
                 }
             }
         }
     }
-    ensure!(
-        permissions.len() > 20,
-        "rbac.yaml has {} permissions",
-        permissions.len()
-    );
+    permissions
+}
+
+/// All permissions of a file in `docs/examples`.
+pub fn of_example(file: &str) -> anyhow::Result<Vec<Permission>> {
+    let text = std::fs::read_to_string(repository().join("docs/examples").join(file))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let permissions = of(&documents);
+    let count = permissions.len();
+    ensure!(count > 20, "{file} has {count} permissions");
     Ok(permissions)
+}
+
+/// All permissions of the operator.
+pub fn all() -> anyhow::Result<Vec<Permission>> {
+    of_example("rbac.yaml")
 }
 
 /// The permission for this verb on this resource.

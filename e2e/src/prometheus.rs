@@ -100,17 +100,23 @@ impl Prometheus {
         targets: &[SocketAddr],
         rules: &Value,
     ) -> anyhow::Result<Self> {
+        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
+        let job = json!({
+            "job_name": "harvester-load-balancer", "honor_labels": true,
+            "static_configs": [{"targets": targets}],
+        });
+        Self::start_with(world, &[job], rules).await
+    }
+
+    /// The same for these entries of `scrape_configs`.
+    pub async fn start_with(world: &World, jobs: &[Value], rules: &Value) -> anyhow::Result<Self> {
         let folder = world.cluster.folder().join("prometheus");
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("rules.yaml"), rules.to_string())?;
-        let targets: Vec<String> = targets.iter().map(ToString::to_string).collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.yaml"],
-            "scrape_configs": [{
-                "job_name": "harvester-load-balancer", "honor_labels": true,
-                "static_configs": [{"targets": targets}],
-            }],
+            "scrape_configs": jobs,
         });
         let path = folder.join("prometheus.yaml");
         std::fs::write(&path, config.to_string())?;

@@ -14,6 +14,8 @@ pub struct Request {
     pub group: String,
     /// Plural name of the resource; empty for non-resource requests.
     pub resource: String,
+    /// The part of the object that it is about, `scale` or `status`; empty: the object.
+    pub subresource: String,
     /// Namespace; empty if there is none.
     pub namespace: String,
     /// Name of the object; empty if there is none.
@@ -41,6 +43,7 @@ impl Request {
             verb: text("/verb"),
             group: text("/objectRef/apiGroup"),
             resource: text("/objectRef/resource"),
+            subresource: text("/objectRef/subresource"),
             namespace: text("/objectRef/namespace"),
             name: text("/objectRef/name"),
             code: code.and_then(Value::as_i64).unwrap_or(0),

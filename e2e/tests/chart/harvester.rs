@@ -206,8 +206,12 @@ pub async fn leave(world: &World, ns: &'static str, first: u8) -> anyhow::Result
     let address = vm.address().to_string();
     let backends = [(vm.name(), &*address, true)];
     go::vm_to_announce(world, ns, &web, &vip.to_string(), &backends).await?;
-    let finalizers = json!({"metadata": {"finalizers": [go::VMI_FINALIZER]}});
-    world.merge(&world.vmis(ns), vm.name(), finalizers).await?;
+    // With Harvester's label for its name, by which a converted object selects it.
+    let metadata = json!({
+        "finalizers": [go::VMI_FINALIZER], "labels": {keys::LABEL_VM_NAME: vm.name()},
+    });
+    let patch = json!({ "metadata": metadata });
+    world.merge(&world.vmis(ns), vm.name(), patch).await?;
     go::cluster(world, ns, &cluster.0, Some(&cluster.1.to_string())).await?;
     stored_as_v1alpha1(world, ns, old, &address).await?;
     world.answered_by(vip, 80, &[vm.name()]).await?;

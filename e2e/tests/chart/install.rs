@@ -1,4 +1,4 @@
-//! The life of a release with Pods: install, test, drain of a node, upgrade, rollback, uninstall, and install again, while
+//! The life of a release with Pods: install, test, drain of each node, upgrade, rollback, uninstall, and install again, while
 //! requests to a load balancer are sent all the time.
 
 use std::convert::Infallible;
@@ -18,8 +18,8 @@ use serde_json::{Value, json};
 
 use crate::helm::{RELEASE, bare, chart, copy_of_chart, deploys, helm_does, hooks_of};
 use crate::release::{
-    NEXT_TAG, REPOSITORY, SOON, TAG, WAIT, ask, image, is_left_behind, is_unregistered, nodes,
-    none_failed, serves, values,
+    NEXT_TAG, REPOSITORY, SOON, TAG, WAIT, ask, deployments, image, is_left_behind,
+    is_unregistered, nodes, none_failed, serves, values,
 };
 
 /// Namespace, pool, load balancer and label of what is served.
@@ -71,35 +71,50 @@ fn next_version(world: &World) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Asks the webhook again and again, until it is not answered.
+/// Asks the webhook, and for the replicas of the operator, again and again, until there is no answer or no replica.
 async fn asks(world: &World) -> anyhow::Result<Infallible> {
     let mut asked = 0_usize;
     loop {
         let answer = ask(world, &[80]).await;
         answer.with_context(|| format!("request {asked} while the node is drained"))?;
+        let operator = deployments(world).get("harvester-lb-operator").await?;
+        let available = operator.status.and_then(|status| status.available_replicas);
+        ensure!(
+            available > Some(0),
+            "no operator is available while the node is drained"
+        );
         asked += 1;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
-/// Drains a node on which both Deployments have a replica: their budgets keep one of each, and no request to the webhook
-/// fails. The cluster has one node for Pods then.
-async fn drained(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
-    let names = ["harvester-lb-operator", "harvester-lb-webhook"];
-    for name in names {
+/// The nodes on which both Deployments have their replicas.
+async fn are_on(world: &World, wanted: &[&str]) -> anyhow::Result<()> {
+    for name in ["harvester-lb-operator", "harvester-lb-webhook"] {
         let nodes = nodes(world, name).await?;
-        ensure!(nodes.len() == 2, "both replicas of {name} are on {nodes:?}");
+        ensure!(nodes.iter().eq(wanted), "{name} runs on {nodes:?}");
     }
+    Ok(())
+}
+
+/// Drains a node; the other one has all replicas then. Meanwhile no request to the webhook fails, and one operator at least is
+/// available.
+async fn drained(world: &World, runner: &PodRunner, node: &str, other: &str) -> anyhow::Result<()> {
     tokio::select! {
-        drained = runner.drain("node1", SOON) => drained?,
+        drained = runner.drain(node, SOON) => drained?,
         failed = asks(world) => match failed? {},
     }
     serves(world, 2).await?;
-    for name in names {
-        let nodes = nodes(world, name).await?;
-        ensure!(nodes.iter().eq(["node2"]), "{name} runs on {nodes:?}");
-    }
-    Ok(())
+    are_on(world, &[other]).await
+}
+
+/// Drains a node with one replica of each Deployment, and then the one with both: only the budgets keep one of these. The
+/// first node is the only one for Pods afterwards.
+async fn drained_in_turn(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
+    are_on(world, &["node1", "node2"]).await?;
+    drained(world, runner, "node1", "node2").await?;
+    runner.uncordon("node1").await?;
+    drained(world, runner, "node2", "node1").await
 }
 
 /// The log of an uninstall's hooks says that the webhook ended before its Secrets went: without them a container that restarts
@@ -139,7 +154,7 @@ async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
 
     let before = world.services(ns).get(ns).await?;
     let traffic = Traffic::start(&world.cluster, vip, 80, Duration::from_millis(50));
-    drained(world, runner).await?;
+    drained_in_turn(world, runner).await?;
     // The next version, all of whose Pods and those of the version before are on the one node that is left.
     let next = values(json!({
         "replicaCount": 3, "backendDenyCIDRs": ["10.99.0.0/16"],
@@ -151,7 +166,7 @@ async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
     let said = hooks_of(world, &args).await?;
     ensure!(said.contains("maps written"), "{said}");
     serves(world, 2).await?;
-    runner.uncordon("node1").await?;
+    runner.uncordon("node2").await?;
     helm_does(world, &test).await?;
     // Without the webhook, and with it again: nothing is left that would refuse a write.
     let without = values(json!({"webhook": {"enabled": false}}));

@@ -1,19 +1,21 @@
-//! The Helm chart: what it renders for all kinds of values ([`render`], [`values`]), its life on a cluster, whose Pods run
-//! ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster ([`takeover`]). Also the
-//! commands of helm in the documents ([`documents`]).
+//! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`values`]), its life on a cluster, whose
+//! Pods run ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster
+//! ([`takeover`]), whose data path the test cluster has. Also the commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
 use std::process::ExitCode;
 
 use harvester_lb_e2e::{run, tests};
-use harvester_lb_testkit::TestClusterOptions;
+use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
 mod crds;
+mod defaults;
 mod documents;
 mod failed_hooks;
 mod harvester;
 mod helm;
 mod install;
+mod monitored;
 mod release;
 mod render;
 mod takeover;
@@ -23,6 +25,7 @@ use crds::{
     chart_beside_harvester_s_release, chart_serves_v1alpha1_only_where_it_is_converted,
     chart_takes_crds_over_only_if_told_to, chart_upgrade_upgrades_the_crds,
 };
+use defaults::chart_defaults_are_for_two_nodes_without_monitoring;
 use documents::every_helm_command_of_the_documents_is_understood;
 use failed_hooks::chart_stops_at_a_hook_that_fails;
 use install::chart_lives_and_ends_under_traffic;
@@ -38,8 +41,12 @@ use values::{chart_refuses_wrong_values, chart_takes_the_values_of_the_go_operat
 
 fn main() -> ExitCode {
     run(
-        TestClusterOptions::default(),
-        &["helm", "promtool"],
+        TestClusterOptions {
+            data_path: DataPath::HARVESTER,
+            audit: true,
+            ..TestClusterOptions::default()
+        },
+        &["helm", "promtool", "prometheus"],
         1,
         |world| Box::pin(async move { render::set_up(&world).await }),
         tests![
@@ -47,6 +54,7 @@ fn main() -> ExitCode {
             chart_refuses_wrong_values,
             chart_takes_the_values_of_the_go_operator_s_chart,
             chart_renders_what_the_api_server_takes,
+            chart_defaults_are_for_two_nodes_without_monitoring,
             section_1_chart_grants_what_is_used,
             chart_removes_the_webhook_s_registration_in_time,
             chart_crds_are_those_of_the_repository,

@@ -48,7 +48,8 @@ pub async fn set_up(world: &World) -> anyhow::Result<()> {
     world.cluster.apply_crds(&definitions).await
 }
 
-fn monitored() -> Value {
+/// Values with everything for monitoring.
+pub fn monitored() -> Value {
     json!({
         "serviceMonitor": {"enabled": true, "interval": "15s", "labels": {"release": "m"}},
         "prometheusRule": {"enabled": true, "labels": {"release": "m"}},

@@ -1,23 +1,27 @@
 //! The two ways onto a Harvester cluster, over what the Go operator has left, under traffic, and back: a release of its own beside
-//! Harvester's, and its image inside Harvester's (docs/harvester.md).
+//! Harvester's, with Prometheus, and its image inside Harvester's (docs/harvester.md).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::repository;
-use harvester_lb_testkit::{PodRunner, PodRunnerOptions, Traffic, eventually};
+use harvester_lb_e2e::{World, permissions, requests};
+use harvester_lb_testkit::{PodRunner, PodRunnerOptions, Traffic, consistently, eventually};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::crds::{LOAD_BALANCERS, OWN, define, definition, owner};
 use crate::harvester::{LeftBehind, OPERATOR, leave, release};
-use crate::helm::{NAMESPACE, RELEASE, bare, chart, deploys, documents, helm_does, hooks_of};
+use crate::helm::{
+    NAMESPACE, RELEASE, bare, chart, deploys, documents, helm_does, hooks_of, rendered,
+};
+use crate::monitored::prometheus;
 use crate::release::{
     REPOSITORY, SOON, TAG, WAIT, checked, image, is_left_behind, leader, none_failed, serves,
     values,
 };
+use crate::render::monitored;
 
 /// The permissions that Harvester's release lacks.
 const ADDITIONS: [&str; 2] = ["rbac-release-account.yaml", "rbac-release-webhook.yaml"];
@@ -27,6 +31,8 @@ const LEADS: Duration = Duration::from_mins(2);
 const LIMIT: Duration = Duration::from_mins(1);
 /// A process that cannot prove to be the successor of the leader waits for its Lease, 15 s; less what a test may miss of it.
 const LEAST_WAIT: Duration = Duration::from_secs(10);
+/// For how long no alert may fire: several scrapes and evaluations.
+const QUIET: Duration = Duration::from_secs(4);
 
 async fn runner(world: &World) -> anyhow::Result<PodRunner> {
     let runner = PodRunner::start(&world.cluster, PodRunnerOptions::default()).await?;
@@ -34,7 +40,7 @@ async fn runner(world: &World) -> anyhow::Result<PodRunner> {
     Ok(runner)
 }
 
-fn requests(world: &World, left: &LeftBehind) -> Traffic {
+fn traffic(world: &World, left: &LeftBehind) -> Traffic {
     Traffic::start(&world.cluster, left.vip, 80, Duration::from_millis(50))
 }
 
@@ -53,9 +59,9 @@ pub async fn ops_2_takeover_beside_harvester_s_release(world: Arc<World>) -> any
 }
 
 async fn beside(world: &World, left: &LeftBehind) -> anyhow::Result<()> {
-    let own = values(json!({"crds": {"manage": "own"}}));
+    let own = values(json!({"crds": {"manage": "own"}, "monitoring": monitored()}));
     let before = definition(world, LOAD_BALANCERS).await?;
-    let traffic = requests(world, left);
+    let traffic = traffic(world, left);
     // Ours, back, and ours again.
     for number in 0..2 {
         deploys(world, "install", &chart(), &own, &WAIT).await?;
@@ -64,10 +70,19 @@ async fn beside(world: &World, left: &LeftBehind) -> anyhow::Result<()> {
         let test = ["test", RELEASE, "--logs", "--timeout=2m"];
         let said = helm_does(world, &test).await?;
         ensure!(said.contains("Succeeded"), "{said}");
+        if number == 0 {
+            is_monitored(world).await?;
+            // Nobody but the hooks completes the map again.
+            let lost = json!({"status": {"allocated": {left.vip.to_string(): null}}});
+            world.merge(&world.pools(), left.ns, lost).await?;
+        }
         let args = ["uninstall", RELEASE, WAIT[0], WAIT[1]];
         let said = hooks_of(world, &args).await?;
         ensure!(said.contains("maps written"), "{said}");
         is_left_behind(world, (left.ns, &left.web), left.vip).await?;
+    }
+    for name in ["harvester-lb-hooks", "harvester-lb-webhook-hooks"] {
+        each_right_is_used(world, &own, name).await?;
     }
     let after = definition(world, LOAD_BALANCERS).await?;
     ensure!(owner(&after) == Some("harvester"), "{after:#}");
@@ -76,6 +91,50 @@ async fn beside(world: &World, left: &LeftBehind) -> anyhow::Result<()> {
         "Harvester's definition was changed"
     );
     none_failed(traffic).await
+}
+
+/// Prometheus scrapes the release. No alert fires, and the one on a missing leader does once the operator is gone.
+async fn is_monitored(world: &World) -> anyhow::Result<()> {
+    let prometheus = prometheus(world, 2).await?;
+    // Some of what it sees first may be from the time before everything was taken over.
+    eventually("no alert fires", SOON, || async {
+        let firing = prometheus.firing().await?;
+        ensure!(firing.is_empty(), "{firing:?} fire");
+        Ok(Some(()))
+    })
+    .await?;
+    consistently("no alert fires", QUIET, || async {
+        let firing = prometheus.firing().await?;
+        ensure!(firing.is_empty(), "{firing:?} fire");
+        Ok(())
+    })
+    .await?;
+    let deployment = "deployment/harvester-lb-operator";
+    let scale = ["scale", deployment, "--replicas=0", "-n", NAMESPACE];
+    world.cluster.kubectl(&scale).await?;
+    let none = "HarvesterLoadBalancerNoLeader";
+    prometheus.fires(&[none]).await?;
+    prometheus.end().await?;
+    nobody_leads(world).await
+}
+
+/// Fails if the hooks of an account have a permission that no request has needed, except to read what they could not write,
+/// because somebody else had: that is seldom so.
+async fn each_right_is_used(world: &World, values: &Value, name: &str) -> anyhow::Result<()> {
+    let objects = rendered(world, values).await?;
+    let granted = objects.iter().filter(|it| it["metadata"]["name"] == name);
+    let granted = permissions::of(granted);
+    ensure!(granted.len() > 8, "{granted:?}");
+    let user = format!("system:serviceaccount:{NAMESPACE}:{name}");
+    let seen = requests::of(world, &user)?;
+    let unused = permissions::unused(&granted, &seen).into_iter();
+    let unused: Vec<String> = unused.map(ToString::to_string).collect();
+    let after_a_conflict = "get loadbalancers.loadbalancer.harvesterhci.io";
+    ensure!(
+        unused.iter().all(|it| it == after_a_conflict),
+        "rights of {name} that nothing needs: {unused:#?}"
+    );
+    Ok(())
 }
 
 pub async fn ops_2_takeover_inside_harvester_s_release(world: Arc<World>) -> anyhow::Result<()> {
@@ -105,7 +164,7 @@ async fn inside(
     runner: &PodRunner,
     of: impl Fn(u8) -> Vec<Value>,
 ) -> anyhow::Result<()> {
-    let traffic = requests(world, left);
+    let traffic = traffic(world, left);
     for object in &additions()? {
         world.cluster.apply(object).await?;
     }
@@ -151,15 +210,19 @@ async fn inside(
     for object in &of(0) {
         world.cluster.apply(object).await?;
     }
-    eventually("the Lease is free", SOON, || async {
-        Ok(leader(world).await?.is_empty().then_some(()))
-    })
-    .await?;
+    nobody_leads(world).await?;
     let pool = world.pools().get(left.ns).await?;
     let status = serde_json::to_value(pool.status)?;
     let entry = &status["allocated"][left.vip.to_string()];
     ensure!(*entry == format!("{}/{}", left.ns, left.web), "{status:#}");
     none_failed(traffic).await
+}
+
+async fn nobody_leads(world: &World) -> anyhow::Result<()> {
+    eventually("the Lease is free", SOON, || async {
+        Ok(leader(world).await?.is_empty().then_some(()))
+    })
+    .await
 }
 
 /// Waits until the operator of Harvester's release leads, under another identity than this one.

@@ -70,9 +70,8 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         .filter(|r| r.code == 403 || r.code == 401)
         .collect();
     ensure!(refused.is_empty(), "refused: {refused:#?}");
-    let unused: Vec<String> = all
-        .iter()
-        .filter(|permission| !is_used(&seen, permission))
+    let unused: Vec<String> = permissions::unused(&all, &seen)
+        .into_iter()
         .map(ToString::to_string)
         .collect();
     ensure!(unused.is_empty(), "rights that nothing needs: {unused:#?}");
@@ -85,18 +84,6 @@ pub async fn section_1_the_rights_are_those_that_are_used(world: Arc<World>) -> 
         all.len()
     );
     Ok(())
-}
-
-/// Whether a permission was used, in its one namespace.
-fn is_used(seen: &[Request], permission: &permissions::Permission) -> bool {
-    seen.iter().any(|r| uses(r, permission))
-}
-
-fn uses(request: &Request, permission: &permissions::Permission) -> bool {
-    request.verb == permission.verb
-        && request.group == permission.group
-        && request.resource == permission.resource
-        && (permission.namespace.is_empty() || permission.namespace == request.namespace)
 }
 
 /// Finalizers of the Go operator on all kinds that may have them.
@@ -291,7 +278,7 @@ async fn conflicts(world: &World, user: &User, proxy: &Proxy) -> anyhow::Result<
 fn reads(world: &World, user: &User, resource: &str) -> anyhow::Result<usize> {
     let permission = permissions::one("get", resource)?;
     let seen = requests::of(world, &user.name)?;
-    Ok(seen.iter().filter(|r| uses(r, &permission)).count())
+    Ok(seen.iter().filter(|r| permission.allowed(r)).count())
 }
 
 /// The `export` subcommand, with the same permissions.

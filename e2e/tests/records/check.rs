@@ -1,6 +1,5 @@
 //! The subcommand `check`: what it finds, what it needs, and that it writes nothing (OPS-2).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -8,8 +7,8 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::check::{check, check_as, passes};
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::quiet::audited;
-use harvester_lb_e2e::requests;
 use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_e2e::{permissions, requests};
 use harvester_lb_fixtures::{allocated_address, vm_spec};
 use harvester_lb_testkit::eventually;
 use kube::api::DeleteParams;
@@ -138,33 +137,6 @@ fn roles(account: &str) -> anyhow::Result<Vec<Value>> {
     Ok(documents)
 }
 
-/// A permission: verb, group and resource.
-type Right = (String, String, String);
-
-/// All permissions of the documents.
-fn rights(documents: &[Value]) -> BTreeSet<Right> {
-    let texts = |list: &Value| -> Vec<String> {
-        let list = list.as_array().into_iter().flatten();
-        list.filter_map(Value::as_str)
-            .map(ToOwned::to_owned)
-            .collect()
-    };
-    let rules = documents
-        .iter()
-        .flat_map(|d| d["rules"].as_array().into_iter().flatten());
-    let mut all = BTreeSet::new();
-    for rule in rules {
-        for verb in texts(&rule["verbs"]) {
-            for group in texts(&rule["apiGroups"]) {
-                for resource in texts(&rule["resources"]) {
-                    all.insert((verb.clone(), group.clone(), resource));
-                }
-            }
-        }
-    }
-    all
-}
-
 /// Removes a resource from the rules.
 fn without(documents: &[Value], resource: &str) -> Vec<Value> {
     let mut documents = documents.to_vec();
@@ -228,12 +200,8 @@ pub async fn ops_2_check_needs_the_rights_of_its_example_and_writes_nothing(
     let seen = requests::of(&world, &user)?;
     let written: Vec<_> = seen.iter().filter(|request| request.writes()).collect();
     ensure!(written.is_empty(), "{written:#?}");
-    let all = rights(&documents);
-    let used: BTreeSet<Right> = seen
-        .iter()
-        .map(|it| (it.verb.clone(), it.group.clone(), it.resource.clone()))
-        .collect();
-    let unused: Vec<&Right> = all.difference(&used).collect();
+    let all = permissions::of(&documents);
+    let unused = permissions::unused(&all, &seen);
     ensure!(unused.is_empty(), "rights that nothing needs: {unused:?}");
 
     for resource in [

@@ -21,6 +21,7 @@ mod conversion;
 mod ends;
 mod guests;
 mod hostile;
+mod least;
 mod load;
 mod pools;
 mod registration;
@@ -51,6 +52,7 @@ use hostile::{
     section_1_hostile_bodies, section_1_hostile_connections, section_1_objects_of_many_values,
     section_1_responses_that_are_not_read,
 };
+use least::section_1_each_right_of_the_webhook_is_used;
 use pools::{
     pv_1_to_pv_3_ranges_of_pools, pv_4_pv_9_allocated_addresses_are_kept,
     pv_5_to_pv_8_scopes_of_pools, wm_5_labels_of_pools,
@@ -65,6 +67,8 @@ use versions::section_1_versions_of_tls_and_of_reviews;
 
 fn main() -> ExitCode {
     let tests = tests![
+        // While the audit log is short.
+        section_1_each_right_of_the_webhook_is_used,
         wv_1_to_wv_9_specs_of_load_balancers,
         wv_7_numbers_that_nobody_completed,
         wv_10_a_guest_cluster_that_is_being_removed,
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
     let options = TestClusterOptions {
         nodes: 2,
         kube_vip: false,
+        audit: true,
         apiserver_args: vec![ROUTING.to_owned()],
         ..TestClusterOptions::default()
     };
