@@ -125,6 +125,7 @@ mod tests {
             verb: "patch".to_owned(),
             group: "discovery.k8s.io".to_owned(),
             resource: "endpointslices".to_owned(),
+            subresource: String::new(),
             namespace: NAMESPACE.to_owned(),
             name: name.to_owned(),
             code: 200,

@@ -140,15 +140,12 @@ async fn example(
     world.cluster.apply(&object).await?;
     let requirement = [network, project, &*namespace, cluster];
     asking(world, &namespace, "lb", kind, requirement).await?;
-    match codes(row[6]).first() {
-        Some(&wanted) => {
-            let serves = pool_of(world, &namespace, "lb").await?;
-            ensure!(serves == own(wanted), "{serves} serves");
-        }
-        None => {
-            ensure!(row[6] == "none", "{}", row[6]);
-            world.lb_reason(&namespace, "lb", "NoMatchedPool").await?;
-        }
-    }
+    let Some(&wanted) = codes(row[6]).first() else {
+        ensure!(row[6] == "none", "{}", row[6]);
+        world.lb_reason(&namespace, "lb", "NoMatchedPool").await?;
+        return Ok(());
+    };
+    let serves = pool_of(world, &namespace, "lb").await?;
+    ensure!(serves == own(wanted), "{serves} serves");
     Ok(())
 }
