@@ -46,10 +46,14 @@ pub async fn section_1_each_right_of_the_webhook_is_used(world: Arc<World>) -> a
 /// A network and a Namespace that its lists lack are read: they may have been created just now.
 async fn missing_objects(world: &World) -> anyhow::Result<()> {
     let pools = api(world, "IPPool", "").await?;
-    let network = "default/none";
-    let spec = json!({"ranges": [subnet("10.29.1.0/24")], "selector": {"network": network}});
+    let selector = json!({"network": "default/none"});
+    let spec = json!({"ranges": [subnet("10.29.1.0/24")], "selector": selector});
     let made = try_create(&pools, "IPPool", json!({"name": "least"}), spec).await?;
-    judge("no such network", Refused(network), made)?;
+    judge(
+        "no such network",
+        Refused("spec.selector.network \"default/none\""),
+        made,
+    )?;
     // The API server itself refuses a Namespace that does not exist.
     let object = json!({
         "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
