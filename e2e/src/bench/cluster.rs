@@ -7,6 +7,7 @@ use super::driver::{
     at_rest, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb, delete_lb, operator,
     pool, pool_says, spread,
 };
+use super::event_writer;
 use super::replay::replay;
 use super::report::{Report, Row, say};
 use super::sample::Sample;
@@ -174,6 +175,7 @@ async fn with_operator(world: &Arc<World>, count: usize, delete: bool) -> anyhow
     let made = MetricsSnapshot::read(world, NODE).await?;
     (took.create_writes, took.create_pool_writes) = writes(&made, &start)?;
 
+    took.events = event_writer::written(&made, &start);
     took.sample = Sample::take(world, "lb-0").await?;
 
     if delete {

@@ -7,6 +7,7 @@ mod api_cpu;
 mod check;
 mod cluster;
 mod driver;
+mod event_writer;
 mod events;
 mod facts;
 mod large;

@@ -15,6 +15,7 @@ use super::driver::{
     NAMESPACE, Watches, address, clean, clients, cluster_lb, count_until, cpu_seconds, create_lb,
     delete_lb, pool, pool_says, replay_record, replay_release, replay_status, spread,
 };
+use super::event_writer::EventWriter;
 use super::pool_status::PoolStatus;
 use super::sample::Sample;
 use super::took::Took;
@@ -45,6 +46,7 @@ struct Bare {
     /// By the name of the LoadBalancer.
     records: Arc<Mutex<HashMap<String, IPAllocation>>>,
     sample: Sample,
+    events: u64,
 }
 
 /// Creates this number of LoadBalancers, and deletes them. The pool's status is written as often as the operator wrote
@@ -62,6 +64,7 @@ pub(crate) async fn replay(
         status: PoolStatus::first(world.client(), "bench", TOTAL).await?,
         records: Arc::default(),
         sample: like.sample.clone(),
+        events: like.events,
     };
     let watches = Watches::open(&world.client());
     tokio::time::sleep(REST).await;
@@ -72,10 +75,11 @@ pub(crate) async fn replay(
     let served = count_until(&world.client(), count, |lb| allocated(lb).is_some());
     bare.status.expect(count, like.create_pool_writes);
     let started = Instant::now();
-    bare.make(count).await?;
+    let events = bare.make(world.client(), count).await?;
     took.create = served.await??.duration_since(started).as_secs_f64();
     bare.status.last().await?;
     took.create_cpu = cpu_seconds(apiserver)? - cpu;
+    events.end().await?;
     tokio::time::sleep(REST).await;
 
     if delete {
@@ -97,7 +101,9 @@ pub(crate) async fn replay(
 }
 
 impl Bare {
-    async fn make(&self, count: usize) -> anyhow::Result<()> {
+    /// The Events may still be written when it returns.
+    async fn make(&self, client: Client, count: usize) -> anyhow::Result<EventWriter> {
+        let events = EventWriter::start(client, self.events);
         let (sender, receiver) = unbounded_channel::<LoadBalancer>();
         let receiver: Done<LoadBalancer> = Arc::new(tokio::sync::Mutex::new(receiver));
         let making = spread(&self.driver, count, move |client, number| {
@@ -109,9 +115,10 @@ impl Bare {
             }
         });
         let (status, records) = (Arc::clone(&self.status), Arc::clone(&self.records));
-        let sample = self.sample.clone();
+        let (sample, given) = (self.sample.clone(), events.sender());
         let handling = spread(&self.hands, count, move |client, number| {
             let (receiver, sample) = (Arc::clone(&receiver), sample.clone());
+            let given = given.clone();
             let (status, records) = (Arc::clone(&status), Arc::clone(&records));
             async move {
                 let lb = next(&receiver).await?;
@@ -121,12 +128,13 @@ impl Bare {
                 let version = lb.metadata.resource_version.as_deref();
                 replay_status(&client, &name, version, sample.with(&ip)?).await?;
                 status.bound(&ip, &format!("{NAMESPACE}/{name}"));
+                let _ = given.send((lb, ip));
                 records.lock().insert(name, record);
                 Ok(())
             }
         });
         tokio::try_join!(making, handling)?;
-        Ok(())
+        Ok(events)
     }
 
     /// Returns when the last delete was answered.

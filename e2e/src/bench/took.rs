@@ -23,6 +23,8 @@ pub(crate) struct Took {
     pub(crate) create_writes: u64,
     /// Other writes of the operator for the deletion, without its Lease.
     pub(crate) delete_writes: u64,
+    /// Events that the operator wrote for the creation.
+    pub(crate) events: u64,
     /// The status that the operator wrote.
     pub(crate) sample: Sample,
     /// Conflicts of the operator.
