@@ -138,9 +138,12 @@ impl Registration {
         extent == Extent::All || is_named()
     }
 
-    /// Writes what differs, may be written and is due. Returns when something else becomes due.
+    /// Writes what differs, may be written and is due. Returns when to decide again: at once after a write, since the
+    /// certificates follow from the bundles and the watch says nothing about a copy that is stored already, otherwise when
+    /// something else becomes due.
     pub async fn ensure(&mut self, desired: &Desired, extent: Extent) -> Option<Instant> {
         let mut next: Option<Instant> = None;
+        let mut at_the_latest = |at: Instant| next = Some(next.map_or(at, |next| next.min(at)));
         for (n, object) in Object::ALL.into_iter().enumerate() {
             let label = object.as_label();
             let state = self.state(object, desired);
@@ -168,7 +171,7 @@ impl Registration {
             };
             let due = self.known[n].due_at(Instant::now());
             if due > Instant::now() {
-                next = Some(next.map_or(due, |at| at.min(due)));
+                at_the_latest(due);
                 continue;
             }
             let by = match reason {
@@ -184,6 +187,7 @@ impl Registration {
             writes.written(Instant::now(), fastrand::f64());
             match written {
                 Ok(()) => {
+                    at_the_latest(Instant::now());
                     let labels = [label, reason.as_label()];
                     self.metrics.registrations.with_label_values(&labels).inc();
                     gauge.set(1);
@@ -203,7 +207,7 @@ impl Registration {
             }
             let due = self.known[n].due_at(Instant::now());
             if !matches!(self.state(object, desired), State::Right) {
-                next = Some(next.map_or(due, |at| at.min(due)));
+                at_the_latest(due);
             }
         }
         next

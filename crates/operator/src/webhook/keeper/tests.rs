@@ -21,6 +21,17 @@ const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/ns/endpointslices";
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
 
+/// The lives that are the default.
+fn lifetimes() -> Lifetimes {
+    let timings = Timings::default();
+    Lifetimes {
+        authority: timings.webhook_authority_life,
+        leaf: timings.webhook_certificate_life,
+        settle: timings.webhook_settle,
+        retain: timings.webhook_retain,
+    }
+}
+
 /// The task of a replica that can answer, with lists that are complete and empty.
 fn keeper(client: &Client) -> Keeper {
     keeper_that_says(client, Arc::default())
@@ -28,13 +39,7 @@ fn keeper(client: &Client) -> Keeper {
 
 /// The same, which says whether it waits for an endpoint.
 fn keeper_that_says(client: &Client, waits: Arc<AtomicBool>) -> Keeper {
-    let timings = Timings::default();
-    let lifetimes = Lifetimes {
-        authority: timings.webhook_authority_life,
-        leaf: timings.webhook_certificate_life,
-        settle: timings.webhook_settle,
-        retain: timings.webhook_retain,
-    };
+    let (timings, lifetimes) = (Timings::default(), lifetimes());
     let stored = Stored::new(Names {
         namespace: "ns".to_owned(),
         service: "svc".to_owned(),
@@ -282,6 +287,28 @@ async fn section_1_a_bundle_that_refuses_what_serves_is_not_registered() {
     // Both authorities, once there is one.
     let patched = [VALIDATING, MUTATING].map(|path| format!("PATCH {path}/{CONFIGURATION}"));
     assert_eq!(registers(&server, &mut keeper).await, patched);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_new_authority_signs_without_a_watch_that_says_what_was_written() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    keeper.machine = Machine::new(
+        Lifetimes {
+            settle: Duration::ZERO,
+            ..lifetimes()
+        },
+        keeper.stored.names.dns_name(),
+    );
+    registers(&server, &mut keeper).await;
+    change(&server, &keeper, AUTHORITY, |secret| {
+        secret["data"]["tls.key"] = json!("");
+    })
+    .await;
+    let before = server.get(LEAF).unwrap()["data"].clone();
+    let patched = [VALIDATING, MUTATING].map(|path| format!("PATCH {path}/{CONFIGURATION}"));
+    assert_eq!(registers(&server, &mut keeper).await, patched);
+    assert_ne!(server.get(LEAF).unwrap()["data"], before);
 }
 
 /// The Service has endpoints, each ready or not.
