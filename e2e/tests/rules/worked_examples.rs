@@ -8,6 +8,7 @@ use harvester_lb_api::{IPPool, keys};
 use harvester_lb_e2e::webhook::network;
 use harvester_lb_e2e::world::repository;
 use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::documents::{codes, table};
 use serde_json::json;
 
 use super::requirement::{asking, pool_of, selecting};
@@ -19,28 +20,6 @@ pub(crate) fn tests() -> Vec<Test> {
 const DOCUMENT: &str = "docs/pool-selection.md";
 /// The global pool of the document, and its name here.
 const GLOBAL: (&str, &str) = ("G", "sel-global");
-
-fn cells(line: &str) -> Vec<&str> {
-    let inner = line.trim().trim_matches('|');
-    inner.split('|').map(str::trim).collect()
-}
-
-/// The rows of the table whose header has these cells.
-fn table<'a>(document: &'a str, header: &[&str]) -> Vec<Vec<&'a str>> {
-    document
-        .lines()
-        .skip_while(|line| cells(line) != header)
-        .skip(2)
-        .take_while(|line| line.starts_with('|'))
-        .map(cells)
-        .collect()
-}
-
-/// The codes of a cell, without their backticks; `""` is the empty text.
-fn codes(cell: &str) -> Vec<&str> {
-    let all = cell.split('`').skip(1).step_by(2);
-    all.map(|code| code.trim_matches('"')).collect()
-}
 
 /// The only code of each of these cells.
 fn only<'a, const N: usize>(cells: &[&'a str]) -> anyhow::Result<[&'a str; N]> {

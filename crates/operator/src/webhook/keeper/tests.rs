@@ -80,6 +80,14 @@ async fn change(
     keeper.secrets.refresh().await.unwrap();
 }
 
+/// Somebody deletes a Secret; the replica has not seen it yet.
+async fn delete(server: &FakeApiServer, secret: &str) {
+    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
+        kube::Api::namespaced(server.client(), "ns");
+    let params = kube::api::DeleteParams::default();
+    api.delete(secret, &params).await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn section_1_a_secret_that_somebody_else_writes_each_time_is_written_with_a_back_off() {
     let server = FakeApiServer::default();
@@ -194,12 +202,8 @@ async fn section_1_nothing_is_made_again_after_an_uninstallation() {
     .await;
     keeper.round().await;
     server.writes();
-    for path in [LEAF, AUTHORITY] {
-        let params = kube::api::DeleteParams::default();
-        let name = path.rsplit('/').next().unwrap();
-        let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
-            kube::Api::namespaced(server.client(), "ns");
-        api.delete(name, &params).await.unwrap();
+    for name in ["svc-tls", "svc-ca"] {
+        delete(&server, name).await;
     }
     server.writes();
     keeper.secrets.refresh().await.unwrap();
@@ -222,10 +226,7 @@ async fn section_1_a_secret_that_uninstall_webhook_has_removed_is_not_made_again
     secret["metadata"]["annotations"] =
         json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()});
     server.put(AUTHORITY, secret);
-    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
-        kube::Api::namespaced(server.client(), "ns");
-    let params = kube::api::DeleteParams::default();
-    api.delete("svc-tls", &params).await.unwrap();
+    delete(&server, "svc-tls").await;
     let (leaf, key) = (&keeper.stored.leaf, keeper.stored.leaf_key());
     assert!(leaf.forget(&key, leaf.version(&key)).is_some());
     tokio::time::sleep(2 * FORGET).await;
@@ -274,10 +275,7 @@ async fn section_1_a_bundle_that_refuses_what_serves_is_not_registered() {
     tokio::time::sleep(2 * FORGET).await;
     // Without its authority's Secret, which cannot be made again.
     server.refuse(Method::POST, "/secrets");
-    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
-        kube::Api::namespaced(server.client(), "ns");
-    let params = kube::api::DeleteParams::default();
-    api.delete("svc-ca", &params).await.unwrap();
+    delete(&server, "svc-ca").await;
     server.writes();
     assert!(registers(&server, &mut keeper).await.is_empty());
     keeper.secrets.refresh().await.unwrap();
