@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPPool, keys};
-use harvester_lb_fixtures::network_attachment_definition;
+use harvester_lb_fixtures::{listeners, network_attachment_definition};
 use harvester_lb_testkit::{Process, eventually};
 use kube::Api;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -256,10 +256,19 @@ pub async fn answers(world: &World) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await?;
-    // The definition's stanza is in effect once another version can be listed.
+    // The definition's stanza is in effect once an object of the other version is accepted.
+    let object: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": "loadbalancer.harvesterhci.io/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"namespace": "default", "name": "probe-of-the-webhook"},
+        "spec": {"ipam": "pool", "backendServers": ["10.10.1.11"], "listeners": listeners()},
+    }))?;
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
     eventually("conversion answers", SOON, || async {
         let api = alpha(world, "default").await?;
-        api.list(&ListParams::default()).await?;
+        api.create(&params, &object).await?;
         Ok(Some(()))
     })
     .await
