@@ -165,7 +165,7 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 /// does one that the Go operator does not know (SHR-9).
 ///
 /// A kind that does not exist is an error before anything is written; with `allow_incomplete` it counts as empty and is listed,
-/// see [`read`].
+/// see `read`.
 ///
 /// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
 /// the same. With `clear_conditions` no operator may run, see [`clear_conditions`]; if one does, that is an error, or with
