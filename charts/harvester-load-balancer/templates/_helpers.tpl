@@ -10,7 +10,7 @@
 {{/* Labels by which a component's Pods are selected; the argument is a dict of "root" and "component". */}}
 {{- define "hlb.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "hlb.prefix" .root }}-{{ .component }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end -}}
 
 {{/* Labels of all objects of a component. */}}
@@ -40,8 +40,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- required "image.repository is empty: no public registry has this image; build it (docs/image.md), push it to a registry of yours and name that" .Values.image.repository -}}
 {{- end -}}
 
+{{/* Reference of an image; the argument is a list of repository, tag and digest. A digest says all that a tag could. */}}
+{{- define "hlb.reference" -}}
+{{- $digest := last . -}}
+{{ first . }}{{ ternary (printf ":%s" (index . 1)) (printf "@%s" $digest) (empty $digest) }}
+{{- end -}}
+
 {{- define "hlb.image" -}}
-{{ include "hlb.repository" . }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $image := .Values.image -}}
+{{ include "hlb.reference" (list (include "hlb.repository" .) ($image.tag | default .Chart.AppVersion) $image.digest) }}
 {{- end -}}
 
 {{/* Harvester's managed chart spells it imagePullPolicy. */}}
@@ -51,7 +58,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{- define "hlb.webhookImage" -}}
 {{- $image := .Values.webhook.image -}}
-{{ $image.repository | default (include "hlb.repository" .) }}:{{ $image.tag | default .Values.image.tag | default .Chart.AppVersion }}
+{{- $digest := $image.digest -}}
+{{- if not (or $image.repository $image.tag $digest) -}}
+{{- $digest = .Values.image.digest -}}
+{{- end -}}
+{{ include "hlb.reference" (list ($image.repository | default (include "hlb.repository" .)) ($image.tag | default .Values.image.tag | default .Chart.AppVersion) $digest) }}
 {{- end -}}
 
 {{- define "hlb.webhookPullPolicy" -}}
@@ -63,11 +74,37 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- .Values.webhook.serviceName | default (printf "%s-webhook" (include "hlb.prefix" .)) -}}
 {{- end -}}
 
+{{/* The operator's account; not one of the chart's others, which would gain its permissions. */}}
 {{- define "hlb.serviceAccount" -}}
-{{- if .Values.serviceAccount.create -}}
-{{- default (printf "%s-operator" (include "hlb.prefix" .)) .Values.serviceAccount.name -}}
-{{- else -}}
-{{- default "default" .Values.serviceAccount.name -}}
+{{- $prefix := include "hlb.prefix" . -}}
+{{- $name := .Values.serviceAccount.name | default "" -}}
+{{- range list "check" "webhook" "hooks" "webhook-hooks" -}}
+{{- if eq $name (printf "%s-%s" $prefix .) -}}
+{{- fail (printf "serviceAccount.name: %s is another account of this chart; choose another name, or leave it empty" $name) -}}
+{{- end -}}
+{{- end -}}
+{{- $name | default (ternary (printf "%s-operator" $prefix) "default" .Values.serviceAccount.create) -}}
+{{- end -}}
+
+{{/* A duration in milliseconds. */}}
+{{- define "hlb.milliseconds" -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- mul (trimSuffix $unit . | int64) (get (dict "ms" 1 "s" 1000 "m" 60000) $unit) -}}
+{{- end -}}
+
+{{/* Refuses values that the schema cannot compare, and with which no Pod would start. Renders nothing. */}}
+{{- define "hlb.checked" -}}
+{{- $lease := .Values.lease -}}
+{{- $duration := include "hlb.milliseconds" $lease.duration | int64 -}}
+{{- $deadline := include "hlb.milliseconds" $lease.renewDeadline | int64 -}}
+{{- if ge $deadline $duration -}}
+{{- fail (printf "lease.renewDeadline: %s is not shorter than lease.duration, %s" $lease.renewDeadline $lease.duration) -}}
+{{- end -}}
+{{- if gt (mul 2 (include "hlb.milliseconds" $lease.retryPeriod)) $deadline -}}
+{{- fail (printf "lease.retryPeriod: %s is more than half of lease.renewDeadline, %s" $lease.retryPeriod $lease.renewDeadline) -}}
+{{- end -}}
+{{- if and .Values.webhook.enabled (eq (int .Values.adminPort) (int .Values.webhook.httpsPort)) -}}
+{{- fail (printf "adminPort and webhook.httpsPort are both %v: one Pod has both" .Values.adminPort) -}}
 {{- end -}}
 {{- end -}}
 
@@ -75,6 +112,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "hlb.pod" -}}
 securityContext:
   {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . | quote }}
+{{- end }}
 {{- with .Values.imagePullSecrets }}
 imagePullSecrets:
   {{- toYaml . | nindent 2 }}
@@ -110,6 +150,15 @@ podAntiAffinity:
 helm.sh/hook: pre-delete,pre-rollback
 helm.sh/hook-weight: "-10"
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end -}}
+
+{{/* When a Job of a hook ends, done or not. The operator may take its time twice: the Job is tried again once. */}}
+{{- define "hlb.hookDeadline" -}}
+{{- $hooks := .Values.hooks -}}
+{{- if lt (int $hooks.deadlineSeconds) (mul 2 $hooks.stopTimeoutSeconds | int) -}}
+{{- fail (printf "hooks.deadlineSeconds: %v is less than twice hooks.stopTimeoutSeconds, %v" $hooks.deadlineSeconds $hooks.stopTimeoutSeconds) -}}
+{{- end -}}
+{{- $hooks.deadlineSeconds -}}
 {{- end -}}
 
 {{/* When the webhook's registration is removed: Helm runs the hooks of the revision that an upgrade or rollback leads to. */}}

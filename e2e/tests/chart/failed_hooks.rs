@@ -16,6 +16,7 @@ use crate::helm::{
     NAMESPACE, RELEASE, bare, copy_of_chart, deploy, deploys, documents, helm, helm_does, hooks_of,
     id,
 };
+use crate::pods::documented_selector;
 use crate::release::{
     REPOSITORY, TAG, WAIT, checked, deployments, image, is_left_behind, serves, values,
 };
@@ -143,8 +144,12 @@ async fn stops(world: &World) -> anyhow::Result<()> {
     grant(world).await?;
     let said = hooks_of(world, &uninstall).await?;
     ensure!(said.contains("maps written"), "{said}");
-    // The Job that failed last stays, for whoever looks for the cause.
-    let args = ["delete", "job", job_of_rollback, "-n", NAMESPACE];
+    // The Job that failed last stays, for whoever looks for the cause. As docs/install.md deletes it.
+    let all = ["get", "jobs", "-o=name", "-n", NAMESPACE];
+    let left = world.cluster.kubectl(&all).await?;
+    ensure!(left.contains(job_of_rollback), "{left}");
+    let selector = format!("--selector={}", documented_selector()?);
+    let args = ["delete", "jobs", &selector, "-n", NAMESPACE];
     world.cluster.kubectl(&args).await?;
     is_left_behind(world, (ns, ns), address).await
 }

@@ -1,4 +1,4 @@
-//! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`values`]), its life on a cluster, whose
+//! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`pods`], [`values`]), its life on a cluster, whose
 //! Pods run ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster
 //! ([`takeover`]), whose data path the test cluster has. Also the commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
@@ -16,6 +16,7 @@ mod harvester;
 mod helm;
 mod install;
 mod monitored;
+mod pods;
 mod release;
 mod render;
 mod takeover;
@@ -29,6 +30,11 @@ use defaults::chart_defaults_are_for_two_nodes_without_monitoring;
 use documents::every_helm_command_of_the_documents_is_understood;
 use failed_hooks::chart_stops_at_a_hook_that_fails;
 use install::chart_lives_and_ends_under_traffic;
+use pods::{
+    chart_images_have_a_tag_or_a_digest, chart_jobs_end_when_helm_waits_no_more,
+    chart_names_are_text_whatever_yaml_makes_of_them,
+    chart_pods_have_a_priority_and_may_reach_the_api_server,
+};
 use render::{
     chart_alerts_are_the_documented_ones, chart_crds_are_those_of_the_repository,
     chart_removes_the_webhook_s_registration_in_time, chart_renders_what_the_api_server_takes,
@@ -37,7 +43,10 @@ use render::{
 use takeover::{
     ops_2_takeover_beside_harvester_s_release, ops_2_takeover_inside_harvester_s_release,
 };
-use values::{chart_refuses_wrong_values, chart_takes_the_values_of_the_go_operator_s_chart};
+use values::{
+    chart_refuses_wrong_values, chart_takes_legal_values,
+    chart_takes_the_values_of_the_go_operator_s_chart,
+};
 
 fn main() -> ExitCode {
     run(
@@ -52,9 +61,14 @@ fn main() -> ExitCode {
         tests![
             every_helm_command_of_the_documents_is_understood,
             chart_refuses_wrong_values,
+            chart_takes_legal_values,
             chart_takes_the_values_of_the_go_operator_s_chart,
             chart_renders_what_the_api_server_takes,
             chart_defaults_are_for_two_nodes_without_monitoring,
+            chart_jobs_end_when_helm_waits_no_more,
+            chart_pods_have_a_priority_and_may_reach_the_api_server,
+            chart_images_have_a_tag_or_a_digest,
+            chart_names_are_text_whatever_yaml_makes_of_them,
             section_1_chart_grants_what_is_used,
             chart_removes_the_webhook_s_registration_in_time,
             chart_crds_are_those_of_the_repository,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use serde_json::{Value, json};
 
@@ -28,7 +28,58 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ("dhcpMode=builtin", &["/dhcpMode", "kube-vip"]),
         ("lease.duration=1500ms", &["/lease/duration"]),
         ("lease.renewDeadline=10", &["/lease/renewDeadline"]),
+        ("lease.renewDeadline=0s", &["/lease/renewDeadline"]),
+        ("lease.retryPeriod=0ms", &["/lease/retryPeriod"]),
+        (
+            "lease.duration=10s",
+            &["lease.renewDeadline: 10s is not shorter", "10s"],
+        ),
+        ("lease.renewDeadline=1m", &["lease.renewDeadline: 1m"]),
+        ("lease.retryPeriod=5001ms", &["lease.retryPeriod: 5001ms"]),
         ("backendDenyCIDRs[0]=10.0.0.1", &["/backendDenyCIDRs/0"]),
+        ("backendDenyCIDRs[0]=10.0.0.0/33", &["/backendDenyCIDRs/0"]),
+        ("backendDenyCIDRs[0]=256.1.1.1/8", &["/backendDenyCIDRs/0"]),
+        ("backendDenyCIDRs[0]=10.0.0/8", &["/backendDenyCIDRs/0"]),
+        ("backendDenyCIDRs[0]=fd00::/129", &["/backendDenyCIDRs/0"]),
+        ("backendDenyCIDRs[0]=fd00:/8", &["/backendDenyCIDRs/0"]),
+        (
+            "image.repository=r.example.com/lb:v1",
+            &["/image/repository"],
+        ),
+        (
+            "image.repository=r.example.com/lb@sha256",
+            &["/image/repository"],
+        ),
+        ("image.repository=r.example.com/ lb", &["/image/repository"]),
+        ("image.digest=sha256:12", &["/image/digest"]),
+        (
+            "webhook.image.repository=lb:v1",
+            &["/webhook/image/repository"],
+        ),
+        ("webhook.image.digest=v1", &["/webhook/image/digest"]),
+        ("serviceAccount.name=Not_A_Name", &["/serviceAccount/name"]),
+        (
+            "serviceAccount.name=harvester-lb-webhook-hooks",
+            &["serviceAccount.name: harvester-lb-webhook-hooks is another account"],
+        ),
+        (
+            "serviceAccount.name=harvester-lb-check",
+            &["serviceAccount.name: harvester-lb-check is another account"],
+        ),
+        ("priorityClassName=Not_A_Name", &["/priorityClassName"]),
+        (
+            "monitoring.dashboard.namespace=a.b",
+            &["/monitoring/dashboard/namespace"],
+        ),
+        (
+            "adminPort=8443",
+            &["adminPort and webhook.httpsPort", "8443"],
+        ),
+        ("hooks.deadlineSeconds=59", &["/hooks/deadlineSeconds"]),
+        (
+            "hooks.stopTimeoutSeconds=151",
+            &["hooks.deadlineSeconds: 300 is less than twice"],
+        ),
         (
             "terminationGracePeriodSeconds=5",
             &["/terminationGracePeriodSeconds", "20"],
@@ -54,6 +105,34 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         for part in *parts {
             ensure!(said.error.contains(part), "{value}: {}", said.error);
         }
+    }
+    Ok(())
+}
+
+/// Values at the edge of what is legal.
+pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
+    let ranges = [
+        "0.0.0.0/0",
+        "255.255.255.255/32",
+        "10.52.0.0/16",
+        "::/0",
+        "::1/128",
+        "FD00::/8",
+        "2001:db8:1:2:3:4:5:6/127",
+        "2001:db8::1:2/109",
+    ];
+    for values in [
+        json!({"backendDenyCIDRs": ranges}),
+        json!({"image": {"repository": "lb"}}),
+        json!({"image": {"repository": "registry.example.com:5000/a/lb"}}),
+        json!({"serviceAccount": {"name": "a.b-c"}, "priorityClassName": "a.b"}),
+        json!({"lease": {"duration": "1m", "renewDeadline": "59s", "retryPeriod": "29500ms"}}),
+        json!({"hooks": {"deadlineSeconds": 60, "stopTimeoutSeconds": 30}}),
+        json!({"adminPort": 8443, "webhook": {"enabled": false}}),
+    ] {
+        let objects = rendered(&world, &values).await;
+        let objects = objects.with_context(|| values.to_string())?;
+        object(&objects, "Deployment", "harvester-lb-operator")?;
     }
     Ok(())
 }

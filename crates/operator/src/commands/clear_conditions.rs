@@ -36,7 +36,8 @@ pub async fn ensure_stopped(client: &Client) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes the detail conditions. Returns one message for each LoadBalancer that cannot be written.
+/// Removes the detail conditions. Returns one message for each LoadBalancer that cannot be written, and one if there is no such
+/// kind and therefore no condition.
 ///
 /// # Errors
 /// The LoadBalancers cannot be listed.
@@ -44,7 +45,13 @@ pub async fn run(client: &Client) -> anyhow::Result<Vec<String>> {
     let resource = LoadBalancer::api_resource();
     // One that cannot be decoded has conditions too.
     let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    let found = pages(&all, Some).await?;
+    let found = match pages(&all, Some).await {
+        Err(WriteError::NotFound(_)) => {
+            let text = "kind LoadBalancer does not exist, there are no conditions to remove";
+            return Ok(vec![text.to_owned()]);
+        }
+        found => found?,
+    };
     let mut each = stream::iter(found)
         .map(|lb| async {
             let (namespace, name) = (lb.namespace().unwrap_or_default(), lb.name_any());
@@ -156,6 +163,15 @@ mod tests {
         ] {
             assert_eq!(patch(&lb(&status)), None, "{status}");
         }
+    }
+
+    #[tokio::test]
+    async fn ops_2_without_the_kind_there_is_nothing_to_remove() {
+        let told = run(&FakeApiServer::default().client()).await.unwrap();
+        assert!(
+            matches!(&told[..], [one] if one.contains("kind LoadBalancer does not exist")),
+            "{told:?}"
+        );
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
-use harvester_lb_controller_kit::writer::bounded;
+use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::cached::{self, Allocation, CachedService, Pool};
 use harvester_lb_core::{pool_status, time, unsupported};
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
@@ -164,6 +164,9 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 /// does not affect other pools; it is listed and makes the result an error, unless `allow_incomplete` is set (POOL-5), and so
 /// does one that the Go operator does not know (SHR-9).
 ///
+/// A kind that does not exist is an error before anything is written; with `allow_incomplete` it counts as empty and is listed,
+/// see `read`.
+///
 /// Needs no leadership: each write carries the resource version that it was computed from, and a running operator writes
 /// the same. With `clear_conditions` no operator may run, see [`clear_conditions`]; if one does, that is an error, or with
 /// `allow_incomplete` the conditions stay and are listed.
@@ -175,25 +178,9 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
     let client = &clients.write;
     let (clears_conditions, running) =
         may_clear(client, allow_incomplete, clear_conditions).await?;
-    let mut read = Read::default();
-    for decoded in all::<IPPool>(client).await? {
-        let key = meta::key(decoded.meta());
-        read.pools.push((key, Pool::from_watch(decoded.0)));
-    }
-    for decoded in all::<IPAllocation>(client).await? {
-        let name = decoded.meta().name.clone().unwrap_or_default();
-        read.records.push((name, Allocation::from_watch(decoded.0)));
-    }
-    for decoded in all::<Service>(client).await? {
-        let key = meta::key(decoded.meta());
-        read.services
-            .extend(cached::service(decoded.0).map(|service| (key, service)));
-    }
-    for decoded in all::<LoadBalancer>(client).await? {
-        read.lbs.push(decoded.meta().clone());
-    }
+    let (read, missing) = read(client, allow_incomplete).await?;
     let (exports, mut lacking) = plan(&read, clock::now());
-    lacking.extend(running);
+    lacking.extend(missing.into_iter().chain(running));
     let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
     for export in exports {
         let pool = export.pool;
@@ -251,13 +238,56 @@ async fn may_clear(
     }
 }
 
-/// All objects of a kind.
-async fn all<K>(client: &Client) -> anyhow::Result<Vec<DecodeGuard<K>>>
+/// The objects, and with `allow_incomplete` one message for each kind that does not exist, of which there are none: a definition
+/// that is gone took its objects along. Without the kind IPAllocation no pool is read: its map, the only evidence that is left,
+/// would be written empty.
+///
+/// # Errors
+/// Objects cannot be listed, or a kind does not exist and `allow_incomplete` is not set.
+async fn read(client: &Client, allow_incomplete: bool) -> anyhow::Result<(Read, Vec<String>)> {
+    let mut read = Read::default();
+    let mut missing = Vec::new();
+    for decoded in all::<IPPool>(client, &mut missing).await? {
+        let key = meta::key(decoded.meta());
+        read.pools.push((key, Pool::from_watch(decoded.0)));
+    }
+    let before = missing.len();
+    for decoded in all::<IPAllocation>(client, &mut missing).await? {
+        let name = decoded.meta().name.clone().unwrap_or_default();
+        read.records.push((name, Allocation::from_watch(decoded.0)));
+    }
+    if missing.len() > before {
+        read.pools.clear();
+    }
+    for decoded in all::<Service>(client, &mut missing).await? {
+        let key = meta::key(decoded.meta());
+        read.services
+            .extend(cached::service(decoded.0).map(|service| (key, service)));
+    }
+    for decoded in all::<LoadBalancer>(client, &mut missing).await? {
+        read.lbs.push(decoded.meta().clone());
+    }
+    ensure!(
+        missing.is_empty() || allow_incomplete,
+        "{}: apply what `harvester-load-balancer crd` prints, or leave it out with --allow-incomplete",
+        missing.join("; ")
+    );
+    Ok((read, missing))
+}
+
+/// All objects of a kind; if there is no such kind, none and a message.
+async fn all<K>(client: &Client, missing: &mut Vec<String>) -> anyhow::Result<Vec<DecodeGuard<K>>>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
 {
-    let list = list::list(client, |_| true).await;
-    list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&())))
+    match list::list(client, |_| true).await {
+        Err(WriteError::NotFound(_)) => {
+            let (kind, version) = (K::kind(&()), K::api_version(&()));
+            missing.push(format!("kind {kind} of {version} does not exist"));
+            Ok(Vec::new())
+        }
+        list => list.with_context(|| format!("objects of kind {} cannot be listed", K::kind(&()))),
+    }
 }
 
 #[cfg(test)]

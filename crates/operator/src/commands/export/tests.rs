@@ -205,3 +205,55 @@ async fn ops_2_with_allow_incomplete_a_held_lease_is_an_obstacle_and_no_error() 
         (false, None)
     );
 }
+
+#[tokio::test]
+async fn ops_2_a_kind_that_does_not_exist_is_an_error_or_named_and_empty() {
+    const GROUP: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1";
+    let kinds = ["ippools", "ipallocations", "loadbalancers"];
+    let stored_pool = stored(fixtures::pool("p", &[range("172.20.1.0/29")]), "u-pool", 7);
+    for gone in [
+        &kinds[..0],
+        &kinds[..1],
+        &kinds[1..2],
+        &kinds[2..],
+        &kinds[..],
+    ] {
+        let server = FakeApiServer::default();
+        server.put("/api/v1/services", json!({"metadata": {}, "items": []}));
+        for kind in kinds.iter().filter(|kind| !gone.contains(kind)) {
+            let pools = [&stored_pool][..usize::from(*kind == "ippools")].to_vec();
+            let list = json!({"metadata": {}, "items": pools});
+            server.put(&format!("{GROUP}/{kind}"), list);
+        }
+        let client = server.client();
+        let (found, missing) = read(&client, true).await.unwrap();
+        assert_eq!(missing.len(), gone.len(), "{gone:?}: {missing:?}");
+        for (kind, said) in gone.iter().zip(&missing) {
+            let wanted = format!("kind {} of", kind.trim_end_matches('s'));
+            assert!(said.to_lowercase().contains(&wanted), "{kind}: {said}");
+        }
+        // Without the records its map is left as it is.
+        let is_read = !gone.contains(&"ippools") && !gone.contains(&"ipallocations");
+        assert_eq!(found.pools.len(), usize::from(is_read), "{gone:?}");
+        match read(&client, false).await {
+            Ok(_) => assert!(gone.is_empty(), "{gone:?}"),
+            Err(error) => {
+                let said = error.to_string();
+                let does_help = said.contains("`harvester-load-balancer crd`")
+                    && said.contains("--allow-incomplete");
+                assert!(does_help && !gone.is_empty(), "{gone:?}: {said}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn ops_2_a_list_that_fails_otherwise_is_an_error_in_every_case() {
+    let client =
+        crate::fake::client(|_| std::future::ready(crate::fake::failure(403, "Forbidden")));
+    for allow_incomplete in [false, true] {
+        let error = read(&client, allow_incomplete).await.err().unwrap();
+        let said = format!("{error:#}");
+        assert!(said.contains("kind IPPool cannot be listed"), "{said}");
+    }
+}
