@@ -20,9 +20,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::webhook::certificates::AuthoritySecret;
-use crate::webhook::certificates::x509::Pair;
+use crate::webhook::certificates::x509::{Pair, seconds};
 use crate::webhook::desired::{Call, calls, conversion_call};
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names};
+use crate::webhook_names::{
+    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION,
+};
 
 /// Key of the certificate in a Secret of type `kubernetes.io/tls`.
 pub const CERTIFICATE: &str = "tls.crt";
@@ -83,9 +85,16 @@ impl StoredSecret {
         }
     }
 
-    /// When `uninstall-webhook` last said that it is at work.
-    pub fn uninstalled_at(&self) -> Option<Timestamp> {
-        annotation(&self.meta, ANNOTATION_UNINSTALLED)?.parse().ok()
+    /// When an uninstallation that is at work now, in seconds since 1970, counts as failed. What it says may be ahead by
+    /// [`UNINSTALLATION`] too: a clock that is days ahead must not keep the webhook from registering for as long.
+    pub fn uninstalled_until(&self, now: i64) -> Option<i64> {
+        let at: Timestamp = annotation(&self.meta, ANNOTATION_UNINSTALLED)?
+            .parse()
+            .ok()?;
+        let limit = seconds(UNINSTALLATION);
+        let away = now - at.as_second();
+        let until = at.as_second() + limit;
+        (-limit..limit).contains(&away).then_some(until)
     }
 }
 
@@ -193,6 +202,12 @@ impl Stored {
         Key::new(&self.names.namespace, self.names.leaf_secret())
     }
 
+    /// Until when `uninstall-webhook` counts as being at work, in seconds since 1970.
+    pub fn uninstalled_until(&self, now: i64) -> Option<i64> {
+        let authority = self.authority.get(&self.authority_key())?;
+        authority.uninstalled_until(now)
+    }
+
     /// What has not been listed yet.
     pub fn unsynced(&self) -> Vec<&'static str> {
         [
@@ -228,5 +243,33 @@ impl Stored {
             .filter(|call| call.is_of(&self.names))
             .map(|call| call.bundle)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn section_1_a_mark_counts_for_a_while_and_not_if_it_is_far_ahead() {
+        let now = 1_800_000_000;
+        let marked = |at: String| {
+            let secret = json!({"metadata": {"annotations": {ANNOTATION_UNINSTALLED: at}}});
+            StoredSecret::of(Ok(serde_json::from_value(secret).unwrap()))
+        };
+        let until = |at: i64| {
+            let at = Timestamp::from_second(at).unwrap();
+            marked(at.to_string()).uninstalled_until(now)
+        };
+        let limit = seconds(UNINSTALLATION);
+        for ahead in [-limit + 1, -60, 0, 60, limit] {
+            assert_eq!(until(now + ahead), Some(now + ahead + limit), "{ahead}");
+        }
+        for ahead in [-limit, -limit - 1, limit + 1, 86_400 * 3] {
+            assert_eq!(until(now + ahead), None, "{ahead}");
+        }
+        assert_eq!(marked("soon".to_owned()).uninstalled_until(now), None);
     }
 }
