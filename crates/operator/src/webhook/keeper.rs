@@ -308,7 +308,10 @@ impl Keeper {
         self.uninstalled_until = match authority {
             Some(secret) => secret.uninstalled_until(now),
             // It goes at the end. An authority that was lost otherwise is made again.
-            None => before.map(|_| i64::MAX),
+            None => {
+                let is_uninstalled = before.is_some() || self.stored.is_uninstalled();
+                is_uninstalled.then_some(i64::MAX)
+            }
         };
         match (before, self.uninstalled_until) {
             (None, Some(_)) => {

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harvester_lb_api::meta::{Decoded, annotation};
-use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_object::Key;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -171,6 +172,8 @@ pub struct Stored {
     pub authority: Arc<Store<StoredSecret>>,
     /// The Secret of the serving certificate.
     pub leaf: Arc<Store<StoredSecret>>,
+    /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
+    is_uninstalled: Arc<AtomicBool>,
     /// The ValidatingWebhookConfiguration.
     pub validating: Arc<Store<Configuration<ValidatingWebhook>>>,
     /// The MutatingWebhookConfiguration.
@@ -186,6 +189,7 @@ impl Stored {
             names,
             authority: Arc::default(),
             leaf: Arc::default(),
+            is_uninstalled: Arc::default(),
             validating: Arc::default(),
             mutating: Arc::default(),
             definition: Arc::default(),
@@ -200,6 +204,23 @@ impl Stored {
     /// Key of the serving certificate's Secret.
     pub fn leaf_key(&self) -> Key {
         Key::new(&self.names.namespace, self.names.leaf_secret())
+    }
+
+    /// Notes a change of the authority's Secret: who looks later sees neither the Secret nor its mark.
+    pub fn authority_changed(&self, change: &Change<StoredSecret>) {
+        let is_uninstalled = match change {
+            Change::Applied { .. } => false,
+            Change::Deleted { old, .. } => {
+                let now = Timestamp::now().as_second();
+                old.uninstalled_until(now).is_some()
+            }
+        };
+        self.is_uninstalled.store(is_uninstalled, Ordering::Relaxed);
+    }
+
+    /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
+    pub fn is_uninstalled(&self) -> bool {
+        self.is_uninstalled.load(Ordering::Relaxed)
     }
 
     /// Until when `uninstall-webhook` counts as being at work, in seconds since 1970.
@@ -271,5 +292,37 @@ mod tests {
             assert_eq!(until(now + ahead), None, "{ahead}");
         }
         assert_eq!(marked("soon".to_owned()).uninstalled_until(now), None);
+    }
+
+    #[test]
+    fn section_1_a_mark_counts_on_after_its_secret_is_deleted() {
+        let stored = Stored::new(Names {
+            namespace: "ns".to_owned(),
+            service: "svc".to_owned(),
+        });
+        let secret = |annotations: serde_json::Value| {
+            let secret = json!({"metadata": {"annotations": annotations}});
+            Arc::new(StoredSecret::of(
+                Ok(serde_json::from_value(secret).unwrap()),
+            ))
+        };
+        let marked = secret(json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()}));
+        let deleted = |old: &Arc<StoredSecret>, final_state_unknown| Change::Deleted {
+            old: Arc::clone(old),
+            final_state_unknown,
+        };
+        stored.authority_changed(&deleted(&secret(json!({})), false));
+        assert!(!stored.is_uninstalled());
+        for final_state_unknown in [false, true] {
+            stored.authority_changed(&deleted(&marked, final_state_unknown));
+            assert!(stored.is_uninstalled());
+            // It was made anew.
+            let applied = Change::Applied {
+                old: None,
+                new: secret(json!({})),
+            };
+            stored.authority_changed(&applied);
+            assert!(!stored.is_uninstalled());
+        }
     }
 }
