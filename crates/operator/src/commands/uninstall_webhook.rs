@@ -4,7 +4,12 @@
 //! while this lasts: if it fails and is not repeated, they go back to work. They continue to answer. The
 //! two configurations go. Objects that are stored as v1alpha1 are written once, which stores them as v1beta1, and the
 //! definition's `storedVersions` is trimmed. Only then conversion is switched off, the replicas end if their Deployment is
-//! named, and the Secrets go. If one step fails, those after it are left out: everything can be run again.
+//! named, and the Secrets go. If one step fails, those after it are left out, and the replicas go back to work at once:
+//! everything can be run again.
+//!
+//! Without conversion an object that is stored as v1alpha1 is read without what v1beta1 has elsewhere, and every write stores
+//! that. So nothing is done if conversion is off while there may be such objects, and whether it still is on is read again
+//! and again while they are written.
 //!
 //! The Secrets go last because of a container that restarts: without the mark on them it makes a new authority and registers
 //! itself, with failurePolicy Fail and maybe just before its Service is deleted.
@@ -36,23 +41,27 @@ use tracing::{info, warn};
 use crate::args::webhook::UninstallArgs;
 use crate::commands::deployment::{ended_within, scale_to_0};
 use crate::commands::list::{WRITERS, pages};
-use crate::webhook::desired::{Call, calls, conversion_call};
+use crate::commands::uninstall_webhook::conversion::{
+    Converter, STORED, definition, stored_versions,
+};
+use crate::webhook::desired::{Call, calls};
 use crate::webhook::metrics::{self, Metrics};
 use crate::webhook::secrets::patch_params;
 use crate::webhook_names::{
-    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION_INTERVAL,
+    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION,
+    UNINSTALLATION_INTERVAL,
 };
 
-/// The storage version, and the only one that can be read without the webhook.
-const STORED: &str = "v1beta1";
+mod conversion;
+
 /// How often a removal is tried: a replica may be restoring at the same moment.
 const ATTEMPTS: usize = 5;
 /// Time after which a removal is checked. A replica learns within milliseconds that it must not restore.
 const SETTLED: Duration = Duration::from_secs(2);
 /// How often the write of one LoadBalancer is tried, if others write it at the same time.
 const WRITES: usize = 5;
-/// LoadBalancers that are written before the replicas may be told again.
-const CHUNK: usize = 500;
+/// LoadBalancers that are written before it is looked whether they are still converted, and the replicas may be told again.
+const CHUNK: usize = 100;
 /// Longest wait for the end of the replicas. Their Pods need not be gone, so it takes about a second.
 const END: Duration = Duration::from_mins(1);
 
@@ -81,6 +90,16 @@ struct Uninstall {
 
 impl Uninstall {
     async fn all(&self) -> anyhow::Result<()> {
+        let done = self.steps().await;
+        if done.is_err() {
+            self.let_replicas_work().await;
+        }
+        done
+    }
+
+    async fn steps(&self) -> anyhow::Result<()> {
+        // Before anything is changed.
+        definition(&self.client, &self.names).await?;
         self.remove_registration().await?;
         if let Some(deployment) = &self.deployment {
             // A replica that starts during the wait is told as well.
@@ -107,10 +126,25 @@ impl Uninstall {
 
     /// Marks the authority's Secret: replicas that see it register nothing for a while.
     async fn tell_replicas(&self) -> anyhow::Result<()> {
+        self.mark(Some(Timestamp::now())).await
+    }
+
+    /// Removes the mark. If that fails, the replicas wait until it counts no more.
+    async fn let_replicas_work(&self) {
+        if let Err(error) = self.mark(None).await {
+            let (error, wait) = (format!("{error:#}"), UNINSTALLATION);
+            warn!(
+                error,
+                ?wait,
+                "the replicas are not told of the failure, they register nothing for a while"
+            );
+        }
+    }
+
+    async fn mark(&self, at: Option<Timestamp>) -> anyhow::Result<()> {
         let name = self.names.authority_secret();
-        let patch = json!({"metadata": {"annotations": {
-            ANNOTATION_UNINSTALLED: Timestamp::now().to_string(),
-        }}});
+        let at = at.map(|at| at.to_string());
+        let patch = json!({"metadata": {"annotations": {ANNOTATION_UNINSTALLED: at}}});
         match bounded(
             self.secrets()
                 .patch(&name, &patch_params(), &Patch::Merge(patch)),
@@ -176,24 +210,22 @@ impl Uninstall {
     async fn remove_conversion(&self) -> anyhow::Result<()> {
         let api: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for _ in 0..ATTEMPTS {
-            let found = bounded(api.get_opt(DEFINITION)).await;
-            let Some(found) = found.with_context(|| DEFINITION.to_owned())? else {
+            let found = definition(&self.client, &self.names).await?;
+            let Some((found, converter)) = found else {
                 return Ok(());
             };
-            let conversion = found.spec.conversion.as_ref();
-            let Some(call) = conversion_call(conversion) else {
-                info!("conversion is off");
-                return Ok(());
-            };
-            if !call.is_of(&self.names) {
-                warn!("conversion is another webhook's, left alone");
-                return Ok(());
+            match converter {
+                Converter::This => {}
+                Converter::Other => {
+                    warn!("conversion is another webhook's, left alone");
+                    return Ok(());
+                }
+                Converter::Nobody => {
+                    info!("conversion is off");
+                    return Ok(());
+                }
             }
-            let stored = found
-                .status
-                .as_ref()
-                .and_then(|s| s.stored_versions.clone());
-            let stored = stored.unwrap_or_default();
+            let stored = stored_versions(&found);
             if stored != [STORED] {
                 ensure!(
                     stored.iter().any(|version| version == STORED) || stored.is_empty(),
@@ -233,6 +265,12 @@ impl Uninstall {
         );
         let mut told = Instant::now();
         for some in objects.chunks(CHUNK) {
+            // Without conversion a write would store what is left of an object.
+            let found = definition(&self.client, &self.names).await?;
+            ensure!(
+                matches!(found, Some((_, Converter::This))),
+                "the definition {DEFINITION} was changed and names this webhook no more, the LoadBalancers were not all stored as {STORED}: run this command again once the webhook has restored conversion"
+            );
             if told.elapsed() > UNINSTALLATION_INTERVAL {
                 self.tell_replicas().await?;
                 told = Instant::now();
@@ -329,12 +367,14 @@ impl Uninstall {
 
 #[cfg(test)]
 mod tests {
+    use std::future::ready;
+
     use http::Method;
     use serde_json::Value;
     use tokio::time::sleep;
 
     use super::*;
-    use crate::fake::FakeApiServer;
+    use crate::fake::{self, FakeApiServer};
     use crate::webhook::desired::Desired;
 
     const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -438,11 +478,113 @@ mod tests {
             now["status"]["storedVersions"],
             json!(["v1alpha1", "v1beta1"])
         );
-        // The replicas were told when, so that they notice that it says nothing more.
+        // The replicas were told when, and at the end that they may go on.
+        let marks = marks(&server.writes());
+        let (last, before) = marks.split_last().unwrap();
+        assert!(last.is_null() && !before.is_empty(), "{marks:?}");
+        for at in before {
+            let at: Timestamp = at.as_str().unwrap().parse().unwrap();
+            assert!(Timestamp::now().as_second() - at.as_second() < 60);
+        }
+        assert_eq!(mark(&server), Value::Null);
+    }
+
+    /// What the replicas were told, in order.
+    fn marks(writes: &[(Method, String, Value)]) -> Vec<Value> {
+        let to_secret = writes
+            .iter()
+            .filter(|(method, path, _)| method == Method::PATCH && path == AUTHORITY);
+        to_secret
+            .map(|(_, _, patch)| patch["metadata"]["annotations"][ANNOTATION_UNINSTALLED].clone())
+            .collect()
+    }
+
+    /// What the Secret says.
+    fn mark(server: &FakeApiServer) -> Value {
         let secret = server.get(AUTHORITY).unwrap();
-        let at = secret["metadata"]["annotations"][ANNOTATION_UNINSTALLED].as_str();
-        let at: Timestamp = at.unwrap().parse().unwrap();
-        assert!(Timestamp::now().as_second() - at.as_second() < 60);
+        secret["metadata"]["annotations"][ANNOTATION_UNINSTALLED].clone()
+    }
+
+    /// Somebody replaces the definition: nothing is converted any more.
+    fn switch_conversion_off(server: &FakeApiServer) {
+        let path = format!("{DEFINITIONS}/{DEFINITION}");
+        let mut object = server.get(&path).unwrap();
+        object["spec"]["conversion"] = json!({"strategy": "None"});
+        server.put(&path, object);
+    }
+
+    /// [`server`] with LoadBalancers that are stored in both versions.
+    fn server_with_objects(count: usize) -> FakeApiServer {
+        let server = server(&["v1alpha1", STORED]);
+        let object = |n: usize| {
+            json!({
+                "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
+                "metadata": {"namespace": "n", "name": format!("a{n}"), "resourceVersion": "7"},
+            })
+        };
+        let objects: Vec<Value> = (0..count).map(object).collect();
+        for (n, object) in objects.iter().enumerate() {
+            server.put(&format!("{ONE}{n}"), object.clone());
+        }
+        server.put(ALL, json!({"metadata": {}, "items": objects}));
+        server
+    }
+
+    /// Runs the command; before a request to a path with this part the conversion is switched off.
+    async fn uninstall_without_conversion_from(
+        server: &FakeApiServer,
+        part: &'static str,
+    ) -> String {
+        let answers = server.clone();
+        let client = fake::client(move |request| {
+            let is_it = request.method == Method::PATCH && request.path.contains(part);
+            if is_it {
+                switch_conversion_off(&answers);
+            }
+            ready(if is_it && part == "/status" {
+                fake::failure(409, "Conflict")
+            } else {
+                answers.answer(request)
+            })
+        });
+        let uninstall = Uninstall {
+            client,
+            ..uninstall(server, None)
+        };
+        format!("{:#}", uninstall.all().await.unwrap_err())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cnv_1_nothing_is_removed_if_conversion_is_off_while_objects_may_need_it() {
+        let server = server(&["v1alpha1", STORED]);
+        switch_conversion_off(&server);
+        let error = uninstall(&server, None).all().await.unwrap_err();
+        assert!(error.to_string().contains("start the webhook"), "{error}");
+        assert!(has_secrets(&server));
+        // The replicas may restore it, whatever an earlier attempt has told them.
+        let writes = server.writes();
+        assert_eq!(marks(&writes), [Value::Null]);
+        assert_eq!(writes.len(), 1, "{writes:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cnv_1_no_object_is_stored_again_once_conversion_is_lost() {
+        let server = server_with_objects(3 * CHUNK);
+        let error = uninstall_without_conversion_from(&server, "/loadbalancers/a").await;
+        assert!(error.contains("start the webhook"), "{error}");
+        let writes = server.writes();
+        let stored = writes.iter().filter(|(_, path, _)| path.starts_with(ONE));
+        assert_eq!(stored.count(), CHUNK, "those that were under way");
+        assert!(has_secrets(&server));
+        assert_eq!(mark(&server), Value::Null);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cnv_1_conversion_that_is_lost_before_the_versions_are_trimmed_is_an_error() {
+        let server = server_with_objects(1);
+        let error = uninstall_without_conversion_from(&server, "/status").await;
+        assert!(error.contains("start the webhook"), "{error}");
+        assert!(has_secrets(&server));
     }
 
     #[tokio::test(start_paused = true)]

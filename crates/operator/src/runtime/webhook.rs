@@ -1,6 +1,7 @@
 //! Start and orderly shutdown of the webhook: its port, its watches, the task that keeps its certificates and registration.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,9 +11,13 @@ use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::preflight;
+use jiff::Timestamp;
 use kube::Client;
+use nix::errno::Errno;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::Ipv6V6Only;
 use parking_lot::RwLock;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -44,6 +49,9 @@ mod watches;
 /// Interval at which the gauge of connections is set.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Connections that wait to be accepted, at most: what tokio asks for too.
+const BACKLOG: u32 = 1024;
+
 /// Progress of the start, for `/readyz`.
 struct Progress {
     facts: Facts,
@@ -52,6 +60,7 @@ struct Progress {
     missing: RwLock<Vec<String>>,
     /// Whether the registration waits for a ready endpoint of the Service.
     waits_for_endpoint: Arc<AtomicBool>,
+    stored: Stored,
     stop: CancellationToken,
 }
 
@@ -83,11 +92,18 @@ impl Readiness for Progress {
     fn remarks(&self) -> Vec<String> {
         let unsynced = self.facts.unsynced_besides().into_iter();
         let mut lines: Vec<String> = unsynced
+            .chain(self.stored.unsynced())
             .map(|kind| format!("{kind} are being listed"))
             .collect();
         lines.extend(self.missing.read().iter().cloned());
         if self.waits_for_endpoint.load(Ordering::Relaxed) {
             lines.push("the registration waits for a ready endpoint of the Service".to_owned());
+        }
+        let until = self.stored.uninstalled_until(Timestamp::now().as_second());
+        if let Some(until) = until.and_then(|until| Timestamp::from_second(until).ok()) {
+            lines.push(format!(
+                "uninstall-webhook is at work until {until}, nothing is registered"
+            ));
         }
         lines
     }
@@ -109,11 +125,13 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new()?);
     let process = process_metrics::ProcessMetrics::new()?;
     metrics.registry().register(Box::new(process))?;
+    let stored = Stored::new(names.clone());
     let progress = Arc::new(Progress {
         facts: Facts::default(),
         serving: Arc::default(),
         missing: RwLock::default(),
         waits_for_endpoint: Arc::default(),
+        stored: stored.clone(),
         stop: stop.clone(),
     });
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -127,10 +145,9 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
         Arc::clone(&progress) as Arc<dyn Readiness>,
         admin_stop.clone(),
     ));
-    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("the port {address} for the API server cannot be bound"))?;
+    let listener = listen_on_all(port)
+        .with_context(|| format!("the port {port} for the API server cannot be bound"))?;
+    let address = listener.local_addr()?;
     info!(%address, "webhook port listening");
 
     let clients = client::connect(metrics::observer(&metrics)).await?;
@@ -146,12 +163,11 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     });
     tasks.spawn(report_missing(
         clients.write.clone(),
-        names.clone(),
+        names,
         Arc::clone(&progress),
         timings.preflight_pause,
     ));
 
-    let stored = Stored::new(names);
     let changed = Arc::new(Notify::new());
     let mut watches = Watches::new(clients.clone(), &timings, Arc::clone(&metrics), &mut tasks);
     watches.facts(&progress.facts);
@@ -198,6 +214,36 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     }
     admin_stop.cancel();
     outcome
+}
+
+/// Listens on all addresses: of both families, or of IPv4 alone on a machine without IPv6.
+fn listen_on_all(port: u16) -> io::Result<TcpListener> {
+    match listen_on_both_families(port) {
+        Err(error) if lacks_ipv6(&error) => {
+            let socket = TcpSocket::new_v4()?;
+            listen(socket, (Ipv4Addr::UNSPECIFIED, port).into())
+        }
+        listening => listening,
+    }
+}
+
+fn listen_on_both_families(port: u16) -> io::Result<TcpListener> {
+    let socket = TcpSocket::new_v6()?;
+    // The default is a setting of the machine (bindv6only).
+    setsockopt(&socket, Ipv6V6Only, &false)?;
+    listen(socket, (Ipv6Addr::UNSPECIFIED, port).into())
+}
+
+fn listen(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
+    // A process that starts again need not wait for the end of the connections before.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
+fn lacks_ipv6(error: &io::Error) -> bool {
+    let cause = error.raw_os_error().map(Errno::from_raw);
+    matches!(cause, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
 }
 
 /// The task that keeps certificates and registration.
@@ -282,5 +328,79 @@ async fn count_connections(
         metrics.connections.set(count(open));
         metrics.evicted.set(count(connections.evicted()));
         tokio::time::sleep(GAUGE_INTERVAL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use harvester_lb_controller_kit::Stamp;
+    use serde_json::json;
+    use tokio::net::TcpStream;
+
+    use super::*;
+    use crate::webhook::stored::StoredSecret;
+    use crate::webhook_names::ANNOTATION_UNINSTALLED;
+
+    #[tokio::test]
+    async fn section_1_the_port_answers_on_the_addresses_of_both_families() {
+        let listener = listen_on_all(0).unwrap();
+        let address = listener.local_addr().unwrap();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, address.port()))
+            .await
+            .unwrap();
+        // A machine without IPv6 has the other address.
+        let can_bind = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
+        assert!(address.is_ipv6() || !can_bind, "{address}");
+        if can_bind {
+            TcpStream::connect((Ipv6Addr::LOCALHOST, address.port()))
+                .await
+                .unwrap();
+        }
+        for (code, lacks) in [
+            (Errno::EAFNOSUPPORT, true),
+            (Errno::EADDRNOTAVAIL, true),
+            (Errno::EADDRINUSE, false),
+        ] {
+            assert_eq!(lacks_ipv6(&code.into()), lacks, "{code}");
+        }
+        // Taken is taken: no other family is tried.
+        let error = listen_on_all(address.port()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn section_1_readyz_says_that_uninstall_webhook_is_at_work() {
+        let progress = Progress {
+            facts: Facts::default(),
+            serving: Arc::default(),
+            missing: RwLock::default(),
+            waits_for_endpoint: Arc::default(),
+            stored: Stored::new(Names {
+                namespace: "ns".to_owned(),
+                service: "svc".to_owned(),
+            }),
+            stop: CancellationToken::new(),
+        };
+        let said = |minutes: i64| {
+            let at = Timestamp::now() - jiff::SignedDuration::from_mins(minutes);
+            let version = (100 - minutes).to_string();
+            let secret: k8s_openapi::api::core::v1::Secret = serde_json::from_value(json!({
+                "metadata": {
+                    "name": "svc-ca", "namespace": "ns", "resourceVersion": version,
+                    "annotations": {ANNOTATION_UNINSTALLED: at.to_string()},
+                },
+            }))
+            .unwrap();
+            let (store, key) = (&progress.stored.authority, progress.stored.authority_key());
+            let stamp = Stamp::of(&secret.metadata);
+            store.written(&key, stamp, StoredSecret::of(Ok(secret)));
+            let remarks = progress.remarks();
+            remarks
+                .iter()
+                .any(|line| line.contains("uninstall-webhook is at work until"))
+        };
+        assert!(!said(11));
+        assert!(said(9));
+        assert!(said(0));
     }
 }

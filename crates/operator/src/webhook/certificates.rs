@@ -293,6 +293,11 @@ impl Machine {
         }
     }
 
+    /// What the Secret of the serving certificate has to serve with, while nothing else is known.
+    pub fn usable(&self, leaf: &Pair, now: i64) -> Option<CertifiedKey> {
+        self.server(leaf, now).map(|(_, key)| key)
+    }
+
     /// The serving certificate, if clients accept it now as far as that does not depend on their bundle.
     fn server(&self, pair: &Pair, now: i64) -> Option<(Certificate, CertifiedKey)> {
         let (certificate, key) = server_key(pair).ok()?;

@@ -20,8 +20,10 @@ const VALIDATION_TIMEOUT: i32 = 10;
 /// The same for mutating admission, whose failures are ignored: every write to a LoadBalancer, those of the status
 /// included, waits that long while no replica answers.
 const MUTATION_TIMEOUT: i32 = 5;
-/// Validating admission judges the spec: a webhook that does not answer must not stop the writes of a status.
-const SPEC_CHANGED: &str = "request.operation != 'UPDATE' || object.spec != oldObject.spec";
+/// Validating admission judges the spec: a webhook that does not answer must not stop the writes of a status. A definition of
+/// somebody else may not require a spec: to read one that is absent would be an error, which refuses the request.
+const SPEC_CHANGED: &str = "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
+                            (has(object.spec) && object.spec != oldObject.spec)";
 
 /// The objects as they must be, for one bundle.
 #[derive(Clone, Debug, PartialEq)]
@@ -226,7 +228,8 @@ mod tests {
         assert_eq!(conditions.len(), 1);
         assert_eq!(
             conditions[0].expression,
-            "request.operation != 'UPDATE' || object.spec != oldObject.spec"
+            "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
+             (has(object.spec) && object.spec != oldObject.spec)"
         );
         let rules: Vec<_> = webhook
             .rules

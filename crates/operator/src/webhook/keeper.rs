@@ -8,6 +8,8 @@
 //! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
 //! a replica whose clock is months ahead, to which every certificate has expired. The registration is kept up meanwhile, and
 //! while a Secret cannot be written for want of a permission, unless the API server would refuse what serves.
+//!
+//! Nothing is written before all that is watched has been listed. The stored certificate serves as soon as it is known.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,12 +17,12 @@ use std::time::Duration;
 
 use harvester_lb_controller_kit::backoff::Backoff;
 use jiff::Timestamp;
+use rustls::sign::CertifiedKey;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::webhook::certificates::x509::seconds;
 use crate::webhook::certificates::{Action, Known, Lifetimes, Machine, Plan};
 use crate::webhook::desired::Desired;
 use crate::webhook::endpoints::Endpoints;
@@ -28,13 +30,14 @@ use crate::webhook::metrics::Metrics;
 use crate::webhook::registration::{Extent, Registration};
 use crate::webhook::restores::Restores;
 use crate::webhook::secrets::{SecretError, Secrets};
-use crate::webhook::stored::{Stored, StoredSecret};
+use crate::webhook::stored::Stored;
 use crate::webhook::tls::Serving;
-use crate::webhook_names::UNINSTALLATION;
 
-/// Interval of the checks whether this replica has become ready. Readiness follows from several lists, each of which ends
-/// once; afterwards nothing is checked in intervals.
-const READY_PAUSE: Duration = Duration::from_millis(50);
+/// First interval of the checks whether lists have ended, on which readiness depends too. Each ends once; afterwards nothing is
+/// checked in intervals.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+/// Longest interval of these checks: a list may fail for as long as a permission is missing.
+const LAST_PAUSE: Duration = Duration::from_secs(1);
 /// Longest time without a decision: the wall clock may be set, or the machine suspended.
 const LONGEST: Duration = Duration::from_mins(10);
 /// Back-off after a Secret could not be written or read.
@@ -114,14 +117,13 @@ impl Keeper {
     /// Runs until `stop`. A write that is under way then is given up: it may still land, and says nothing wrong.
     pub async fn run(mut self, stop: CancellationToken) {
         let work = async {
-            while !self.stored.unsynced().is_empty() {
-                tokio::time::sleep(READY_PAUSE).await;
-            }
+            self.begin().await;
             loop {
-                let changed = Arc::clone(&self.changed);
+                let was_ready = (self.is_ready)();
                 let next = self.round().await;
                 tokio::select! {
-                    () = changed.notified() => {}
+                    () = self.changed.notified() => {}
+                    () = holds(&self.is_ready), if !was_ready => {}
                     () = tokio::time::sleep_until(next) => {}
                 }
             }
@@ -129,6 +131,33 @@ impl Keeper {
         tokio::select! {
             () = stop.cancelled() => {}
             () = work => {}
+        }
+    }
+
+    /// Waits until everything is listed, without which nothing may be written: serves meanwhile. One missing permission would
+    /// otherwise leave a replica without the certificate that is stored.
+    async fn begin(&mut self) {
+        let (stored, changed) = (self.stored.clone(), Arc::clone(&self.changed));
+        let is_listed = || stored.unsynced().is_empty();
+        while !is_listed() {
+            self.serve_stored();
+            tokio::select! {
+                () = changed.notified() => {}
+                () = holds(is_listed) => {}
+            }
+        }
+    }
+
+    /// Serves with the certificate that is stored.
+    fn serve_stored(&self) {
+        let leaf = self.stored.leaf.get(&self.stored.leaf_key());
+        let now = Timestamp::now().as_second();
+        self.serve(leaf.and_then(|leaf| self.machine.usable(&leaf.pair(), now)));
+    }
+
+    fn serve(&self, key: Option<CertifiedKey>) {
+        if key.is_some_and(|key| self.serving.set(key)) {
+            info!("serving with a new certificate");
         }
     }
 
@@ -156,7 +185,7 @@ impl Keeper {
             return next;
         }
         if !(self.is_ready)() {
-            return next.min(Instant::now() + READY_PAUSE);
+            return next;
         }
         let desired = Desired::new(self.stored.names.clone(), &plan.bundle);
         let (extent, look_at) = self.extent(&desired).await;
@@ -236,11 +265,7 @@ impl Keeper {
                 bundles: &bundles,
             },
         );
-        if let Some(key) = plan.serve.take()
-            && self.serving.set(key)
-        {
-            info!("serving with a new certificate");
-        }
+        self.serve(plan.serve.take());
         let [authority, leaf] = plan.expiry;
         self.metrics.expires("authority", authority);
         self.metrics.expires("serving", leaf);
@@ -281,9 +306,12 @@ impl Keeper {
         let authority = self.stored.authority.get(&self.stored.authority_key());
         let before = self.uninstalled_until;
         self.uninstalled_until = match authority {
-            Some(secret) => until(&secret, now),
+            Some(secret) => secret.uninstalled_until(now),
             // It goes at the end. An authority that was lost otherwise is made again.
-            None => before.map(|_| i64::MAX),
+            None => {
+                let is_uninstalled = before.is_some() || self.stored.is_uninstalled();
+                is_uninstalled.then_some(i64::MAX)
+            }
         };
         match (before, self.uninstalled_until) {
             (None, Some(_)) => {
@@ -298,10 +326,13 @@ impl Keeper {
     }
 }
 
-/// When an uninstallation that is at work now, as the authority's Secret says, counts as failed.
-fn until(authority: &StoredSecret, now: i64) -> Option<i64> {
-    let until = authority.uninstalled_at()?.as_second() + seconds(UNINSTALLATION);
-    (now < until).then_some(until)
+/// Waits until something holds that nothing notifies of.
+async fn holds(it: impl Fn() -> bool) {
+    let mut pause = FIRST_PAUSE;
+    while !it() {
+        tokio::time::sleep(pause).await;
+        pause = LAST_PAUSE.min(2 * pause);
+    }
 }
 
 /// Place of the Secret that an action writes.

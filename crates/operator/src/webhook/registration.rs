@@ -4,12 +4,11 @@
 
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::backoff::Backoff;
-use harvester_lb_controller_kit::events::{Events, Severity};
+use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
 };
-use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Patch, PostParams};
@@ -21,24 +20,28 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
-use tracing::{info, warn};
+use tracing::warn;
 
 use crate::timings::Timings;
 use crate::webhook::desired::{Desired, conversion_call, is_called};
 use crate::webhook::metrics::Metrics;
-use crate::webhook::registration::object::{Object, Reason, State, writer_of};
+use crate::webhook::registration::object::{Object, Reason, State, Writer};
+use crate::webhook::registration::report::report;
 use crate::webhook::restores::Restores;
 use crate::webhook::secrets::patch_params;
 use crate::webhook::stored::{Definition, Stored, mutating, validating};
 use crate::webhook_names::{CONFIGURATION, DEFINITION, FIELD_MANAGER};
 
 mod object;
+mod report;
 
 /// Back-off after a write that failed: nobody has undone anything.
 const FAILURES: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_secs(10),
 };
+/// Longest wait for the name of who wrote an object last, which a message alone depends on.
+const WRITER_LIMIT: Duration = Duration::from_secs(1);
 
 /// What this process knows of one object.
 #[derive(Debug)]
@@ -176,32 +179,26 @@ impl Registration {
             }
             let by = match reason {
                 Reason::Changed | Reason::Taken => self.last_writer(object).await,
-                Reason::Missing | Reason::Bundle => None,
+                Reason::Missing | Reason::Bundle => Writer::Unknown,
             };
             let written = self.write(object, desired, meta.as_deref()).await;
-            let known = &mut self.known[n];
-            let writes = match &written {
-                Ok(()) => &mut known.restores,
-                Err(_) => &mut known.failures,
-            };
-            writes.written(Instant::now(), fastrand::f64());
+            let (known, now) = (&mut self.known[n], Instant::now());
+            let jitter = fastrand::f64();
             match written {
                 Ok(()) => {
-                    at_the_latest(Instant::now());
+                    at_the_latest(now);
                     let labels = [label, reason.as_label()];
                     self.metrics.registrations.with_label_values(&labels).inc();
                     gauge.set(1);
-                    self.known[n].right = Some(desired.clone());
-                    self.report(
-                        object,
-                        reason,
-                        by.as_deref(),
-                        self.known[n].restores.count(),
-                    );
+                    known.restores.written(now, jitter);
+                    known.failures.reset();
+                    known.right = Some(desired.clone());
+                    report(&self.events, object, reason, &by, known.restores.count());
                 }
                 // A newer copy is on its way, or was just made.
-                Err(error) if error.is_stale() => {}
+                Err(error) if error.is_stale() => known.failures.lost(now, jitter),
                 Err(error) => {
+                    known.failures.written(now, jitter);
                     warn!(kind = object.kind(), name = object.name(), %error, "registration not written, will retry");
                 }
             }
@@ -317,83 +314,33 @@ impl Registration {
         bounded(api.patch(name, &patch_params(), &Patch::Merge(patch))).await
     }
 
-    /// Who wrote an object last, apart from this program: field manager and time.
-    async fn last_writer(&self, object: Object) -> Option<String> {
-        let client = self.client.clone();
+    /// Who wrote an object last. Without it the message says less; the write does not wait for it.
+    async fn last_writer(&self, object: Object) -> Writer {
+        let client = || self.client.clone();
         let name = object.name();
-        let read = match object {
-            Object::Validating => {
-                let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
-                bounded(api.get_metadata_opt(name))
-                    .await
-                    .map(|m| m.map(|m| m.metadata))
-            }
-            Object::Mutating => {
-                let api: Api<MutatingWebhookConfiguration> = Api::all(client);
-                bounded(api.get_metadata_opt(name))
-                    .await
-                    .map(|m| m.map(|m| m.metadata))
-            }
-            Object::Conversion => {
-                let api: Api<CustomResourceDefinition> = Api::all(client);
-                bounded(api.get_metadata_opt(name))
-                    .await
-                    .map(|m| m.map(|m| m.metadata))
+        let read = async {
+            match object {
+                Object::Validating => {
+                    metadata::<ValidatingWebhookConfiguration>(client(), name).await
+                }
+                Object::Mutating => metadata::<MutatingWebhookConfiguration>(client(), name).await,
+                Object::Conversion => metadata::<CustomResourceDefinition>(client(), name).await,
             }
         };
-        // Without it the message says less; the write does not depend on it.
-        writer_of(&read.ok().flatten()?)
+        let found = tokio::time::timeout(WRITER_LIMIT, read).await;
+        let found = found.ok().flatten();
+        found.map_or(Writer::Unknown, |meta| Writer::of(&meta))
     }
+}
 
-    fn report(&self, object: Object, reason: Reason, by: Option<&str>, count: u32) {
-        let (kind, name) = (object.kind(), object.name());
-        let by = by.unwrap_or("an unknown program");
-        let text = match reason {
-            Reason::Missing => {
-                info!(kind, name, "registration created");
-                return;
-            }
-            Reason::Bundle => {
-                info!(
-                    kind,
-                    name, "registration updated with the present authorities"
-                );
-                return;
-            }
-            Reason::Taken => {
-                format!("{kind} {name} was taken over from {by}")
-            }
-            Reason::Changed if count < 3 => {
-                format!("{kind} {name} was changed by {by} and is restored")
-            }
-            Reason::Changed => format!(
-                "{kind} {name} is changed by {by} again and again, restored {count} times. Two webhooks must not run at once: stop the other one"
-            ),
-        };
-        let severity = if reason == Reason::Taken {
-            info!(kind, name, by, "registration taken over");
-            Severity::Normal
-        } else {
-            warn!(
-                kind,
-                name, by, count, "registration changed by another program, restored"
-            );
-            Severity::Warning
-        };
-        let regarding = ObjectReference {
-            api_version: Some(object.api_version().to_owned()),
-            kind: Some(kind.to_owned()),
-            name: Some(name.to_owned()),
-            ..ObjectReference::default()
-        };
-        let event = if reason == Reason::Taken {
-            "RegistrationTakenOver"
-        } else {
-            "RegistrationRestored"
-        };
-        self.events
-            .publish(regarding, severity, event, "Register", &text);
-    }
+/// The metadata of an object, if they can be read.
+async fn metadata<K>(client: Client, name: &str) -> Option<ObjectMeta>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::all(client);
+    let found = bounded(api.get_metadata_opt(name)).await.ok().flatten()?;
+    Some(found.metadata)
 }
 
 #[cfg(test)]

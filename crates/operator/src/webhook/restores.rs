@@ -51,6 +51,17 @@ impl Restores {
         self.allowed_at = Some(now + self.backoff.delay(count, jitter));
     }
 
+    /// Somebody else was faster: the next write waits, and this one does not count.
+    pub fn lost(&mut self, now: Instant, jitter: f64) {
+        self.allowed_at = Some(now + self.backoff.delay(1, jitter));
+    }
+
+    /// Forgets all writes.
+    pub const fn reset(&mut self) {
+        self.last = None;
+        self.allowed_at = None;
+    }
+
     /// Number of consecutive writes.
     pub fn count(&self) -> u32 {
         self.last.map_or(0, |(count, _)| count)
@@ -60,6 +71,25 @@ impl Restores {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn section_1_a_write_that_lost_a_race_waits_and_does_not_count() {
+        let mut writes = Restores::new(Backoff {
+            base: Duration::from_secs(1),
+            cap: Duration::from_mins(1),
+        });
+        let now = Instant::now();
+        for _ in 0..10 {
+            writes.lost(now, 1.0);
+            assert_eq!(writes.due_at(now), now + Duration::from_secs(1));
+            assert_eq!(writes.count(), 0);
+        }
+        writes.written(now, 1.0);
+        writes.written(now, 1.0);
+        assert_eq!(writes.due_at(now), now + Duration::from_secs(2));
+        writes.reset();
+        assert_eq!((writes.due_at(now), writes.count()), (now, 0));
+    }
 
     #[test]
     fn section_1_two_controllers_that_disagree_write_less_and_less() {

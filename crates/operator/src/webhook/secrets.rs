@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use harvester_lb_controller_kit::Stamp;
-use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_object::Key;
 use k8s_openapi::ByteString;
@@ -70,21 +70,25 @@ impl Secrets {
     /// Reads both live into the stores.
     pub async fn refresh(&self) -> Result<(), SecretError> {
         let stored = &self.stored;
-        self.read(&stored.authority, &stored.authority_key())
-            .await?;
-        self.read(&stored.leaf, &stored.leaf_key()).await
+        let key = stored.authority_key();
+        if let Some(change) = self.read(&stored.authority, &key).await? {
+            stored.authority_changed(&change);
+        }
+        self.read(&stored.leaf, &stored.leaf_key()).await?;
+        Ok(())
     }
 
-    async fn read(&self, store: &Arc<Store<StoredSecret>>, key: &Key) -> Result<(), SecretError> {
+    async fn read(
+        &self,
+        store: &Store<StoredSecret>,
+        key: &Key,
+    ) -> Result<Option<Change<StoredSecret>>, SecretError> {
         let known = store.version(key);
         match bounded(self.api.get_opt(&key.name)).await {
-            Ok(Some(secret)) => learn(store, key, secret),
-            Ok(None) => {
-                store.forget(key, known);
-            }
-            Err(error) => return Err(error_of(key, error)),
+            Ok(Some(secret)) => Ok(learn(store, key, secret)),
+            Ok(None) => Ok(store.forget(key, known)),
+            Err(error) => Err(error_of(key, error)),
         }
-        Ok(())
     }
 
     /// Does what the machine has decided, at a time in seconds since 1970.
@@ -195,7 +199,7 @@ fn previous_data(previous: &[Certificate]) -> Value {
 }
 
 /// Puts a Secret that the API server answered with into its store.
-fn learn(store: &Store<StoredSecret>, key: &Key, secret: Secret) {
+fn learn(store: &Store<StoredSecret>, key: &Key, secret: Secret) -> Option<Change<StoredSecret>> {
     let stamp = Stamp::of(&secret.metadata);
-    store.written(key, stamp, StoredSecret::of(Ok(secret)));
+    store.written(key, stamp, StoredSecret::of(Ok(secret)))
 }

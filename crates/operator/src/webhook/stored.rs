@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harvester_lb_api::meta::{Decoded, annotation};
-use harvester_lb_controller_kit::store::Store;
+use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_object::Key;
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -20,9 +21,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::webhook::certificates::AuthoritySecret;
-use crate::webhook::certificates::x509::Pair;
+use crate::webhook::certificates::x509::{Pair, seconds};
 use crate::webhook::desired::{Call, calls, conversion_call};
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names};
+use crate::webhook_names::{
+    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION,
+};
 
 /// Key of the certificate in a Secret of type `kubernetes.io/tls`.
 pub const CERTIFICATE: &str = "tls.crt";
@@ -83,9 +86,16 @@ impl StoredSecret {
         }
     }
 
-    /// When `uninstall-webhook` last said that it is at work.
-    pub fn uninstalled_at(&self) -> Option<Timestamp> {
-        annotation(&self.meta, ANNOTATION_UNINSTALLED)?.parse().ok()
+    /// When an uninstallation that is at work now, in seconds since 1970, counts as failed. What it says may be ahead by
+    /// [`UNINSTALLATION`] too: a clock that is days ahead must not keep the webhook from registering for as long.
+    pub fn uninstalled_until(&self, now: i64) -> Option<i64> {
+        let at: Timestamp = annotation(&self.meta, ANNOTATION_UNINSTALLED)?
+            .parse()
+            .ok()?;
+        let limit = seconds(UNINSTALLATION);
+        let away = now - at.as_second();
+        let until = at.as_second() + limit;
+        (-limit..limit).contains(&away).then_some(until)
     }
 }
 
@@ -162,6 +172,8 @@ pub struct Stored {
     pub authority: Arc<Store<StoredSecret>>,
     /// The Secret of the serving certificate.
     pub leaf: Arc<Store<StoredSecret>>,
+    /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
+    is_uninstalled: Arc<AtomicBool>,
     /// The ValidatingWebhookConfiguration.
     pub validating: Arc<Store<Configuration<ValidatingWebhook>>>,
     /// The MutatingWebhookConfiguration.
@@ -177,6 +189,7 @@ impl Stored {
             names,
             authority: Arc::default(),
             leaf: Arc::default(),
+            is_uninstalled: Arc::default(),
             validating: Arc::default(),
             mutating: Arc::default(),
             definition: Arc::default(),
@@ -191,6 +204,29 @@ impl Stored {
     /// Key of the serving certificate's Secret.
     pub fn leaf_key(&self) -> Key {
         Key::new(&self.names.namespace, self.names.leaf_secret())
+    }
+
+    /// Notes a change of the authority's Secret: who looks later sees neither the Secret nor its mark.
+    pub fn authority_changed(&self, change: &Change<StoredSecret>) {
+        let is_uninstalled = match change {
+            Change::Applied { .. } => false,
+            Change::Deleted { old, .. } => {
+                let now = Timestamp::now().as_second();
+                old.uninstalled_until(now).is_some()
+            }
+        };
+        self.is_uninstalled.store(is_uninstalled, Ordering::Relaxed);
+    }
+
+    /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
+    pub fn is_uninstalled(&self) -> bool {
+        self.is_uninstalled.load(Ordering::Relaxed)
+    }
+
+    /// Until when `uninstall-webhook` counts as being at work, in seconds since 1970.
+    pub fn uninstalled_until(&self, now: i64) -> Option<i64> {
+        let authority = self.authority.get(&self.authority_key())?;
+        authority.uninstalled_until(now)
     }
 
     /// What has not been listed yet.
@@ -228,5 +264,65 @@ impl Stored {
             .filter(|call| call.is_of(&self.names))
             .map(|call| call.bundle)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn section_1_a_mark_counts_for_a_while_and_not_if_it_is_far_ahead() {
+        let now = 1_800_000_000;
+        let marked = |at: String| {
+            let secret = json!({"metadata": {"annotations": {ANNOTATION_UNINSTALLED: at}}});
+            StoredSecret::of(Ok(serde_json::from_value(secret).unwrap()))
+        };
+        let until = |at: i64| {
+            let at = Timestamp::from_second(at).unwrap();
+            marked(at.to_string()).uninstalled_until(now)
+        };
+        let limit = seconds(UNINSTALLATION);
+        for ahead in [-limit + 1, -60, 0, 60, limit] {
+            assert_eq!(until(now + ahead), Some(now + ahead + limit), "{ahead}");
+        }
+        for ahead in [-limit, -limit - 1, limit + 1, 86_400 * 3] {
+            assert_eq!(until(now + ahead), None, "{ahead}");
+        }
+        assert_eq!(marked("soon".to_owned()).uninstalled_until(now), None);
+    }
+
+    #[test]
+    fn section_1_a_mark_counts_on_after_its_secret_is_deleted() {
+        let stored = Stored::new(Names {
+            namespace: "ns".to_owned(),
+            service: "svc".to_owned(),
+        });
+        let secret = |annotations: serde_json::Value| {
+            let secret = json!({"metadata": {"annotations": annotations}});
+            Arc::new(StoredSecret::of(
+                Ok(serde_json::from_value(secret).unwrap()),
+            ))
+        };
+        let marked = secret(json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()}));
+        let deleted = |old: &Arc<StoredSecret>, final_state_unknown| Change::Deleted {
+            old: Arc::clone(old),
+            final_state_unknown,
+        };
+        stored.authority_changed(&deleted(&secret(json!({})), false));
+        assert!(!stored.is_uninstalled());
+        for final_state_unknown in [false, true] {
+            stored.authority_changed(&deleted(&marked, final_state_unknown));
+            assert!(stored.is_uninstalled());
+            // It was made anew.
+            let applied = Change::Applied {
+                old: None,
+                new: secret(json!({})),
+            };
+            stored.authority_changed(&applied);
+            assert!(!stored.is_uninstalled());
+        }
     }
 }

@@ -144,13 +144,23 @@ impl<'a> Watches<'a> {
     /// Watches the objects that the webhook writes.
     pub(super) fn stored(&mut self, stored: &Stored, changed: &Arc<Notify>) {
         let client = self.clients.watch.clone();
-        for (key, store) in [
-            (stored.authority_key(), &stored.authority),
-            (stored.leaf_key(), &stored.leaf),
-        ] {
-            let api: Api<DecodeGuard<Secret>> = Api::namespaced(client.clone(), &key.namespace);
-            self.written(api, &key.name, store, StoredSecret::of, changed);
-        }
+        let secrets =
+            || Api::<DecodeGuard<Secret>>::namespaced(client.clone(), &stored.names.namespace);
+        let (key, store) = (stored.leaf_key(), &stored.leaf);
+        self.written(secrets(), &key.name, store, StoredSecret::of, changed);
+        let (key, store) = (stored.authority_key(), &stored.authority);
+        let convert = |d| Some(StoredSecret::of(d));
+        let (of, notify) = (stored.clone(), Arc::clone(changed));
+        self.watch(
+            secrets(),
+            Some(&*key.name),
+            store,
+            convert,
+            move |_, change| {
+                of.authority_changed(&change);
+                notify.notify_one();
+            },
+        );
         let (name, store) = (CONFIGURATION, &stored.validating);
         self.written(Api::all(client.clone()), name, store, validating, changed);
         let store = &stored.mutating;

@@ -6,14 +6,20 @@ use harvester_lb_controller_kit::events::Events;
 use harvester_lb_object::Key;
 use http::Method;
 use jiff::SignedDuration;
+use k8s_openapi::api::admissionregistration::v1::{
+    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::fake::{self, FakeApiServer};
 use crate::timings::Timings;
-use crate::webhook::stored::validating;
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, Names};
+use crate::webhook::facts::tests::list;
+use crate::webhook::stored::{Definition, StoredSecret, mutating, validating};
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, CONFIGURATION, Names, UNINSTALLATION};
 
 const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
 const LEAF: &str = "/api/v1/namespaces/ns/secrets/svc-tls";
@@ -82,10 +88,91 @@ async fn change(
 
 /// Somebody deletes a Secret; the replica has not seen it yet.
 async fn delete(server: &FakeApiServer, secret: &str) {
-    let api: kube::Api<k8s_openapi::api::core::v1::Secret> =
-        kube::Api::namespaced(server.client(), "ns");
+    let api: kube::Api<Secret> = kube::Api::namespaced(server.client(), "ns");
     let params = kube::api::DeleteParams::default();
     api.delete(secret, &params).await.unwrap();
+}
+
+/// The lists of the Secrets are complete.
+fn list_secrets(server: &FakeApiServer, stored: &Stored) {
+    let secret = |decoded| Some(StoredSecret::of(decoded));
+    for (store, path) in [(&stored.authority, AUTHORITY), (&stored.leaf, LEAF)] {
+        let objects: Vec<Value> = server.get(path).into_iter().collect();
+        list::<Secret, _>(store, &objects, secret, |_, _| {});
+    }
+}
+
+/// The lists of the registration are complete and empty.
+fn list_registration(stored: &Stored) {
+    let decoded = |d| Some(validating(d));
+    list::<ValidatingWebhookConfiguration, _>(&stored.validating, &[], decoded, |_, _| {});
+    let decoded = |d| Some(mutating(d));
+    list::<MutatingWebhookConfiguration, _>(&stored.mutating, &[], decoded, |_, _| {});
+    let decoded = |d| Some(Definition::of(d));
+    list::<CustomResourceDefinition, _>(&stored.definition, &[], decoded, |_, _| {});
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_stored_certificate_serves_before_all_is_listed_and_nothing_is_written() {
+    let server = FakeApiServer::default();
+    registers(&server, &mut keeper(&server.client())).await;
+    let replica = keeper(&server.client());
+    let (stored, serving) = (replica.stored.clone(), Arc::clone(&replica.serving));
+    let changed = Arc::clone(&replica.changed);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(replica.run(stop.clone()));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!serving.is_set());
+    list_secrets(&server, &stored);
+    changed.notify_one();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(serving.is_set());
+    assert!(server.writes().is_empty());
+    list_registration(&stored);
+    tokio::time::sleep(2 * LAST_PAUSE).await;
+    assert!(!server.writes().is_empty());
+    stop.cancel();
+    running.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_replica_that_cannot_answer_yet_only_looks_whether_it_can() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    let (is_ready, looks) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let (ready, looked) = (Arc::clone(&is_ready), Arc::clone(&looks));
+    keeper.is_ready = Box::new(move || {
+        looked.fetch_add(1, Ordering::Relaxed);
+        ready.load(Ordering::Relaxed)
+    });
+    list_secrets(&server, &keeper.stored);
+    list_registration(&keeper.stored);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(keeper.run(stop.clone()));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    let paths = |server: &FakeApiServer| -> Vec<String> {
+        server
+            .writes()
+            .into_iter()
+            .map(|(_, path, _)| path)
+            .collect()
+    };
+    let made = paths(&server);
+    assert_eq!(made.len(), 2, "{made:?}");
+    assert!(
+        made.iter().all(|path| path.contains("/secrets")),
+        "{made:?}"
+    );
+    let looks = looks.load(Ordering::Relaxed);
+    assert!((50..100).contains(&looks), "{looks}");
+    is_ready.store(true, Ordering::Relaxed);
+    tokio::time::sleep(2 * LAST_PAUSE).await;
+    assert_eq!(paths(&server), [VALIDATING, MUTATING]);
+    stop.cancel();
+    running.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -208,6 +295,31 @@ async fn section_1_nothing_is_made_again_after_an_uninstallation() {
     server.writes();
     keeper.secrets.refresh().await.unwrap();
     for _ in 0..3 {
+        keeper.round().await;
+        assert!(server.writes().is_empty());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_an_uninstallation_that_ended_before_the_replica_looked_counts() {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    for _ in 0..2 {
+        keeper.round().await;
+    }
+    // The mark and the loss are both seen before the next round.
+    change(&server, &keeper, AUTHORITY, |secret| {
+        secret["metadata"]["annotations"] =
+            json!({ANNOTATION_UNINSTALLED: Timestamp::now().to_string()});
+    })
+    .await;
+    for name in ["svc-tls", "svc-ca"] {
+        delete(&server, name).await;
+    }
+    keeper.secrets.refresh().await.unwrap();
+    server.writes();
+    for _ in 0..3 {
+        tokio::time::sleep(2 * FORGET).await;
         keeper.round().await;
         assert!(server.writes().is_empty());
     }

@@ -1,5 +1,7 @@
 //! The three objects that register the webhook: their names, their states, why they are written, and who wrote them last.
 
+use std::fmt;
+
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -102,17 +104,53 @@ impl State {
     }
 }
 
-/// The field manager that wrote last, apart from this program, with the time.
-pub(super) fn writer_of(meta: &ObjectMeta) -> Option<String> {
-    let entries = meta.managed_fields.iter().flatten();
-    let others = entries.filter(|entry| entry.manager.as_deref() != Some(FIELD_MANAGER));
-    let last = others.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
-    let manager = last.manager.as_deref().unwrap_or("an unnamed manager");
-    let manager = &manager[..manager.floor_char_boundary(MANAGER_LIMIT)];
-    Some(match &last.time {
-        Some(time) => format!("{manager:?} at {}", time.0),
-        None => format!("{manager:?}"),
-    })
+/// Who wrote an object last. What this process wrote itself is as it must be, so it is never asked about that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// A replica of this webhook.
+    Replica,
+    /// Another program: its field manager, with the time.
+    Program(String),
+    /// The object does not say.
+    Unknown,
+}
+
+impl Writer {
+    /// The writer that the metadata name.
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        let is_other = |manager: Option<&str>| manager != Some(FIELD_MANAGER);
+        let entries = meta.managed_fields.iter().flatten();
+        // The times have whole seconds. Within the same one the other program was later: a restore follows its write, and
+        // its next write is restored now.
+        let last = entries.max_by_key(|entry| {
+            let time = entry.time.as_ref().map(|time| time.0);
+            (time, is_other(entry.manager.as_deref()))
+        });
+        let Some(last) = last else {
+            return Self::Unknown;
+        };
+        if !is_other(last.manager.as_deref()) {
+            return Self::Replica;
+        }
+        let manager = last.manager.as_deref().unwrap_or("an unnamed manager");
+        let manager = &manager[..manager.floor_char_boundary(MANAGER_LIMIT)];
+        Self::Program(match &last.time {
+            Some(time) => format!("{manager:?} at {}", time.0),
+            None => format!("{manager:?}"),
+        })
+    }
+}
+
+impl fmt::Display for Writer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Replica => {
+                f.write_str("another replica of this webhook, maybe of another version")
+            }
+            Self::Program(name) => f.write_str(name),
+            Self::Unknown => f.write_str("an unknown program"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -129,14 +167,17 @@ mod tests {
         let ours = entry(FIELD_MANAGER, "2026-01-03T00:00:00Z");
         let first = entry("kubectl", "2026-01-01T00:00:00Z");
         let last = entry("harvester-load-balancer-webhook", "2026-01-02T00:00:00Z");
-        let by = writer_of(&meta(json!([first, last, ours])));
-        assert_eq!(
-            by.as_deref(),
-            Some("\"harvester-load-balancer-webhook\" at 2026-01-02T00:00:00Z")
-        );
-        assert_eq!(writer_of(&meta(json!([ours]))), None);
-        assert_eq!(writer_of(&ObjectMeta::default()), None);
+        let of = |entries| Writer::of(&meta(entries));
+        let by = of(json!([first, last]));
+        let wanted = "\"harvester-load-balancer-webhook\" at 2026-01-02T00:00:00Z";
+        assert_eq!(by, Writer::Program(wanted.to_owned()));
+        // A restore within the same second came before.
+        let then = entry(FIELD_MANAGER, "2026-01-02T00:00:00Z");
+        assert_eq!(of(json!([last, then])), by);
+        assert_eq!(of(json!([then, last])), by);
+        assert_eq!(of(json!([first, last, ours])), Writer::Replica);
+        assert_eq!(Writer::of(&ObjectMeta::default()), Writer::Unknown);
         let long = entry(&"é".repeat(100), "2026-01-01T00:00:00Z");
-        assert!(writer_of(&meta(json!([long]))).unwrap().len() < 120);
+        assert!(of(json!([long])).to_string().len() < 120);
     }
 }

@@ -1,6 +1,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use harvester_lb_controller_kit::events::EventReceiver;
+use harvester_lb_controller_kit::events::{EventReceiver, Severity};
 use kube::client::Body;
 use parking_lot::Mutex;
 use tower::service_fn;
@@ -12,30 +12,46 @@ use crate::webhook_names::Names;
 /// The requests, as `METHOD path`.
 type Sent = Arc<Mutex<Vec<String>>>;
 
+/// How the API server answers.
+struct Answers {
+    /// The next resource version.
+    version: AtomicU64,
+    /// Code and reason that writes are refused with.
+    refusal: Mutex<Option<(u16, &'static str)>>,
+    /// Whether reads are not answered.
+    is_silent: AtomicBool,
+    /// Who wrote the objects last.
+    manager: Mutex<&'static str>,
+}
+
 /// An API server that stores nothing: a write is answered with the object that it carries, or refused, a read with metadata.
-fn client(sent: &Sent, version: &Arc<AtomicU64>, refuses: &Arc<AtomicBool>) -> Client {
-    let (sent, version) = (Arc::clone(sent), Arc::clone(version));
-    let refuses = Arc::clone(refuses);
+fn client(sent: &Sent, answers: &Arc<Answers>) -> Client {
+    let (sent, answers) = (Arc::clone(sent), Arc::clone(answers));
     let service = service_fn(move |request: http::Request<Body>| {
-        let (sent, version) = (Arc::clone(&sent), Arc::clone(&version));
-        let is_refused = refuses.load(Ordering::Relaxed) && request.method() != http::Method::GET;
+        let (sent, answers) = (Arc::clone(&sent), Arc::clone(&answers));
         async move {
             let (head, body) = request.into_parts();
             sent.lock()
                 .push(format!("{} {}", head.method, head.uri.path()));
-            if is_refused {
-                let (_, status) = fake::failure(403, "Forbidden");
-                let mut answer = http::Response::new(Body::from(status.to_string().into_bytes()));
-                *answer.status_mut() = http::StatusCode::FORBIDDEN;
-                return Ok(answer);
+            let is_read = head.method == http::Method::GET;
+            if is_read && answers.is_silent.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            let refusal = answers.refusal.lock().filter(|_| !is_read);
+            if let Some((code, reason)) = refusal {
+                let (_, status) = fake::failure(code, reason);
+                let answer = http::Response::builder().status(code);
+                let answer = answer.body(Body::from(status.to_string().into_bytes()));
+                return answer.map_err(std::io::Error::other);
             }
             let bytes = body.collect_bytes().await.map_err(std::io::Error::other)?;
             let mut object: Value = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({}));
-            let next = version.fetch_add(1, Ordering::Relaxed);
+            let next = answers.version.fetch_add(1, Ordering::Relaxed);
             object["metadata"]["name"] = json!(CONFIGURATION);
             object["metadata"]["resourceVersion"] = json!(next.to_string());
+            let manager = *answers.manager.lock();
             object["metadata"]["managedFields"] = json!([
-                {"manager": "another-webhook", "operation": "Update", "time": "2026-01-02T00:00:00Z"},
+                {"manager": manager, "operation": "Update", "time": "2026-01-02T00:00:00Z"},
             ]);
             let answer = http::Response::new(Body::from(object.to_string().into_bytes()));
             Ok::<_, std::io::Error>(answer)
@@ -46,18 +62,20 @@ fn client(sent: &Sent, version: &Arc<AtomicU64>, refuses: &Arc<AtomicBool>) -> C
 
 struct Scene {
     sent: Sent,
-    /// The next resource version.
-    version: Arc<AtomicU64>,
-    /// Whether writes are refused.
-    refuses: Arc<AtomicBool>,
+    answers: Arc<Answers>,
     registration: Registration,
     events: EventReceiver,
 }
 
 impl Scene {
     fn new() -> Self {
-        let (sent, version) = (Sent::default(), Arc::new(AtomicU64::new(10)));
-        let refuses = Arc::default();
+        let sent = Sent::default();
+        let answers = Arc::new(Answers {
+            version: AtomicU64::new(10),
+            refusal: Mutex::new(None),
+            is_silent: AtomicBool::new(false),
+            manager: Mutex::new("another-webhook"),
+        });
         let (events, receiver) = Events::queue();
         let stored = Stored::new(Names {
             namespace: "ns".to_owned(),
@@ -67,15 +85,14 @@ impl Scene {
         let metrics = Arc::new(Metrics::new().unwrap());
         Self {
             registration: Registration::new(
-                client(&sent, &version, &refuses),
+                client(&sent, &answers),
                 stored,
                 metrics,
                 events,
                 &timings,
             ),
             sent,
-            version,
-            refuses,
+            answers,
             events: receiver,
         }
     }
@@ -97,6 +114,11 @@ impl Scene {
         (std::mem::take(&mut *self.sent.lock()), next)
     }
 
+    /// From now on writes are refused.
+    fn refuse(&self, code: u16, reason: &'static str) {
+        *self.answers.refusal.lock() = Some((code, reason));
+    }
+
     /// Somebody changes the validating configuration.
     fn change(&self) {
         self.change_to("svc");
@@ -104,7 +126,7 @@ impl Scene {
 
     /// The same, to call this Service.
     fn change_to(&self, service: &str) {
-        let version = self.version.fetch_add(1, Ordering::Relaxed);
+        let version = self.answers.version.fetch_add(1, Ordering::Relaxed);
         let names = Names {
             namespace: "ns".to_owned(),
             service: service.to_owned(),
@@ -178,7 +200,7 @@ async fn section_1_a_write_that_fails_restores_nothing() {
     scene.ensure("a").await;
     tokio::time::sleep(Duration::from_mins(11)).await;
     scene.change();
-    scene.refuses.store(true, Ordering::Relaxed);
+    scene.refuse(403, "Forbidden");
     let (start, mut tries) = (Instant::now(), 0);
     while start.elapsed() < Duration::from_mins(5) {
         let (sent, next) = scene.ensure("a").await;
@@ -190,11 +212,79 @@ async fn section_1_a_write_that_fails_restores_nothing() {
     assert!((30..100).contains(&tries), "{tries}");
     assert!(scene.events.try_next().is_none());
     // It is the first time that somebody has changed it.
-    scene.refuses.store(false, Ordering::Relaxed);
+    *scene.answers.refusal.lock() = None;
     scene.ensure("a").await;
     let event = scene.events.try_next().unwrap();
     assert_eq!(event.reason, "RegistrationRestored");
     assert!(event.text.ends_with("and is restored"), "{}", event.text);
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_write_that_another_replica_was_faster_with_is_no_failure() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    scene.change();
+    let validating = Object::ALL.iter().position(|o| *o == Object::Validating);
+    let validating = validating.unwrap();
+    let failures = |scene: &Scene| scene.registration.known[validating].failures.count();
+    scene.refuse(409, "Conflict");
+    for _ in 0..20 {
+        let (sent, next) = scene.ensure("a").await;
+        assert!(!sent.is_empty());
+        assert!(next.unwrap() <= Instant::now() + FAILURES.base);
+        tokio::time::sleep_until(next.unwrap()).await;
+    }
+    assert_eq!(failures(&scene), 0);
+    scene.refuse(403, "Forbidden");
+    for _ in 0..3 {
+        let (_, next) = scene.ensure("a").await;
+        tokio::time::sleep_until(next.unwrap()).await;
+    }
+    assert_eq!(failures(&scene), 3);
+    *scene.answers.refusal.lock() = None;
+    scene.ensure("a").await;
+    assert_eq!(failures(&scene), 0, "a success ends them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_restore_because_of_another_replica_blames_no_other_program() {
+    let mut scene = Scene::new();
+    *scene.answers.manager.lock() = FIELD_MANAGER;
+    scene.ensure("a").await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    for _ in 0..5 {
+        scene.change();
+        loop {
+            let (sent, next) = scene.ensure("a").await;
+            if !sent.is_empty() {
+                break;
+            }
+            tokio::time::sleep_until(next.unwrap()).await;
+        }
+        let event = scene.events.try_next().unwrap();
+        assert_eq!(event.reason, "RegistrationRestored");
+        assert_eq!(event.severity, Severity::Normal);
+        let text = event.text;
+        assert!(text.contains("another replica of this webhook"), "{text}");
+        assert!(!text.contains("stop the other one"), "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_a_restore_does_not_wait_for_the_name_of_who_made_it_necessary() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    tokio::time::sleep(Duration::from_mins(11)).await;
+    scene.change();
+    scene.answers.is_silent.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    let (sent, _) = scene.ensure("a").await;
+    assert!(start.elapsed() <= WRITER_LIMIT + Duration::from_millis(10));
+    let path = format!("{VALIDATING}/{CONFIGURATION}");
+    assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
+    let event = scene.events.try_next().unwrap();
+    assert!(event.text.contains("an unknown program"), "{}", event.text);
 }
 
 #[tokio::test(start_paused = true)]
