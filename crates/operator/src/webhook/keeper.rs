@@ -305,13 +305,12 @@ impl Keeper {
     fn is_uninstalled(&mut self, now: i64) -> bool {
         let authority = self.stored.authority.get(&self.stored.authority_key());
         let before = self.uninstalled_until;
-        self.uninstalled_until = match authority {
-            Some(secret) => secret.uninstalled_until(now),
+        self.uninstalled_until = if let Some(secret) = authority {
+            secret.uninstalled_until(now)
+        } else {
             // It goes at the end. An authority that was lost otherwise is made again.
-            None => {
-                let is_uninstalled = before.is_some() || self.stored.is_uninstalled();
-                is_uninstalled.then_some(i64::MAX)
-            }
+            let is_uninstalled = before.is_some() || self.stored.is_uninstalled();
+            is_uninstalled.then_some(i64::MAX)
         };
         match (before, self.uninstalled_until) {
             (None, Some(_)) => {
