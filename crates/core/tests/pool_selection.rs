@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-use harvester_lb_fixtures::documents::{codes, table};
+use harvester_lb_fixtures::documents::{POOLS, WORKED_EXAMPLES, codes, table};
 use harvester_lb_ipam::select::{explain, select};
 use harvester_lb_ipam::{Explanation, Requirement, Selector, Tuple, Workload};
 
@@ -10,15 +10,7 @@ const DOCUMENT: &str = include_str!("../../../docs/pool-selection.md");
 
 /// The pools of the document, by name.
 fn pools() -> Vec<(&'static str, Selector)> {
-    let header = [
-        "pool",
-        "network",
-        "priority",
-        "project",
-        "namespace",
-        "guestCluster",
-    ];
-    let rows = table(DOCUMENT, &header);
+    let rows = table(DOCUMENT, POOLS);
     let pool = |row: &Vec<&'static str>| {
         let [name, network, priority, scope @ ..] = row.as_slice() else {
             panic!("{row:?}");
@@ -41,17 +33,7 @@ fn pools() -> Vec<(&'static str, Selector)> {
 fn sel_worked_examples_of_the_documentation() {
     let pools = pools();
     assert_eq!(pools.len(), 5);
-    let header = [
-        "network",
-        "project",
-        "namespace",
-        "cluster",
-        "type",
-        "pools present",
-        "result",
-        "why",
-    ];
-    let rows = table(DOCUMENT, &header);
+    let rows = table(DOCUMENT, WORKED_EXAMPLES);
     assert!(rows.len() >= 11, "{rows:?}");
     for row in rows {
         let code = |at: usize| codes(row[at])[0];

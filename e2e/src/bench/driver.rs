@@ -29,7 +29,7 @@ pub(crate) const NAMESPACE: &str = "bench";
 /// Connections of the driver, and of the replay.
 pub(crate) const CONNECTIONS: usize = 16;
 /// Timeout of every wait here.
-pub(crate) const LIMIT: Duration = Duration::from_mins(5);
+pub(crate) const LIMIT: Duration = Duration::from_mins(15);
 /// Environment of an operator as shipped; other tests use a more verbose one.
 pub(crate) const AS_SHIPPED: &[(&str, &str)] = &[("LOGLEVEL", "info")];
 

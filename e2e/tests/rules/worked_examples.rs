@@ -8,7 +8,7 @@ use harvester_lb_api::{IPPool, keys};
 use harvester_lb_e2e::webhook::network;
 use harvester_lb_e2e::world::repository;
 use harvester_lb_e2e::{Test, World};
-use harvester_lb_fixtures::documents::{codes, table};
+use harvester_lb_fixtures::documents::{POOLS, WORKED_EXAMPLES, codes, table};
 use serde_json::json;
 
 use super::requirement::{asking, pool_of, selecting};
@@ -32,26 +32,8 @@ async fn sel_2_sel_3_the_worked_examples_of_the_documentation(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     let document = std::fs::read_to_string(repository().join(DOCUMENT))?;
-    let pools = [
-        "pool",
-        "network",
-        "priority",
-        "project",
-        "namespace",
-        "guestCluster",
-    ];
-    let pools = table(&document, &pools);
-    let examples = [
-        "network",
-        "project",
-        "namespace",
-        "cluster",
-        "type",
-        "pools present",
-        "result",
-        "why",
-    ];
-    let mut examples = table(&document, &examples);
+    let pools = table(&document, POOLS);
+    let mut examples = table(&document, WORKED_EXAMPLES);
     ensure!(
         pools.len() >= 5 && examples.len() >= 11,
         "{pools:?}, {examples:?}"
