@@ -89,7 +89,7 @@ impl Prometheus {
     /// Starts one on the first node, which scrapes the operators on these nodes and evaluates these rules each second. The test
     /// cluster must have been started with the program `prometheus`.
     pub async fn start(world: &World, nodes: &[&str], rules: &Value) -> anyhow::Result<Self> {
-        let operator = |node: &&str| Ok(SocketAddr::from((world.admin_address(node)?, OPERATOR)));
+        let operator = |node: &&str| Ok(SocketAddr::from((world.node_address(node)?, OPERATOR)));
         let targets: Vec<SocketAddr> = nodes.iter().map(operator).collect::<anyhow::Result<_>>()?;
         Self::start_for(world, &targets, rules).await
     }
@@ -131,7 +131,7 @@ impl Prometheus {
         let process = world
             .cluster
             .spawn("node1", "prometheus", &flags, &[], "prometheus")?;
-        let at = SocketAddr::from((world.admin_address("node1")?, PORT));
+        let at = SocketAddr::from((world.node_address("node1")?, PORT));
         let prometheus = Self { process, at };
         let ready = || async {
             Ok(prometheus

@@ -14,7 +14,7 @@ use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::http;
-use crate::world::{SOON, TEST_TIMINGS, World, node_address, repository};
+use crate::world::{SOON, TEST_TIMINGS, World, repository};
 
 /// Flag of the API server. Webhooks are reached at the addresses of their Service's endpoints: no kube-proxy runs where the
 /// API server is.
@@ -50,6 +50,8 @@ pub struct Replica {
     pub process: Arc<Process>,
     /// Its node.
     pub node: &'static str,
+    /// Its admin port.
+    pub admin: SocketAddr,
 }
 
 impl Replica {
@@ -79,7 +81,12 @@ impl Replica {
             &env,
             &format!("webhook-{node}"),
         )?;
-        Ok(Self { process, node })
+        let admin = SocketAddr::from((world.node_address(node)?, ADMIN));
+        Ok(Self {
+            process,
+            node,
+            admin,
+        })
     }
 
     /// Starts one on `node1`, the only endpoint of the Service, and waits until the API server asks it.
@@ -94,14 +101,9 @@ impl Replica {
         Ok(replica)
     }
 
-    /// Its admin port.
-    pub fn admin(&self) -> anyhow::Result<SocketAddr> {
-        Ok(SocketAddr::from((node_address(self.node)?, ADMIN)))
-    }
-
     /// Reads from the admin port: status code and body.
     pub async fn get(&self, path: &str) -> anyhow::Result<(u16, String)> {
-        http::get(self.admin()?, path).await
+        http::get(self.admin, path).await
     }
 
     /// Waits until it is ready.
@@ -197,7 +199,7 @@ pub async fn endpoints_that_are(world: &World, nodes: &[&str], ready: bool) -> a
             "spec": {"ports": [{"name": "https", "port": 443, "targetPort": HTTPS, "protocol": "TCP"}]},
         }))
         .await?;
-    let addresses = nodes.iter().map(|node| node_address(node));
+    let addresses = nodes.iter().map(|node| world.node_address(node));
     let addresses: Vec<_> = addresses.collect::<Result<_, _>>()?;
     let endpoints: Vec<Value> = addresses
         .iter()

@@ -194,17 +194,21 @@ impl World {
 
     /// Sends a GET to the admin port of the operator on a node: status code and body.
     pub async fn get(&self, node: &str, path: &str) -> anyhow::Result<(u16, String)> {
-        let at = SocketAddr::from((self.admin_address(node)?, 8081));
+        let at = SocketAddr::from((self.node_address(node)?, 8081));
         http::get(at, path).await
     }
 
     /// The address of a node in the network that it shares with the API server.
-    pub fn admin_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
+    pub fn node_address(&self, node: &str) -> anyhow::Result<Ipv4Addr> {
+        let host = match node {
+            "node1" => 11,
+            "node2" => 12,
+            _ => bail!("no node {node}"),
+        };
         let server = self.cluster.server().trim_start_matches("https://");
         let server: SocketAddrV4 = server.parse().context("the API server's address")?;
         // The test clusters of a process differ in the number of the network.
-        let [_, _, cluster, _] = server.ip().octets();
-        let [a, b, _, host] = node_address(node)?.octets();
+        let [a, b, cluster, _] = server.ip().octets();
         Ok(Ipv4Addr::new(a, b, cluster, host))
     }
 
@@ -355,15 +359,6 @@ impl World {
             .apply(&vm.vmi_manifest(namespace, labels))
             .await?;
         Ok(vm)
-    }
-}
-
-/// A node's address in the management network of the first test cluster of a process.
-pub fn node_address(node: &str) -> anyhow::Result<Ipv4Addr> {
-    match node {
-        "node1" => Ok(Ipv4Addr::new(10, 251, 0, 11)),
-        "node2" => Ok(Ipv4Addr::new(10, 251, 0, 12)),
-        _ => bail!("no node {node}"),
     }
 }
 

@@ -106,6 +106,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if and .Values.webhook.enabled (eq (int .Values.adminPort) (int .Values.webhook.httpsPort)) -}}
 {{- fail (printf "adminPort and webhook.httpsPort are both %v: one Pod has both" .Values.adminPort) -}}
 {{- end -}}
+{{- if eq .Values.webhook.serviceName (printf "%s-operator" (include "hlb.prefix" .)) -}}
+{{- fail (printf "webhook.serviceName: %s is the operator's own Service; choose another name, or leave it empty" .Values.webhook.serviceName) -}}
+{{- end -}}
+{{- range .Values.backendDenyCIDRs -}}
+{{- $address := first (splitList "/" .) -}}
+{{- if and (contains "::" $address) (gt (len (regexFindAll "[^:]+" $address -1)) 7) -}}
+{{- fail (printf "backendDenyCIDRs: %s is no address range: :: stands for at least one group of eight" .) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{/* Fields of every Pod. */}}

@@ -2,8 +2,12 @@
 //! time is an argument.
 //!
 //! A change is debounced, so that a burst is written once, at its end, and not in the middle, where the pause after the
-//! write would delay the final state. A burst that does not end is written at intervals. One that is known to be over
-//! is written without the debounce. Each write is followed by a pause. A write that is urgent waits for none of these.
+//! write would delay the final state. One that is known to be over is written without the debounce. Each write is followed
+//! by a pause. A write that is urgent waits for none of these.
+//!
+//! A burst that does not end is written at intervals. Such an interim write is out of date as soon as it is done, so the
+//! keys take turns, with the pause between them: however many keys are in a burst, interim writes take a bounded share of
+//! the time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,13 +25,14 @@ const MIN_SWEEP: usize = 64;
 pub struct Settings {
     /// Time without a change before a write.
     pub debounce: Duration,
-    /// Longest time that the debounce delays a change.
+    /// Time for which the debounce delays a change before an interim write, if no other key has just had one.
     pub max_delay: Duration,
     /// Shortest pause after a write.
     pub min_interval: Duration,
-    /// The pause after a write is this multiple of the write's duration, if that is longer than `min_interval`.
+    /// The pause after a write is this multiple of the write's duration, if that is longer than `min_interval`. After an
+    /// interim write the next key waits for the same pause.
     pub pause_factor: u32,
-    /// Longest pause for that reason.
+    /// Longest pause for that reason, and longest time that interim writes of other keys delay a change.
     pub max_pause: Duration,
 }
 
@@ -36,36 +41,74 @@ pub struct Settings {
 struct State {
     /// Earliest time of the next write, because of the last one.
     next: Option<Instant>,
+    /// The pause after the last write.
+    pause: Duration,
     /// The first and the last change since the last write was decided.
     changed: Option<(Instant, Instant)>,
     /// No further change is expected after the last one.
     is_over: bool,
     /// A caller waits for the write.
     is_urgent: bool,
+    /// Time of the interim write, once it has been reserved.
+    slot: Option<Instant>,
+    /// The pause for which the last interim write reserved time, until the write has ended.
+    reserved: Option<Duration>,
 }
 
 impl State {
-    fn due_in(&self, settings: &Settings, now: Instant) -> Duration {
+    /// `free`: earliest time that no interim write has reserved.
+    fn due_in(
+        &mut self,
+        settings: &Settings,
+        free: &mut Option<Instant>,
+        now: Instant,
+    ) -> Duration {
         if self.is_urgent {
             return Duration::ZERO;
         }
-        let quiet = self
-            .changed
-            .filter(|_| !self.is_over)
-            .map(|(first, last)| (last + settings.debounce).min(first + settings.max_delay));
+        let changed = self.changed.filter(|_| !self.is_over);
+        let quiet = changed.map(|(first, last)| {
+            let end = last + settings.debounce;
+            end.min(self.interim(settings, first, end, free, now))
+        });
         let due = self.next.max(quiet);
         due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
-    /// Whether the state equals the default.
+    /// The time of the interim write. It is reserved when a burst has lasted for [`Settings::max_delay`], so that keys get
+    /// their turns in that order.
+    fn interim(
+        &mut self,
+        settings: &Settings,
+        first: Instant,
+        end: Instant,
+        free: &mut Option<Instant>,
+        now: Instant,
+    ) -> Instant {
+        let earliest = first + settings.max_delay;
+        if now < earliest || end <= now {
+            return earliest;
+        }
+        *self.slot.get_or_insert_with(|| {
+            let latest = (first + settings.max_pause).max(now);
+            let slot = free.map_or(now, |free| free.max(now)).min(latest);
+            *free = (*free).max(Some(slot + self.pause.max(settings.min_interval)));
+            slot
+        })
+    }
+
+    /// Whether the state equals the default, the last pause left out.
     fn is_idle(&self, now: Instant) -> bool {
-        !self.is_urgent && self.changed.is_none() && self.next.is_none_or(|next| next <= now)
+        let is_waiting = self.is_urgent || self.changed.is_some() || self.reserved.is_some();
+        !is_waiting && self.next.is_none_or(|next| next <= now)
     }
 }
 
 #[derive(Debug)]
 struct States<K> {
     by_key: HashMap<K, State, FxBuildHasher>,
+    /// Earliest time that no interim write of any key has reserved.
+    free: Option<Instant>,
     /// Number of keys at which idle ones are swept.
     sweep_at: usize,
 }
@@ -82,6 +125,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     pub fn new(settings: Settings) -> Self {
         let states = States {
             by_key: HashMap::default(),
+            free: None,
             sweep_at: MIN_SWEEP,
         };
         Self {
@@ -93,24 +137,28 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     /// Records a change that the next write covers; `is_over`: the change ends its burst. Returns the delay until the
     /// write, as far as is known now.
     pub fn changed(&self, key: &K, is_over: bool, now: Instant) -> Duration {
-        self.with(key, |state| {
-            let first = state.changed.map_or(now, |(first, _)| first);
-            state.changed = Some((first, now));
-            state.is_over = is_over;
-            state.due_in(&self.settings, now)
-        })
+        let mut guard = self.states.lock();
+        let states = &mut *guard;
+        let state = states.by_key.entry(key.clone()).or_default();
+        let first = state.changed.map_or(now, |(first, _)| first);
+        state.changed = Some((first, now));
+        state.is_over = is_over;
+        state.due_in(&self.settings, &mut states.free, now)
     }
 
     /// A caller waits for the write: it is due at once.
     pub fn urgent(&self, key: &K) {
-        self.with(key, |state| state.is_urgent = true);
+        let mut states = self.states.lock();
+        states.by_key.entry(key.clone()).or_default().is_urgent = true;
     }
 
     /// Time until the next write may be made; zero if it may be now.
     pub fn due_in(&self, key: &K, now: Instant) -> Duration {
-        let states = self.states.lock();
-        let state = states.by_key.get(key);
-        state.map_or(Duration::ZERO, |state| state.due_in(&self.settings, now))
+        let mut guard = self.states.lock();
+        let states = &mut *guard;
+        states.by_key.get_mut(key).map_or(Duration::ZERO, |state| {
+            state.due_in(&self.settings, &mut states.free, now)
+        })
     }
 
     /// The content of the write is about to be decided: it covers all changes until now.
@@ -118,6 +166,8 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         if let Some(state) = self.states.lock().by_key.get_mut(key) {
             state.changed = None;
             state.is_urgent = false;
+            let pause = state.pause.max(self.settings.min_interval);
+            state.reserved = state.slot.take().map(|_| pause);
         }
     }
 
@@ -128,8 +178,17 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         let pause = took.saturating_mul(settings.pause_factor);
         let pause = pause.min(settings.max_pause).max(settings.min_interval);
         self.sweep(now);
+        let mut guard = self.states.lock();
+        let states = &mut *guard;
+        let state = states.by_key.entry(key.clone()).or_default();
         // A failed write does not shorten the pause after a successful one.
-        self.with(key, |state| state.next = state.next.max(Some(now + pause)));
+        state.next = state.next.max(Some(now + pause));
+        state.pause = pause;
+        if let Some(reserved) = state.reserved.take() {
+            // It took longer than expected: those that have no turn yet wait for longer.
+            let more = pause.saturating_sub(reserved);
+            states.free = states.free.map(|free| free + more);
+        }
     }
 
     /// The object of the key is gone.
@@ -144,11 +203,6 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
             states.by_key.retain(|_, state| !state.is_idle(now));
             states.sweep_at = MIN_SWEEP.max(2 * states.by_key.len());
         }
-    }
-
-    fn with<T>(&self, key: &K, work: impl FnOnce(&mut State) -> T) -> T {
-        let mut states = self.states.lock();
-        work(states.by_key.entry(key.clone()).or_default())
     }
 }
 

@@ -14,13 +14,14 @@ use harvester_lb_prober::GATHER;
 
 use crate::timings::Timings;
 
-/// The pause after a write of a pool's status, as a multiple of the write's duration: large maps take at most a twentieth
-/// of the API server's time (POOL-3).
+/// The pause after a write of a pool's status, as a multiple of the write's duration: a large pool takes at most a twentieth
+/// of the API server's time, and so do all pools together while their addresses keep changing (POOL-3).
 const PAUSE_FACTOR: u32 = 20;
 /// Debounce: a pool's status is written 200 ms after its last change. In a burst changes are a few milliseconds apart, more
 /// while the API server stalls, and such a delay of a single change does not matter.
 const QUIET: Duration = Duration::from_millis(200);
-/// Maximum debounce delay of a change. A thousand load balancers are created or deleted in less, so they are one burst.
+/// Debounce delay of a change before an interim write. A thousand load balancers are created or deleted in less, so they are
+/// one burst.
 const HOLD: Duration = Duration::from_secs(10);
 
 /// The throttle of pool status writes (POOL-3). A pool that has become empty or full is written without debounce: its burst

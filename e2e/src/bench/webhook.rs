@@ -26,7 +26,7 @@ use super::driver::{AS_SHIPPED, LIMIT, clients, cluster_lb, cpu_seconds, create_
 use super::report::{Report, Row};
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_e2e::webhook::{HTTPS, NAMESPACE, SERVICE, endpoints};
-use harvester_lb_e2e::world::{World, node_address};
+use harvester_lb_e2e::world::World;
 use harvester_lb_testkit::eventually;
 
 const NODE: &str = "node1";
@@ -61,7 +61,7 @@ pub(crate) async fn run(world: &Arc<World>, report: &mut Report) -> anyhow::Resu
         Ok(webhook.client_config.ca_bundle.map(|bundle| bundle.0))
     })
     .await?;
-    let at = SocketAddr::from((node_address(NODE)?, HTTPS));
+    let at = SocketAddr::from((world.node_address(NODE)?, HTTPS));
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
         connections.push(Connection::open(&bundle, at).await?);

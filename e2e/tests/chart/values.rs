@@ -43,6 +43,10 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ("backendDenyCIDRs[0]=fd00::/129", &["/backendDenyCIDRs/0"]),
         ("backendDenyCIDRs[0]=fd00:/8", &["/backendDenyCIDRs/0"]),
         (
+            "backendDenyCIDRs[0]=1:2:3:4::5:6:7:8/64",
+            &["backendDenyCIDRs: 1:2:3:4::5:6:7:8/64 is no address range"],
+        ),
+        (
             "image.repository=r.example.com/lb:v1",
             &["/image/repository"],
         ),
@@ -88,6 +92,10 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ("hooks.stopTimeoutSeconds=1", &["/hooks/stopTimeoutSeconds"]),
         ("webhook.serviceName=Not_A_Name", &["/webhook/serviceName"]),
         (
+            "webhook.serviceName=harvester-lb-operator",
+            &["webhook.serviceName: harvester-lb-operator is the operator's"],
+        ),
+        (
             "monitoring.serviceMonitor.enabled=maybe",
             &["/monitoring/serviceMonitor/enabled"],
         ),
@@ -120,6 +128,7 @@ pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
         "FD00::/8",
         "2001:db8:1:2:3:4:5:6/127",
         "2001:db8::1:2/109",
+        "2001:db8:1:2:3::4:5/127",
     ];
     for values in [
         json!({"backendDenyCIDRs": ranges}),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::permissions::User;
-use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, node_address};
+use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_testkit::{Process, eventually};
 use serde_json::json;
@@ -46,7 +46,7 @@ impl Operator {
             &env,
             &format!("operator-{port}"),
         )?;
-        let at = SocketAddr::from((node_address("node1")?, port));
+        let at = SocketAddr::from((world.node_address("node1")?, port));
         Ok(Self { process, at })
     }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use harvester_lb_e2e::read::{condition, endpoints, ready};
-use harvester_lb_e2e::world::node_address;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use k8s_openapi::api::core::v1::Node;
@@ -297,7 +296,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
     foreign_service(&world, "be8-other", "10.180.1.50", "10.180.1.60").await?;
     let cluster_ip = world.services("be8-other").get("foreign").await?;
     let cluster_ip = cluster_ip.spec.unwrap().cluster_ip.unwrap();
-    let node = node_address("node1")?.to_string();
+    let node = world.node_address("node1")?.to_string();
     for (name, address) in [("good", "10.180.0.1"), ("evil", "10.180.0.2")] {
         world
             .fake_vmi(ns, name, json!({"app": "web"}), Some(address))

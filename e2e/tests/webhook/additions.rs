@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::world::{SOON, node_address};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use harvester_lb_testkit::eventually;
 use kube::Api;
@@ -30,7 +30,7 @@ pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow:
         },
     });
     world.cluster.apply(&service).await?;
-    let node = node_address("node1")?;
+    let node = world.node_address("node1")?;
     let pool = |subnet: &str| json!({"ranges": [{"subnet": subnet}]});
     let (lbs, pools) = (
         api(&world, "LoadBalancer", NS).await?,

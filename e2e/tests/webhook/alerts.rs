@@ -23,7 +23,7 @@ pub async fn ops_1_alerts_of_the_webhook_fire(world: Arc<World>) -> anyhow::Resu
     let replica = Replica::spawn(&world, "node1", "").await?;
     // The times for which they must hold are tested by promtool.
     let rules = rules(&documented_alerts()?, true);
-    let prometheus = Prometheus::start_for(&world, &[replica.admin()?], &rules).await?;
+    let prometheus = Prometheus::start_for(&world, &[replica.admin], &rules).await?;
     prometheus.fires(&[NOT_REGISTERED]).await?;
 
     permissions(&world).await?;

@@ -47,7 +47,7 @@ pub async fn section_1_certificates_rotate_without_a_refused_request(
         let known = bundle(&world).await?;
         let connector = connector(&known)?;
         for node in NODES {
-            let stream = connect(&connector, address(node)?).await;
+            let stream = connect(&connector, address(&world, node)?).await;
             let stream = stream.with_context(|| format!("{node} after {:?}", start.elapsed()))?;
             let (_, session) = stream.get_ref();
             let shown = session.peer_certificates().unwrap_or_default();
@@ -125,7 +125,7 @@ pub async fn section_1_both_secrets_are_lost_without_a_refused_request(
         // A new connection each time, with the bundle that the API server has now.
         let connector = connector(&bundle(&world).await?)?;
         for node in NODES {
-            let stream = connect(&connector, address(node)?).await;
+            let stream = connect(&connector, address(&world, node)?).await;
             stream.with_context(|| format!("{node} after {:?}", start.elapsed()))?;
         }
         tokio::time::sleep(Duration::from_millis(50)).await;

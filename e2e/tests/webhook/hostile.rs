@@ -58,7 +58,7 @@ impl Peak {
 
 pub async fn section_1_hostile_connections(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
-    let at = address("node1")?;
+    let at = address(&world, "node1")?;
     let trusted = connector(&bundle(&world).await?)?;
     let peak = Peak::of(&replica);
     // More connections without a handshake than the port has room for, renewed as they are closed.
@@ -153,7 +153,7 @@ pub async fn section_1_hostile_connections(world: Arc<World>) -> anyhow::Result<
 /// Large requests whose responses are not read: they take memory until they are sent.
 pub async fn section_1_responses_that_are_not_read(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
-    let at = address("node1")?;
+    let at = address(&world, "node1")?;
     let trusted = connector(&bundle(&world).await?)?;
     let peak = Peak::of(&replica);
     let text = "x".repeat(3 * MIB - 2048);
@@ -220,7 +220,7 @@ fn review(spec: &str) -> Vec<u8> {
 
 pub async fn section_1_objects_of_many_values(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
-    let at = address("node1")?;
+    let at = address(&world, "node1")?;
     let trusted = connector(&bundle(&world).await?)?;
     let peak = Peak::of(&replica);
     let fill = |unit: &str, size: usize| format!("[{}0]", unit.repeat(size / unit.len()));
@@ -273,7 +273,7 @@ pub async fn section_1_objects_of_many_values(world: Arc<World>) -> anyhow::Resu
 
 pub async fn section_1_hostile_bodies(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
-    let at = address("node1")?;
+    let at = address(&world, "node1")?;
     let trusted = connector(&bundle(&world).await?)?;
     let peak = Peak::of(&replica);
     let conversion = br#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"1","desiredAPIVersion":"loadbalancer.harvesterhci.io/v1beta1","objects":[{"apiVersion":"loadbalancer.harvesterhci.io/v1alpha1","kind":"LoadBalancer","metadata":{"name":"a","namespace":"b"},"spec":{"ipam":"pool","backendServers":["10.0.0.1"]},"status":{"address":"10.0.0.2"}}]}}"#;

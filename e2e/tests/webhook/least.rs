@@ -71,7 +71,13 @@ async fn missing_objects(world: &World) -> anyhow::Result<()> {
     });
     let trusted = connector(&bundle(world).await?)?;
     let body = review.to_string().into_bytes();
-    let (code, answer) = post(&trusted, address("node1")?, "/v1/webhook/mutation", &body).await?;
+    let (code, answer) = post(
+        &trusted,
+        address(world, "node1")?,
+        "/v1/webhook/mutation",
+        &body,
+    )
+    .await?;
     let answer: Value = serde_json::from_slice(&answer)?;
     let is_denied = code == 200 && answer["response"]["allowed"] == false;
     ensure!(is_denied, "{code}: {answer:#}");

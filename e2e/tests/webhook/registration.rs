@@ -152,21 +152,21 @@ pub async fn section_1_the_secrets_of_the_go_webhook_are_replaced(
     replica.ready().await?;
     replica.registered().await?;
     let theirs = connector(authority.as_bytes())?;
-    connect(&theirs, address("node1")?)
+    connect(&theirs, address(&world, "node1")?)
         .await
         .context("a client that knows the old authority alone")?;
     let both = bundle(&world).await?;
     ensure!(both.len() > authority.len(), "the bundle has both");
-    connect(&connector(&both)?, address("node1")?).await?;
+    connect(&connector(&both)?, address(&world, "node1")?).await?;
     answers(&world).await?;
     // Then the new one signs, and the old one leaves.
     eventually("the old authority is gone", SOON, || async {
         let now = bundle(&world).await?;
-        connect(&connector(&now)?, address("node1")?).await?;
+        connect(&connector(&now)?, address(&world, "node1")?).await?;
         Ok((now.len() < both.len()).then_some(()))
     })
     .await?;
-    ensure!(connect(&theirs, address("node1")?).await.is_err());
+    ensure!(connect(&theirs, address(&world, "node1")?).await.is_err());
     answers(&world).await?;
     let secrets: Api<Secret> = Api::namespaced(world.client(), NAMESPACE);
     let stored = secrets.get(&format!("{SERVICE}-tls")).await?;

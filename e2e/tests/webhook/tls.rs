@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::webhook::{CONFIGURATION, HTTPS, NAMESPACE, SERVICE};
-use harvester_lb_e2e::world::node_address;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use kube::Api;
 use rustls::pki_types::pem::PemObject;
@@ -22,8 +21,8 @@ use tokio_rustls::client::TlsStream;
 const LIMIT: Duration = Duration::from_secs(40);
 
 /// Address of the port on a node.
-pub fn address(node: &str) -> anyhow::Result<SocketAddr> {
-    Ok(SocketAddr::from((node_address(node)?, HTTPS)))
+pub fn address(world: &World, node: &str) -> anyhow::Result<SocketAddr> {
+    Ok(SocketAddr::from((world.node_address(node)?, HTTPS)))
 }
 
 /// The bundle by which the API server judges the webhook.

@@ -22,7 +22,7 @@ const CONVERSION: &str = "/v1/webhook/conversion";
 
 pub async fn section_1_versions_of_tls_and_of_reviews(world: Arc<World>) -> anyhow::Result<()> {
     let replica = one(&world).await?;
-    let (at, bundle) = (address("node1")?, bundle(&world).await?);
+    let (at, bundle) = (address(&world, "node1")?, bundle(&world).await?);
     for version in [&TLS12, &TLS13] {
         let connector = connector_of(&bundle, &[version])?;
         let stream = connect(&connector, at).await?;

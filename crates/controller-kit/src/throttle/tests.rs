@@ -62,3 +62,116 @@ fn keys_that_are_over_are_forgotten_and_no_others() {
     let states = throttle.states.lock();
     assert!(states.by_key.contains_key(&0) && states.by_key.contains_key(&1));
 }
+
+/// Keys whose changes are 100 ms apart, from 0 s to `until`, and whose writes take `took`, one at a time. Returns each write:
+/// its time and its key.
+fn endless_bursts(keys: u32, took: Duration, until: Duration) -> Vec<(Duration, u32)> {
+    let (throttle, start) = throttle();
+    let (mut now, mut writes) = (start, Vec::new());
+    while now < start + until {
+        for key in 0..keys {
+            throttle.changed(&key, false, now);
+        }
+        for key in 0..keys {
+            if throttle.due_in(&key, now).is_zero() {
+                throttle.deciding(&key);
+                writes.push((now - start, key));
+                now += took;
+                throttle.wrote(&key, took, now);
+                for other in 0..keys {
+                    throttle.changed(&other, false, now);
+                }
+            }
+        }
+        now += 100 * MS;
+    }
+    writes
+}
+
+#[test]
+fn interim_writes_of_all_keys_share_one_pause() {
+    let until = 600 * SECOND;
+    for (keys, took) in [
+        (1, 20 * MS),
+        (1, SECOND),
+        (4, 300 * MS),
+        (4, 700 * MS),
+        (30, 80 * MS),
+    ] {
+        let writes = endless_bursts(keys, took, until);
+        let total = took * u32::try_from(writes.len()).unwrap();
+        // In the first round the durations are not known.
+        assert!(
+            total <= until / 20 + took * keys,
+            "{keys} keys, {took:?} each: {total:?}"
+        );
+    }
+}
+
+#[test]
+fn interim_writes_of_others_delay_no_change_beyond_the_longest_pause() {
+    for (keys, took) in [(4, 300 * MS), (4, SECOND), (12, 700 * MS), (200, 30 * MS)] {
+        let writes = endless_bursts(keys, took, 600 * SECOND);
+        let mut numbers = Vec::new();
+        for key in 0..keys {
+            let of_key = writes.iter().filter(|(_, k)| *k == key).map(|(at, _)| *at);
+            let times: Vec<Duration> = [Duration::ZERO].into_iter().chain(of_key).collect();
+            for pair in times.windows(2) {
+                // Writes that are due at the same time follow each other.
+                let limit = SETTINGS.max_pause + took * (keys + 1) + 100 * MS;
+                let apart = pair[1].saturating_sub(pair[0]);
+                assert!(apart <= limit, "{key} of {keys}: {pair:?}");
+            }
+            numbers.push(times.len());
+        }
+        let (least, most) = (numbers.iter().min().unwrap(), numbers.iter().max().unwrap());
+        assert!(*least > 6 && most - least <= 1, "in turns: {numbers:?}");
+    }
+}
+
+#[test]
+fn the_end_of_a_burst_waits_for_no_interim_write_of_another_key() {
+    let (throttle, start) = throttle();
+    throttle.changed(&1, false, start);
+    let now = start + SETTINGS.max_delay;
+    assert_eq!(throttle.changed(&1, false, now), Duration::ZERO);
+    throttle.changed(&2, false, now);
+    throttle.deciding(&1);
+    let now = now + SECOND;
+    throttle.wrote(&1, SECOND, now);
+    for since in 0..9 {
+        let now = now + since * SECOND;
+        assert_eq!(throttle.changed(&2, false, now), SETTINGS.debounce);
+        assert_eq!(throttle.changed(&2, true, now), Duration::ZERO);
+    }
+    // Without an end it waits for its turn, 20 s after that of the other key.
+    let late = start + SETTINGS.max_delay + 19 * SECOND + 900 * MS;
+    assert_eq!(throttle.changed(&2, false, late), 100 * MS);
+    assert_eq!(throttle.due_in(&3, late), Duration::ZERO, "no burst");
+}
+
+#[test]
+fn interim_writes_do_not_begin_together() {
+    let (throttle, start) = throttle();
+    for key in [1, 2] {
+        throttle.changed(&key, false, start);
+    }
+    let now = start + SETTINGS.max_delay;
+    assert_eq!(throttle.changed(&1, false, now), Duration::ZERO);
+    assert_eq!(throttle.changed(&2, false, now), SETTINGS.debounce);
+    let now = now + 900 * MS;
+    assert_eq!(throttle.changed(&2, false, now), 100 * MS);
+}
+
+#[test]
+fn settings_without_a_debounce_reserve_no_time() {
+    let interval = Settings {
+        min_interval: SECOND,
+        ..Settings::default()
+    };
+    let (throttle, start) = (Throttle::new(interval), Instant::now());
+    for key in 0..10 {
+        assert_eq!(throttle.changed(&key, false, start), Duration::ZERO);
+    }
+    assert_eq!(throttle.states.lock().free, None);
+}
