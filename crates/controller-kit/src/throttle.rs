@@ -6,8 +6,8 @@
 //! by a pause. A write that is urgent waits for none of these.
 //!
 //! A burst that does not end is written at intervals. Such an interim write is out of date as soon as it is done, so the
-//! keys take turns, with the pause between them: however many keys are in a burst, interim writes take a bounded share of
-//! the time.
+//! keys take turns, with the pause between them: together they take the share of the time that one key may take, as long as
+//! their pauses fit into the longest pause. Beyond that, each key in a burst is written once in that time.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,6 +25,9 @@ const MIN_SWEEP: usize = 64;
 pub struct Settings {
     /// Time without a change before a write.
     pub debounce: Duration,
+    /// The debounce is this multiple of the last write's duration, if that is longer than `debounce`, but at most
+    /// `max_delay`. A slow write delays the changes of all keys, which must not look like the end of their bursts.
+    pub debounce_factor: u32,
     /// Time for which the debounce delays a change before an interim write, if no other key has just had one.
     pub max_delay: Duration,
     /// Shortest pause after a write.
@@ -36,13 +39,27 @@ pub struct Settings {
     pub max_pause: Duration,
 }
 
+impl Settings {
+    /// The debounce of a key whose last write took that long.
+    fn debounce(&self, took: Duration) -> Duration {
+        let slow = took.saturating_mul(self.debounce_factor);
+        slow.min(self.max_delay).max(self.debounce)
+    }
+
+    /// The pause after a write that took that long.
+    fn pause(&self, took: Duration) -> Duration {
+        let pause = took.saturating_mul(self.pause_factor);
+        pause.min(self.max_pause).max(self.min_interval)
+    }
+}
+
 /// State of one key; by default empty.
 #[derive(Debug, Default)]
 struct State {
     /// Earliest time of the next write, because of the last one.
     next: Option<Instant>,
-    /// The pause after the last write.
-    pause: Duration,
+    /// Duration of the last write whose duration says something.
+    took: Duration,
     /// The first and the last change since the last write was decided.
     changed: Option<(Instant, Instant)>,
     /// No further change is expected after the last one.
@@ -68,7 +85,7 @@ impl State {
         }
         let changed = self.changed.filter(|_| !self.is_over);
         let quiet = changed.map(|(first, last)| {
-            let end = last + settings.debounce;
+            let end = last + settings.debounce(self.took);
             end.min(self.interim(settings, first, end, free, now))
         });
         let due = self.next.max(quiet);
@@ -85,19 +102,19 @@ impl State {
         free: &mut Option<Instant>,
         now: Instant,
     ) -> Instant {
-        let earliest = first + settings.max_delay;
+        let earliest = (first + settings.max_delay).max(self.next.unwrap_or(first));
         if now < earliest || end <= now {
             return earliest;
         }
         *self.slot.get_or_insert_with(|| {
             let latest = (first + settings.max_pause).max(now);
             let slot = free.map_or(now, |free| free.max(now)).min(latest);
-            *free = (*free).max(Some(slot + self.pause.max(settings.min_interval)));
+            *free = (*free).max(Some(slot + settings.pause(self.took)));
             slot
         })
     }
 
-    /// Whether the state equals the default, the last pause left out.
+    /// Whether the state equals the default, the last write's duration left out.
     fn is_idle(&self, now: Instant) -> bool {
         let is_waiting = self.is_urgent || self.changed.is_some() || self.reserved.is_some();
         !is_waiting && self.next.is_none_or(|next| next <= now)
@@ -166,7 +183,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         if let Some(state) = self.states.lock().by_key.get_mut(key) {
             state.changed = None;
             state.is_urgent = false;
-            let pause = state.pause.max(self.settings.min_interval);
+            let pause = self.settings.pause(state.took);
             state.reserved = state.slot.take().map(|_| pause);
         }
     }
@@ -175,19 +192,26 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     /// duration says nothing, because the write failed or has only begun.
     pub fn wrote(&self, key: &K, took: Duration, now: Instant) {
         let settings = &self.settings;
-        let pause = took.saturating_mul(settings.pause_factor);
-        let pause = pause.min(settings.max_pause).max(settings.min_interval);
+        let pause = settings.pause(took);
         self.sweep(now);
         let mut guard = self.states.lock();
         let states = &mut *guard;
         let state = states.by_key.entry(key.clone()).or_default();
         // A failed write does not shorten the pause after a successful one.
         state.next = state.next.max(Some(now + pause));
-        state.pause = pause;
-        if let Some(reserved) = state.reserved.take() {
-            // It took longer than expected: those that have no turn yet wait for longer.
+        let reserved = state.reserved.take();
+        if took.is_zero() {
+            // Its changes have waited for their turn, and take no second one.
+            let kept = reserved.map(|_| now + settings.max_delay);
+            state.slot = state.slot.or(kept);
+            return;
+        }
+        state.took = took;
+        if let Some(reserved) = reserved {
+            // It took longer than expected: those that have no turn yet wait for longer, and for no other reason.
             let more = pause.saturating_sub(reserved);
-            states.free = states.free.map(|free| free + more);
+            let longest = now + settings.max_pause;
+            states.free = states.free.map(|free| free.max((free + more).min(longest)));
         }
     }
 

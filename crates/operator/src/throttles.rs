@@ -15,11 +15,15 @@ use harvester_lb_prober::GATHER;
 use crate::timings::Timings;
 
 /// The pause after a write of a pool's status, as a multiple of the write's duration: a large pool takes at most a twentieth
-/// of the API server's time, and so do all pools together while their addresses keep changing (POOL-3).
+/// of the API server's time (POOL-3). So do all pools together while their addresses keep changing, as long as none is
+/// delayed by more than the longest pause.
 const PAUSE_FACTOR: u32 = 20;
 /// Debounce: a pool's status is written 200 ms after its last change. In a burst changes are a few milliseconds apart, more
 /// while the API server stalls, and such a delay of a single change does not matter.
 const QUIET: Duration = Duration::from_millis(200);
+/// The debounce as a multiple of the duration of the pool's last write: the write of another large pool, during which no address
+/// is allocated or released, takes about as long.
+const QUIET_FACTOR: u32 = 2;
 /// Debounce delay of a change before an interim write. A thousand load balancers are created or deleted in less, so they are
 /// one burst.
 const HOLD: Duration = Duration::from_secs(10);
@@ -29,6 +33,7 @@ const HOLD: Duration = Duration::from_secs(10);
 pub fn of_pool_statuses(timings: &Timings) -> Throttle<PoolName> {
     Throttle::new(Settings {
         debounce: QUIET,
+        debounce_factor: QUIET_FACTOR,
         max_delay: HOLD,
         min_interval: timings.pool_status_interval,
         pause_factor: PAUSE_FACTOR,

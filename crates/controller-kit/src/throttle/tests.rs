@@ -4,6 +4,7 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const SETTINGS: Settings = Settings {
     debounce: Duration::from_millis(200),
+    debounce_factor: 2,
     max_delay: Duration::from_secs(10),
     min_interval: Duration::from_secs(1),
     pause_factor: 20,
@@ -174,4 +175,88 @@ fn settings_without_a_debounce_reserve_no_time() {
         assert_eq!(throttle.changed(&key, false, start), Duration::ZERO);
     }
     assert_eq!(throttle.states.lock().free, None);
+}
+
+/// Brings keys into a burst that has lasted for the longest debounce delay. Returns the time.
+fn in_burst(throttle: &Throttle<u32>, keys: std::ops::Range<u32>, start: Instant) -> Instant {
+    for key in keys.clone() {
+        throttle.changed(&key, false, start);
+    }
+    let now = start + SETTINGS.max_delay;
+    for key in keys {
+        throttle.changed(&key, false, now);
+    }
+    now
+}
+
+#[test]
+fn a_failed_interim_write_takes_no_second_turn() {
+    let (throttle, start) = throttle();
+    // 50 keys reserve a second each.
+    let now = in_burst(&throttle, 0..50, start) + 5 * SECOND;
+    throttle.changed(&5, false, now);
+    assert_eq!(throttle.due_in(&5, now), Duration::ZERO);
+    throttle.deciding(&5);
+    throttle.changed(&5, false, now);
+    throttle.wrote(&5, Duration::ZERO, now);
+    let now = now + SETTINGS.max_delay;
+    assert_eq!(throttle.changed(&5, false, now), Duration::ZERO);
+}
+
+#[test]
+fn slow_writes_reserve_no_more_than_the_longest_pause() {
+    let (throttle, start) = throttle();
+    let mut now = in_burst(&throttle, 0..30, start);
+    for key in 0..30 {
+        throttle.deciding(&key);
+        now += 3 * SECOND;
+        throttle.wrote(&key, 3 * SECOND, now);
+    }
+    let free = throttle.states.lock().free.unwrap();
+    assert!(free <= now + SETTINGS.max_pause, "{:?}", free - now);
+}
+
+#[test]
+fn a_failed_write_says_nothing_about_the_pause() {
+    let (throttle, start) = throttle();
+    throttle.wrote(&1, 2 * SECOND, start);
+    throttle.wrote(&1, Duration::ZERO, start);
+    let now = in_burst(&throttle, 1..2, start + 40 * SECOND);
+    let free = throttle.states.lock().free.unwrap();
+    assert_eq!(free - now, 40 * SECOND);
+}
+
+#[test]
+fn no_turn_is_reserved_during_a_pause() {
+    let (throttle, start) = throttle();
+    throttle.wrote(&1, 3 * SECOND, start);
+    in_burst(&throttle, 1..2, start + SECOND);
+    assert_eq!(throttle.states.lock().free, None);
+}
+
+#[test]
+fn beyond_the_longest_pause_each_key_is_written_once_in_that_time() {
+    // Their pauses add up to two minutes: a tenth of the time, not a twentieth.
+    let until = 600 * SECOND;
+    let writes = endless_bursts(200, 30 * MS, until);
+    let number = u32::try_from(writes.len()).unwrap();
+    assert!(number <= 200 * 10, "{number}");
+}
+
+#[test]
+fn the_stall_of_a_slow_write_does_not_end_a_burst() {
+    let (throttle, start) = throttle();
+    throttle.wrote(&1, SECOND, start);
+    let now = start + 100 * SECOND;
+    for (took, debounce) in [
+        (Duration::ZERO, 2 * SECOND),
+        (90 * MS, 200 * MS),
+        (700 * MS, 1_400 * MS),
+        (20 * SECOND, SETTINGS.max_delay),
+    ] {
+        throttle.wrote(&1, took, start);
+        throttle.deciding(&1);
+        assert_eq!(throttle.changed(&1, false, now), debounce, "{took:?}");
+        assert_eq!(throttle.changed(&1, true, now), Duration::ZERO);
+    }
 }

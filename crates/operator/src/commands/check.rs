@@ -36,8 +36,8 @@ pub use outcome::NOT_READ;
 /// reconciles all objects, which takes a minute with 10,000 load balancers.
 const REPAIR_LIMIT: Duration = Duration::from_mins(10);
 
-/// How long the status of a pool may be behind (POOL-3): the longest pause after a slow write, or after the interim writes of
-/// other pools, 60 s, the duration of a slow write, and a margin.
+/// How long the status of a pool may be behind (POOL-3): the longest pause after a slow write, or for the interim writes of
+/// other pools, 60 s, and 15 s for the write before it and its own.
 const POOL_STATUS_LIMIT: Duration = Duration::from_secs(75);
 
 /// Checks, and prints the result. Returns the exit code.
