@@ -391,6 +391,8 @@ async fn section_1_a_new_authority_signs_without_a_watch_that_says_what_was_writ
         keeper.stored.names.dns_name(),
     );
     registers(&server, &mut keeper).await;
+    // The objects just written wait for a back-off, each for its own time.
+    tokio::time::sleep(2 * FORGET).await;
     change(&server, &keeper, AUTHORITY, |secret| {
         secret["data"]["tls.key"] = json!("");
     })
