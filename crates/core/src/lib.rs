@@ -15,6 +15,7 @@
 //! | [`status`] | the status of a load balancer, whether it is written, and the Events of its changes |
 //! | [`detail_events`] | the Events about addresses and backends |
 //! | [`event_draft`] | an Event before it is published |
+//! | [`plan`] | the steps from a load balancer's observed objects to what it is to have, and the status after them |
 //! | [`pool_spec`] | parsing of an IPPool spec for the ledger |
 //! | [`pool_status`] | the status of a pool |
 //! | [`conversion`] | conversion of LoadBalancers between v1alpha1 and v1beta1 |
@@ -39,6 +40,7 @@ pub mod event_draft;
 pub mod guest_cluster;
 pub mod kube_vip_config;
 pub mod merge_patch;
+pub mod plan;
 pub mod pool_spec;
 pub mod pool_status;
 pub mod readiness;

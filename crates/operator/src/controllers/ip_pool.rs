@@ -20,8 +20,8 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::invalid_object;
-use crate::controllers::load_balancer::{allocate, live};
 use crate::controllers::takeover;
+use crate::controllers::{live, records};
 use crate::index::queues::Singleton;
 
 /// Writes a pool's status once its throttle allows it, and processes the annotation for a manual release. History beyond
@@ -165,7 +165,7 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                     record.spec.addr
                 )));
             };
-            allocate::release(ctx, &record).await?;
+            records::release(ctx, &record).await?;
             info!(%pool, value, "manual release done");
         }
     }

@@ -29,7 +29,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
-use crate::controllers::load_balancer::allocate;
+use crate::controllers::records;
 
 /// Event: pools and history were migrated.
 const MIGRATED: &str = "Migrated";
@@ -173,7 +173,7 @@ impl<'a> Migration<'a> {
         let ctx = self.ctx;
         let outcomes: Vec<(IpAddr, Result<bool, WriteError>)> =
             stream::iter(self.records(&announced))
-                .map(|spec| async move { (spec.addr, allocate::write(ctx, &spec, None).await) })
+                .map(|spec| async move { (spec.addr, records::write(ctx, &spec, None).await) })
                 .buffer_unordered(AT_A_TIME)
                 .collect()
                 .await;

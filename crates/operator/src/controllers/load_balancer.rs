@@ -8,28 +8,27 @@
 //! |---|---|
 //! | observe the object and choose the case | `observe`; `release` if it is deleted, `unserved` if it cannot be served |
 //! | validate its spec | [`spec::check`] |
-//! | allocate its address | `address`, `allocate` |
-//! | apply Service, EndpointSlice, health checks | `apply`, `owned_objects` |
+//! | allocate its address | `allocate` |
+//! | plan Service, EndpointSlice, health checks | `walk`, [`harvester_lb_core::plan`] |
+//! | apply the plan | `apply` |
 //! | write its status, then release extra records | `write_status`, `release` |
 
-pub mod address;
 pub mod allocate;
+pub mod announcement;
 pub mod apply;
-pub mod detail_conditions;
-pub mod live;
 pub mod observe;
-pub mod owned_objects;
 pub mod release;
-pub mod served_backends;
 pub mod unserved;
+pub mod walk;
 pub mod write_status;
 
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::plan::{Goal, Keep};
 use harvester_lb_core::spec;
 use harvester_lb_object::Key;
 
-use self::observe::Observed;
+use self::observe::Case;
 use crate::context::Context;
 
 /// Reconciles the load balancer of this key, or cleans up after a deleted one.
@@ -38,28 +37,24 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
         return release::deleted_lb(ctx, key).await;
     };
     ctx.index.untrack_endpoints(key);
-    let lb = match observe::observe(ctx, key, &stored) {
-        Observed::Invalid(meta, why) => return unserved::invalid(ctx, key, meta, why).await,
-        Observed::Deleting(lb) => return unserved::deleting(ctx, key, lb).await,
-        Observed::Unsupported(lb, why) => return unserved::leave_alone(ctx, key, lb, &why).await,
-        Observed::Usual(lb) => lb,
+    let lb = match observe::case(ctx, key, &stored) {
+        Case::Invalid(meta, why) => return unserved::invalid(ctx, key, meta, why).await,
+        Case::Deleting(lb) => return unserved::deleting(ctx, key, lb).await,
+        Case::Unsupported(lb, why) => return unserved::leave_alone(ctx, key, lb, &why).await,
+        Case::Usual(lb) => lb,
     };
 
-    let checked = match spec::check(lb) {
-        Ok(checked) => checked,
-        Err(error) => return unserved::refused(ctx, key, lb, &error).await,
+    let (goal, allocated) = match spec::check(lb) {
+        Err(why) => allocate::refused(ctx, key, lb, &why).await,
+        Ok(checked) => match allocate::goal(ctx, key, lb, checked).await {
+            Ok(goal) => (goal, Ok(())),
+            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+            // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
+            Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
+        },
     };
-
-    let obtained = match address::obtain(ctx, key, lb, &checked.source).await {
-        Ok(obtained) => obtained,
-        Err(error) => return Err(unserved::update_endpoints_after(ctx, key, lb, error).await),
-    };
-
-    let applied = apply::apply(ctx, key, lb, checked.vm.as_ref(), obtained).await?;
-
-    let written = write_status::write_status(ctx, key, &applied.lb, &applied.report).await?;
-    release::release_extra_records(ctx, key, &written, applied.extra_records).await?;
-    applied.next
+    let walked = walk::walk(ctx, key, lb, &goal).await;
+    allocated.and(walked)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::allocate;
+use crate::controllers::records;
 use crate::throttles::history_deletions::BATCH;
 
 /// Deletes one batch of excess Released IPAllocations.
@@ -28,7 +28,7 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
         if let Err(wait) = ctx.history_deletion_budget.turn(Instant::now()) {
             return Ok(Requeue::After(wait));
         }
-        match allocate::remove(ctx, record).await {
+        match records::remove(ctx, record).await {
             Err(WriteError::Refused(why)) => {
                 ctx.metrics.history_deletions_refused.inc();
                 warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
-use crate::controllers::load_balancer::{allocate, live};
+use crate::controllers::{live, records};
 use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 use crate::index::stores::Stores;
@@ -151,7 +151,7 @@ async fn release_if_orphaned(
         released_at: Some(clock::now()),
         ..record.spec.clone()
     };
-    allocate::write(ctx, &released, Some(record.version)).await?;
+    records::write(ctx, &released, Some(record.version)).await?;
     Ok(())
 }
 
@@ -279,7 +279,7 @@ async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
             },
             _ => spec,
         };
-        allocate::write(ctx, &spec, None).await?;
+        records::write(ctx, &spec, None).await?;
     }
     ctx.index.imported(addr);
     Ok(())

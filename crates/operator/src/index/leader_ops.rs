@@ -14,6 +14,7 @@ use harvester_lb_core::address_move::{
     AddressMove, MoveHistory, MoveLimits, MoveOutcome, ObservedService, Progress,
 };
 use harvester_lb_core::cached::{self, Pool};
+use harvester_lb_core::plan::LeftBehind;
 use harvester_lb_core::pool_status::{self, Projection, Snapshot};
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::allocation::{Allocation, Step};
@@ -25,21 +26,11 @@ use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Index;
-use super::leader_state::DeletedLb;
 
 /// This process is not the leader, or no longer (RUN-5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this process is not the leader")]
 pub struct NotLeader;
-
-/// The remains of a deleted load balancer (IPA-3).
-#[derive(Debug)]
-pub struct LeftBehind {
-    /// Its deletion; `None` if it is unknown, or everything is released.
-    pub deleted: Option<DeletedLb>,
-    /// The Bound records of its name.
-    pub bound: Vec<Record>,
-}
 
 /// Whether a record may be released.
 #[derive(Debug)]
@@ -270,12 +261,6 @@ impl Index {
             .flatten()
     }
 
-    /// Whether a load balancer of this key owns a shared Service or gives its name to one (IPA-9); false on a standby.
-    pub fn has_shared_service(&self, lb: &Key) -> bool {
-        self.with_leader(|leader| leader.unsupported.shared_service(lb).is_some())
-            .unwrap_or(false)
-    }
-
     /// The remains of a deleted load balancer (IPA-3).
     pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeader> {
         self.with_leader(|leader| {
@@ -284,6 +269,7 @@ impl Index {
             LeftBehind {
                 deleted: leader.deleted_lbs.get(lb).cloned(),
                 bound,
+                has_shared_service: leader.unsupported.shared_service(lb).is_some(),
             }
         })
         .ok_or(NotLeader)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use harvester_lb_core::address_move::{AddressMove, MoveHistory};
 use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::plan::DeletedLb;
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::unsupported;
 use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
@@ -23,17 +24,6 @@ use crate::clock;
 
 /// Number of removed guest clusters that are remembered; the oldest is dropped first. No watch lags behind by as many.
 const REMOVED_CLUSTERS: usize = 1024;
-
-/// A deleted load balancer whose address is not released yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeletedLb {
-    /// Its uid.
-    pub uid: String,
-    /// Whether it may have had a Service.
-    pub had_service: bool,
-    /// The deletion was inferred from a list; a live read must confirm it before its address is released (IPA-3).
-    pub final_state_unknown: bool,
-}
 
 /// The state of a leader besides the stores.
 pub struct LeaderState {

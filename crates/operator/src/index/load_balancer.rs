@@ -3,11 +3,11 @@
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::plan::DeletedLb;
 use harvester_lb_core::{guest_cluster, time};
 use harvester_lb_object::Key;
 
 use super::Index;
-use super::leader_state::DeletedLb;
 
 impl Index {
     /// Handles a change of a load balancer.

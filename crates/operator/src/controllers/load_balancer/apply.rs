@@ -1,335 +1,302 @@
-//! Applies the desired Service, EndpointSlice and health checks of a load balancer with an address, or deletes them if it has
-//! none, and computes its status.
+//! Applies the steps of a plan, one by one. A write that is refused because its copy is stale ends the reconcile: the newer copy
+//! is in the store by then, and the next plan is decided from it.
 
-use std::borrow::Cow;
-use std::time::Duration;
+use std::sync::Arc;
 
-use harvester_lb_api::{LoadBalancer, keys};
-use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::address_move::{ObservedService, Shown};
-use harvester_lb_core::backends::DiscoveredBackends;
-use harvester_lb_core::details;
-use harvester_lb_core::readiness::{self, ReadinessInput};
-use harvester_lb_core::spec::VmSpec;
-use harvester_lb_core::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
-use harvester_lb_ipam::{Phase, Record, WaitReason, addr};
+use harvester_lb_core::cached::{self, CachedService};
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::plan::step::Probes;
+use harvester_lb_core::plan::{Applied, Guard, Guarded, Kind, OnFailure, Plan, Step, View, Write};
 use harvester_lb_object::Key;
+use harvester_lb_prober::GroupId;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::json;
+use tokio::time::{Duration, Instant};
 use tracing::info;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::address::{Address, Obtained, Waiting};
-use crate::controllers::load_balancer::detail_conditions::{self, allocated, shows_other_address};
-use crate::controllers::load_balancer::observe::find_backends;
-use crate::controllers::load_balancer::owned_objects::{self, OwnedObjects};
-use crate::controllers::load_balancer::release;
-use crate::controllers::load_balancer::unserved::{update_endpoints, update_of};
+use crate::controllers::live;
 use crate::controllers::load_balancer::write_status::write_status;
-use crate::index::leader_ops::ObservedMove;
+use crate::index::Index;
 
-/// The result of [`apply`], and the remaining steps.
-pub struct Applied<'a> {
-    /// The load balancer with its newest resource version.
-    pub lb: Cow<'a, LoadBalancer>,
-    /// The status to write.
-    pub report: StatusUpdate,
-    /// Records to release after the status write.
-    pub extra_records: Vec<Record>,
-    /// The requeue, or an error that must not prevent the status write.
-    pub next: Result<Requeue, WriteError>,
+/// What became of the steps of a plan.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// The load balancer as its status was written by one of them.
+    pub committed: Option<LoadBalancer>,
+    /// An object of the load balancer's name turned out to be another owner's, so the remaining steps were left out. A plan that
+    /// knows it is to be made.
+    pub taken: Option<Kind>,
+    /// The Service after the steps.
+    service: Option<Arc<CachedService>>,
+    /// Why a write was refused.
+    refused: Option<String>,
+    /// The error of a write that does not prevent the status.
+    pub error: Option<WriteError>,
 }
 
-/// Applies the objects of a load balancer. `vm`: the spec of VM type, `None` for cluster type.
-pub async fn apply<'a>(
-    ctx: &Context,
-    key: &Key,
-    lb: &'a LoadBalancer,
-    vm: Option<&VmSpec>,
-    obtained: Obtained,
-) -> Result<Applied<'a>, WriteError> {
-    match (obtained, vm) {
-        (Obtained::Unchanged(readiness, next), _) => {
-            let updated = update_endpoints(ctx, key, lb).await;
-            Ok(Applied {
-                lb: Cow::Borrowed(lb),
-                report: update_of(lb, readiness, &updated),
-                extra_records: Vec::new(),
-                next: updated.map(|_| next),
-            })
+impl Outcome {
+    /// As the input of [`Plan::conclude`].
+    pub fn applied(&self) -> Applied<'_> {
+        Applied {
+            service: self.service.as_deref().map(|service| &**service),
+            refused: self.refused.as_deref(),
+            is_incomplete: self.error.is_some(),
         }
-        (Obtained::Waiting(waiting), vm) => wait(ctx, key, lb, vm, waiting).await,
-        (Obtained::Address(address), None) => serve_cluster(ctx, key, lb, address).await,
-        (Obtained::Address(address), Some(_)) if is_ipv6(&address.load_balancer_ip) => {
-            Ok(keep_ipv6(ctx, key, lb, address).await)
-        }
-        (Obtained::Address(address), Some(vm)) => serve_vm(ctx, key, lb, vm, address).await,
+    }
+
+    /// The Service after the steps.
+    pub fn service(&self) -> Option<&Service> {
+        self.service.as_deref().map(|service| &**service)
     }
 }
 
-fn is_ipv6(address: &str) -> bool {
-    addr::parse(address).is_some_and(|address| address.is_ipv6())
-}
-
-/// The conditions besides `Ready` of a load balancer with an address.
-fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<ExtraCondition> {
-    readiness::extras(
-        address.address_conflict.as_ref(),
-        Some(&address.load_balancer_ip),
-        address.out_of_pool,
-        found,
-    )
-}
-
-/// VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is created
-/// (BE-7).
-async fn keep_ipv6<'a>(
+/// Applies the steps of a plan in their order, up to the first that fails.
+///
+/// # Errors
+/// That of the step, unless the status is to be written in spite of it, see [`OnFailure`].
+pub async fn apply(
     ctx: &Context,
-    key: &Key,
-    lb: &'a LoadBalancer,
-    address: Address,
-) -> Applied<'a> {
-    let updated = update_endpoints(ctx, key, lb).await;
-    let message = format!(
-        "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
-        address.load_balancer_ip,
-        address.allocated.ip_pool.as_deref().unwrap_or_default()
-    );
-    let readiness = Readiness::not(WaitReason::AddressFamilyMismatch.as_str(), message);
-    let mut report = update_of(lb, readiness, &updated);
-    report.extras = extras(&address, &DiscoveredBackends::default());
-    report.details.push(allocated(&address, None));
-    report.allocated = FieldUpdate::Set(Some(address.allocated));
-    Applied {
-        lb: Cow::Borrowed(lb),
-        report,
-        extra_records: address.extra_records,
-        next: updated.map(|_| Requeue::AwaitChange),
+    view: &View<'_>,
+    service: Option<&Arc<CachedService>>,
+    plan: &Plan<'_>,
+) -> Result<Outcome, WriteError> {
+    let mut outcome = Outcome {
+        service: service.cloned(),
+        ..Outcome::default()
+    };
+    if let Some(wait) = plan.postponed {
+        ctx.index
+            .queues
+            .lbs
+            .add_after(view.objects.key.clone(), wait);
     }
-}
-
-/// No address. The Service and EndpointSlice are deleted before the old address is released (REL-4).
-async fn wait<'a>(
-    ctx: &Context,
-    key: &Key,
-    lb: &'a LoadBalancer,
-    vm: Option<&VmSpec>,
-    waiting: Waiting,
-) -> Result<Applied<'a>, WriteError> {
-    release::delete_owned_of(ctx, key, lb, waiting.pool.as_ref()).await?;
-    let is_vm = vm.is_some();
-    let mut extras = readiness::extras(
-        waiting.address_conflict.as_ref(),
-        None,
-        false,
-        &DiscoveredBackends::default(),
-    );
-    extras.push(readiness::port_mismatch(vm));
-    let report = StatusUpdate {
-        details: details::waiting(waiting.readiness.reason),
-        verdicts_changed: false,
-        readiness: waiting.readiness,
-        allocated: FieldUpdate::Set(None),
-        // For cluster type the guest writes `status.address` (REC-1).
-        address: if is_vm {
-            FieldUpdate::Set(None)
-        } else {
-            FieldUpdate::Unchanged
-        },
-        backend_servers: if is_vm {
-            FieldUpdate::Set(None)
-        } else {
-            FieldUpdate::Unchanged
-        },
-        extras,
-    };
-    Ok(Applied {
-        lb: Cow::Borrowed(lb),
-        report,
-        extra_records: waiting.extra_records,
-        next: Ok(Requeue::Resync),
-    })
-}
-
-/// Cluster type: the address and nothing else (REC-1).
-async fn serve_cluster<'a>(
-    ctx: &Context,
-    key: &Key,
-    lb: &'a LoadBalancer,
-    address: Address,
-) -> Result<Applied<'a>, WriteError> {
-    // Such objects exist only if it was of VM type before, with this uid (despite WV-9) or an earlier one.
-    release::delete_owned_of(ctx, key, lb, None).await?;
-    let present = lb
-        .status
-        .as_ref()
-        .and_then(|s| s.address.as_deref())
-        .unwrap_or_default();
-    let from_pool = address.load_balancer_ip != keys::DHCP_ADDRESS;
-    let mut extras = extras(&address, &DiscoveredBackends::default());
-    extras.push(readiness::port_mismatch(None));
-    let report = StatusUpdate {
-        details: details::of_cluster(detail_conditions::allocated_to_cluster(&address)),
-        verdicts_changed: false,
-        readiness: Readiness::ready(),
-        address: if from_pool && present.is_empty() {
-            FieldUpdate::Set(Some(address.load_balancer_ip.clone()))
-        } else {
-            FieldUpdate::Unchanged
-        },
-        backend_servers: FieldUpdate::Unchanged,
-        extras,
-        allocated: FieldUpdate::Set(Some(address.allocated)),
-    };
-    Ok(Applied {
-        lb: Cow::Borrowed(lb),
-        report,
-        extra_records: address.extra_records,
-        next: Ok(Requeue::AwaitChange),
-    })
-}
-
-/// VM type: the address, an EndpointSlice, a Service and health checks. A change of only mask or gateway is one write (ALC-9).
-async fn serve_vm<'a>(
-    ctx: &Context,
-    key: &Key,
-    lb: &'a LoadBalancer,
-    vm: &VmSpec,
-    address: Address,
-) -> Result<Applied<'a>, WriteError> {
-    let found = find_backends(ctx, key, vm);
-    let servers: Vec<String> = found
-        .backends
-        .iter()
-        .map(|b| b.address.to_string())
-        .collect();
-    let servers = FieldUpdate::Set((!servers.is_empty()).then_some(servers));
-    // The status commits the address before the Service has it (IPA-6). The same write carries the other known fields, so
-    // that the next write is that of the external address.
-    // Mask and gateway commit nothing: if only they change, the last status write carries them (ALC-9).
-    let committed = lb
-        .status
-        .as_ref()
-        .and_then(|s| s.allocated_address.as_ref())
-        .and_then(|before| before.ip.as_ref());
-    let lb = if committed == address.allocated.ip.as_ref() {
-        Cow::Borrowed(lb)
-    } else {
-        let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
-        let report = StatusUpdate {
-            allocated: FieldUpdate::Set(Some(address.allocated.clone())),
-            backend_servers: servers.clone(),
-            extras: vec![readiness::port_mismatch(Some(vm))],
-            details: detail_conditions::first(ctx, key, vm, &found, &address),
-            ..StatusUpdate::only(waiting)
+    for guarded in &plan.steps {
+        let lb = outcome.committed.as_ref().unwrap_or(view.lb);
+        let guards = check(ctx, view.objects.key, lb, &guarded.guards).await;
+        let applied = match guards {
+            Ok(()) => step(ctx, view, plan, &guarded.step, &mut outcome).await,
+            failed => failed,
         };
-        Cow::Owned(write_status(ctx, key, lb, &report).await?)
-    };
+        match (applied, plan.on_failure) {
+            (Ok(()), _) if outcome.taken.is_some() => break,
+            (Ok(()), _) => {}
+            (Err(WriteError::Refused(why)), OnFailure::ReportRefusal)
+                if !matches!(guarded.step, Step::Commit(_)) =>
+            {
+                outcome.refused = Some(why);
+                break;
+            }
+            (Err(error), OnFailure::Report) => {
+                outcome.error = Some(error);
+                break;
+            }
+            (Err(error), OnFailure::Stop | OnFailure::ReportRefusal) => return Err(error),
+        }
+    }
+    if !is_deletion_of_service(plan) {
+        // kube-vip may have announced it meanwhile.
+        let newest = ctx.index.stores.services.get(view.objects.key);
+        outcome.service = newest.or(outcome.service);
+    }
+    Ok(outcome)
+}
 
-    let ip = &address.load_balancer_ip;
-    let owned = owned_objects::ensure(ctx, key, &lb, vm, &found, ip).await;
-    let (mut details, mut verdicts_changed) = (Vec::new(), false);
-    let (readiness, external, next) = match owned {
-        // A refused write changes nothing: an existing Service continues to work.
-        Err(WriteError::Refused(message)) => {
-            let message = format!("Service or EndpointSlice {key}: {message}");
-            let readiness = Readiness::not(status::API_ERROR, message);
-            (readiness, FieldUpdate::Unchanged, Requeue::Backoff)
+/// Whether a plan ends with the deletion of the Service. Until the event of it the status says what the Service showed.
+fn is_deletion_of_service(plan: &Plan<'_>) -> bool {
+    let is_it = |it: &Guarded| matches!(it.step, Step::Service(Write::Delete(_)));
+    plan.steps.iter().any(is_it)
+}
+
+/// Checks guards by live reads, in their order.
+///
+/// # Errors
+/// `Conflict` if one does not hold; the stores have what was read.
+async fn check(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    guards: &[Guard],
+) -> Result<(), WriteError> {
+    for guard in guards {
+        match guard {
+            Guard::Unchanged => live::ensure_unchanged(ctx, key, lb).await?,
+            Guard::CaughtUp => live::ensure_caught_up(ctx, key, lb).await?,
+            Guard::PoolUnchanged(pool) => live::ensure_pool_unchanged(ctx, pool).await?,
+            Guard::Foreign(Kind::Service) => ensure_foreign::<Service>(ctx, key).await?,
+            Guard::Foreign(Kind::EndpointSlice) => {
+                ensure_foreign::<EndpointSlice>(ctx, key).await?;
+            }
         }
-        Err(other) => return Err(other),
-        Ok(OwnedObjects::Failed(readiness)) => {
-            details.push(allocated(&address, None));
-            details.extend(details::without_service(readiness.reason));
-            (readiness, FieldUpdate::Set(None), Requeue::Backoff)
+    }
+    Ok(())
+}
+
+async fn ensure_foreign<K>(ctx: &Context, key: &Key) -> Result<(), WriteError>
+where
+    K: CachedResource<Index>,
+{
+    let is_others = |now: &K| desired::ownership(now.meta(), &key.name) != Ownership::Ours;
+    live::ensure(ctx, key, is_others).await
+}
+
+async fn step(
+    ctx: &Context,
+    view: &View<'_>,
+    plan: &Plan<'_>,
+    step: &Step,
+    outcome: &mut Outcome,
+) -> Result<(), WriteError> {
+    let key = view.objects.key;
+    match step {
+        Step::HealthChecks(probes) => probe(ctx, key, probes),
+        Step::Commit(update) => {
+            let lb = outcome.committed.as_ref().unwrap_or(view.lb);
+            outcome.committed = Some(write_status(ctx, key, lb, update).await?);
         }
-        Ok(OwnedObjects::Present { service, backends }) => {
-            let external = readiness::external_ip(&service);
-            detail_conditions::note_announcing_node(ctx, key, &lb, &service);
-            let ObservedMove {
-                remaining, history, ..
-            } = observe_move(ctx, key, &service, &address);
-            if remaining == Some(Duration::ZERO) {
-                info!(lb = %key, address = address.load_balancer_ip, ?history, "Service still shows the previous address, recreating it");
-                release::delete_service(ctx, key).await?;
+        Step::Slice(write) => {
+            if !is_due(ctx, key, write)? {
+                return Ok(());
+            }
+            if !write_slice(ctx, key, write).await? {
+                outcome.taken = Some(Kind::EndpointSlice);
+                return Ok(());
+            }
+            for verdict in &plan.verdicts {
+                let (name, address) = (&verdict.name, verdict.address);
+                let to = if verdict.is_ready { "up" } else { "down" };
+                info!(lb = %key, vmi = %name, %address, verdict = to, "backend verdict changed");
+            }
+        }
+        Step::Service(write) if !is_due(ctx, key, write)? => {}
+        Step::Service(Write::Delete(from)) => {
+            info!(service = %key, "deleting Service");
+            ctx.client.delete::<Service>(key, from).await?;
+            if view.recreate_in.is_some() {
                 ctx.index.moved_service_deleted(key);
             }
-            let readiness = readiness::readiness(&ReadinessInput {
-                key,
-                vm,
-                found: &found,
-                wanted: &address.load_balancer_ip,
-                external: external.as_deref(),
-                healthy: backends.healthy(),
-                probed: backends.probed(),
-                before: status::conditions(&lb),
-            });
-            let is_other = shows_other_address(&service, &address);
-            let of_backends = backends.condition(status::conditions(&lb));
-            verdicts_changed = backends.verdicts_changed;
-            details.push(allocated(&address, external.as_deref()));
-            details.push(details::announced(external.as_deref(), ip, is_other));
-            details.extend(of_backends.or_else(|| detail_conditions::no_backends(key, &found)));
-            let next = match remaining {
-                Some(left) => Requeue::After(left),
-                None if readiness.is_ready() => Requeue::AwaitChange,
-                None => Requeue::Resync,
-            };
-            (readiness, FieldUpdate::Set(external), next)
         }
-    };
-    let mut extras = extras(&address, &found);
-    extras.push(readiness::port_mismatch(Some(vm)));
-    let report = StatusUpdate {
-        readiness,
-        allocated: FieldUpdate::Set(Some(address.allocated)),
-        address: external,
-        backend_servers: servers,
-        extras,
-        details,
-        verdicts_changed,
-    };
-    Ok(Applied {
-        lb,
-        report,
-        extra_records: address.extra_records,
-        next: Ok(next),
-    })
-}
-
-/// Updates the move of a Service to another address (REL-4).
-///
-/// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
-fn observe_move(ctx: &Context, key: &Key, service: &Service, address: &Address) -> ObservedMove {
-    let observed = ObservedService {
-        uid: service.metadata.uid.as_deref().unwrap_or_default(),
-        desired: &address.load_balancer_ip,
-        shown: shown(ctx, service, address),
-    };
-    let limits = ctx.timings.move_limits();
-    let observed = ctx.index.observe_move(key, &observed, &limits);
-    if let Some(outcome) = observed.outcome {
-        let history = observed.history;
-        info!(lb = %key, ?outcome, ?history, "kube-vip announces the changed address");
+        Step::Service(Write::Create(service)) => {
+            let created = ctx.client.create(key, &**service).await;
+            keep_newest(ctx, key, created, outcome)?;
+        }
+        Step::Service(Write::Patch(from, patch)) => {
+            let patched = ctx.client.patch(key, from, patch.clone()).await;
+            keep_newest(ctx, key, patched, outcome)?;
+        }
     }
-    observed
+    Ok(())
 }
 
-/// The address that a Service shows, compared with the desired one.
-fn shown(ctx: &Context, service: &Service, address: &Address) -> Shown {
-    let Some(external) = readiness::external_ip(service).and_then(|ip| addr::parse(&ip)) else {
-        return Shown::Nothing;
+/// Whether a planned write is still to be sent. The store may have learned more while the steps before it were applied.
+///
+/// # Errors
+/// `Conflict` if the object has changed since, so that the API server would refuse the write.
+fn is_due<K>(ctx: &Context, key: &Key, write: &Write<K>) -> Result<bool, WriteError>
+where
+    K: CachedResource<Index>,
+{
+    let now = K::store(&ctx.index).entry(key).map(|it| it.stamp.version);
+    let from = match write {
+        Write::Create(_) => None,
+        Write::Patch(from, _) | Write::Delete(from) => Some(meta::version(from)),
     };
-    let is_to_leave = address
-        .extra_records
-        .iter()
-        .any(|r| r.spec.phase == Phase::Bound && r.spec.addr == external);
-    // An address announced only after the release of its record may have another owner by now.
-    if is_to_leave || shows_other_address(service, address) && ctx.index.record(external).is_some()
-    {
-        Shown::Previous
-    } else if addr::parse(&address.load_balancer_ip) == Some(external) {
-        Shown::Desired
-    } else {
-        Shown::Other
+    match (write, now) {
+        (Write::Delete(_), None) => Ok(false),
+        _ if now == from => Ok(true),
+        _ => Err(WriteError::Conflict(format!(
+            "{} {key} has changed since the write was decided",
+            K::kind(&())
+        ))),
+    }
+}
+
+fn probe(ctx: &Context, key: &Key, probes: &Probes) {
+    match probes {
+        Probes::Unchanged => {}
+        Probes::End => {
+            ctx.prober.remove_group(&key.to_string());
+        }
+        Probes::Run(check, targets) => {
+            let group = GroupId::from(&*key.to_string());
+            ctx.prober.set_group(group, *check, targets.clone());
+        }
+    }
+}
+
+/// Writes the EndpointSlice. Returns whether it is ours.
+async fn write_slice(
+    ctx: &Context,
+    key: &Key,
+    write: &Write<EndpointSlice>,
+) -> Result<bool, WriteError> {
+    match write {
+        Write::Create(slice) => match ctx.client.create(key, &**slice).await {
+            Ok(_) => Ok(true),
+            Err(WriteError::AlreadyExists(why)) => adopt_slice(ctx, key, why).await,
+            Err(other) => Err(other),
+        },
+        Write::Patch(from, patch) => {
+            // The API server may apply a write at its start or just before its end.
+            let mark = || {
+                ctx.slice_throttle
+                    .wrote(key, Duration::ZERO, Instant::now());
+            };
+            mark();
+            let written = ctx.client.patch::<EndpointSlice>(key, from, patch.clone());
+            let written = written.await;
+            mark();
+            written.map(|_| true)
+        }
+        Write::Delete(from) => {
+            let deleted = ctx.client.delete::<EndpointSlice>(key, from).await;
+            deleted.map(|()| true)
+        }
+    }
+}
+
+/// Handles an existing EndpointSlice that the store does not have, because the watch selects by our label. Returns false if
+/// it has another owner. If it is ours, the label is added and the error requeues the load balancer.
+async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, WriteError> {
+    if let Some(found) = ctx.client.get_live::<EndpointSlice>(key).await? {
+        if desired::ownership(&found.metadata, &key.name) != Ownership::Ours {
+            return Ok(false);
+        }
+        if !cached::is_labelled(&found.metadata) {
+            let label = json!({"metadata": {"labels": { keys::LABEL_SERVICELB: "true" }}});
+            ctx.client
+                .patch::<EndpointSlice>(key, &found.metadata, label)
+                .await?;
+        }
+    }
+    Err(WriteError::AlreadyExists(why))
+}
+
+/// Handles the answer to a write of the Service: keeps its newest copy, or learns that it has another owner.
+fn keep_newest(
+    ctx: &Context,
+    key: &Key,
+    answer: Result<Service, WriteError>,
+    outcome: &mut Outcome,
+) -> Result<(), WriteError> {
+    let stored = ctx.index.stores.services.get(key);
+    match answer {
+        Ok(object) => {
+            outcome.service = stored.or_else(|| cached::service(Ok(object)).map(Arc::new));
+            Ok(())
+        }
+        Err(error) if error.is_stale() => {
+            let owner = |service: &CachedService| desired::ownership(&service.metadata, &key.name);
+            if stored.is_some_and(|service| owner(&service) == Ownership::Foreign) {
+                outcome.taken = Some(Kind::Service);
+                return Ok(());
+            }
+            Err(error)
+        }
+        Err(other) => Err(other),
     }
 }

@@ -1,6 +1,7 @@
 mod converted;
 mod detail_conditions;
 mod moves;
+mod owned_objects;
 mod stale;
 
 use super::*;

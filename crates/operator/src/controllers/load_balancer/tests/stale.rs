@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::watch;
+use harvester_lb_core::plan::Waiting;
+use harvester_lb_core::status::Readiness;
 use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::Event;
 
 use super::*;
+use crate::controllers::live;
 
 fn is_deletion((method, ..): &(Method, String, Value)) -> bool {
     *method == Method::DELETE
@@ -255,7 +258,14 @@ async fn rel_4_a_pool_that_is_seen_after_the_decision_takes_no_service_down() {
     let stamp = harvester_lb_controller_kit::Stamp::of(&q.metadata);
     let pools = &ctx.index.stores.pools;
     pools.written(&Key::new("", "q"), stamp, Pool::valid(q));
-    let outcome = release::delete_owned_of(&ctx, &key(), &lb, Some(&seen)).await;
+    let waiting = Waiting {
+        readiness: Readiness::not("PoolNotFound", "why"),
+        address_conflict: None,
+        extra_records: Vec::new(),
+        pool: Some(seen),
+    };
+    let vm = spec::check(&lb).unwrap().vm.map(Box::new);
+    let outcome = walk::walk(&ctx, &key(), &lb, &Goal::Wait(vm, waiting)).await;
     assert!(
         matches!(outcome, Err(WriteError::Conflict(_))),
         "{outcome:?}"

@@ -6,12 +6,12 @@
 
 use std::net::IpAddr;
 
-use harvester_lb_api::{IPPool, LoadBalancer};
-use harvester_lb_controller_kit::Stamp;
+use harvester_lb_api::{IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::plan::SeenPool;
 use harvester_lb_core::{cached, spec};
-use harvester_lb_ipam::{Owner, PoolName, Request};
+use harvester_lb_ipam::{Owner, Request};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -74,21 +74,13 @@ pub async fn ensure_caught_up(
     ensure_unchanged(ctx, key, lb).await
 }
 
-/// The stored copy of the pool that a load balancer names.
-pub struct SeenPool {
-    name: PoolName,
-    /// None: there is none.
-    stamp: Option<Stamp>,
-    is_decodable: bool,
-}
-
 /// The pool that a load balancer names, to be taken before an allocation is decided; `None` if it names none.
 pub fn seen_pool(ctx: &Context, request: &Request) -> Option<SeenPool> {
     let name = request.pool.clone()?;
     let stored = ctx.index.stores.pools.entry(&Key::new("", &*name));
     Some(SeenPool {
         name,
-        stamp: stored.as_ref().map(|pool| pool.stamp),
+        version: stored.as_ref().map(|pool| pool.stamp.version),
         is_decodable: stored.is_none_or(|pool| pool.value.spec.is_ok()),
     })
 }
@@ -104,7 +96,7 @@ pub async fn ensure_pool_unchanged(ctx: &Context, seen: &SeenPool) -> Result<(),
         .client
         .get_live::<IPPool>(&Key::new("", &**name))
         .await?;
-    if now.map(|pool| Stamp::of(&pool.metadata)) == seen.stamp {
+    if now.map(|pool| meta::version(&pool.metadata)) == seen.version {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(

@@ -1,0 +1,40 @@
+//! What became of the steps of a plan, and what follows them.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Service;
+
+use crate::plan::step::Next;
+use crate::status::StatusUpdate;
+
+/// What became of the steps of a plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Applied<'a> {
+    /// The Service after them; `None` if there is none.
+    pub service: Option<&'a Service>,
+    /// Why a write of the Service or EndpointSlice was refused.
+    pub refused: Option<&'a str>,
+    /// A write failed.
+    pub is_incomplete: bool,
+}
+
+/// What follows the steps of a plan.
+#[derive(Debug)]
+pub struct Conclusion {
+    /// The status to write; `None`: none.
+    pub status: Option<StatusUpdate>,
+    /// When the load balancer is planned again.
+    pub next: Next,
+}
+
+/// A changed verdict on a backend.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Name of the VirtualMachineInstance.
+    pub name: Arc<str>,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Whether its endpoint is ready now.
+    pub is_ready: bool,
+}

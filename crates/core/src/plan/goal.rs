@@ -1,0 +1,223 @@
+//! What a load balancer is to have, after its spec is validated and its address allocated.
+
+use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+use harvester_lb_ipam::{AddressConflict, Grant, PoolName, Record, WaitReason, addr};
+use harvester_lb_object::{Key, Version};
+
+use crate::backends::DiscoveredBackends;
+use crate::details;
+use crate::plan::health::CheckSource;
+use crate::plan::step::Next;
+use crate::readiness;
+use crate::spec::{self, Refusal, VmSpec};
+use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use crate::unsupported::Unsupported;
+
+/// What a load balancer is to have.
+#[derive(Clone, Debug)]
+pub enum Goal {
+    /// VM type with an address: EndpointSlice, Service, health checks.
+    Serve(Box<VmSpec>, Address),
+    /// Cluster type with an address: the address and nothing else (REC-1).
+    AddressOnly(Address),
+    /// No address, so no Service and no EndpointSlice either. The spec is that of VM type.
+    Wait(Option<Box<VmSpec>>, Waiting),
+    /// What it has. Only its existing endpoints follow the world (BE-6).
+    Keep(Keep),
+}
+
+/// The address of a load balancer.
+#[derive(Clone, Debug)]
+pub struct Address {
+    /// `status.allocatedAddress` (ALC-6).
+    pub allocated: AllocatedAddress,
+    /// `spec.loadBalancerIP` of the Service: the address, or 0.0.0.0 for DHCP.
+    pub load_balancer_ip: String,
+    /// Further records of the load balancer's name, to be released once no Service shows their addresses.
+    pub extra_records: Vec<Record>,
+    /// Another address that the status named and that is not this load balancer's.
+    pub address_conflict: Option<AddressConflict>,
+    /// Whether the address is no longer in the ranges of its pool (IPA-7).
+    pub out_of_pool: bool,
+}
+
+impl Address {
+    /// A granted address of a pool.
+    pub fn granted(lb: &LoadBalancer, grant: Grant, extra_records: Vec<Record>) -> Self {
+        Self {
+            allocated: allocated_address(lb, &grant),
+            load_balancer_ip: grant.addr.to_string(),
+            extra_records,
+            address_conflict: grant.address_conflict,
+            out_of_pool: grant.out_of_pool,
+        }
+    }
+
+    /// The address of a load balancer whose DHCP client is kube-vip (OPS-3). Records of a pool that it still has become extra
+    /// records.
+    pub fn by_dhcp(extra_records: Vec<Record>) -> Self {
+        Self {
+            allocated: AllocatedAddress {
+                ip: Some(keys::DHCP_ADDRESS.to_owned()),
+                ..AllocatedAddress::default()
+            },
+            load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
+            extra_records,
+            address_conflict: None,
+            out_of_pool: false,
+        }
+    }
+
+    /// Whether a DHCP server chooses the address.
+    pub fn is_by_dhcp(&self) -> bool {
+        self.load_balancer_ip == keys::DHCP_ADDRESS
+    }
+
+    /// Whether it is an IPv6 address, which only load balancers of cluster type and those of an earlier version have (BE-7).
+    pub fn is_ipv6(&self) -> bool {
+        addr::parse(&self.load_balancer_ip).is_some_and(|address| address.is_ipv6())
+    }
+}
+
+/// `status.allocatedAddress` of a granted address (ALC-6, ALC-9). Mask and gateway that the pool no longer has stay as they are
+/// in the status (IPA-7).
+fn allocated_address(lb: &LoadBalancer, grant: &Grant) -> AllocatedAddress {
+    let ip = grant.addr.to_string();
+    let before = lb
+        .status
+        .as_ref()
+        .and_then(|s| s.allocated_address.as_ref())
+        .filter(|a| a.ip.as_deref() == Some(&*ip));
+    if grant.mask.is_none()
+        && let Some(before) = before
+    {
+        return AllocatedAddress {
+            ip_pool: Some(grant.pool.to_string()),
+            // The Go operator writes `<nil>` if there is no gateway (ALC-6, ALC-9).
+            gateway: before.gateway.clone().filter(|text| text != "<nil>"),
+            ..before.clone()
+        };
+    }
+    AllocatedAddress {
+        ip_pool: Some(grant.pool.to_string()),
+        ip: Some(ip),
+        mask: grant.mask.clone(),
+        gateway: grant.gateway.map(|g| g.to_string()),
+    }
+}
+
+/// A load balancer without an address.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The reason.
+    pub readiness: Readiness,
+    /// An address that the status names and that is not this load balancer's.
+    pub address_conflict: Option<AddressConflict>,
+    /// Records of its name, to be released once no Service shows their addresses.
+    pub extra_records: Vec<Record>,
+    /// The pool that it names, as it was before the allocation was decided.
+    pub pool: Option<SeenPool>,
+}
+
+/// The stored copy of the pool that a load balancer names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenPool {
+    /// Its name.
+    pub name: PoolName,
+    /// Its resource version; `None` if there was no such pool.
+    pub version: Option<Version>,
+    /// Whether it can be decoded. The answer to a live read of one that cannot could not be decoded either.
+    pub is_decodable: bool,
+}
+
+/// A load balancer that stays as it is.
+#[derive(Clone, Debug)]
+pub struct Keep {
+    /// The source of verdicts on its endpoints.
+    pub check: CheckSource,
+    /// Its status; `None`: it is not written.
+    pub status: Option<StatusUpdate>,
+    /// Whether the condition `BackendsHealthy` follows too.
+    pub tells_health: bool,
+    /// Records of its name, to be released once no Service shows their addresses.
+    pub extra_records: Vec<Record>,
+    /// When it is planned again.
+    pub next: Next,
+}
+
+impl Keep {
+    /// Only its endpoints follow the world; no status is written. `lb`: for the health check in its spec.
+    pub fn endpoints(lb: &LoadBalancer) -> Self {
+        Self {
+            check: CheckSource::of(spec::health_check(lb)),
+            status: None,
+            tells_health: false,
+            extra_records: Vec::new(),
+            next: Next::AwaitChange,
+        }
+    }
+
+    /// One that cannot be decoded: its health check is unknown.
+    pub fn undecodable() -> Self {
+        Self {
+            check: CheckSource::Unchanged,
+            status: None,
+            tells_health: false,
+            extra_records: Vec::new(),
+            next: Next::AwaitChange,
+        }
+    }
+
+    /// One that this version leaves alone (IPA-9).
+    pub fn unsupported(key: &Key, lb: &LoadBalancer, why: &Unsupported) -> Self {
+        let message = format!("LoadBalancer {key}: {why}");
+        let readiness = Readiness::not(status::UNSUPPORTED_ANNOTATION, message);
+        Self {
+            status: Some(StatusUpdate::only(readiness)),
+            ..Self::endpoints(lb)
+        }
+    }
+
+    /// One whose spec is refused: it keeps its address and gets no new one (ALC-10).
+    pub fn refused(key: &Key, lb: &LoadBalancer, why: &Refusal) -> Self {
+        let message = format!("LoadBalancer {key}: {why}");
+        let readiness = Readiness::not(why.reason(), message);
+        Self::until(lb, readiness, Next::AwaitChange)
+    }
+
+    /// One whose address is neither known to be its own nor lost, for this reason.
+    pub fn until(lb: &LoadBalancer, readiness: Readiness, next: Next) -> Self {
+        Self {
+            status: Some(StatusUpdate::only(readiness)),
+            tells_health: true,
+            next,
+            ..Self::endpoints(lb)
+        }
+    }
+
+    /// One of VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is
+    /// created (BE-7).
+    pub fn ipv6(lb: &LoadBalancer, address: Address) -> Self {
+        let message = format!(
+            "{} of pool {} is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name a pool with IPv4 addresses",
+            address.load_balancer_ip,
+            address.allocated.ip_pool.as_deref().unwrap_or_default()
+        );
+        let readiness = Readiness::not(WaitReason::AddressFamilyMismatch.as_str(), message);
+        let mut keep = Self::until(lb, readiness, Next::AwaitChange);
+        if let Some(update) = &mut keep.status {
+            update.extras = readiness::extras(
+                address.address_conflict.as_ref(),
+                Some(&address.load_balancer_ip),
+                address.out_of_pool,
+                &DiscoveredBackends::default(),
+            );
+            let pool = address.allocated.ip_pool.as_deref().unwrap_or_default();
+            let ip = &address.load_balancer_ip;
+            update.details.push(details::allocated_from_pool(ip, pool));
+            update.allocated = FieldUpdate::Set(Some(address.allocated));
+        }
+        keep.extra_records = address.extra_records;
+        keep
+    }
+}

@@ -1,0 +1,77 @@
+//! A deleted load balancer: what it leaves behind goes in the order health checks, Service, EndpointSlice, IPAllocations (REL-2,
+//! REL-3).
+
+use harvester_lb_ipam::Record;
+
+use crate::plan::outline::{OnFailure, Plan};
+use crate::plan::report::Report;
+use crate::plan::step::{Next, Probes, Step};
+use crate::plan::take_down;
+use crate::plan::view::Objects;
+
+/// A deleted load balancer whose address is not released yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeletedLb {
+    /// Its uid.
+    pub uid: String,
+    /// Whether it may have had a Service.
+    pub had_service: bool,
+    /// The deletion was inferred from a list; a live read must confirm it before its address is released (IPA-3).
+    pub final_state_unknown: bool,
+}
+
+/// The remains of a deleted load balancer (IPA-3).
+#[derive(Debug)]
+pub struct LeftBehind {
+    /// Its deletion; `None` if it is unknown, or everything is released.
+    pub deleted: Option<DeletedLb>,
+    /// The Bound records of its name.
+    pub bound: Vec<Record>,
+    /// Other load balancers own the Service of its name too, or one of another name (IPA-9).
+    pub has_shared_service: bool,
+}
+
+/// The cleanup after a deleted load balancer.
+#[derive(Debug)]
+pub struct Cleanup {
+    /// First a live read must show that no load balancer of the name exists (IPA-3 a): only its absence was observed, or objects
+    /// of its name may belong to a later one.
+    pub verify_absence: bool,
+    /// The steps before the release.
+    pub plan: Plan<'static>,
+    /// The records to release, each as soon as no Service shows its address.
+    pub release: Vec<Record>,
+    /// It may have had a Service: unless one of ours is stored, it is read live before the release (IPA-3 b).
+    pub verify_service: bool,
+}
+
+/// The cleanup after a deleted load balancer; `None` if nothing is left of it. A record that was deleted by hand is not recreated
+/// without an owner (IPA-7).
+pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
+    let LeftBehind {
+        deleted,
+        bound,
+        has_shared_service,
+    } = left;
+    if deleted.is_none() && bound.is_empty() {
+        return None;
+    }
+    let is_gone = deleted.as_ref().is_some_and(|deleted| {
+        let is_its = |record: &Record| record.spec.owner.uid.to_string() == deleted.uid;
+        !deleted.final_state_unknown
+            && bound.iter().all(is_its)
+            && !objects.are_of_another(&deleted.uid)
+    });
+    let steps = if has_shared_service {
+        vec![Step::HealthChecks(Probes::End).into()]
+    } else {
+        take_down::deletions(objects, Vec::new())
+    };
+    let had_service = deleted.is_none_or(|deleted| deleted.had_service);
+    Some(Cleanup {
+        verify_absence: !is_gone,
+        plan: Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange)),
+        verify_service: had_service && !bound.is_empty(),
+        release: bound,
+    })
+}

@@ -1,0 +1,251 @@
+//! The status of a load balancer after the steps of its plan, and when it is planned again.
+
+use harvester_lb_api::{keys, meta};
+use harvester_lb_ipam::addr;
+use k8s_openapi::api::core::v1::Service;
+
+use crate::backends::{self, DiscoveredBackends};
+use crate::cached::VmiState;
+use crate::details::{self, BackendHealth, DetailCondition};
+use crate::plan::applied::{Applied, Conclusion, Verdict};
+use crate::plan::goal::{Address, Keep};
+use crate::plan::health::{Health, Paced, Served};
+use crate::plan::step::Next;
+use crate::plan::view::View;
+use crate::readiness::{self, ReadinessInput};
+use crate::spec::VmSpec;
+use crate::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
+
+/// How the status follows from what was applied.
+#[derive(Debug)]
+pub(super) enum Report<'a> {
+    /// It does not depend on that.
+    Fixed(Box<StatusUpdate>, Next),
+    /// The status of a load balancer that stays as it is, with the health of these backends if their write succeeded.
+    Kept(&'a Keep, Option<Served>),
+    /// From the Service and these backends.
+    Served {
+        vm: &'a VmSpec,
+        address: &'a Address,
+        served: Served,
+    },
+    /// None is written.
+    None(Next),
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn fixed(status: StatusUpdate, next: Next) -> Self {
+        Self::Fixed(Box::new(status), next)
+    }
+
+    pub(super) fn conclude(&self, view: &View<'_>, applied: &Applied<'_>) -> Conclusion {
+        match self {
+            Self::None(next) => Conclusion {
+                status: None,
+                next: next.clone(),
+            },
+            Self::Fixed(status, next) => Conclusion {
+                status: Some((**status).clone()),
+                next: next.clone(),
+            },
+            Self::Kept(keep, served) => Conclusion {
+                status: kept(
+                    view,
+                    keep,
+                    served.as_ref().filter(|_| !applied.is_incomplete),
+                ),
+                next: keep.next.clone(),
+            },
+            Self::Served {
+                vm,
+                address,
+                served,
+            } => self::served(view, vm, address, served, applied),
+        }
+    }
+}
+
+/// The status of a load balancer that stays as it is: everything stays except for its readiness and the health of its endpoints.
+fn kept(view: &View<'_>, keep: &Keep, served: Option<&Served>) -> Option<StatusUpdate> {
+    let mut update = keep.status.clone()?;
+    if let Some(served) = served.filter(|_| keep.tells_health) {
+        let before = status::conditions(view.lb);
+        // Before others, as they are written in this order.
+        update.details.splice(0..0, served.condition(before));
+        update.verdicts_changed = served.changed;
+    }
+    Some(update)
+}
+
+fn served(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    served: &Served,
+    applied: &Applied<'_>,
+) -> Conclusion {
+    let undecodable = view.objects.service.and_then(|it| it.undecodable.as_ref());
+    let undecodable = undecodable
+        .map(|why| format!("the Service cannot be decoded, correct it or delete it: {why}"));
+    // A refused write changes nothing: an existing Service continues to work.
+    if let Some(why) = applied.refused.or(undecodable.as_deref()) {
+        let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
+        let readiness = Readiness::not(status::API_ERROR, message);
+        return Conclusion {
+            status: Some(of_vm(view, vm, address, readiness)),
+            next: Next::Backoff,
+        };
+    }
+    let service = applied.service;
+    let external = service.and_then(readiness::external_ip);
+    let before = status::conditions(view.lb);
+    let readiness = readiness::readiness(&ReadinessInput {
+        key: view.objects.key,
+        vm,
+        found: &view.found,
+        wanted: &address.load_balancer_ip,
+        external: external.as_deref(),
+        healthy: served.healthy(),
+        probed: served.probed(),
+        before,
+    });
+    let next = match view.recreate_in {
+        Some(left) => Next::After(left),
+        None if readiness.is_ready() => Next::AwaitChange,
+        None => Next::Resync,
+    };
+    let is_other = service.is_some_and(|service| shows_other_address(service, address));
+    let ip = &address.load_balancer_ip;
+    let mut details = vec![
+        allocated(address, external.as_deref()),
+        details::announced(external.as_deref(), ip, is_other),
+    ];
+    let health = served.condition(before);
+    details.extend(health.or_else(|| no_backends(view)));
+    let status = StatusUpdate {
+        address: FieldUpdate::Set(external),
+        details,
+        verdicts_changed: served.changed,
+        ..of_vm(view, vm, address, readiness)
+    };
+    Conclusion {
+        status: Some(status),
+        next,
+    }
+}
+
+/// What the status of a load balancer of VM type with an address says in any case.
+fn of_vm(view: &View<'_>, vm: &VmSpec, address: &Address, readiness: Readiness) -> StatusUpdate {
+    let mut extras = extras(address, &view.found);
+    extras.push(readiness::port_mismatch(Some(vm)));
+    StatusUpdate {
+        allocated: FieldUpdate::Set(Some(address.allocated.clone())),
+        backend_servers: servers(view),
+        extras,
+        ..StatusUpdate::only(readiness)
+    }
+}
+
+/// The status of one that cannot have a Service (SVC-1).
+pub(super) fn without_service(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    readiness: Readiness,
+) -> StatusUpdate {
+    let mut details = vec![allocated(address, None)];
+    details.extend(details::without_service(readiness.reason));
+    StatusUpdate {
+        address: FieldUpdate::Set(None),
+        details,
+        ..of_vm(view, vm, address, readiness)
+    }
+}
+
+/// The status that commits an address before the Service has it (IPA-6). The same write carries the other known fields, so that
+/// the next write is that of the external address.
+pub(super) fn commitment(view: &View<'_>, vm: &VmSpec, address: &Address) -> StatusUpdate {
+    let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
+    StatusUpdate {
+        allocated: FieldUpdate::Set(Some(address.allocated.clone())),
+        backend_servers: servers(view),
+        extras: vec![readiness::port_mismatch(Some(vm))],
+        details: first_details(view, vm, address),
+        ..StatusUpdate::only(waiting)
+    }
+}
+
+/// The detail conditions in the write that commits an address. Those of a new load balancer are still right after both objects
+/// are created, and so cause no write.
+fn first_details(view: &View<'_>, vm: &VmSpec, address: &Address) -> Vec<DetailCondition> {
+    let mut all = vec![
+        allocated(address, None),
+        details::announced(None, &address.load_balancer_ip, false),
+    ];
+    // The readiness of existing endpoints is known only after the EndpointSlice is written.
+    if view.objects.slice.is_none() {
+        let is_checked = vm.check.is_some();
+        let found = &view.found.backends;
+        let states = found.iter().map(|b| (b.state, !is_checked));
+        let ready = backends::ready(&states.collect::<Vec<(VmiState, bool)>>());
+        let health = found.iter().zip(ready);
+        let health: Vec<BackendHealth<'_>> = health
+            .map(|(backend, ready)| BackendHealth::new(backend, ready, None))
+            .collect();
+        let healthy = || details::backends_healthy(&health, is_checked, &[]);
+        all.push(no_backends(view).unwrap_or_else(healthy));
+    }
+    all
+}
+
+/// `status.backendServers`.
+fn servers(view: &View<'_>) -> FieldUpdate<Vec<String>> {
+    let all = view.found.backends.iter();
+    let all: Vec<String> = all.map(|b| b.address.to_string()).collect();
+    FieldUpdate::Set((!all.is_empty()).then_some(all))
+}
+
+/// The conditions besides `Ready` of a load balancer with an address.
+pub(super) fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<ExtraCondition> {
+    readiness::extras(
+        address.address_conflict.as_ref(),
+        Some(&address.load_balancer_ip),
+        address.out_of_pool,
+        found,
+    )
+}
+
+/// `AddressAllocated` of a load balancer with an address. `leased`: the ingress address of its Service, for DHCP.
+pub(super) fn allocated(address: &Address, leased: Option<&str>) -> DetailCondition {
+    if address.is_by_dhcp() {
+        return details::allocated_by_dhcp(leased);
+    }
+    let pool = address.allocated.ip_pool.as_deref().unwrap_or_default();
+    details::allocated_from_pool(&address.load_balancer_ip, pool)
+}
+
+/// `BackendsHealthy` of a load balancer without a backend; `None` if it has one.
+fn no_backends(view: &View<'_>) -> Option<DetailCondition> {
+    let none = readiness::no_backends(view.objects.key, &view.found)?;
+    Some(details::no_backends(none.reason, &none.message))
+}
+
+/// Whether kube-vip announces another address than the allocated one, or none, although nobody has asked it to.
+pub fn shows_other_address(service: &Service, address: &Address) -> bool {
+    // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
+    let may_differ = address.is_by_dhcp()
+        || meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+    let external = readiness::external_ip(service).and_then(|ip| addr::parse(&ip));
+    !may_differ && external != addr::parse(&address.load_balancer_ip)
+}
+
+/// The verdicts that a write of the EndpointSlice brings.
+pub(super) fn verdicts(health: &Health, paced: &Paced) -> Vec<Verdict> {
+    let changed = health.changed(&paced.backends);
+    let verdict = |(backend, ready): &(backends::Backend, bool)| Verdict {
+        name: backend.name.clone(),
+        address: backend.address,
+        is_ready: *ready,
+    };
+    changed.map(verdict).collect()
+}

@@ -1,0 +1,131 @@
+//! Deletion of a Service and an EndpointSlice that are no longer wanted, the Service first. Deletions do not wait: the event of
+//! each brings the load balancer back.
+
+use crate::backends::DiscoveredBackends;
+use crate::details;
+use crate::plan::goal::{Address, SeenPool, Waiting};
+use crate::plan::outline::{OnFailure, Plan};
+use crate::plan::report::{self, Report};
+use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, Step, Write};
+use crate::plan::view::{Objects, View};
+use crate::readiness;
+use crate::spec::VmSpec;
+use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
+
+/// No address. Service and EndpointSlice are deleted before the old address is released (REL-4).
+pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waiting) -> Plan<'a> {
+    let mut extras = readiness::extras(
+        waiting.address_conflict.as_ref(),
+        None,
+        false,
+        &DiscoveredBackends::default(),
+    );
+    extras.push(readiness::port_mismatch(vm));
+    // For cluster type the guest writes `status.address` (REC-1).
+    let is_vm = vm.is_some();
+    let status = StatusUpdate {
+        details: details::waiting(waiting.readiness.reason),
+        verdicts_changed: false,
+        readiness: waiting.readiness.clone(),
+        allocated: FieldUpdate::Set(None),
+        address: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
+        backend_servers: if is_vm {
+            FieldUpdate::Set(None)
+        } else {
+            FieldUpdate::Unchanged
+        },
+        extras,
+    };
+    let steps = deletions(&view.objects, unchanged(waiting.pool.as_ref()));
+    Plan {
+        extra_records: waiting.extra_records.clone(),
+        ..Plan::new(steps, OnFailure::Stop, Report::fixed(status, Next::Resync))
+    }
+}
+
+/// Cluster type: the address and nothing else (REC-1). A Service or EndpointSlice exists only if it was of VM type before, with
+/// this uid (despite WV-9) or an earlier one.
+pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
+    let present = view.lb.status.as_ref().and_then(|s| s.address.as_deref());
+    let is_free = present.unwrap_or_default().is_empty();
+    let mut extras = report::extras(address, &DiscoveredBackends::default());
+    extras.push(readiness::port_mismatch(None));
+    let allocated = if address.is_by_dhcp() {
+        details::allocated_by_guest()
+    } else {
+        report::allocated(address, None)
+    };
+    let status = StatusUpdate {
+        details: details::of_cluster(allocated),
+        verdicts_changed: false,
+        readiness: Readiness::ready(),
+        address: if !address.is_by_dhcp() && is_free {
+            FieldUpdate::Set(Some(address.load_balancer_ip.clone()))
+        } else {
+            FieldUpdate::Unchanged
+        },
+        backend_servers: FieldUpdate::Unchanged,
+        extras,
+        allocated: FieldUpdate::Set(Some(address.allocated.clone())),
+    };
+    let steps = deletions(&view.objects, unchanged(None));
+    Plan {
+        extra_records: address.extra_records.clone(),
+        ..Plan::new(
+            steps,
+            OnFailure::Stop,
+            Report::fixed(status, Next::AwaitChange),
+        )
+    }
+}
+
+/// An object of the name has another owner and is not written (SVC-1). Our other object is deleted: an EndpointSlice would send
+/// the traffic of a foreign Service to our backends.
+pub(super) fn name_taken<'a>(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    kind: Kind,
+) -> Plan<'a> {
+    let guards = if view.objects.is_service_undecodable() {
+        Vec::new()
+    } else {
+        vec![Guard::Foreign(kind)]
+    };
+    let steps = deletions(&view.objects, guards);
+    let message = format!(
+        "{kind} {} exists and is not this load balancer's: rename the load balancer, or delete the {kind}",
+        view.objects.key
+    );
+    let readiness = Readiness::not(status::NAME_CONFLICT, message);
+    let status = report::without_service(view, vm, address, readiness);
+    Plan::new(steps, OnFailure::Stop, Report::fixed(status, Next::Backoff))
+}
+
+/// A stale copy of the load balancer, or of the pool from which it gets no address, must not decide on deletions: no write with
+/// its resource version precedes them (REL-4).
+fn unchanged(pool: Option<&SeenPool>) -> Vec<Guard> {
+    let pool = pool.map(|pool| Guard::PoolUnchanged(pool.clone()));
+    [Guard::Unchanged].into_iter().chain(pool).collect()
+}
+
+/// Ends the health checks, then deletes what is there. `guards`: checked once, if there is anything to delete.
+pub(super) fn deletions(objects: &Objects<'_>, guards: Vec<Guard>) -> Vec<Guarded> {
+    let service = objects.deletable_service();
+    let slice = objects.deletable_slice();
+    let is_anything = service.is_some() || slice.is_some();
+    let first = Guarded {
+        guards: if is_anything { guards } else { Vec::new() },
+        step: Step::HealthChecks(Probes::End),
+    };
+    let service = service.map(|from| Step::Service(Write::Delete(from.clone())).into());
+    let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
+    [Some(first), service, slice]
+        .into_iter()
+        .flatten()
+        .collect()
+}

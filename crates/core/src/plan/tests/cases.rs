@@ -1,0 +1,346 @@
+//! The steps of a plan and its requeue, by rule id.
+
+use std::time::Duration;
+
+use harvester_lb_fixtures as fixtures;
+use harvester_lb_prober::{HealthCheck, ProbeResult, TargetView};
+use serde_json::json;
+
+use super::world::{
+    ADDRESS, World, address, foreign_service, key, lb, machine, name, serve, service, slice,
+    spec_of, wait,
+};
+use crate::cached::VmiState;
+use crate::plan::{Goal, Guard, Keep, Kind, Next, Plan, SeenPool, Step, plan};
+use crate::status::{Readiness, StatusUpdate};
+
+/// The steps of a plan as text.
+fn steps(plan: &Plan<'_>) -> Vec<String> {
+    plan.steps.iter().map(|it| it.step.to_string()).collect()
+}
+
+/// The guards of each step.
+fn guards(plan: &Plan<'_>) -> Vec<Vec<Guard>> {
+    plan.steps.iter().map(|it| it.guards.clone()).collect()
+}
+
+/// A load balancer that is served at [`ADDRESS`] with one ready machine, and its goal.
+fn served(is_checked: bool) -> (World, Goal) {
+    let mut world = World::new(lb(&spec_of(is_checked)));
+    let goal = serve(&world.lb);
+    world
+        .machines
+        .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    world.walk(&goal, usize::MAX);
+    world.service = Some(service(ADDRESS, Some(ADDRESS)));
+    world.slice = Some(slice(&[("vm1", "10.10.0.1")]));
+    // Its readiness is that of the EndpointSlice.
+    world.restart();
+    world.walk(&goal, usize::MAX);
+    (world, goal)
+}
+
+fn condition<'a>(world: &'a World, type_: &str) -> Option<&'a harvester_lb_api::Condition> {
+    harvester_lb_api::condition::find(crate::status::conditions(&world.lb), type_)
+}
+
+#[test]
+fn rec_3_ipa_6_a_new_one_commits_its_address_then_gets_endpoints_then_the_service() {
+    let world = World::new(lb(&spec_of(false)));
+    let (goal, key) = (serve(&world.lb), key());
+    let plan = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(
+        steps(&plan),
+        [
+            "commit the address",
+            "end health checks",
+            "create EndpointSlice",
+            "create Service"
+        ]
+    );
+    let caught_up = vec![Guard::CaughtUp];
+    assert_eq!(
+        guards(&plan),
+        [vec![], vec![], caught_up.clone(), caught_up]
+    );
+}
+
+#[test]
+fn rec_2_it_waits_for_the_external_address_and_takes_it_as_it_is() {
+    let mut world = World::new(lb(&spec_of(false)));
+    world
+        .machines
+        .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    let goal = serve(&world.lb);
+    let (written, next) = world.walk(&goal, usize::MAX);
+    // The commitment says already what the status says afterwards.
+    assert_eq!(written.len(), 3, "{written:?}");
+    assert_eq!(next, Some(Next::Resync));
+    assert_eq!(
+        condition(&world, "Ready").unwrap().reason.as_deref(),
+        Some("WaitingForExternalIP")
+    );
+    let other = "10.0.9.9";
+    world.service = Some(service(ADDRESS, Some(other)));
+    let (written, next) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["write status"]);
+    assert_eq!(next, Some(Next::AwaitChange));
+    let status = world.lb.status.unwrap();
+    assert_eq!(status.address.as_deref(), Some(other));
+}
+
+#[test]
+fn rec_4_what_was_altered_or_deleted_is_restored() {
+    let (mut world, goal) = served(false);
+    world.slice.as_mut().unwrap().ports = None;
+    world.service = None;
+    let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(written[..2], ["patch EndpointSlice", "create Service"]);
+}
+
+#[test]
+fn svc_1_a_foreign_object_is_not_written_and_ours_beside_it_goes() {
+    let (served, goal) = served(false);
+    let key = key();
+    let mut foreign = served.clone();
+    foreign.service = Some(foreign_service());
+    let made = plan(&foreign.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["end health checks", "delete EndpointSlice"]);
+    assert_eq!(made.steps[0].guards, [Guard::Foreign(Kind::Service)]);
+    let (_, next) = foreign.walk(&goal, usize::MAX);
+    assert_eq!(next, Some(Next::Backoff));
+    let ready = condition(&foreign, "Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("NameConflict"));
+
+    // The EndpointSlice of the name has another owner: the store does not have it.
+    let mut taken = served;
+    (taken.slice, taken.has_foreign_slice) = (None, true);
+    let made = plan(&taken.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["end health checks", "delete Service"]);
+    assert_eq!(made.steps[0].guards, [Guard::Foreign(Kind::EndpointSlice)]);
+}
+
+#[test]
+fn rel_4_without_an_address_the_service_goes_first_and_only_by_a_current_copy() {
+    let (world, _) = served(false);
+    let mut goal = wait(&world.lb);
+    let pool = SeenPool {
+        name: name("p"),
+        version: None,
+        is_decodable: true,
+    };
+    if let Goal::Wait(_, waiting) = &mut goal {
+        waiting.pool = Some(pool.clone());
+    }
+    let key = key();
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(
+        steps(&made),
+        [
+            "end health checks",
+            "delete Service",
+            "delete EndpointSlice"
+        ]
+    );
+    assert_eq!(
+        made.steps[0].guards,
+        [Guard::Unchanged, Guard::PoolUnchanged(pool)]
+    );
+    // With nothing to delete, nothing is read.
+    let empty = World::new(world.lb);
+    assert_eq!(guards(&plan(&empty.view(&key, &goal), &goal)), [vec![]]);
+}
+
+#[test]
+fn rel_4_a_service_that_keeps_its_previous_address_is_recreated_when_the_time_is_over() {
+    let (mut world, goal) = served(false);
+    let key = key();
+    for (left, expected) in [
+        (Duration::from_secs(2), vec!["end health checks"]),
+        (Duration::ZERO, vec!["end health checks", "delete Service"]),
+    ] {
+        world.recreate_in = Some(left);
+        let made = plan(&world.view(&key, &goal), &goal);
+        assert_eq!(steps(&made), expected);
+        let (_, next) = world.clone().walk(&goal, usize::MAX);
+        assert_eq!(next, Some(Next::After(left)));
+    }
+}
+
+#[test]
+fn rec_1_cluster_type_has_an_address_and_nothing_else() {
+    let mut world = World::new(lb(&fixtures::cluster_spec()));
+    let goal = Goal::AddressOnly(address(ADDRESS));
+    let (written, next) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["write status"]);
+    assert_eq!(next, Some(Next::AwaitChange));
+    let status = world.lb.status.clone().unwrap();
+    assert_eq!(status.address.as_deref(), Some(ADDRESS));
+    // The guest's own value stays.
+    world.lb.status.as_mut().unwrap().address = Some("10.0.7.7".to_owned());
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+}
+
+#[test]
+fn alc_9_an_edit_of_the_gateway_alone_is_one_write() {
+    let (mut world, goal) = served(false);
+    let Goal::Serve(vm, mut address) = goal else {
+        unreachable!()
+    };
+    address.allocated.gateway = Some("10.0.0.254".to_owned());
+    let goal = Goal::Serve(vm, address);
+    assert_eq!(world.walk(&goal, usize::MAX).0, ["write status"]);
+}
+
+#[test]
+fn be_6_of_one_that_cannot_be_served_only_the_endpoints_follow() {
+    let (mut world, _) = served(false);
+    let refusal = Readiness::not("InvalidListener", "why");
+    let goal = Goal::Keep(Keep::until(&world.lb, refusal, Next::AwaitChange));
+    world.machines.clear();
+    world.service = None;
+    let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["patch EndpointSlice", "write status"]);
+    // The stand-in alone is left.
+    assert_eq!(world.slice.as_ref().unwrap().endpoints.len(), 1);
+    // Nothing is created.
+    world.slice = None;
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+}
+
+/// One that has no status of its own to write: its deletion waits for a foreign finalizer.
+#[test]
+fn be_6_without_a_status_none_is_written() {
+    let (mut world, _) = served(false);
+    let goal = Goal::Keep(Keep::endpoints(&world.lb));
+    world.machines.clear();
+    assert_eq!(world.walk(&goal, usize::MAX).0, ["patch EndpointSlice"]);
+}
+
+#[test]
+fn be_5_a_terminated_machine_takes_no_traffic_and_is_not_probed() {
+    let (mut world, goal) = served(true);
+    let over = machine("vm1", "10.10.0.1", VmiState::Succeeded);
+    world.machines.extend([over]);
+    let key = key();
+    // Even while changed verdicts have to wait.
+    world.verdict_pause = Duration::from_millis(150);
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(
+        steps(&made),
+        ["check the health of 0", "patch EndpointSlice"]
+    );
+    assert_eq!(made.postponed, None);
+}
+
+/// The state of the health check of `vm1`, which failed.
+fn failed(world: &mut World, goal: &Goal) {
+    let Goal::Serve(vm, _) = goal else {
+        unreachable!()
+    };
+    world.checks.check = vm.check;
+    world.checks.targets = vec![TargetView {
+        id: name("u-vm1"),
+        addr: "10.10.0.1".parse().unwrap(),
+        ready: false,
+        last: Some(ProbeResult::Refused),
+        failure: Some(ProbeResult::Refused),
+        stale: false,
+    }];
+}
+
+#[test]
+fn hc_1_a_verdict_is_written_as_soon_as_the_last_one_is_old_enough() {
+    let (mut world, goal) = served(true);
+    failed(&mut world, &goal);
+    let (key, pause) = (key(), Duration::from_millis(150));
+    world.verdict_pause = pause;
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["check the health of 1"]);
+    assert_eq!((made.postponed, made.verdicts.len()), (Some(pause), 0));
+    world.verdict_pause = Duration::ZERO;
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(
+        steps(&made),
+        ["check the health of 1", "patch EndpointSlice"]
+    );
+    assert_eq!((made.postponed, made.verdicts.len()), (None, 1));
+    assert!(!made.verdicts[0].is_ready);
+}
+
+#[test]
+fn hc_2_a_changed_health_check_keeps_verdicts_and_forgets_results() {
+    let (mut world, goal) = served(true);
+    failed(&mut world, &goal);
+    let other = HealthCheck::new(Some(8080), Some(1), Some(7), Some(1), Some(1)).unwrap();
+    world.checks.check = other;
+    world.walk(&goal, usize::MAX);
+    let target = &world.checks.targets[0];
+    assert_eq!((target.ready, target.last), (false, None));
+}
+
+#[test]
+fn hc_3_after_a_restart_readiness_is_that_of_the_endpoint_slice() {
+    let (mut world, goal) = served(true);
+    world.restart();
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+    assert!(world.checks.targets[0].ready);
+}
+
+#[test]
+fn ipa_9_a_service_of_several_load_balancers_is_not_written() {
+    let (mut world, goal) = served(false);
+    let key = key();
+    let mut shared = serde_json::to_value(&**world.service.as_ref().unwrap()).unwrap();
+    let references = shared["metadata"]["ownerReferences"]
+        .as_array_mut()
+        .unwrap();
+    let mut second = references[0].clone();
+    (second["name"], second["uid"]) = (json!("b"), json!("u-b"));
+    references.push(second);
+    let shared = super::world::object(shared);
+    world.service = crate::cached::service(Ok(shared));
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), Vec::<String>::new());
+    let (_, next) = world.walk(&goal, usize::MAX);
+    assert!(matches!(next, Some(Next::Again(_))), "{next:?}");
+}
+
+/// The other fields of the Service are unknown, so that it is left alone; the EndpointSlice is not.
+#[test]
+fn run_1_a_service_that_cannot_be_decoded_is_reported_and_not_written() {
+    let (mut world, goal) = served(false);
+    world.service.as_mut().unwrap().undecodable = Some("spec.ports: not a list".to_owned());
+    world.slice = None;
+    let (written, next) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["create EndpointSlice", "write status"]);
+    assert_eq!(next, Some(Next::Backoff));
+    let ready = condition(&world, "Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("ApiError"));
+    assert!(
+        ready
+            .message
+            .as_ref()
+            .unwrap()
+            .contains("spec.ports: not a list")
+    );
+}
+
+#[test]
+fn eps_3_a_slice_of_another_address_type_is_made_anew() {
+    let (mut world, goal) = served(false);
+    "IPv6".clone_into(&mut world.slice.as_mut().unwrap().address_type);
+    let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(
+        written[..2],
+        ["delete EndpointSlice", "create EndpointSlice"]
+    );
+    assert_eq!(world.slice.unwrap().address_type, "IPv4");
+}
+
+#[test]
+fn a_step_says_what_it_does() {
+    let readiness = Readiness::not("NoAvailableIP", "why");
+    let commit = Step::Commit(Box::new(StatusUpdate::only(readiness)));
+    assert_eq!(commit.to_string(), "commit the address");
+}

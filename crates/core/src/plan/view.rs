@@ -1,0 +1,152 @@
+//! What a plan is made from: copies of the objects of one load balancer, and the state of its health checks, taken before it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_object::Key;
+use harvester_lb_prober::{HealthCheck, Target, TargetView};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::backends::DiscoveredBackends;
+use crate::cached::CachedService;
+use crate::desired::{self, Ownership};
+use crate::plan::step::Probes;
+
+/// The objects of a load balancer's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Objects<'a> {
+    /// Namespace and name.
+    pub key: &'a Key,
+    /// The Service, by any owner.
+    pub service: Option<&'a CachedService>,
+    /// The EndpointSlice with our label.
+    pub slice: Option<&'a EndpointSlice>,
+}
+
+/// The observed state of one load balancer.
+#[derive(Clone, Debug)]
+pub struct View<'a> {
+    /// Its copy. Only the metadata is known of one that cannot be decoded.
+    pub lb: &'a LoadBalancer,
+    /// The Service and EndpointSlice of its name.
+    pub objects: Objects<'a>,
+    /// There is an EndpointSlice of its name that is not in [`View::objects`]: its creation failed, and a live read found that it
+    /// is another owner's.
+    pub has_foreign_slice: bool,
+    /// Its backends: those that it selects, or, for a load balancer that stays as it is, those in its EndpointSlice that are
+    /// still there.
+    pub found: DiscoveredBackends,
+    /// Its health checks.
+    pub checks: Checks,
+    /// How long an EndpointSlice write that changes only verdicts has to wait.
+    pub verdict_pause: Duration,
+    /// The remaining time until the Service is to be recreated, because it still shows its previous address; `None` if it need
+    /// not be (REL-4).
+    pub recreate_in: Option<Duration>,
+}
+
+impl Objects<'_> {
+    /// Who owns the Service; `None` if there is none.
+    pub fn service_owner(&self) -> Option<Ownership> {
+        let service = self.service?;
+        Some(desired::ownership(&service.metadata, &self.key.name))
+    }
+
+    /// Whether the Service cannot be decoded; a live read could not decode it either.
+    pub fn is_service_undecodable(&self) -> bool {
+        self.service.is_some_and(|it| it.undecodable.is_some())
+    }
+
+    /// The metadata of the Service, if it is ours and not being deleted yet.
+    pub fn deletable_service(&self) -> Option<&ObjectMeta> {
+        let meta = &self.service?.metadata;
+        self.is_deletable(meta).then_some(meta)
+    }
+
+    /// As [`Objects::deletable_service`], for the EndpointSlice.
+    pub fn deletable_slice(&self) -> Option<&ObjectMeta> {
+        let meta = &self.slice?.metadata;
+        self.is_deletable(meta).then_some(meta)
+    }
+
+    /// Whether one of them belongs to a load balancer of this name with another uid. Then that of this uid was recreated, and
+    /// the event of it is still to come (SVC-1).
+    pub fn are_of_another(&self, uid: &str) -> bool {
+        let of_another =
+            |meta: &ObjectMeta| desired::is_owned_by_other_uid(meta, &self.key.name, uid);
+        self.service.is_some_and(|it| of_another(&it.metadata))
+            || self.slice.is_some_and(|it| of_another(&it.metadata))
+    }
+
+    fn is_deletable(&self, meta: &ObjectMeta) -> bool {
+        meta.deletion_timestamp.is_none()
+            && desired::ownership(meta, &self.key.name) == Ownership::Ours
+    }
+}
+
+impl<'a> View<'a> {
+    /// A view without backends and health checks.
+    pub fn of(lb: &'a LoadBalancer, objects: Objects<'a>) -> Self {
+        Self {
+            lb,
+            objects,
+            has_foreign_slice: false,
+            found: DiscoveredBackends::default(),
+            checks: Checks::default(),
+            verdict_pause: Duration::ZERO,
+            recreate_in: None,
+        }
+    }
+}
+
+/// The health checks of a load balancer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checks {
+    /// By what its backends are probed; `None` if they are not.
+    pub check: Option<HealthCheck>,
+    /// The probed targets, ordered by address and id as the prober returns them.
+    pub targets: Vec<TargetView>,
+}
+
+impl Checks {
+    /// The state of a target; `None` if it is not probed.
+    pub fn target(&self, id: &str, addr: IpAddr) -> Option<&TargetView> {
+        let order = |target: &TargetView| (target.addr, &*target.id).cmp(&(addr, id));
+        let place = self.targets.binary_search_by(order).ok()?;
+        self.targets.get(place)
+    }
+
+    /// The state immediately after a change of the targets, as the prober sets it: a known target keeps its verdict, and its
+    /// results unless the check changes (HC-2).
+    #[must_use]
+    pub fn after(self, probes: &Probes) -> Self {
+        let (check, targets) = match probes {
+            Probes::Unchanged => return self,
+            Probes::End => return Self::default(),
+            Probes::Run(check, targets) => (*check, targets),
+        };
+        let restarts = self.check.is_some_and(|before| before != check);
+        let view = |target: &Target| {
+            let known = self.target(&target.id, target.addr).cloned();
+            match known {
+                Some(known) if !restarts => known,
+                known => TargetView {
+                    id: target.id.clone(),
+                    addr: target.addr,
+                    ready: known.map_or(target.ready, |known| known.ready),
+                    last: None,
+                    failure: None,
+                    stale: false,
+                },
+            }
+        };
+        let mut targets: Vec<TargetView> = targets.iter().map(view).collect();
+        targets.sort_by(|a, b| (a.addr, &a.id).cmp(&(b.addr, &b.id)));
+        Self {
+            check: Some(check),
+            targets,
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Writes of IPAllocations (section 6.5). Each carries the version that it was decided from (IPA-5); on a conflict the ledger has
+//! the current object afterwards.
+
+use std::net::IpAddr;
+
+use harvester_lb_api::IPAllocation;
+use harvester_lb_controller_kit::cached_client::CachedResource;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached;
+use harvester_lb_ipam::{Micros, Record, RecordSpec, addr};
+use harvester_lb_object::{Key, Version};
+use kube::api::ObjectMeta;
+use serde_json::json;
+use tracing::info;
+
+use crate::context::Context;
+use crate::index::Index;
+
+/// Creates an IPAllocation, or replaces the given version. Returns whether it was written; on a conflict the ledger has the
+/// current object afterwards.
+pub async fn write(
+    ctx: &Context,
+    spec: &RecordSpec,
+    replaces: Option<Version>,
+) -> Result<bool, WriteError> {
+    let key = key(spec.addr);
+    let written = match replaces {
+        None => {
+            let object = IPAllocation {
+                metadata: ObjectMeta {
+                    name: Some(key.name.to_string()),
+                    ..ObjectMeta::default()
+                },
+                spec: cached::allocation_spec(spec),
+            };
+            ctx.client.create(&key, &object).await
+        }
+        Some(version) => {
+            let from = ObjectMeta {
+                resource_version: Some(version.0.to_string()),
+                ..ObjectMeta::default()
+            };
+            ctx.client.patch(&key, &from, spec_patch(spec)).await
+        }
+    };
+    match written {
+        Ok(_) => Ok(true),
+        Err(error) if error.is_stale() => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+/// Replaces the given version of an IPAllocation. On a conflict the ledger has the current object afterwards, and the error
+/// requeues the caller's key.
+async fn rewrite(ctx: &Context, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
+    if write(ctx, spec, Some(version)).await? {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "the IPAllocation of {} has changed",
+        spec.addr
+    )))
+}
+
+/// The key of the IPAllocation of an address.
+pub fn key(address: IpAddr) -> Key {
+    Key::new("", addr::record_name(address))
+}
+
+/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values.
+fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
+    let spec = cached::allocation_spec(spec);
+    json!({ "spec": {
+        "address": spec.address,
+        "pool": spec.pool,
+        "owner": spec.owner,
+        "phase": spec.phase,
+        "boundAt": spec.bound_at,
+        "releasedAt": spec.released_at,
+    }})
+}
+
+/// Rewrites the record of a load balancer before its status commits an address that it did not name so far. Until then an
+/// earlier process may have seen an extra record in it, and its release may be in flight; the new resource version makes
+/// that release a conflict (IPA-5). Only `boundAt` changes, by one microsecond.
+pub async fn touch(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
+    let Some(record) = ctx.index.record(addr) else {
+        return Ok(());
+    };
+    let spec = RecordSpec {
+        bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
+        ..record.spec
+    };
+    rewrite(ctx, &spec, record.version).await
+}
+
+/// Writes a record that the ledger has set to Released (REL-1).
+pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    rewrite(ctx, &record.spec, record.version).await?;
+    info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
+    Ok(())
+}
+
+/// Deletes a Released IPAllocation. On a conflict the ledger has the current object afterwards, and the error requeues the
+/// caller's key.
+pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    let key = key(record.spec.addr);
+    let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
+        Some(cached::Allocation::Valid { uid, .. }) => Some(uid.to_string()),
+        _ => None,
+    };
+    let from = ObjectMeta {
+        uid,
+        resource_version: Some(record.version.0.to_string()),
+        ..ObjectMeta::default()
+    };
+    ctx.client.delete::<IPAllocation>(&key, &from).await?;
+    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, record.version);
+    Ok(())
+}
