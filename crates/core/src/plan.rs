@@ -36,12 +36,12 @@ pub mod take_down;
 pub mod view;
 
 pub use applied::{Applied, Conclusion, Verdict};
-pub use goal::{Address, Goal, Keep, SeenPool, Waiting};
+pub use goal::{Address, Goal, Keep, Waiting};
 pub use gone::{Cleanup, DeletedLb, LeftBehind, cleanup};
 pub use health::CheckSource;
 pub use outline::{OnFailure, Plan};
 pub use report::shows_other_address;
-pub use step::{Guard, Guarded, Kind, Next, Step, Write};
+pub use step::{Guard, Guarded, Kind, Next, SeenPool, Step, Write};
 pub use view::{Checks, Objects, View};
 
 /// The plan from a view to a goal.

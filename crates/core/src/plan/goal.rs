@@ -1,13 +1,13 @@
 //! What a load balancer is to have, after its spec is validated and its address allocated.
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
-use harvester_lb_ipam::{AddressConflict, Grant, PoolName, Record, WaitReason, addr};
-use harvester_lb_object::{Key, Version};
+use harvester_lb_ipam::{AddressConflict, Grant, Record, WaitReason, addr};
+use harvester_lb_object::Key;
 
 use crate::backends::DiscoveredBackends;
 use crate::details;
 use crate::plan::health::CheckSource;
-use crate::plan::step::Next;
+use crate::plan::step::{Next, SeenPool};
 use crate::readiness;
 use crate::spec::{self, Refusal, VmSpec};
 use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
@@ -117,17 +117,6 @@ pub struct Waiting {
     pub extra_records: Vec<Record>,
     /// The pool that it names, as it was before the allocation was decided.
     pub pool: Option<SeenPool>,
-}
-
-/// The stored copy of the pool that a load balancer names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenPool {
-    /// Its name.
-    pub name: PoolName,
-    /// Its resource version; `None` if there was no such pool.
-    pub version: Option<Version>,
-    /// Whether it can be decoded. The answer to a live read of one that cannot could not be decoded either.
-    pub is_decodable: bool,
 }
 
 /// A load balancer that stays as it is.

@@ -33,7 +33,7 @@ pub(super) enum Report<'a> {
     None(Next),
 }
 
-impl<'a> Report<'a> {
+impl Report<'_> {
     pub(super) fn fixed(status: StatusUpdate, next: Next) -> Self {
         Self::Fixed(Box::new(status), next)
     }

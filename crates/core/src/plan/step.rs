@@ -3,13 +3,14 @@
 use std::fmt;
 use std::time::Duration;
 
+use harvester_lb_ipam::PoolName;
+use harvester_lb_object::Version;
 use harvester_lb_prober::{HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
-use crate::plan::goal::SeenPool;
 use crate::status::StatusUpdate;
 
 /// One step. All but [`Step::HealthChecks`] are one request to the API server.
@@ -59,6 +60,17 @@ pub enum Guard {
     PoolUnchanged(SeenPool),
     /// A live read finds that the object of the load balancer's name is another owner's (SVC-1).
     Foreign(Kind),
+}
+
+/// The stored copy of the pool that a load balancer names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenPool {
+    /// Its name.
+    pub name: PoolName,
+    /// Its resource version; `None` if there was no such pool.
+    pub version: Option<Version>,
+    /// Whether it can be decoded. The answer to a live read of one that cannot could not be decoded either.
+    pub is_decodable: bool,
 }
 
 /// The kind of an object that a load balancer of VM type owns.

@@ -3,10 +3,10 @@
 
 use crate::backends::DiscoveredBackends;
 use crate::details;
-use crate::plan::goal::{Address, SeenPool, Waiting};
+use crate::plan::goal::{Address, Waiting};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
-use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, Step, Write};
+use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, SeenPool, Step, Write};
 use crate::plan::view::{Objects, View};
 use crate::readiness;
 use crate::spec::VmSpec;
