@@ -10,7 +10,7 @@ use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
 use serde_json::{Value, json};
 
-use crate::helm::{NAMESPACE, chart, documents, file, helm_does, id, object, rendered};
+use crate::helm::{NAMESPACE, chart, documents, file, helm_does, id, object, rendered, rendered_in};
 use crate::values::{of_the_go_operator, of_the_managed_chart};
 
 /// Names of Harvester's own release.
@@ -115,6 +115,11 @@ pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyho
         helm_does(&world, &["lint", "--strict", chart, "-f", &file])
             .await
             .with_context(|| name.to_owned())?;
+        // Where roles for objects of other components are: no name may be there twice.
+        for elsewhere in ["kube-system", "lb"] {
+            let objects = rendered_in(&world, elsewhere, &values).await?;
+            sound(&objects).with_context(|| format!("{name}, in {elsewhere}"))?;
+        }
         let objects = rendered(&world, &values).await?;
         sound(&objects).with_context(|| name.to_owned())?;
         let all: Vec<String> = objects.into_iter().map(for_dry_run).collect();
