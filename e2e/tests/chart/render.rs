@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::prometheus::{dashboard_queries, documented_alerts};
+use harvester_lb_e2e::prometheus::{DashboardQueries, documented_alerts};
 use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
 use serde_json::{Value, json};
@@ -416,7 +416,8 @@ pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::
     ensure!(labels["grafana_dashboard"] == "1", "{labels}");
     let text = map["data"]["harvester-load-balancer.json"].as_str();
     let dashboard: Value = serde_json::from_str(text.context("no dashboard")?)?;
-    ensure!(!dashboard_queries(&dashboard).is_empty(), "no queries");
+    let queries = DashboardQueries::of(&dashboard);
+    ensure!(!queries.operator.is_empty() && !queries.webhook.is_empty());
     let monitor = object(&objects, "ServiceMonitor", "harvester-lb-operator")?;
     let service = object(&objects, "Service", "harvester-lb-operator")?;
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object();

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::prometheus::{Prometheus, dashboard_queries, documented_alerts, rules};
+use harvester_lb_e2e::prometheus::{DashboardQueries, Prometheus, documented_alerts, rules};
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{part, subnet, with};
 use harvester_lb_testkit::eventually;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::support::{RuleHelpers, cluster, vm};
 
@@ -102,15 +102,8 @@ pub async fn ops_1_alerts_fire_and_the_dashboard_has_data(world: Arc<World>) -> 
         .fires(&["HarvesterLoadBalancerHealthChecksLate"])
         .await?;
 
-    let path = repository().join("charts/harvester-load-balancer/files/dashboard.json");
-    let dashboard: Value = serde_json::from_str(&std::fs::read_to_string(path)?)?;
-    for query in dashboard_queries(&dashboard) {
-        let data = prometheus
-            .query(&query)
-            .await
-            .with_context(|| query.clone())?;
-        let is_number = data.iter().any(|(_, value)| value.is_finite());
-        ensure!(is_number, "{query} has no data: {data:?}");
+    for query in DashboardQueries::of_chart()?.operator {
+        prometheus.has_data(&query).await?;
     }
     // Each series of an object exists once, that of the leader.
     for metric in ["harvester_lb_load_balancer_ready", "harvester_lb_backends"] {
