@@ -64,8 +64,7 @@ pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAdd
     } else {
         TcpListener::bind(address).await
     };
-    let listener = bound
-        .with_context(|| format!("the admin port {address} cannot be bound"))?;
+    let listener = bound.with_context(|| format!("the admin port {address} cannot be bound"))?;
     let address = listener
         .local_addr()
         .context("the admin port has no address")?;

@@ -7,7 +7,8 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 /// What is valid, for messages.
-const VALID: &str = "error, warn, info, debug, trace or off, or a filter of them such as info,kube=debug";
+const VALID: &str =
+    "error, warn, info, debug, trace or off, or a filter of them such as info,kube=debug";
 
 /// Starts logging at a level (`error`, `warn`, `info`, `debug`, `trace`) or with a filter in the syntax of
 /// `tracing_subscriber`. The level names of logrus, which the Go operator accepted, work too.
@@ -74,7 +75,15 @@ mod tests {
 
     #[test]
     fn section_1_a_mistyped_level_is_refused_with_what_is_valid() {
-        for level in ["inof", "", "info,debg", "kube::client", "info,", "kube=debg", "=["] {
+        for level in [
+            "inof",
+            "",
+            "info,debg",
+            "kube::client",
+            "info,",
+            "kube=debg",
+            "=[",
+        ] {
             let refused = filter(level).unwrap_err().to_string();
             assert!(refused.contains(&format!("{level:?}")), "{refused}");
             assert!(refused.contains("info,kube=debug"), "{refused}");

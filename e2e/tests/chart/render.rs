@@ -10,7 +10,9 @@ use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
 use serde_json::{Value, json};
 
-use crate::helm::{NAMESPACE, chart, documents, file, helm_does, id, object, rendered, rendered_in};
+use crate::helm::{
+    NAMESPACE, chart, documents, file, helm_does, id, object, rendered, rendered_in,
+};
 use crate::values::{of_the_go_operator, of_the_managed_chart};
 
 /// Names of Harvester's own release.

@@ -91,10 +91,7 @@ fn trends() -> Vec<(bool, u32, Vec<Value>)> {
         leader("b", "_x201 159.8-0.2x200"),
     ];
     // A few load balancers that are created after a failover are no trend.
-    let after_failover = vec![
-        leader("a", "20x380 stale"),
-        leader("b", "_x381 20-0.25x19"),
-    ];
+    let after_failover = vec![leader("a", "20x380 stale"), leader("b", "_x381 20-0.25x19")];
     vec![
         (true, 390, steady.clone()),
         (true, 390, over_two_leaders),

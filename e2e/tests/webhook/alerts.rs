@@ -3,14 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_api::IPPool;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::prometheus::{DashboardQueries, Prometheus, documented_alerts, rules};
-use harvester_lb_e2e::webhook::{ACCOUNT, Replica, endpoints, permissions};
+use harvester_lb_e2e::webhook::{ACCOUNT, Replica, answers, endpoints, permissions};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::eventually;
-use kube::api::PostParams;
-use serde_json::json;
 
 use crate::stage::{bare, finish};
 
@@ -37,7 +34,9 @@ pub async fn ops_1_alerts_of_the_webhook_fire(world: Arc<World>) -> anyhow::Resu
     permissions(&world).await?;
     replica.ready().await?;
     replica.registered().await?;
-    prometheus.is_silent(&[NOT_REGISTERED, EXPIRES, ABSENT]).await?;
+    prometheus
+        .is_silent(&[NOT_REGISTERED, EXPIRES, ABSENT])
+        .await?;
     each_panel_has_data(&world, &prometheus).await?;
     let expiry = "harvester_lb_webhook_certificate_expiry_timestamp_seconds - time()";
     let left = prometheus.query(expiry).await?;
@@ -57,18 +56,10 @@ pub async fn ops_1_alerts_of_the_webhook_fire(world: Arc<World>) -> anyhow::Resu
 
 /// Each query of the dashboard about the webhook has data, once it has been asked.
 async fn each_panel_has_data(world: &World, prometheus: &Prometheus) -> anyhow::Result<()> {
-    let pool = json!({
-        "metadata": {"name": "panels"}, "spec": {"ranges": [{"subnet": "10.76.0.0/24"}]},
-    });
-    let pool: IPPool = serde_json::from_value(pool)?;
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
     for query in DashboardQueries::of_chart()?.webhook {
         eventually("the query has data", SOON, || async {
             // A rate needs requests between two scrapes.
-            world.pools().create(&dry_run, &pool).await?;
+            answers(world).await?;
             prometheus.has_data(&query).await.map(Some)
         })
         .await?;

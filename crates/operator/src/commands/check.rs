@@ -149,7 +149,12 @@ fn missing_findings(missing: &[Missing], state: State) -> Vec<Finding> {
             }
             Missing::PlainStatus { kind } => {
                 let object = definition(kind);
-                findings.push(Finding::new(&kinds::STATUS_SUBRESOURCE, "API-1", object, text));
+                findings.push(Finding::new(
+                    &kinds::STATUS_SUBRESOURCE,
+                    "API-1",
+                    object,
+                    text,
+                ));
             }
             Missing::Right(right) => rights.push(right.to_string()),
         }

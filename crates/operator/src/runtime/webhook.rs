@@ -361,7 +361,10 @@ mod tests {
         let until = Timestamp::now().as_second() + 60;
         progress.stored.has_missed_until(Some(until));
         let said = last();
-        assert!(said.contains("are gone, as after uninstall-webhook"), "{said}");
+        assert!(
+            said.contains("are gone, as after uninstall-webhook"),
+            "{said}"
+        );
         progress.stored.authority_changed(&gone);
         let said = last();
         assert!(said.contains("has removed the authority"), "{said}");

@@ -307,7 +307,10 @@ async fn ops_2_the_operator_s_permissions_are_no_finding_for_a_reader() {
     for right in ["get services, ", &format!("update {lease}\n")] {
         assert!(text.contains(right), "{right:?} is not in {text}");
     }
-    assert!(text.ends_with("\n0 errors, 1 warnings, 0 infos\n"), "{text}");
+    assert!(
+        text.ends_with("\n0 errors, 1 warnings, 0 infos\n"),
+        "{text}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

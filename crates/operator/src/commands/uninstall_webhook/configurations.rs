@@ -37,7 +37,11 @@ pub(super) async fn is_configured(client: &Client, names: &Names) -> anyhow::Res
         find(&validating).await?.as_ref().map(of_validating),
         find(&mutating).await?.as_ref().map(of_mutating),
     ];
-    Ok(calls.iter().flatten().flatten().any(|call| call.is_of(names)))
+    Ok(calls
+        .iter()
+        .flatten()
+        .flatten()
+        .any(|call| call.is_of(names)))
 }
 
 fn of_validating(object: &ValidatingWebhookConfiguration) -> Vec<Call> {

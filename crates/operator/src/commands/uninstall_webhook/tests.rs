@@ -262,7 +262,11 @@ async fn section_1_what_a_container_makes_that_restarts_between_the_steps_is_rem
     };
     uninstall.all().await.unwrap();
     assert!(!has_secrets(&server));
-    assert!(server.get(&format!("{VALIDATING}/{CONFIGURATION}")).is_none());
+    assert!(
+        server
+            .get(&format!("{VALIDATING}/{CONFIGURATION}"))
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
