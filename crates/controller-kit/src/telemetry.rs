@@ -65,7 +65,7 @@ mod tests {
             ("panic", LevelFilter::ERROR),
             ("info,kube=debug", LevelFilter::DEBUG),
             ("warning, kube::client=trace", LevelFilter::TRACE),
-            ("error,[span]=info", LevelFilter::TRACE),
+            ("error,[span]=info", LevelFilter::INFO),
         ] {
             let filter = filter(level).unwrap();
             assert_eq!(filter.max_level_hint(), Some(wanted), "{level}: {filter}");

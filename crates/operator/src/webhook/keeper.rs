@@ -330,7 +330,8 @@ impl Keeper {
         // While a watch was interrupted all of it may have happened.
         let is_all_gone = authority.is_none() && !is_registered && self.has_served;
         self.missed_until = if is_all_gone && self.uninstalled_until.is_none() {
-            let until = self.missed_until.unwrap_or(now + seconds(UNINSTALLATION));
+            let limit = now + seconds(UNINSTALLATION);
+            let until = self.missed_until.unwrap_or(limit);
             self.uninstalled_until = (now < until).then_some(until);
             Some(until)
         } else {

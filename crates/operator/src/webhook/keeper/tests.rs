@@ -382,6 +382,13 @@ async fn section_1_an_uninstallation_that_was_missed_is_seen_by_what_is_gone() {
 async fn section_1_secrets_that_are_lost_while_the_webhook_is_registered_are_made_again() {
     let server = FakeApiServer::default();
     let mut keeper = keeper(&server.client());
+    keeper.machine = Machine::new(
+        Lifetimes {
+            settle: Duration::ZERO,
+            ..lifetimes()
+        },
+        keeper.stored.names.dns_name(),
+    );
     registers(&server, &mut keeper).await;
     for name in ["svc-tls", "svc-ca"] {
         delete(&server, name).await;
