@@ -183,6 +183,15 @@ impl Prometheus {
         .await
     }
 
+    /// Fails unless a query has a number.
+    pub async fn has_data(&self, query: &str) -> anyhow::Result<()> {
+        let data = self.query(query).await;
+        let data = data.with_context(|| query.to_owned())?;
+        let is_number = data.iter().any(|(_, value)| value.is_finite());
+        ensure!(is_number, "{query} has no data: {data:?}");
+        Ok(())
+    }
+
     /// Waits until none of these alerts fires.
     pub async fn is_silent(&self, alerts: &[&str]) -> anyhow::Result<()> {
         eventually(&format!("{alerts:?} do not fire"), 3 * SOON, || async {
@@ -227,14 +236,42 @@ fn percent_encoded(text: &str) -> String {
     text.bytes().map(byte).collect()
 }
 
-/// The queries of a Grafana dashboard, with its variables replaced as Grafana does.
-pub fn dashboard_queries(dashboard: &Value) -> Vec<String> {
-    let panels = dashboard["panels"].as_array().into_iter().flatten();
-    let targets = panels.flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
-    let expressions = targets.filter_map(|target| target["expr"].as_str());
-    expressions
-        .map(|expression| expression.replace("$__rate_interval", "1m"))
-        .collect()
+/// The queries of a Grafana dashboard, with its variables replaced as Grafana does. Those of a row of the dashboard are about
+/// another program than all others.
+pub struct DashboardQueries {
+    /// Those of the row about the webhook.
+    pub webhook: Vec<String>,
+    /// All others, which are about the operator.
+    pub operator: Vec<String>,
+}
+
+impl DashboardQueries {
+    /// The queries of the chart's dashboard.
+    pub fn of_chart() -> anyhow::Result<Self> {
+        let path = repository().join("charts/harvester-load-balancer/files/dashboard.json");
+        let dashboard = serde_json::from_str(&std::fs::read_to_string(path)?)?;
+        Ok(Self::of(&dashboard))
+    }
+
+    /// The queries of a dashboard.
+    pub fn of(dashboard: &Value) -> Self {
+        let (mut webhook, mut operator) = (Vec::new(), Vec::new());
+        let mut is_of_webhook = false;
+        for panel in dashboard["panels"].as_array().into_iter().flatten() {
+            if panel["type"] == "row" {
+                is_of_webhook = panel["title"] == "Webhook";
+            }
+            let targets = panel["targets"].as_array().into_iter().flatten();
+            let expressions = targets.filter_map(|target| target["expr"].as_str());
+            let queries = if is_of_webhook {
+                &mut webhook
+            } else {
+                &mut operator
+            };
+            queries.extend(expressions.map(|it| it.replace("$__rate_interval", "1m")));
+        }
+        Self { webhook, operator }
+    }
 }
 
 #[cfg(test)]
@@ -290,8 +327,11 @@ mod tests {
             };
             assert!(!places[at + 1..].iter().any(overlaps), "{x} {y}");
         }
-        let queries = dashboard_queries(&dashboard);
-        assert!(queries.len() > 20, "{queries:?}");
-        assert!(!queries.iter().any(|q| q.contains('$')), "{queries:?}");
+        let queries = DashboardQueries::of(&dashboard);
+        let counts = (queries.operator.len(), queries.webhook.len());
+        assert!(counts.0 > 20 && counts.1 > 5, "{counts:?}");
+        for query in [queries.operator, queries.webhook].concat() {
+            assert!(!query.contains('$'), "{query}");
+        }
     }
 }

@@ -83,7 +83,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "serviceAccount.name: %s is another account of this chart; choose another name, or leave it empty" $name) -}}
 {{- end -}}
 {{- end -}}
-{{- $name | default (ternary (printf "%s-operator" $prefix) "default" .Values.serviceAccount.create) -}}
+{{- if not (or $name .Values.serviceAccount.create) -}}
+{{- fail "serviceAccount.create is false and serviceAccount.name is empty: every Pod of the namespace without an account of its own would gain the operator's permissions; name an account that exists" -}}
+{{- end -}}
+{{- $name | default (printf "%s-operator" $prefix) -}}
 {{- end -}}
 
 {{/* A duration in milliseconds. */}}
@@ -108,6 +111,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- if eq .Values.webhook.serviceName (printf "%s-operator" (include "hlb.prefix" .)) -}}
 {{- fail (printf "webhook.serviceName: %s is the operator's own Service; choose another name, or leave it empty" .Values.webhook.serviceName) -}}
+{{- end -}}
+{{- range $label := include "hlb.labels" (dict "root" . "component" "operator") | fromYaml | keys -}}
+{{- if hasKey $.Values.podLabels $label -}}
+{{- fail (printf "podLabels: %s is a label that the chart sets, and may select Pods by; leave it out" $label) -}}
+{{- end -}}
 {{- end -}}
 {{- range .Values.backendDenyCIDRs -}}
 {{- $address := first (splitList "/" .) -}}

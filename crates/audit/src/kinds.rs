@@ -231,6 +231,6 @@ kinds! {
         "no process holds the Lease: nothing is allocated or updated"
         "none during a swap; otherwise start the operator and check its `/readyz`";
     PERMISSION_MISSING Minor "PermissionMissing"
-        "the user of this command lacks a permission that the operator needs"
+        "the user of this command, who may write some of what the operator writes, lacks permissions that the operator needs"
         "none, unless the operator runs as this user: then apply docs/examples/rbac.yaml";
 }

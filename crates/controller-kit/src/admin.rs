@@ -24,6 +24,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::debug;
 
+use crate::listen::listen_on_all;
+
 /// Most concurrent connections. One more closes the oldest: a well-behaved client is answered within milliseconds, so
 /// an old connection is idle or slow.
 const MOST_CONNECTIONS: usize = 64;
@@ -54,11 +56,15 @@ struct Shared {
     gathering: Arc<Mutex<()>>,
 }
 
-/// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested.
+/// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested. The unspecified address of
+/// either family means all addresses of both.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("the admin port {address} cannot be bound"))?;
+    let bound = if address.ip().is_unspecified() {
+        listen_on_all(address.port())
+    } else {
+        TcpListener::bind(address).await
+    };
+    let listener = bound.with_context(|| format!("the admin port {address} cannot be bound"))?;
     let address = listener
         .local_addr()
         .context("the admin port has no address")?;
@@ -171,6 +177,23 @@ mod tests {
         fn remarks(&self) -> Vec<String> {
             vec!["Service ns/a".to_owned()]
         }
+    }
+
+    #[tokio::test]
+    async fn ops_1_an_unspecified_address_is_every_address_of_both_families() {
+        let can_bind = TcpListener::bind("[::1]:0").await.is_ok();
+        for unspecified in ["0.0.0.0:0", "[::]:0"] {
+            let (_listener, bound) = bind(unspecified.parse().unwrap()).await.unwrap();
+            let reaches = async |ip: &str| {
+                let address = SocketAddr::new(ip.parse().unwrap(), bound.port());
+                TcpStream::connect(address).await.is_ok()
+            };
+            assert!(reaches("127.0.0.1").await, "{unspecified}");
+            assert_eq!(reaches("::1").await, can_bind, "{unspecified}");
+        }
+        // An address is that address alone.
+        let (_listener, bound) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        assert_eq!(bound.ip().to_string(), "127.0.0.1");
     }
 
     #[tokio::test]

@@ -19,6 +19,7 @@
 //! | [`events`] | Kubernetes Events, written without blocking a reconcile |
 //! | [`client`] | clients for watches and for writes, counted |
 //! | [`preflight`] | required kinds and permissions |
+//! | [`listen`] | a port on all addresses of both families |
 //! | [`admin`] | `/healthz`, `/readyz`, `/metrics` |
 //! | [`telemetry`] | logging |
 
@@ -29,6 +30,7 @@ pub mod client;
 pub mod decode_guard;
 pub mod events;
 pub mod lease;
+pub mod listen;
 pub mod preflight;
 pub mod queue;
 pub mod refused_writes;

@@ -45,16 +45,7 @@ pub enum Missing {
         kind: String,
     },
     /// The kind is served, but the verb is not permitted.
-    Right {
-        /// The verb.
-        verb: String,
-        /// `resource.group`.
-        resource: String,
-        /// Namespace; `None`: cluster-wide.
-        namespace: Option<String>,
-        /// Name of the only object that is needed; `None`: all.
-        name: Option<String>,
-    },
+    Right(Right),
 }
 
 impl fmt::Display for Missing {
@@ -72,23 +63,66 @@ impl fmt::Display for Missing {
                     "{kind} has a status subresource, which drops the status that guests write: apply the CustomResourceDefinition of this program"
                 )
             }
-            Self::Right {
-                verb,
-                resource,
-                namespace,
-                name,
-            } => {
-                write!(f, "no right to {verb} {resource}")?;
-                if let Some(name) = name {
-                    write!(f, " named {name}")?;
-                }
-                if let Some(namespace) = namespace {
-                    write!(f, " in namespace {namespace}")?;
-                }
-                f.write_str(": add it to the ClusterRole of this program's service account")
+            Self::Right(right) => {
+                write!(
+                    f,
+                    "no right to {right}: add it to the ClusterRole of this program's service account"
+                )
             }
         }
     }
+}
+
+/// A verb on a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Right {
+    /// The verb.
+    pub verb: String,
+    /// `resource.group`.
+    pub resource: String,
+    /// Namespace; `None`: cluster-wide.
+    pub namespace: Option<String>,
+    /// Name of the only object that is needed; `None`: all.
+    pub name: Option<String>,
+}
+
+impl Right {
+    fn of(permission: &RequiredPermission<'_>, verb: &str) -> Self {
+        Self {
+            verb: verb.to_owned(),
+            resource: resource_name(permission),
+            namespace: permission.namespace.map(ToOwned::to_owned),
+            name: permission.name.map(ToOwned::to_owned),
+        }
+    }
+}
+
+impl fmt::Display for Right {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        if let Some(name) = &self.name {
+            write!(f, " named {name}")?;
+        }
+        if let Some(namespace) = &self.namespace {
+            write!(f, " in namespace {namespace}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether any of these rights to write is there, given all that is missing. A user without is a reader, and not the one that
+/// the permissions are for.
+pub fn may_write(required: &[RequiredPermission<'_>], missing: &[Missing]) -> bool {
+    required.iter().any(|permission| {
+        let kind = kind_name(permission);
+        let is_served = !missing.contains(&Missing::Kind { kind });
+        let mut verbs = permission.verbs.iter();
+        is_served
+            && verbs.any(|verb| {
+                let is_read = ["get", "list", "watch"].contains(verb);
+                !is_read && !missing.contains(&Missing::Right(Right::of(permission, verb)))
+            })
+    })
 }
 
 /// Checks every permission and returns what is missing, in the same order.
@@ -113,12 +147,7 @@ pub async fn check(
         }
         for verb in permission.verbs {
             if !is_allowed(client, permission, verb).await? {
-                missing.push(Missing::Right {
-                    verb: (*verb).to_owned(),
-                    resource: resource_name(permission),
-                    namespace: permission.namespace.map(ToOwned::to_owned),
-                    name: permission.name.map(ToOwned::to_owned),
-                });
+                missing.push(Missing::Right(Right::of(permission, verb)));
             }
         }
     }
@@ -201,11 +230,13 @@ mod tests {
             kind.to_string()
                 .contains("ippools.loadbalancer.harvesterhci.io/v1beta1")
         );
-        let right = |name: Option<&str>| Missing::Right {
-            verb: "patch".into(),
-            resource: "services".into(),
-            namespace: Some("kube-system".into()),
-            name: name.map(ToOwned::to_owned),
+        let right = |name: Option<&str>| {
+            Missing::Right(Right {
+                verb: "patch".into(),
+                resource: "services".into(),
+                namespace: Some("kube-system".into()),
+                name: name.map(ToOwned::to_owned),
+            })
         };
         assert_eq!(
             right(None).to_string(),
@@ -213,5 +244,28 @@ mod tests {
         );
         let named = right(Some("a")).to_string();
         assert!(named.starts_with("no right to patch services named a in namespace kube-system:"));
+    }
+
+    #[test]
+    fn who_may_write_nothing_is_a_reader() {
+        let permission = |resource, verbs| RequiredPermission {
+            group: "",
+            version: "v1",
+            resource,
+            verbs,
+            namespace: None,
+            name: None,
+            plain_status: false,
+        };
+        let required = [
+            permission("services", &["get", "create", "patch"]),
+            permission("pods", &["list"]),
+        ];
+        let lacks = |verb: &str| Missing::Right(Right::of(&required[0], verb));
+        assert!(may_write(&required, &[]));
+        assert!(may_write(&required, &[lacks("get"), lacks("patch")]));
+        assert!(!may_write(&required, &[lacks("create"), lacks("patch")]));
+        let kind = "services/v1".to_owned();
+        assert!(!may_write(&required, &[Missing::Kind { kind }]));
     }
 }

@@ -60,13 +60,19 @@ pub const REQUIRED: &[RequiredPermission<'static>] = &[
         namespace: Some("kube-system"),
         ..named("", "v1", "configmaps", "kubevip", &["get", "patch"])
     },
+    // An object that does not exist has no name yet.
     RequiredPermission {
         namespace: Some("kube-system"),
-        ..required(
+        ..required("coordination.k8s.io", "v1", "leases", &["create"])
+    },
+    RequiredPermission {
+        namespace: Some("kube-system"),
+        ..named(
             "coordination.k8s.io",
             "v1",
             "leases",
-            &["get", "create", "update"],
+            "harvester-load-balancer",
+            &["get", "update"],
         )
     },
 ];

@@ -40,9 +40,14 @@ pub struct Said {
 
 /// Runs a command of helm.
 pub async fn helm(world: &World, args: &[&str]) -> anyhow::Result<Said> {
+    helm_in(world, NAMESPACE, args).await
+}
+
+/// Runs a command of helm for a release in a namespace.
+async fn helm_in(world: &World, namespace: &str, args: &[&str]) -> anyhow::Result<Said> {
     let command = tokio::process::Command::new("helm")
         .args(args)
-        .args(["--namespace", NAMESPACE])
+        .args(["--namespace", namespace])
         .env("KUBECONFIG", world.cluster.kubeconfig("admin")?)
         .env("HOME", world.cluster.folder())
         .stdin(Stdio::null())
@@ -61,16 +66,15 @@ pub async fn helm(world: &World, args: &[&str]) -> anyhow::Result<Said> {
 
 /// Runs a command that must succeed, and returns its standard output.
 pub async fn helm_does(world: &World, args: &[&str]) -> anyhow::Result<String> {
-    Ok(succeeds(world, args).await?.out)
+    Ok(succeeded(args, helm(world, args).await?)?.out)
 }
 
 /// Runs a command that must succeed, and returns the logs of its hooks, which are on standard error.
 pub async fn hooks_of(world: &World, args: &[&str]) -> anyhow::Result<String> {
-    Ok(succeeds(world, args).await?.error)
+    Ok(succeeded(args, helm(world, args).await?)?.error)
 }
 
-async fn succeeds(world: &World, args: &[&str]) -> anyhow::Result<Said> {
-    let said = helm(world, args).await?;
+fn succeeded(args: &[&str], said: Said) -> anyhow::Result<Said> {
     let (out, error) = (&said.out, &said.error);
     ensure!(said.success, "helm {}:\n{out}\n{error}", args.join(" "));
     Ok(said)
@@ -116,9 +120,19 @@ pub async fn deploys(
 
 /// The objects that the chart renders, hooks and tests included.
 pub async fn rendered(world: &World, values: &Value) -> anyhow::Result<Vec<Value>> {
+    rendered_in(world, NAMESPACE, values).await
+}
+
+/// [`rendered`] for a release in a namespace.
+pub async fn rendered_in(
+    world: &World,
+    namespace: &str,
+    values: &Value,
+) -> anyhow::Result<Vec<Value>> {
     let (chart, values) = (text(&chart())?, file(world, values)?);
     let args = ["template", RELEASE, &chart, "-f", &values];
-    documents(&helm_does(world, &args).await?)
+    let said = helm_in(world, namespace, &args).await?;
+    documents(&succeeded(&args, said)?.out)
 }
 
 /// The documents of a YAML text.

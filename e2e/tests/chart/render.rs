@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::prometheus::{dashboard_queries, documented_alerts};
+use harvester_lb_e2e::prometheus::{DashboardQueries, documented_alerts};
 use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
 use serde_json::{Value, json};
 
-use crate::helm::{NAMESPACE, chart, documents, file, helm_does, id, object, rendered};
+use crate::helm::{
+    NAMESPACE, chart, documents, file, helm_does, id, object, rendered, rendered_in,
+};
 use crate::values::{of_the_go_operator, of_the_managed_chart};
 
 /// Names of Harvester's own release.
@@ -115,6 +117,11 @@ pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyho
         helm_does(&world, &["lint", "--strict", chart, "-f", &file])
             .await
             .with_context(|| name.to_owned())?;
+        // Where roles for objects of other components are: no name may be there twice.
+        for elsewhere in ["kube-system", "lb"] {
+            let objects = rendered_in(&world, elsewhere, &values).await?;
+            sound(&objects).with_context(|| format!("{name}, in {elsewhere}"))?;
+        }
         let objects = rendered(&world, &values).await?;
         sound(&objects).with_context(|| name.to_owned())?;
         let all: Vec<String> = objects.into_iter().map(for_dry_run).collect();
@@ -388,6 +395,16 @@ pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::
     let alerts = documented_alerts()?;
     let rules = rule["spec"]["groups"][0]["rules"].as_array();
     ensure!(rules.map(Vec::len) == Some(alerts.len()), "{rules:?}");
+    // Where no webhook runs, none is missing.
+    let without = json!({"monitoring": monitored(), "webhook": {"enabled": false}});
+    let without = rendered(&world, &without).await?;
+    let without = object(&without, "PrometheusRule", "harvester-lb-operator")?;
+    let mut wanted = rule["spec"].clone();
+    if let Some(rules) = wanted["groups"][0]["rules"].as_array_mut() {
+        rules.retain(|rule| rule["alert"] != "HarvesterLoadBalancerWebhookAbsent");
+        ensure!(rules.len() == alerts.len() - 1, "{rules:?}");
+    }
+    ensure!(without["spec"] == wanted, "{without:#}");
     let output = tokio::process::Command::new("promtool")
         .args(["check", "rules"])
         .arg(&path)
@@ -401,7 +418,8 @@ pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::
     ensure!(labels["grafana_dashboard"] == "1", "{labels}");
     let text = map["data"]["harvester-load-balancer.json"].as_str();
     let dashboard: Value = serde_json::from_str(text.context("no dashboard")?)?;
-    ensure!(!dashboard_queries(&dashboard).is_empty(), "no queries");
+    let queries = DashboardQueries::of(&dashboard);
+    ensure!(!queries.operator.is_empty() && !queries.webhook.is_empty());
     let monitor = object(&objects, "ServiceMonitor", "harvester-lb-operator")?;
     let service = object(&objects, "Service", "harvester-lb-operator")?;
     let selected = monitor["spec"]["selector"]["matchLabels"].as_object();

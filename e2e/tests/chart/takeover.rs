@@ -122,7 +122,9 @@ async fn is_monitored(world: &World) -> anyhow::Result<()> {
 /// because somebody else had: that is seldom so.
 async fn each_right_is_used(world: &World, values: &Value, name: &str) -> anyhow::Result<()> {
     let objects = rendered(world, values).await?;
-    let granted = objects.iter().filter(|it| it["metadata"]["name"] == name);
+    let names = [name.to_owned(), format!("{name}-lease")];
+    let is_theirs = |it: &&Value| names.iter().any(|name| it["metadata"]["name"] == **name);
+    let granted = objects.iter().filter(is_theirs);
     let granted = permissions::of(granted);
     ensure!(granted.len() > 8, "{granted:?}");
     let user = format!("system:serviceaccount:{NAMESPACE}:{name}");

@@ -26,6 +26,10 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
             &["image.repository is empty", "docs/image.md"],
         ),
         ("dhcpMode=builtin", &["/dhcpMode", "kube-vip"]),
+        ("logLevel=inof", &["/logLevel"]),
+        ("logLevel=", &["/logLevel"]),
+        ("logLevel=info\\,debg", &["/logLevel"]),
+        ("webhook.logLevel=inof", &["/webhook/logLevel"]),
         ("lease.duration=1500ms", &["/lease/duration"]),
         ("lease.renewDeadline=10", &["/lease/renewDeadline"]),
         ("lease.renewDeadline=0s", &["/lease/renewDeadline"]),
@@ -67,6 +71,10 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
             &["serviceAccount.name: harvester-lb-webhook-hooks is another account"],
         ),
         (
+            "serviceAccount.create=false",
+            &["serviceAccount.create is false and serviceAccount.name is empty"],
+        ),
+        (
             "serviceAccount.name=harvester-lb-check",
             &["serviceAccount.name: harvester-lb-check is another account"],
         ),
@@ -87,6 +95,14 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         (
             "terminationGracePeriodSeconds=5",
             &["/terminationGracePeriodSeconds", "20"],
+        ),
+        (
+            "podLabels.app\\.kubernetes\\.io/name=a",
+            &["podLabels: app.kubernetes.io/name is a label that the chart sets"],
+        ),
+        (
+            "podLabels.app\\.kubernetes\\.io/instance=a",
+            &["podLabels: app.kubernetes.io/instance is a label that the chart sets"],
         ),
         ("adminPort=80", &["/adminPort", "minimum"]),
         ("hooks.stopTimeoutSeconds=1", &["/hooks/stopTimeoutSeconds"]),
@@ -138,6 +154,7 @@ pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
         json!({"lease": {"duration": "1m", "renewDeadline": "59s", "retryPeriod": "29500ms"}}),
         json!({"hooks": {"deadlineSeconds": 60, "stopTimeoutSeconds": 30}}),
         json!({"adminPort": 8443, "webhook": {"enabled": false}}),
+        json!({"logLevel": "WARN", "webhook": {"logLevel": "warning, kube::client=trace,[span]=info"}}),
     ] {
         let objects = rendered(&world, &values).await;
         let objects = objects.with_context(|| values.to_string())?;

@@ -65,6 +65,46 @@ const EXPIRY: &str = "webhook_certificate_expiry_timestamp_seconds{certificate=\
 const CONTESTED: &str =
     "webhook_registration_writes_total{object=\"validating\",reason=\"changed_by_others\"}";
 
+/// A test of promtool: whether an alert fires after a time.
+fn test_of(name: &str, fires: bool, at: &str, input: &[Value]) -> Value {
+    let alerts = format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}");
+    json!({
+        "name": name, "interval": "1m", "input_series": input,
+        "promql_expr_test": [{
+            "expr": format!("sum({alerts} > bool 0) > bool 0 or vector(0)"),
+            "eval_time": at, "exp_samples": [{"labels": "{}", "value": u8::from(fires)}],
+        }],
+    })
+}
+
+/// How a pool fills up: whether the alert is called for, after how many minutes, and the free addresses, as each leader exports
+/// them.
+fn trends() -> Vec<(bool, u32, Vec<Value>)> {
+    let leader = |instance: &str, values: &str| {
+        let labels = format!("pool=\"p\",state=\"available\",instance=\"{instance}\"");
+        let series = format!("harvester_lb_ippool_addresses{{{labels}}}");
+        json!({"series": series, "values": values})
+    };
+    let steady = vec![leader("a", "200-0.2x400")];
+    let over_two_leaders = vec![
+        leader("a", "200-0.2x200 stale"),
+        leader("b", "_x201 159.8-0.2x200"),
+    ];
+    // A few load balancers that are created after a failover are no trend.
+    let after_failover = vec![leader("a", "20x380 stale"), leader("b", "_x381 20-0.25x19")];
+    vec![
+        (true, 390, steady.clone()),
+        (true, 390, over_two_leaders),
+        (false, 170, steady),
+        (false, 399, after_failover),
+        (false, 390, vec![leader("a", "200x400")]),
+        // A day is not enough for the rest.
+        (false, 390, vec![leader("a", "2000-0.2x400")]),
+        // A new pool.
+        (false, 60, vec![leader("a", "100-1x60")]),
+    ]
+}
+
 async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> anyhow::Result<()> {
     let alerts = documented_alerts()?;
     let leader = |pod: u8, is_leader: f64| {
@@ -115,8 +155,10 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerPoolFillsUp",
-            vec![vec![rising("ippool_addresses{state=\"available\"}", -1.0)]],
+            // Hours, below.
+            vec![],
             vec![
+                vec![rising("ippool_addresses{state=\"available\"}", -1.0)],
                 vec![rising("ippool_addresses{state=\"available\"}", 0.0)],
                 vec![rising("ippool_addresses{state=\"available\"}", 1.0)],
             ],
@@ -189,6 +231,11 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             ]],
         ),
         (
+            "HarvesterLoadBalancerWebhookAbsent",
+            vec![vec![], vec![leader(1, 1.0)]],
+            vec![vec![at("webhook_connections{pod=\"1\"}", 0.0)]],
+        ),
+        (
             "HarvesterLoadBalancerWebhookCertificateExpires",
             vec![vec![at(EXPIRY, 20.0 * DAY)]],
             vec![vec![at(EXPIRY, 30.0 * DAY)], vec![]],
@@ -229,18 +276,18 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
     );
     let mut tests = Vec::new();
     for (name, called_for, not) in cases {
-        for (fires, cases) in [(1, called_for), (0, not)] {
-            for input in cases {
-                let alerts = format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}");
-                tests.push(json!({
-                    "name": name, "interval": "1m", "input_series": input,
-                    "promql_expr_test": [{
-                        "expr": format!("sum({alerts} > bool 0) > bool 0 or vector(0)"),
-                        "eval_time": "11m", "exp_samples": [{"labels": "{}", "value": fires}],
-                    }],
-                }));
-            }
+        for (fires, cases) in [(true, called_for), (false, not)] {
+            tests.extend(cases.into_iter().map(|c| test_of(name, fires, "11m", &c)));
         }
+    }
+    for (fires, minutes, input) in trends() {
+        let at = format!("{minutes}m");
+        tests.push(test_of(
+            "HarvesterLoadBalancerPoolFillsUp",
+            fires,
+            &at,
+            &input,
+        ));
     }
     let folder = world.cluster.folder();
     let rules = rules(&alerts, false);

@@ -11,7 +11,9 @@ use harvester_lb_e2e::documents::{Command, kubectl_commands};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, foreign, tests};
 use harvester_lb_testkit::{Image, PodRunner, PodRunnerOptions, eventually};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -19,6 +21,8 @@ use crate::operator::restarted;
 
 /// Namespace of Harvester's own Pods.
 const SYSTEM: &str = "harvester-system";
+/// A Pod of the operator, as the documents name it.
+const OPERATOR: &str = "harvester-lb-operator-7d9f6c5b4-x2k8w";
 /// The image of the stand-in for kube-vip's Pods.
 const IMAGE: &str = "test/kube-vip:1";
 /// Longest time for a command; those that wait have their own limits.
@@ -38,6 +42,7 @@ async fn every_kubectl_command_of_the_documents_runs(world: Arc<World>) -> anyho
     let _alone = restarted(&world).await?;
     managed_chart(&world).await?;
     let pods = kube_vip(&world).await?;
+    operator_s_pod(&world).await?;
     let labels = [("app", "web")];
     let _first = world.vm("default", "web-1", &labels, 8080).await?;
     let _second = world.vm("default", "web-2", &labels, 8080).await?;
@@ -66,6 +71,10 @@ async fn every_kubectl_command_of_the_documents_runs(world: Arc<World>) -> anyho
     for name in ["web-1", "web-2"] {
         world.vmis("default").delete(name, &delete).await?;
     }
+    world
+        .cluster
+        .delete("v1", "Pod", Some(SYSTEM), OPERATOR)
+        .await?;
     world
         .cluster
         .delete("apps/v1", "DaemonSet", Some(SYSTEM), "kube-vip")
@@ -137,6 +146,27 @@ async fn managed_chart(world: &World) -> anyhow::Result<()> {
 async fn namespace(world: &World, name: &str) -> anyhow::Result<()> {
     let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
     world.cluster.apply(&object).await.map(drop)
+}
+
+/// A Pod in whose place the operator runs as a program: the API server finds it at the Pod's address.
+async fn operator_s_pod(world: &World) -> anyhow::Result<()> {
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": OPERATOR, "namespace": SYSTEM,
+            "labels": {"app.kubernetes.io/part-of": "harvester-load-balancer"},
+        },
+        "spec": {
+            "schedulerName": "nobody", "containers": [{"name": "operator", "image": IMAGE}],
+        },
+    });
+    world.cluster.apply(&pod).await?;
+    let address = world.node_address("node1")?.to_string();
+    let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}});
+    let pods: Api<Pod> = Api::namespaced(world.client(), SYSTEM);
+    let (params, patch) = (PatchParams::default(), Patch::Merge(status));
+    pods.patch_status(OPERATOR, &params, &patch).await?;
+    Ok(())
 }
 
 /// Pods with the names and labels of Harvester's kube-vip, which write a log. The test cluster's kube-vip is no Pod.

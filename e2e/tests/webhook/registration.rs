@@ -337,6 +337,11 @@ pub async fn section_1_the_webhook_is_uninstalled(world: Arc<World>) -> anyhow::
     };
     nothing().await?;
     consistently("nothing comes back", Duration::from_secs(5), nothing).await?;
+    for object in ["validating", "mutating", "conversion"] {
+        let series = format!("harvester_lb_webhook_registered{{object=\"{object}\"}}");
+        let registered = replica.metric(&series).await?;
+        ensure!(registered < 1.0, "{object} is registered: {registered}");
+    }
     replica.is_unharmed()?;
     // Twice is as once.
     uninstall(&world).await?;

@@ -20,13 +20,14 @@ use harvester_lb_audit::{
     kinds,
 };
 use harvester_lb_controller_kit::client;
-use harvester_lb_controller_kit::preflight::Missing;
+use harvester_lb_controller_kit::preflight::{self, Missing};
 use harvester_lb_core::backend_addresses::Cidr;
 use kube::Client;
 use tokio::time::Instant;
 
 use crate::args::{CheckArgs, Output};
 use crate::metrics::Metrics;
+use crate::permissions::REQUIRED;
 use outcome::Outcome;
 use read::Read;
 
@@ -93,11 +94,7 @@ fn judge(read: &Read, require_leader: bool) -> Outcome {
     let mut all = std::mem::take(&mut report.findings);
     all.extend(preview.iter().flat_map(|preview| preview.findings.clone()));
     all.extend(check_surroundings(&read.around, leader.as_ref()));
-    all.extend(
-        read.missing
-            .iter()
-            .map(|missing| missing_finding(missing, state)),
-    );
+    all.extend(missing_findings(&read.missing, state));
     if !read.is_complete {
         // What depends on objects that were not read would be wrong.
         all.clear();
@@ -129,31 +126,50 @@ fn judge(read: &Read, require_leader: bool) -> Outcome {
     }
 }
 
-/// A kind or a permission that the operator needs.
-fn missing_finding(missing: &Missing, state: State) -> Finding {
+/// The kinds that the operator needs, and its permissions, in one finding: most users of this command are not the operator, and
+/// one that may write nothing surely is not.
+fn missing_findings(missing: &[Missing], state: State) -> Vec<Finding> {
     let definition = |kind: &str| {
         let name = kind.split('/').next().unwrap_or_default();
         ObjectRef::cluster("CustomResourceDefinition", name)
     };
-    let text = missing.to_string();
-    match missing {
-        Missing::Kind { kind } => {
-            let is_new = kind.starts_with("ipallocations.") && state == State::NotImported;
-            let of = if is_new {
-                &kinds::CRD_TO_CREATE
-            } else {
-                &kinds::CRD_MISSING
-            };
-            Finding::new(of, "section 2", definition(kind), text)
-        }
-        Missing::PlainStatus { kind } => {
-            Finding::new(&kinds::STATUS_SUBRESOURCE, "API-1", definition(kind), text)
-        }
-        Missing::Right { .. } => {
-            let user = ObjectRef::cluster("User", "(of this command)");
-            Finding::new(&kinds::PERMISSION_MISSING, "section 1", user, text)
+    let mut findings = Vec::new();
+    let mut rights = Vec::new();
+    for what in missing {
+        let text = what.to_string();
+        match what {
+            Missing::Kind { kind } => {
+                let is_new = kind.starts_with("ipallocations.") && state == State::NotImported;
+                let of = if is_new {
+                    &kinds::CRD_TO_CREATE
+                } else {
+                    &kinds::CRD_MISSING
+                };
+                findings.push(Finding::new(of, "section 2", definition(kind), text));
+            }
+            Missing::PlainStatus { kind } => {
+                let object = definition(kind);
+                findings.push(Finding::new(
+                    &kinds::STATUS_SUBRESOURCE,
+                    "API-1",
+                    object,
+                    text,
+                ));
+            }
+            Missing::Right(right) => rights.push(right.to_string()),
         }
     }
+    if !rights.is_empty() && preflight::may_write(REQUIRED, missing) {
+        let user = ObjectRef::cluster("User", "(of this command)");
+        let text = format!("no right to {}", rights.join(", "));
+        findings.push(Finding::new(
+            &kinds::PERMISSION_MISSING,
+            "section 1",
+            user,
+            text,
+        ));
+    }
+    findings
 }
 
 #[cfg(test)]

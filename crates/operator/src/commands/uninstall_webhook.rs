@@ -9,12 +9,11 @@
 //!
 //! Without conversion an object that is stored as v1alpha1 is read without what v1beta1 has elsewhere, and every write stores
 //! that. So nothing is done if conversion is off while there may be such objects, and whether it still is on is read again
-//! and again while they are written.
+//! and again while they are written. Without configurations and authority of this webhook there is nothing to do either way.
 //!
 //! The Secrets go last because of a container that restarts: without the mark on them it makes a new authority and registers
 //! itself, with failurePolicy Fail and maybe just before its Service is deleted.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,16 +23,12 @@ use harvester_lb_api::{LoadBalancer, meta};
 use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use jiff::Timestamp;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::{DeleteParams, Patch};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -41,23 +36,21 @@ use tracing::{info, warn};
 use crate::args::webhook::UninstallArgs;
 use crate::commands::deployment::{ended_within, scale_to_0};
 use crate::commands::list::{WRITERS, pages};
-use crate::commands::uninstall_webhook::conversion::{
-    Converter, STORED, definition, stored_versions,
+use crate::commands::uninstall_webhook::configurations::{
+    ATTEMPTS, SETTLED, is_configured, remove_configurations,
 };
-use crate::webhook::desired::{Call, calls};
+use crate::commands::uninstall_webhook::conversion::{
+    Converter, STORED, definition, missing, stored_versions,
+};
 use crate::webhook::metrics::{self, Metrics};
 use crate::webhook::secrets::patch_params;
 use crate::webhook_names::{
-    ANNOTATION_UNINSTALLED, CONFIGURATION, DEFINITION, Names, UNINSTALLATION,
-    UNINSTALLATION_INTERVAL,
+    ANNOTATION_UNINSTALLED, DEFINITION, Names, UNINSTALLATION, UNINSTALLATION_INTERVAL,
 };
 
+mod configurations;
 mod conversion;
 
-/// How often a removal is tried: a replica may be restoring at the same moment.
-const ATTEMPTS: usize = 5;
-/// Time after which a removal is checked. A replica learns within milliseconds that it must not restore.
-const SETTLED: Duration = Duration::from_secs(2);
 /// How often the write of one LoadBalancer is tried, if others write it at the same time.
 const WRITES: usize = 5;
 /// LoadBalancers that are written before it is looked whether they are still converted, and the replicas may be told again.
@@ -90,16 +83,29 @@ struct Uninstall {
 
 impl Uninstall {
     async fn all(&self) -> anyhow::Result<()> {
-        let done = self.steps().await;
-        if done.is_err() {
-            self.let_replicas_work().await;
+        // Before anything is changed.
+        let found = definition(&self.client, &self.names).await;
+        let is_unconverted = matches!(found, Ok(Some((_, Converter::Missing))));
+        let done = match found {
+            Ok(Some((found, Converter::Missing))) => Err(missing(&found)),
+            Ok(_) => self.steps().await,
+            Err(error) => Err(error),
+        };
+        let Err(error) = done else { return Ok(()) };
+        let has_authority = self.let_replicas_work().await;
+        // An upgrade of a release without the webhook must not fail because of what others store.
+        if is_unconverted && !has_authority && !is_configured(&self.client, &self.names).await? {
+            let error = format!("{error:#}");
+            warn!(
+                error,
+                "this webhook is not there, nothing is uninstalled, but nobody converts LoadBalancers"
+            );
+            return Ok(());
         }
-        done
+        Err(error)
     }
 
     async fn steps(&self) -> anyhow::Result<()> {
-        // Before anything is changed.
-        definition(&self.client, &self.names).await?;
         self.remove_registration().await?;
         if let Some(deployment) = &self.deployment {
             // A replica that starts during the wait is told as well.
@@ -110,38 +116,46 @@ impl Uninstall {
         }
         self.remove_secrets().await?;
         // A replica that has started since then was not told. Without one this is a few reads.
-        self.remove_registration().await
+        let has_authority = self.remove_registration().await?;
+        if has_authority {
+            self.remove_secrets().await?;
+        }
+        Ok(())
     }
 
-    async fn remove_registration(&self) -> anyhow::Result<()> {
+    /// Returns whether there is an authority.
+    async fn remove_registration(&self) -> anyhow::Result<bool> {
         self.tell_replicas().await?;
-        self.remove_configurations().await?;
-        self.tell_replicas().await?;
-        self.remove_conversion().await
+        remove_configurations(&self.client, &self.names).await?;
+        let has_authority = self.tell_replicas().await?;
+        self.remove_conversion().await?;
+        Ok(has_authority)
     }
 
     fn secrets(&self) -> Api<Secret> {
         Api::namespaced(self.client.clone(), &self.names.namespace)
     }
 
-    /// Marks the authority's Secret: replicas that see it register nothing for a while.
-    async fn tell_replicas(&self) -> anyhow::Result<()> {
+    /// Marks the authority's Secret: replicas that see it register nothing for a while. Returns whether there is one.
+    async fn tell_replicas(&self) -> anyhow::Result<bool> {
         self.mark(Some(Timestamp::now())).await
     }
 
-    /// Removes the mark. If that fails, the replicas wait until it counts no more.
-    async fn let_replicas_work(&self) {
-        if let Err(error) = self.mark(None).await {
+    /// Removes the mark. If that fails, the replicas wait until it counts no more. Returns whether there may be an authority.
+    async fn let_replicas_work(&self) -> bool {
+        self.mark(None).await.unwrap_or_else(|error| {
             let (error, wait) = (format!("{error:#}"), UNINSTALLATION);
             warn!(
                 error,
                 ?wait,
                 "the replicas are not told of the failure, they register nothing for a while"
             );
-        }
+            true
+        })
     }
 
-    async fn mark(&self, at: Option<Timestamp>) -> anyhow::Result<()> {
+    /// Returns whether there is an authority.
+    async fn mark(&self, at: Option<Timestamp>) -> anyhow::Result<bool> {
         let name = self.names.authority_secret();
         let at = at.map(|at| at.to_string());
         let patch = json!({"metadata": {"annotations": {ANNOTATION_UNINSTALLED: at}}});
@@ -151,59 +165,10 @@ impl Uninstall {
         )
         .await
         {
-            Ok(_) | Err(WriteError::NotFound(_)) => Ok(()),
+            Ok(_) => Ok(true),
+            Err(WriteError::NotFound(_)) => Ok(false),
             Err(error) => Err(error).with_context(|| format!("Secret {name}")),
         }
-    }
-
-    async fn remove_configurations(&self) -> anyhow::Result<()> {
-        let validating: Api<ValidatingWebhookConfiguration> = Api::all(self.client.clone());
-        self.remove_configuration(&validating, |object| {
-            let webhooks = object.webhooks.iter().flatten();
-            calls(webhooks.map(|w| &w.client_config))
-        })
-        .await?;
-        let mutating: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        self.remove_configuration(&mutating, |object| {
-            let webhooks = object.webhooks.iter().flatten();
-            calls(webhooks.map(|w| &w.client_config))
-        })
-        .await
-    }
-
-    /// Removes a configuration if all of its webhooks are this one.
-    async fn remove_configuration<K>(
-        &self,
-        api: &Api<K>,
-        calls: impl Fn(&K) -> Vec<Call>,
-    ) -> anyhow::Result<()>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let kind = K::kind(&());
-        for _ in 0..ATTEMPTS {
-            let found = bounded(api.get_opt(CONFIGURATION)).await;
-            let Some(found) = found.with_context(|| format!("{kind} {CONFIGURATION}"))? else {
-                info!(%kind, "no configuration");
-                return Ok(());
-            };
-            if !calls(&found).iter().all(|call| call.is_of(&self.names)) {
-                warn!(%kind, "the configuration is another webhook's, left alone");
-                return Ok(());
-            }
-            let params = DeleteParams::default().preconditions(Preconditions {
-                uid: found.uid(),
-                resource_version: found.resource_version(),
-            });
-            match bounded(api.delete(CONFIGURATION, &params)).await {
-                Ok(_) => info!(%kind, "configuration removed"),
-                Err(error) if error.is_stale() => {}
-                Err(error) => return Err(error).with_context(|| format!("{kind} {CONFIGURATION}")),
-            }
-            // A replica that was restoring it may have been faster.
-            tokio::time::sleep(SETTLED).await;
-        }
-        bail!("{kind} {CONFIGURATION} is created again and again: stop the webhook first")
     }
 
     /// Switches conversion off, once nothing is stored that needs it.
@@ -224,6 +189,7 @@ impl Uninstall {
                     info!("conversion is off");
                     return Ok(());
                 }
+                Converter::Missing => return Err(missing(&found)),
             }
             let stored = stored_versions(&found);
             if stored != [STORED] {
@@ -267,6 +233,9 @@ impl Uninstall {
         for some in objects.chunks(CHUNK) {
             // Without conversion a write would store what is left of an object.
             let found = definition(&self.client, &self.names).await?;
+            if let Some((found, Converter::Missing)) = &found {
+                return Err(missing(found));
+            }
             ensure!(
                 matches!(found, Some((_, Converter::This))),
                 "the definition {DEFINITION} was changed and names this webhook no more, the LoadBalancers were not all stored as {STORED}: run this command again once the webhook has restored conversion"

@@ -1,7 +1,5 @@
 //! Start and orderly shutdown of the webhook: its port, its watches, the task that keeps its certificates and registration.
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,14 +8,11 @@ use anyhow::Context;
 use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::listen::listen_on_all;
 use harvester_lb_controller_kit::preflight;
 use jiff::Timestamp;
 use kube::Client;
-use nix::errno::Errno;
-use nix::sys::socket::setsockopt;
-use nix::sys::socket::sockopt::Ipv6V6Only;
 use parking_lot::RwLock;
-use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
@@ -49,9 +44,6 @@ mod watches;
 /// Interval at which the gauge of connections is set.
 const GAUGE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Connections that wait to be accepted, at most: what tokio asks for too.
-const BACKLOG: u32 = 1024;
-
 /// Progress of the start, for `/readyz`.
 struct Progress {
     facts: Facts,
@@ -68,6 +60,27 @@ impl Progress {
     /// Whether this replica can answer, apart from its certificate.
     fn can_answer(&self) -> bool {
         self.facts.unsynced_for_conversion().is_empty() && !self.stop.is_cancelled()
+    }
+}
+
+impl Progress {
+    /// What keeps the registration from being kept up, if that is `uninstall-webhook`.
+    fn uninstalled(&self) -> Option<String> {
+        let (stored, now) = (&self.stored, Timestamp::now().as_second());
+        let time = |until: i64| Timestamp::from_second(until).unwrap_or(Timestamp::MAX);
+        if let Some(until) = stored.uninstalled_until(now).map(time) {
+            return Some(format!(
+                "uninstall-webhook is at work until {until}, nothing is registered"
+            ));
+        }
+        if stored.is_uninstalled() {
+            let text = "uninstall-webhook has removed the authority, nothing is registered by this process any more";
+            return Some(text.to_owned());
+        }
+        let until = stored.missed_until(now).map(time)?;
+        Some(format!(
+            "authority and registration are gone, as after uninstall-webhook: nothing is registered until {until}"
+        ))
     }
 }
 
@@ -99,12 +112,7 @@ impl Readiness for Progress {
         if self.waits_for_endpoint.load(Ordering::Relaxed) {
             lines.push("the registration waits for a ready endpoint of the Service".to_owned());
         }
-        let until = self.stored.uninstalled_until(Timestamp::now().as_second());
-        if let Some(until) = until.and_then(|until| Timestamp::from_second(until).ok()) {
-            lines.push(format!(
-                "uninstall-webhook is at work until {until}, nothing is registered"
-            ));
-        }
+        lines.extend(self.uninstalled());
         lines
     }
 }
@@ -216,36 +224,6 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     outcome
 }
 
-/// Listens on all addresses: of both families, or of IPv4 alone on a machine without IPv6.
-fn listen_on_all(port: u16) -> io::Result<TcpListener> {
-    match listen_on_both_families(port) {
-        Err(error) if lacks_ipv6(&error) => {
-            let socket = TcpSocket::new_v4()?;
-            listen(socket, (Ipv4Addr::UNSPECIFIED, port).into())
-        }
-        listening => listening,
-    }
-}
-
-fn listen_on_both_families(port: u16) -> io::Result<TcpListener> {
-    let socket = TcpSocket::new_v6()?;
-    // The default is a setting of the machine (bindv6only).
-    setsockopt(&socket, Ipv6V6Only, &false)?;
-    listen(socket, (Ipv6Addr::UNSPECIFIED, port).into())
-}
-
-fn listen(socket: TcpSocket, address: SocketAddr) -> io::Result<TcpListener> {
-    // A process that starts again need not wait for the end of the connections before.
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(BACKLOG)
-}
-
-fn lacks_ipv6(error: &io::Error) -> bool {
-    let cause = error.raw_os_error().map(Errno::from_raw);
-    matches!(cause, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
-}
-
 /// The task that keeps certificates and registration.
 fn keeper(
     clients: &Clients,
@@ -335,38 +313,10 @@ async fn count_connections(
 mod tests {
     use harvester_lb_controller_kit::Stamp;
     use serde_json::json;
-    use tokio::net::TcpStream;
 
     use super::*;
     use crate::webhook::stored::StoredSecret;
     use crate::webhook_names::ANNOTATION_UNINSTALLED;
-
-    #[tokio::test]
-    async fn section_1_the_port_answers_on_the_addresses_of_both_families() {
-        let listener = listen_on_all(0).unwrap();
-        let address = listener.local_addr().unwrap();
-        TcpStream::connect((Ipv4Addr::LOCALHOST, address.port()))
-            .await
-            .unwrap();
-        // A machine without IPv6 has the other address.
-        let can_bind = TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).await.is_ok();
-        assert!(address.is_ipv6() || !can_bind, "{address}");
-        if can_bind {
-            TcpStream::connect((Ipv6Addr::LOCALHOST, address.port()))
-                .await
-                .unwrap();
-        }
-        for (code, lacks) in [
-            (Errno::EAFNOSUPPORT, true),
-            (Errno::EADDRNOTAVAIL, true),
-            (Errno::EADDRINUSE, false),
-        ] {
-            assert_eq!(lacks_ipv6(&code.into()), lacks, "{code}");
-        }
-        // Taken is taken: no other family is tried.
-        let error = listen_on_all(address.port()).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
-    }
 
     #[test]
     fn section_1_readyz_says_that_uninstall_webhook_is_at_work() {
@@ -399,8 +349,24 @@ mod tests {
                 .iter()
                 .any(|line| line.contains("uninstall-webhook is at work until"))
         };
+        let count = progress.remarks().len();
+        let last = || progress.remarks().last().cloned().unwrap_or_default();
         assert!(!said(11));
         assert!(said(9));
         assert!(said(0));
+        // The Secret goes at the end, and its mark with it.
+        let (store, key) = (&progress.stored.authority, progress.stored.authority_key());
+        let gone = store.forget(&key, store.version(&key)).unwrap();
+        assert_eq!(progress.remarks().len(), count);
+        let until = Timestamp::now().as_second() + 60;
+        progress.stored.has_missed_until(Some(until));
+        let said = last();
+        assert!(
+            said.contains("are gone, as after uninstall-webhook"),
+            "{said}"
+        );
+        progress.stored.authority_changed(&gone);
+        let said = last();
+        assert!(said.contains("has removed the authority"), "{said}");
     }
 }

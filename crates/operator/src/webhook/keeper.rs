@@ -3,7 +3,8 @@
 //!
 //! The registration is written only while this replica can answer, and what does not name its Service yet only once that
 //! has a ready endpoint, so that the API server is never sent to a webhook that is not there. It is not written at all while
-//! `uninstall-webhook` is at work, after it, or once this process is ending.
+//! `uninstall-webhook` is at work, after it, or once this process is ending. Authority and registration that are gone together,
+//! after this process has served, count as an uninstallation whose mark it has missed, for as long as a mark would.
 //!
 //! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
 //! a replica whose clock is months ahead, to which every certificate has expired. The registration is kept up meanwhile, and
@@ -23,6 +24,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use crate::webhook::certificates::x509::seconds;
 use crate::webhook::certificates::{Action, Known, Lifetimes, Machine, Plan};
 use crate::webhook::desired::Desired;
 use crate::webhook::endpoints::Endpoints;
@@ -32,6 +34,7 @@ use crate::webhook::restores::Restores;
 use crate::webhook::secrets::{SecretError, Secrets};
 use crate::webhook::stored::Stored;
 use crate::webhook::tls::Serving;
+use crate::webhook_names::UNINSTALLATION;
 
 /// First interval of the checks whether lists have ended, on which readiness depends too. Each ends once; afterwards nothing is
 /// checked in intervals.
@@ -69,6 +72,10 @@ pub struct Keeper {
     is_ready: Box<dyn Fn() -> bool + Send + Sync>,
     /// When the registration is kept up again, in seconds since 1970, if `uninstall-webhook` has been at work.
     uninstalled_until: Option<i64>,
+    /// Whether this process has seen that it serves and is registered.
+    has_served: bool,
+    /// The same as `uninstalled_until`, if that was seen only by what is gone.
+    missed_until: Option<i64>,
     /// The writes of the two Secrets: that of the authority, that of the serving certificate.
     writes: [Restores; 2],
     failures: u32,
@@ -109,6 +116,8 @@ impl Keeper {
             changed: parts.changed,
             is_ready: parts.is_ready,
             uninstalled_until: None,
+            has_served: false,
+            missed_until: None,
             writes: [Restores::forgotten_after(FORGET, WRITES); 2],
             failures: 0,
         }
@@ -166,6 +175,8 @@ impl Keeper {
         let now = Timestamp::now().as_second();
         let is_uninstalled = self.is_uninstalled(now);
         let plan = self.plan(now);
+        let desired = Desired::new(self.stored.names.clone(), &plan.bundle);
+        self.registration.show(&desired);
         let again_at = self
             .uninstalled_until
             .unwrap_or(i64::MAX)
@@ -187,7 +198,6 @@ impl Keeper {
         if !(self.is_ready)() {
             return next;
         }
-        let desired = Desired::new(self.stored.names.clone(), &plan.bundle);
         let (extent, look_at) = self.extent(&desired).await;
         let next = look_at.map_or(next, |at| next.min(at));
         if !self.registration.is_right(&desired, extent) {
@@ -305,14 +315,37 @@ impl Keeper {
     fn is_uninstalled(&mut self, now: i64) -> bool {
         let authority = self.stored.authority.get(&self.stored.authority_key());
         let before = self.uninstalled_until;
-        self.uninstalled_until = if let Some(secret) = authority {
+        let is_registered = !self.stored.bundles().is_empty();
+        if authority.is_some() {
+            self.has_served |= is_registered && self.serving.is_set();
+        }
+        let was_told = before.is_some() && self.missed_until.is_none();
+        self.uninstalled_until = if let Some(secret) = &authority {
             secret.uninstalled_until(now)
         } else {
             // It goes at the end. An authority that was lost otherwise is made again.
-            let is_uninstalled = before.is_some() || self.stored.is_uninstalled();
+            let is_uninstalled = was_told || self.stored.is_uninstalled();
             is_uninstalled.then_some(i64::MAX)
         };
+        // While a watch was interrupted all of it may have happened.
+        let is_all_gone = authority.is_none() && !is_registered && self.has_served;
+        self.missed_until = if is_all_gone && self.uninstalled_until.is_none() {
+            let limit = now + seconds(UNINSTALLATION);
+            let until = self.missed_until.unwrap_or(limit);
+            self.uninstalled_until = (now < until).then_some(until);
+            Some(until)
+        } else {
+            None
+        };
+        self.stored.has_missed_until(self.missed_until);
         match (before, self.uninstalled_until) {
+            (None, Some(_)) if self.missed_until.is_some() => {
+                let wait = UNINSTALLATION;
+                warn!(
+                    ?wait,
+                    "authority and registration are gone, as after uninstall-webhook: nothing is registered for a while"
+                );
+            }
             (None, Some(_)) => {
                 info!("uninstall-webhook has begun, nothing is registered any more");
             }

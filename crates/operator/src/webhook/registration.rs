@@ -107,6 +107,17 @@ impl Registration {
         all.all(|object| self.is_done(object, desired) || !self.is_within(object, extent))
     }
 
+    /// Shows which objects are as they must be, whether they may be written or not.
+    pub fn show(&self, desired: &Desired) {
+        for object in Object::ALL {
+            let is_right = self.state(object, desired) == State::Right;
+            let gauge = &self.metrics.registered;
+            gauge
+                .with_label_values(&[object.as_label()])
+                .set(i64::from(is_right));
+        }
+    }
+
     /// Whether an object must be written through which the API server does not call this webhook's Service yet.
     pub fn is_to_begin(&self, desired: &Desired) -> bool {
         let mut all = Object::ALL.into_iter();
@@ -150,10 +161,7 @@ impl Registration {
         for (n, object) in Object::ALL.into_iter().enumerate() {
             let label = object.as_label();
             let state = self.state(object, desired);
-            let is_right = state == State::Right;
-            let gauge = self.metrics.registered.with_label_values(&[label]);
-            gauge.set(i64::from(is_right));
-            if is_right {
+            if state == State::Right {
                 self.known[n].right = Some(desired.clone());
                 continue;
             }
@@ -187,9 +195,8 @@ impl Registration {
             match written {
                 Ok(()) => {
                     at_the_latest(now);
-                    let labels = [label, reason.as_label()];
+                    let labels = [label, reason.as_label(&by)];
                     self.metrics.registrations.with_label_values(&labels).inc();
-                    gauge.set(1);
                     known.restores.written(now, jitter);
                     known.failures.reset();
                     known.right = Some(desired.clone());
@@ -207,6 +214,7 @@ impl Registration {
                 at_the_latest(due);
             }
         }
+        self.show(desired);
         next
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use harvester_lb_api::meta::{Decoded, annotation};
 use harvester_lb_controller_kit::store::{Change, Store};
@@ -174,6 +174,8 @@ pub struct Stored {
     pub leaf: Arc<Store<StoredSecret>>,
     /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
     is_uninstalled: Arc<AtomicBool>,
+    /// Until when what is gone counts as an uninstallation that was missed, in seconds since 1970; 0: nothing is.
+    missed_until: Arc<AtomicI64>,
     /// The ValidatingWebhookConfiguration.
     pub validating: Arc<Store<Configuration<ValidatingWebhook>>>,
     /// The MutatingWebhookConfiguration.
@@ -190,6 +192,7 @@ impl Stored {
             authority: Arc::default(),
             leaf: Arc::default(),
             is_uninstalled: Arc::default(),
+            missed_until: Arc::default(),
             validating: Arc::default(),
             mutating: Arc::default(),
             definition: Arc::default(),
@@ -221,6 +224,18 @@ impl Stored {
     /// Whether the authority's Secret was deleted while `uninstall-webhook` counted as being at work.
     pub fn is_uninstalled(&self) -> bool {
         self.is_uninstalled.load(Ordering::Relaxed)
+    }
+
+    /// Notes until when what is gone counts as an uninstallation that was missed.
+    pub fn has_missed_until(&self, until: Option<i64>) {
+        let until = until.unwrap_or_default();
+        self.missed_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Until when what is gone counts as an uninstallation that was missed.
+    pub fn missed_until(&self, now: i64) -> Option<i64> {
+        let until = self.missed_until.load(Ordering::Relaxed);
+        (now < until).then_some(until)
     }
 
     /// Until when `uninstall-webhook` counts as being at work, in seconds since 1970.

@@ -288,6 +288,32 @@ async fn ops_2_a_leader_can_be_required() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn ops_2_the_operator_s_permissions_are_no_finding_for_a_reader() {
+    let server = well();
+    let of = async |lacks: &[&'static str]| {
+        *server.lacks.lock() = lacks.to_vec();
+        let outcome = checked(&server).await;
+        assert_eq!(outcome.code(), 0);
+        outcome
+    };
+    // The account of `helm test`.
+    let reader = of(&["get", "watch", "create", "update", "patch", "delete"]).await;
+    assert_eq!(reasons(&reader), [""; 0], "{reader:#?}");
+    // The operator's, which lacks a permission: one finding.
+    let operator = of(&["get", "update"]).await;
+    assert_eq!(reasons(&operator), ["PermissionMissing"]);
+    let text = report::text(&operator);
+    let lease = "leases.coordination.k8s.io named harvester-load-balancer in namespace kube-system";
+    for right in ["get services, ", &format!("update {lease}\n")] {
+        assert!(text.contains(right), "{right:?} is not in {text}");
+    }
+    assert!(
+        text.ends_with("\n0 errors, 1 warnings, 0 infos\n"),
+        "{text}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn ops_2_objects_that_cannot_be_decoded_are_named() {
     let server = well();
     let mut odd = served_lb("odd", "10.0.0.9");

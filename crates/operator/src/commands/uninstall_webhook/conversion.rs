@@ -1,6 +1,6 @@
 //! Who converts LoadBalancers, and whether somebody has to.
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use harvester_lb_controller_kit::writer::bounded;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{Api, Client};
@@ -20,12 +20,14 @@ pub(super) enum Converter {
     Other,
     /// Nobody, and nothing is stored that needs it.
     Nobody,
+    /// Nobody, although something may be stored that needs it.
+    Missing,
 }
 
 /// The definition of LoadBalancers, if there is one, and who converts them.
 ///
 /// # Errors
-/// It cannot be read, or nobody converts LoadBalancers that may be stored in another version.
+/// It cannot be read.
 pub(super) async fn definition(
     client: &Client,
     names: &Names,
@@ -38,14 +40,8 @@ pub(super) async fn definition(
     let converter = match conversion_call(found.spec.conversion.as_ref()) {
         Some(call) if call.is_of(names) => Converter::This,
         Some(_) => Converter::Other,
-        None => {
-            let stored = stored_versions(&found);
-            ensure!(
-                stored.iter().all(|version| version == STORED),
-                "the definition {DEFINITION} names the stored versions {stored:?}, but conversion is off: start the webhook first, which restores it, then run this command again"
-            );
-            Converter::Nobody
-        }
+        None if stored_versions(&found).iter().all(|v| v == STORED) => Converter::Nobody,
+        None => Converter::Missing,
     };
     Ok(Some((found, converter)))
 }
@@ -55,4 +51,12 @@ pub(super) fn stored_versions(definition: &CustomResourceDefinition) -> &[String
     let status = definition.status.as_ref();
     let stored = status.and_then(|status| status.stored_versions.as_deref());
     stored.unwrap_or_default()
+}
+
+/// Says that nobody converts LoadBalancers that may be stored in another version.
+pub(super) fn missing(definition: &CustomResourceDefinition) -> anyhow::Error {
+    let stored = stored_versions(definition);
+    anyhow::anyhow!(
+        "the definition {DEFINITION} names the stored versions {stored:?}, but conversion is off: start the webhook first, which restores it, then run this command again"
+    )
 }

@@ -1,4 +1,5 @@
 use std::future::ready;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::Method;
 use serde_json::Value;
@@ -7,8 +8,10 @@ use tokio::time::sleep;
 use super::*;
 use crate::fake::{self, FakeApiServer};
 use crate::webhook::desired::Desired;
+use crate::webhook_names::CONFIGURATION;
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 const ALL: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/loadbalancers";
 const ONE: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/a";
 const AUTHORITY: &str = "/api/v1/namespaces/ns/secrets/svc-ca";
@@ -193,6 +196,77 @@ async fn cnv_1_nothing_is_removed_if_conversion_is_off_while_objects_may_need_it
     let writes = server.writes();
     assert_eq!(marks(&writes), [Value::Null]);
     assert_eq!(writes.len(), 1, "{writes:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cnv_1_without_anything_of_this_webhook_there_is_nothing_to_uninstall() {
+    let server = server(&["v1alpha1", STORED]);
+    switch_conversion_off(&server);
+    let validating = Desired::new(names(), "PEM").validating();
+    let validating = serde_json::to_value(validating).unwrap();
+    let (authority, leaf) = (server.get(AUTHORITY).unwrap(), server.get(LEAF).unwrap());
+    let uninstall = uninstall(&server, None);
+    uninstall.remove_secrets().await.unwrap();
+    server.writes();
+    uninstall.all().await.unwrap();
+    // It only asks whether there is an authority.
+    assert_eq!(marks(&server.writes()), [Value::Null]);
+    // Another webhook's configuration is no reason either.
+    let path = format!("{VALIDATING}/{CONFIGURATION}");
+    let other = Names {
+        service: "another".to_owned(),
+        ..names()
+    };
+    let others = Desired::new(other, "PEM").validating();
+    server.put(&path, serde_json::to_value(others).unwrap());
+    uninstall.all().await.unwrap();
+    // Something of it is.
+    server.put(&path, validating);
+    let error = uninstall.all().await.unwrap_err();
+    assert!(error.to_string().contains("start the webhook"), "{error}");
+    assert!(server.get(&path).is_some());
+    let deleted = json!({"metadata": {"name": CONFIGURATION}, "webhooks": []});
+    server.put(&path, deleted);
+    uninstall.all().await.unwrap();
+    for (path, secret) in [(AUTHORITY, authority), (LEAF, leaf)] {
+        server.put(path, secret);
+    }
+    assert!(uninstall.all().await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_what_a_container_makes_that_restarts_between_the_steps_is_removed_too() {
+    let server = server(&[STORED]);
+    let path = format!("{VALIDATING}/{CONFIGURATION}");
+    let desired = Desired::new(names(), "PEM").validating();
+    let mut configuration = serde_json::to_value(desired).unwrap();
+    configuration["metadata"]["resourceVersion"] = json!("8");
+    let secrets = [AUTHORITY, LEAF].map(|path| (path, server.get(path).unwrap()));
+    let (answers, left) = (server.clone(), AtomicUsize::new(1));
+    let client = fake::client(move |request| {
+        let is_last = request.method == Method::DELETE && request.path == AUTHORITY;
+        let answer = answers.answer(request);
+        let is_one_left = left.load(Ordering::Relaxed) > 0;
+        if is_last && is_one_left {
+            left.store(0, Ordering::Relaxed);
+            for (path, secret) in &secrets {
+                answers.put(path, secret.clone());
+            }
+            answers.put(&path, configuration.clone());
+        }
+        ready(answer)
+    });
+    let uninstall = Uninstall {
+        client,
+        ..uninstall(&server, None)
+    };
+    uninstall.all().await.unwrap();
+    assert!(!has_secrets(&server));
+    assert!(
+        server
+            .get(&format!("{VALIDATING}/{CONFIGURATION}"))
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]

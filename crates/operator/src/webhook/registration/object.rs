@@ -71,12 +71,15 @@ pub(super) enum Reason {
 }
 
 impl Reason {
-    pub(super) const fn as_label(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::Taken => "taken_over",
-            Self::Bundle => "bundle",
-            Self::Changed => "changed_by_others",
+    /// The value of the label; `by` wrote the object before. During a rollout replicas of two versions undo each other's
+    /// writes, which is no quarrel with another program.
+    pub(super) const fn as_label(self, by: &Writer) -> &'static str {
+        match (self, by) {
+            (Self::Missing, _) => "missing",
+            (Self::Taken, _) => "taken_over",
+            (Self::Bundle, _) => "bundle",
+            (Self::Changed, Writer::Replica) => "changed_by_replica",
+            (Self::Changed, Writer::Program(_) | Writer::Unknown) => "changed_by_others",
         }
     }
 }

@@ -114,6 +114,12 @@ impl Scene {
         (std::mem::take(&mut *self.sent.lock()), next)
     }
 
+    /// Writes of the validating configuration so far, by reason.
+    fn writes(&self, reason: &str) -> u64 {
+        let writes = &self.registration.metrics.registrations;
+        writes.with_label_values(&["validating", reason]).get()
+    }
+
     /// From now on writes are refused.
     fn refuse(&self, code: u16, reason: &'static str) {
         *self.answers.refusal.lock() = Some((code, reason));
@@ -192,6 +198,8 @@ async fn section_1_a_change_of_another_program_is_restored_and_named() {
         }
     }
     assert!((5..20).contains(&restored), "{restored}");
+    assert_eq!(scene.writes("changed_by_others"), restored);
+    assert_eq!(scene.writes("changed_by_replica"), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -269,6 +277,9 @@ async fn section_1_a_restore_because_of_another_replica_blames_no_other_program(
         assert!(text.contains("another replica of this webhook"), "{text}");
         assert!(!text.contains("stop the other one"), "{text}");
     }
+    // Nor does the alert on another program.
+    assert_eq!(scene.writes("changed_by_replica"), 5);
+    assert_eq!(scene.writes("changed_by_others"), 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -24,6 +24,8 @@ pub(super) struct ApiServer {
     pub(super) requests: Mutex<Vec<String>>,
     /// The changes of objects before the second read and later ones.
     pub(super) later: Mutex<Vec<(&'static str, Vec<Value>)>>,
+    /// Verbs that the user may not use.
+    pub(super) lacks: Mutex<Vec<&'static str>>,
 }
 
 impl ApiServer {
@@ -54,10 +56,11 @@ impl ApiServer {
             ..
         } = request;
         if path.ends_with("/selfsubjectaccessreviews") {
-            return (
-                201,
-                with(request.body.clone(), json!({"status": {"allowed": true}})),
-            );
+            let verb = &request.body["spec"]["resourceAttributes"]["verb"];
+            let lacks = self.lacks.lock();
+            let allowed = !lacks.iter().any(|it| verb == it);
+            let status = json!({"status": {"allowed": allowed}});
+            return (201, with(request.body.clone(), status));
         }
         assert_eq!(*method, Method::GET, "nothing is written");
         self.requests.lock().push(format!("{path}?{query}"));
