@@ -2,6 +2,7 @@ mod converted;
 mod detail_conditions;
 mod moves;
 mod stale;
+mod unwritable;
 
 use super::*;
 
