@@ -37,7 +37,7 @@ impl Backoff for Steady {
     fn reset(&mut self) {}
 }
 
-/// A time during which nobody announced the address that a Service requests, although it had announced another one.
+/// A time during which the address that a Service requests was not announced, although it had announced another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// The Service's `namespace/name`. It may have been recreated.

@@ -1,4 +1,5 @@
-//! IPAllocation v1beta1: one object for each address that is bound or released (contract, section 6.5).
+//! IPAllocation v1beta1: one object for each address that is bound or released (contract, section 6.5), with
+//! its columns of `kubectl get` (OPS-5).
 //!
 //! The object is named after its address, so the API server itself refuses a second allocation of it.
 

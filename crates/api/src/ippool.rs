@@ -1,5 +1,5 @@
-//! IPPool v1beta1 (contract, section 2.2). The maps of the status are atomic: a write of granular ones takes the API server
-//! about ten times as long (POOL-4).
+//! IPPool v1beta1 (contract, section 2.2), with its columns of `kubectl get` (OPS-5). The maps of the status are atomic: a
+//! write of granular ones takes the API server about ten times as long (POOL-4).
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub struct IPPoolSpec {
     /// Free text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The addresses, in the order in which they are given out.
+    /// The addresses, in the order in which they are allocated.
     pub ranges: Vec<Range>,
     /// Load balancers that the pool serves; absent: only those that name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -57,7 +57,7 @@ pub struct Range {
     /// Last address; absent: the one before the broadcast address (IPv4), the last one (IPv6).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub range_end: Option<String>,
-    /// The gateway, never given out; absent: the address after the network address.
+    /// The gateway, never allocated; absent: the address after the network address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gateway: Option<String>,
 }
@@ -104,7 +104,7 @@ pub struct IPPoolStatus {
     /// Number of addresses that are still free.
     #[serde(default)]
     pub available: i64,
-    /// The address that was given out last; may be empty.
+    /// The address that was allocated last; may be empty.
     #[serde(default)]
     pub last_allocated: String,
     /// Address to `<namespace>/<name>` of the load balancer that holds it.

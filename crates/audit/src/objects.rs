@@ -1,6 +1,6 @@
 //! The snapshot, indexed for look-ups.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
@@ -17,6 +17,7 @@ use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
 };
 use crate::ranges::{self, Ranges};
+use crate::selection::Selections;
 use crate::snapshot::Snapshot;
 use crate::unknown::Unknown;
 
@@ -46,9 +47,6 @@ pub(crate) struct Bound<'a> {
     pub(crate) owner: Key,
     pub(crate) uid: &'a str,
 }
-
-/// The selected pools, by requirement, and whether the load balancer is of cluster type.
-type Selections<'a> = BTreeMap<([String; 4], bool), Option<&'a str>>;
 
 /// The snapshot by namespace and name.
 pub(crate) struct Objects<'a> {
@@ -82,7 +80,7 @@ pub(crate) struct Objects<'a> {
     /// Uids of load balancers with a DHCP lease (IPA-9).
     leases: BTreeSet<&'a str>,
     /// The pools that were selected so far (section 5), for load balancers with the same requirement.
-    pub(crate) selections: RefCell<Selections<'a>>,
+    selections: Selections<'a>,
     /// For each pool those with addresses in common.
     overlaps: BTreeMap<&'a str, BTreeSet<&'a str>>,
 }
@@ -148,7 +146,7 @@ impl<'a> Objects<'a> {
             held_back: BTreeMap::new(),
             sharing: Sharing::read(&snapshot.load_balancers, &snapshot.services),
             leases: leases(snapshot),
-            selections: RefCell::default(),
+            selections: Selections::default(),
             lbs,
         };
         objects.held_back = objects.all_held_back();
@@ -209,6 +207,12 @@ impl<'a> Objects<'a> {
             || self.by_owner.contains_key(&lb.key);
         let pooled = spec.address_source() != Ipam::Dhcp && !self.is_left_alone(lb);
         (may_have && !is_held && pooled).then_some(given)
+    }
+
+    /// The name of the pool that section 5 selects for a load balancer that names none.
+    pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&'a str> {
+        let pools = self.pools.values().map(|pool| (pool.name, pool.object));
+        self.selections.selected(lb.object, pools)
     }
 
     /// The record of an address.
@@ -319,10 +323,6 @@ impl<'a> Lb<'a> {
         status
             .and_then(|status| status.address.as_deref())
             .unwrap_or_default()
-    }
-
-    pub(crate) fn annotation(&self, name: &str) -> &'a str {
-        annotation(&self.object.metadata, name).unwrap_or_default()
     }
 }
 

@@ -1,11 +1,13 @@
 //! The pool that section 5 selects for a load balancer that names none.
 
+use std::cell::RefCell;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use harvester_lb_api::ippool::Tuple;
-use harvester_lb_api::{WorkloadType, keys};
+use harvester_lb_api::{IPPool, LoadBalancer, WorkloadType, keys};
 
-use crate::objects::{Lb, Objects, Pool};
+use crate::meta::annotation;
 
 /// What a load balancer requires of a pool.
 struct Requirement<'a> {
@@ -15,48 +17,64 @@ struct Requirement<'a> {
     guest_cluster: &'a str,
 }
 
-impl<'a> Objects<'a> {
-    /// The name of the selected pool.
-    pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&'a str> {
-        let namespace = lb.annotation(keys::ANNOTATION_NAMESPACE);
+/// A pool: its name and the object.
+pub(crate) type Named<'a> = (&'a str, &'a IPPool);
+
+/// The pools that were selected so far, by requirement, and whether the load balancer is of cluster type: thousands of load
+/// balancers may wait for a pool.
+#[derive(Default)]
+pub(crate) struct Selections<'a>(RefCell<BTreeMap<([String; 4], bool), Option<&'a str>>>);
+
+impl<'a> Selections<'a> {
+    /// The name of the selected pool. `pools`: all, always the same.
+    pub(crate) fn selected(
+        &self,
+        lb: &LoadBalancer,
+        pools: impl Iterator<Item = Named<'a>> + Clone,
+    ) -> Option<&'a str> {
+        let value = |name: &str| annotation(&lb.metadata, name).unwrap_or_default();
+        let namespace = value(keys::ANNOTATION_NAMESPACE);
         let wanted = Requirement {
-            network: lb.annotation(keys::ANNOTATION_NETWORK),
-            project: lb.annotation(keys::ANNOTATION_PROJECT),
+            network: value(keys::ANNOTATION_NETWORK),
+            project: value(keys::ANNOTATION_PROJECT),
             namespace: if namespace.is_empty() {
-                &lb.key.namespace
+                lb.metadata.namespace.as_deref().unwrap_or_default()
             } else {
                 namespace
             },
-            guest_cluster: lb.annotation(keys::ANNOTATION_CLUSTER),
+            guest_cluster: value(keys::ANNOTATION_CLUSTER),
         };
-        let is_cluster = lb.object.spec.workload() == WorkloadType::Cluster;
-        // Thousands of load balancers may wait for a pool.
+        let is_cluster = lb.spec.workload() == WorkloadType::Cluster;
         let key = (wanted.text(), is_cluster);
-        if let Some(known) = self.selections.borrow().get(&key) {
+        if let Some(known) = self.0.borrow().get(&key) {
             return *known;
         }
-        let selected = self.select(&wanted, is_cluster);
-        self.selections.borrow_mut().insert(key, selected);
+        let selected = select(&wanted, is_cluster, pools);
+        self.0.borrow_mut().insert(key, selected);
         selected
     }
+}
 
-    fn select(&self, wanted: &Requirement<'_>, is_cluster: bool) -> Option<&'a str> {
-        let best = |is: &dyn Fn(&Pool<'_>) -> bool| {
-            let those = self.pools.values().filter(|pool| is(pool));
-            // SEL-5.
-            those
-                .min_by_key(|pool| (Reverse(priority(pool)), pool.name))
-                .map(|pool| pool.name)
-        };
-        best(&|pool| !is_global(pool) && matches(pool, wanted, false))
-            .or_else(|| best(&|pool| is_global(pool)))
-            .or_else(|| {
-                // SEL-6.
-                is_cluster
-                    .then(|| best(&|pool| !is_global(pool) && matches(pool, wanted, true)))
-                    .flatten()
-            })
-    }
+fn select<'a>(
+    wanted: &Requirement<'_>,
+    is_cluster: bool,
+    pools: impl Iterator<Item = Named<'a>> + Clone,
+) -> Option<&'a str> {
+    let best = |is: &dyn Fn(&IPPool) -> bool| {
+        let those = pools.clone().filter(|(_, pool)| is(pool));
+        // SEL-5.
+        those
+            .min_by_key(|(name, pool)| (Reverse(priority(pool)), *name))
+            .map(|(name, _)| name)
+    };
+    best(&|pool| !is_global(pool) && matches(pool, wanted, false))
+        .or_else(|| best(&is_global))
+        .or_else(|| {
+            // SEL-6.
+            is_cluster
+                .then(|| best(&|pool| !is_global(pool) && matches(pool, wanted, true)))
+                .flatten()
+        })
 }
 
 impl Requirement<'_> {
@@ -71,14 +89,14 @@ impl Requirement<'_> {
     }
 }
 
-fn scope<'a>(pool: &Pool<'a>) -> &'a [Tuple] {
-    let selector = pool.object.spec.selector.as_ref();
+fn scope(pool: &IPPool) -> &[Tuple] {
+    let selector = pool.spec.selector.as_ref();
     let scope = selector.and_then(|selector| selector.scope.as_deref());
     scope.unwrap_or_default()
 }
 
-fn priority(pool: &Pool<'_>) -> i64 {
-    let selector = pool.object.spec.selector.as_ref();
+fn priority(pool: &IPPool) -> i64 {
+    let selector = pool.spec.selector.as_ref();
     selector.and_then(|selector| selector.priority).unwrap_or(0)
 }
 
@@ -88,13 +106,13 @@ fn parts(tuple: &Tuple) -> [&str; 3] {
 }
 
 /// SEL-4.
-fn is_global(pool: &Pool<'_>) -> bool {
+fn is_global(pool: &IPPool) -> bool {
     matches!(scope(pool), [tuple] if parts(tuple) == ["*"; 3])
 }
 
 /// SEL-2, SEL-3; loosely, with an empty project and guest cluster of the pool as wildcards, SEL-6.
-fn matches(pool: &Pool<'_>, wanted: &Requirement<'_>, loose: bool) -> bool {
-    let selector = pool.object.spec.selector.as_ref();
+fn matches(pool: &IPPool, wanted: &Requirement<'_>, loose: bool) -> bool {
+    let selector = pool.spec.selector.as_ref();
     let network = selector.and_then(|selector| selector.network.as_deref());
     let one = |of_pool: &str, wanted: &str, loose: bool| {
         of_pool == "*" || wanted == "*" || of_pool == wanted || (loose && of_pool.is_empty())

@@ -135,7 +135,7 @@ fn webhooks(around: &Surroundings) -> impl Iterator<Item = Webhook<'_>> {
         .chain(of_kind!(around.mutating, "MutatingWebhookConfiguration"))
 }
 
-/// Reports a webhook that refuses writes of the operator because nobody answers for it.
+/// Reports a webhook that refuses writes of the operator because no program answers for it.
 fn check_webhook(around: &Surroundings, webhook: &Webhook<'_>) -> Option<Finding> {
     // An absent policy is Fail.
     if webhook.policy.is_some_and(|policy| policy != "Fail") {

@@ -5,9 +5,10 @@
 //! write would delay the final state. One that is known to be over is written without the debounce. Each write is followed
 //! by a pause. A write that is urgent waits for none of these.
 //!
-//! A burst that does not end is written at intervals. Such an interim write is out of date as soon as it is done, so the
-//! keys take turns, with the pause between them: together they take the share of the time that one key may take, as long as
-//! their pauses fit into the longest pause. Beyond that, each key in a burst is written once in that time.
+//! A burst that does not end is written at intervals. Such an interim write is out of date as soon as it is done, so all
+//! keys together get the share of the time for them that one key may take: after an interim write of any key no other
+//! begins for a while. That time is set when the write has ended, from what it took, so it never has to be given back. A
+//! key whose first change has waited for the longest pause is written all the same.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -19,6 +20,10 @@ use tokio::time::Instant;
 
 /// Number of keys below which idle ones are not swept.
 const MIN_SWEEP: usize = 64;
+
+/// After the time in which no interim write begins, a key comes by this part of the time that it has left: the one with the
+/// oldest change first, 0.1 ms ahead for each second.
+const ORDER: u32 = 10_000;
 
 /// The spacing of writes. By default there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,100 +37,98 @@ pub struct Settings {
     pub max_delay: Duration,
     /// Shortest pause after a write.
     pub min_interval: Duration,
-    /// The pause after a write is this multiple of the write's duration, if that is longer than `min_interval`. After an
-    /// interim write the next key waits for the same pause.
+    /// The pause after a write is this multiple of the write's duration, if that is longer than `min_interval`. All interim
+    /// writes together take one part in this number of the time.
     pub pause_factor: u32,
     /// Longest pause for that reason, and longest time that interim writes of other keys delay a change.
     pub max_pause: Duration,
 }
 
 impl Settings {
-    /// The debounce of a key whose last write took that long.
-    fn debounce(&self, took: Duration) -> Duration {
-        let slow = took.saturating_mul(self.debounce_factor);
-        slow.min(self.max_delay).max(self.debounce)
-    }
-
-    /// The pause after a write that took that long.
+    /// The pause of the key after a write that took that long.
     fn pause(&self, took: Duration) -> Duration {
         let pause = took.saturating_mul(self.pause_factor);
         pause.min(self.max_pause).max(self.min_interval)
     }
+
+    /// The time after an interim write that took that long in which no other begins.
+    fn gap(&self, took: Duration) -> Duration {
+        took.saturating_mul(self.pause_factor.saturating_sub(1))
+    }
+
+    /// Age at which the duration of a write says nothing any more. Within a burst the next write comes sooner.
+    fn memory(&self) -> Duration {
+        self.max_pause.saturating_mul(2)
+    }
 }
+
+/// The first and the last of several changes.
+type Span = (Instant, Instant);
 
 /// State of one key; by default empty.
 #[derive(Debug, Default)]
 struct State {
     /// Earliest time of the next write, because of the last one.
     next: Option<Instant>,
-    /// Duration of the last write whose duration says something.
-    took: Duration,
-    /// The first and the last change since the last write was decided.
-    changed: Option<(Instant, Instant)>,
+    /// Duration and end of the last write that was done.
+    took: Option<(Duration, Instant)>,
+    /// The changes since the last write was decided.
+    changed: Option<Span>,
     /// No further change is expected after the last one.
     is_over: bool,
     /// A caller waits for the write.
     is_urgent: bool,
-    /// Time of the interim write, once it has been reserved.
-    slot: Option<Instant>,
-    /// The pause for which the last interim write reserved time, until the write has ended.
-    reserved: Option<Duration>,
+    /// The changes that the last decided write covers, until it is done.
+    decided: Option<Span>,
+    /// The last decided write is an interim write.
+    is_interim: bool,
 }
 
 impl State {
-    /// `free`: earliest time that no interim write has reserved.
-    fn due_in(
-        &mut self,
-        settings: &Settings,
-        free: &mut Option<Instant>,
-        now: Instant,
-    ) -> Duration {
+    /// The debounce of a change at that time.
+    fn debounce(&self, settings: &Settings, at: Instant) -> Duration {
+        let known = self.took.filter(|(_, end)| at < *end + settings.memory());
+        let took = known.map_or(Duration::ZERO, |(took, _)| took);
+        let slow = took.saturating_mul(settings.debounce_factor);
+        slow.min(settings.max_delay).max(settings.debounce)
+    }
+
+    /// The first change of a burst, and when the burst ends without a further one. `None`: no change waits for that.
+    fn burst(&self, settings: &Settings) -> Option<Span> {
+        let (first, last) = self.changed.filter(|_| !self.is_over && !self.is_urgent)?;
+        Some((first, last + self.debounce(settings, last)))
+    }
+
+    /// `free_at`: before that time no interim write begins.
+    fn due_in(&self, settings: &Settings, free_at: Option<Instant>, now: Instant) -> Duration {
         if self.is_urgent {
             return Duration::ZERO;
         }
-        let changed = self.changed.filter(|_| !self.is_over);
-        let quiet = changed.map(|(first, last)| {
-            let end = last + settings.debounce(self.took);
-            end.min(self.interim(settings, first, end, free, now))
+        let quiet = self.burst(settings).map(|(first, end)| {
+            let latest = first + settings.max_pause;
+            let turn = free_at.map_or(first, |free_at| {
+                let left = latest.saturating_duration_since(free_at);
+                latest.min(free_at + left / ORDER)
+            });
+            end.min(turn.max(first + settings.max_delay))
         });
         let due = self.next.max(quiet);
         due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
-    /// The time of the interim write. It is reserved when a burst has lasted for [`Settings::max_delay`], so that keys get
-    /// their turns in that order.
-    fn interim(
-        &mut self,
-        settings: &Settings,
-        first: Instant,
-        end: Instant,
-        free: &mut Option<Instant>,
-        now: Instant,
-    ) -> Instant {
-        let earliest = (first + settings.max_delay).max(self.next.unwrap_or(first));
-        if now < earliest || end <= now {
-            return earliest;
-        }
-        *self.slot.get_or_insert_with(|| {
-            let latest = (first + settings.max_pause).max(now);
-            let slot = free.map_or(now, |free| free.max(now)).min(latest);
-            *free = (*free).max(Some(slot + settings.pause(self.took)));
-            slot
-        })
-    }
-
-    /// Whether the state equals the default, the last write's duration left out.
-    fn is_idle(&self, now: Instant) -> bool {
-        let is_waiting = self.is_urgent || self.changed.is_some() || self.reserved.is_some();
-        !is_waiting && self.next.is_none_or(|next| next <= now)
+    /// Whether the state equals the default: nothing waits, and nothing of the last write counts any more.
+    fn is_idle(&self, settings: &Settings, now: Instant) -> bool {
+        let is_waiting = self.is_urgent || self.changed.is_some();
+        let is_paused = self.next.is_some_and(|next| next > now);
+        !is_waiting && !is_paused && self.debounce(settings, now) == settings.debounce
     }
 }
 
 #[derive(Debug)]
 struct States<K> {
     by_key: HashMap<K, State, FxBuildHasher>,
-    /// Earliest time that no interim write of any key has reserved.
-    free: Option<Instant>,
+    /// Before that time no interim write of any key begins.
+    free_at: Option<Instant>,
     /// Number of keys at which idle ones are swept.
     sweep_at: usize,
 }
@@ -142,7 +145,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     pub fn new(settings: Settings) -> Self {
         let states = States {
             by_key: HashMap::default(),
-            free: None,
+            free_at: None,
             sweep_at: MIN_SWEEP,
         };
         Self {
@@ -154,13 +157,13 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     /// Records a change that the next write covers; `is_over`: the change ends its burst. Returns the delay until the
     /// write, as far as is known now.
     pub fn changed(&self, key: &K, is_over: bool, now: Instant) -> Duration {
-        let mut guard = self.states.lock();
-        let states = &mut *guard;
+        let mut states = self.states.lock();
+        let free_at = states.free_at;
         let state = states.by_key.entry(key.clone()).or_default();
         let first = state.changed.map_or(now, |(first, _)| first);
         state.changed = Some((first, now));
         state.is_over = is_over;
-        state.due_in(&self.settings, &mut states.free, now)
+        state.due_in(&self.settings, free_at, now)
     }
 
     /// A caller waits for the write: it is due at once.
@@ -171,47 +174,63 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
 
     /// Time until the next write may be made; zero if it may be now.
     pub fn due_in(&self, key: &K, now: Instant) -> Duration {
-        let mut guard = self.states.lock();
-        let states = &mut *guard;
-        states.by_key.get_mut(key).map_or(Duration::ZERO, |state| {
-            state.due_in(&self.settings, &mut states.free, now)
+        let states = self.states.lock();
+        let state = states.by_key.get(key);
+        state.map_or(Duration::ZERO, |state| {
+            state.due_in(&self.settings, states.free_at, now)
         })
     }
 
-    /// The content of the write is about to be decided: it covers all changes until now.
-    pub fn deciding(&self, key: &K) {
+    /// The content of the write is about to be decided: it covers all changes until now. Whether a write follows does not
+    /// matter to other keys.
+    pub fn deciding(&self, key: &K, now: Instant) {
         if let Some(state) = self.states.lock().by_key.get_mut(key) {
-            state.changed = None;
+            let burst = state.burst(&self.settings);
+            state.is_interim = burst.is_some_and(|(_, end)| now < end);
+            state.decided = state.changed.take();
             state.is_urgent = false;
-            let pause = self.settings.pause(state.took);
-            state.reserved = state.slot.take().map(|_| pause);
         }
     }
 
-    /// A write ended that took `took`, regardless of its outcome: one without an answer may have been done. Zero: the
-    /// duration says nothing, because the write failed or has only begun.
+    /// A write was done, and took `took`; or, where only `min_interval` is set, it has begun or ended in any way.
     pub fn wrote(&self, key: &K, took: Duration, now: Instant) {
-        let settings = &self.settings;
-        let pause = settings.pause(took);
         self.sweep(now);
+        let pause = self.settings.pause(took);
+        self.ended(key, took, now, |state| {
+            state.next = state.next.max(Some(now + pause));
+            state.took = Some((took, now));
+            state.decided = None;
+        });
+    }
+
+    /// A write failed after `took`, which says nothing about the size of what is written. Without an answer it may have been
+    /// done. Its changes wait on.
+    pub fn failed(&self, key: &K, took: Duration, now: Instant) {
+        let pause = self.settings.min_interval;
+        self.ended(key, took, now, |state| {
+            // Not sooner than after the write before.
+            state.next = state.next.max(Some(now + pause));
+            if let Some((first, last)) = state.decided.take() {
+                let last = state.changed.map_or(last, |(_, last)| last);
+                state.changed = Some((first, last));
+            }
+        });
+    }
+
+    /// A write has ended: notes it in the state of the key. If it was an interim write, others wait for what it took,
+    /// whatever its outcome: it has cost the API server that time.
+    fn ended(&self, key: &K, took: Duration, now: Instant, note: impl FnOnce(&mut State)) {
+        let settings = &self.settings;
         let mut guard = self.states.lock();
         let states = &mut *guard;
         let state = states.by_key.entry(key.clone()).or_default();
-        // A failed write does not shorten the pause after a successful one.
-        state.next = state.next.max(Some(now + pause));
-        let reserved = state.reserved.take();
-        if took.is_zero() {
-            // Its changes have waited for their turn, and take no second one.
-            let kept = reserved.map(|_| now + settings.max_delay);
-            state.slot = state.slot.or(kept);
-            return;
-        }
-        state.took = took;
-        if let Some(reserved) = reserved {
-            // It took longer than expected: those that have no turn yet wait for longer, and for no other reason.
-            let more = pause.saturating_sub(reserved);
-            let longest = now + settings.max_pause;
-            states.free = states.free.map(|free| free.max((free + more).min(longest)));
+        note(state);
+        let gap = settings.gap(took);
+        if std::mem::take(&mut state.is_interim) && !gap.is_zero() {
+            // Two that ran at the same time count both.
+            let free_at = states.free_at.map_or(now, |free_at| free_at.max(now));
+            let latest = now + settings.max_pause;
+            states.free_at = Some(latest.min(free_at + gap));
         }
     }
 
@@ -224,7 +243,9 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
     fn sweep(&self, now: Instant) {
         let mut states = self.states.lock();
         if states.by_key.len() >= states.sweep_at {
-            states.by_key.retain(|_, state| !state.is_idle(now));
+            states
+                .by_key
+                .retain(|_, state| !state.is_idle(&self.settings, now));
             states.sweep_at = MIN_SWEEP.max(2 * states.by_key.len());
         }
     }

@@ -141,7 +141,7 @@ pub fn conditions(
         (Ok(_), Some(annotation)) => Some((
             UNSUPPORTED_ANNOTATION,
             format!(
-                "IPPool {name}: this version does not support the annotation {annotation}, so nothing new is handed out; what is held stays"
+                "IPPool {name}: this version does not support the annotation {annotation}, so no new address is allocated; addresses in use stay allocated"
             ),
         )),
         (Ok(_), None) => None,

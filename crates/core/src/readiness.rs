@@ -198,7 +198,7 @@ fn backend_addresses(found: &DiscoveredBackends) -> [ExtraCondition; 2] {
     [
         ExtraCondition {
             type_: status::BACKEND_ADDRESS_REFUSED,
-            message: listed(refused).map(|who| format!("left out: {who}")),
+            message: listed(refused).map(|who| format!("excluded from the backends: {who}")),
         },
         ExtraCondition {
             type_: status::BACKEND_ADDRESS_SHARED,

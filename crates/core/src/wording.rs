@@ -1,8 +1,6 @@
 //! Texts of conditions that earlier versions wrote. A stored condition that says the same in such a text stays as it is, so
 //! that an upgrade writes no status and no Event because a text was reworded.
 
-use std::borrow::Cow;
-
 use harvester_lb_api::condition::{self, Condition, ConditionStatus};
 
 /// Maximum length of a LoadBalancer's condition message, in bytes: enough to explain, no place to store data.
@@ -16,7 +14,7 @@ pub const SEPARATOR: &str = "; ";
 
 /// A text of an earlier version, and the text of this one. Each is a part of a message, or a whole message. `{}` stands for a
 /// value in both, `{_}` for one that only the earlier text has.
-const REWORDED: [(&str, &str); 15] = [
+const REWORDED: [(&str, &str); 19] = [
     // These messages count nothing any more: they change only with the reason to wait (SEL-7).
     ("and {_} more", "and others"),
     (
@@ -69,6 +67,16 @@ const REWORDED: [(&str, &str); 15] = [
         "an address allocated from one is taken in both",
     ),
     (
+        "IPPool {}: this version does not support the annotation {}, so nothing new is handed out",
+        "IPPool {}: this version does not support the annotation {}, so no new address is allocated",
+    ),
+    ("what is held stays", "addresses in use stay allocated"),
+    (
+        "{}: this version does not support its annotation {}, so nothing new is handed out",
+        "{}: this version does not support its annotation {}, so no new address is allocated",
+    ),
+    ("left out: {}", "excluded from the backends: {}"),
+    (
         "they are kept until their owners go",
         "they stay allocated until their owners are deleted",
     ),
@@ -96,26 +104,25 @@ pub fn set(
 /// Whether a stored message and that of this version differ at most in their wording. Of a message that was cut at
 /// [`MESSAGE_LIMIT`], the last part is not complete and is not compared.
 pub fn says_the_same(stored: &str, now: &str) -> bool {
-    if stored == now {
+    let is_said = |stored: &str, now: &str| part(stored).is_some_and(|text| text == now);
+    if stored == now || is_said(stored, now) {
         return true;
     }
-    let reworded = reworded(stored);
     let is_cut = stored.len() + CHARACTER > MESSAGE_LIMIT;
-    match reworded.rsplit_once(SEPARATOR) {
-        Some((complete, _)) if is_cut && reworded != stored => now
-            .strip_prefix(complete)
-            .is_some_and(|rest| rest.starts_with(SEPARATOR)),
-        _ => reworded == now,
+    let mut is_reworded = false;
+    let mut parts = now.split(SEPARATOR);
+    let mut earlier = stored.split(SEPARATOR).peekable();
+    while let Some(stored) = earlier.next() {
+        // Part by part: a text that both versions have may be an earlier form of another one too.
+        let now = parts.next();
+        if now.is_some_and(|now| is_said(stored, now)) {
+            is_reworded = true;
+        } else if now != Some(stored) {
+            let is_last = earlier.peek().is_none();
+            return is_cut && is_reworded && is_last && now.is_some();
+        }
     }
-}
-
-/// A message in the words of this version.
-fn reworded(message: &str) -> String {
-    part(message).unwrap_or_else(|| {
-        let parts = message.split(SEPARATOR);
-        let parts = parts.map(|text| part(text).map_or(Cow::Borrowed(text), Cow::Owned));
-        parts.collect::<Vec<_>>().join(SEPARATOR)
-    })
+    parts.next().is_none() || is_cut && is_reworded
 }
 
 /// A part of a message, or a whole one, in the words of this version, if an earlier one worded it differently.
@@ -158,6 +165,15 @@ fn values<'a>(template: &str, text: &'a str) -> Option<Vec<&'a str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A message in the words of this version.
+    fn reworded(message: &str) -> String {
+        part(message).unwrap_or_else(|| {
+            let parts = message.split(SEPARATOR);
+            let parts = parts.map(|text| part(text).unwrap_or_else(|| text.to_owned()));
+            parts.collect::<Vec<_>>().join(SEPARATOR)
+        })
+    }
 
     /// A template with values: those of `{}` by the first function, those of `{_}` by the second.
     fn filled(template: &str, kept: impl Fn(usize) -> String, gone: &str) -> String {
@@ -209,6 +225,13 @@ mod tests {
             pool b: none of its scopes matches; pool c: has no scope; and others";
         assert!(says_the_same(stored, now));
         assert!(says_the_same(now, now));
+        let counted = "excluded from the backends: a; b; and 2 more";
+        assert!(says_the_same("left out: a; b; and 2 more", counted));
+        let held = "IPPool p: this version does not support the annotation x/y, so nothing new is handed out; \
+            what is held stays";
+        let kept = "IPPool p: this version does not support the annotation x/y, so no new address is allocated; \
+            addresses in use stay allocated";
+        assert!(says_the_same(held, kept));
         for (stored, now) in [
             ("pool a: all addresses are taken", "pool a: does not exist"),
             (
@@ -222,6 +245,10 @@ mod tests {
             ("pool a: has no scope; and 2 more", "pool a: has no scope"),
             // Where this version counts, another number is another message.
             ("left out: a; and 2 more", "left out: a; and 3 more"),
+            (
+                "left out: a; and 2 more",
+                "excluded from the backends: a; and 3 more",
+            ),
         ] {
             assert!(!says_the_same(stored, now), "{stored}");
         }

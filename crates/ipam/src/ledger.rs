@@ -18,6 +18,7 @@
 //! | `holds` | the store of addresses taken without a record |
 //! | `taken` | changes of these holds; the set of taken addresses, and what follows for the pools |
 //! | `held_back` | load balancers whose pool cannot confirm their address now (IPA-9) |
+//! | `held_back_lbs` | the store of these |
 //! | `takeover`, `unfinished` | addresses still to be recorded, records still to be released |
 //! | `pool` | one pool: its counts, its next free address |
 //! | `pools` | all pools, and which of them overlap (IPA-4) |
@@ -37,6 +38,7 @@ mod decide;
 mod decision;
 mod find;
 mod held_back;
+mod held_back_lbs;
 mod holds;
 mod keep;
 mod near;
@@ -52,11 +54,11 @@ mod unfinished;
 mod view;
 mod wake;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use harvester_lb_object::Version;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::interval::IntervalSet;
 use crate::select::{Explanation, Requirement, Workload};
@@ -68,7 +70,8 @@ pub use decision::{
 };
 pub use view::{Counts, PoolView};
 
-use holds::{Claim, HeldBack, Holds};
+use held_back_lbs::HeldBackLbs;
+use holds::{Claim, Holds};
 use pool::{Pool, Spec};
 use pools::Pools;
 use queue::{Age, Queue};
@@ -86,7 +89,7 @@ pub struct Ledger {
     /// The taken addresses of all pools.
     taken: IntervalSet,
     /// The taken addresses that are only proposed: a reservation is their only hold.
-    proposed: FxHashSet<IpAddr>,
+    proposed: BTreeSet<IpAddr>,
     /// Waiting load balancers that no pool matches.
     unmatched: Queue,
     /// The queue of each waiting id: the place of its pool (none: unmatched) and its age.
@@ -95,7 +98,7 @@ pub struct Ledger {
     /// deleted; in no queue, where they would block others that can be served.
     blocked_by_record: FxHashMap<OwnerId, IpAddr>,
     /// Load balancers that wait for a pool to confirm their address (IPA-9); in no queue either.
-    held_back: BTreeMap<OwnerId, HeldBack>,
+    held_back: HeldBackLbs,
     /// Waiting load balancers that name no pool.
     choosing: BTreeSet<Age>,
     /// Cache of pool selections (section 5), by workload type; cleared when a selector changes.

@@ -15,8 +15,8 @@ use harvester_lb_prober::GATHER;
 use crate::timings::Timings;
 
 /// The pause after a write of a pool's status, as a multiple of the write's duration: a large pool takes at most a twentieth
-/// of the API server's time (POOL-3). So do all pools together while their addresses keep changing, as long as none is
-/// delayed by more than the longest pause.
+/// of the API server's time (POOL-3). So do the interim writes of all pools together while their addresses keep changing, as
+/// long as no change waits for more than the longest pause.
 const PAUSE_FACTOR: u32 = 20;
 /// Debounce: a pool's status is written 200 ms after its last change. In a burst changes are a few milliseconds apart, more
 /// while the API server stalls, and such a delay of a single change does not matter.

@@ -1,4 +1,6 @@
-//! All delays, intervals and time limits of the operator.
+//! The delays, intervals and time limits of the operator that a test would have to wait for. The others are constants where
+//! they are used: rate limits and debounces in [`crate::throttles`], time limits of requests in `controller-kit: client` and
+//! `writer`, of connections in the admin port and the webhook's server. Those of the Lease are flags.
 //!
 //! They are not configurable: the defaults fit every cluster. A debug build accepts shorter ones for tests, a release build
 //! does not ([`crate::args::Args`]).
@@ -22,7 +24,7 @@ pub struct Timings {
     /// The same, if kube-vip has followed a changed address before. 8 s: it will again, and a recreated Service loses its
     /// ClusterIP and what users have added to it.
     pub move_limit_followed: Duration,
-    /// The same, if kube-vip has ignored a changed address before. 1 s: until then nobody announces the address; after an
+    /// The same, if kube-vip has ignored a changed address before. 1 s: until then the address is not announced; after an
     /// upgrade of kube-vip a change that is followed within that time is noticed.
     pub move_limit_ignored: Duration,
     /// Interval between two checks for missing kinds and permissions. 5 s: administrators add them within minutes, and a

@@ -35,6 +35,7 @@ mod connect;
 mod engine;
 mod gather;
 mod observer;
+mod phase;
 mod registry;
 mod result;
 mod settings;

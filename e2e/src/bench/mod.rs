@@ -13,6 +13,7 @@ mod facts;
 mod large;
 mod lists;
 mod machine;
+mod plane;
 mod pool_status;
 mod programs;
 mod replay;
@@ -23,13 +24,9 @@ mod took;
 mod verdicts;
 mod webhook;
 
-use std::sync::Arc;
-
 use anyhow::ensure;
-use harvester_lb_testkit::TestClusterOptions;
 
 use facts::Facts;
-use harvester_lb_e2e::world::World;
 use report::{Report, say};
 
 /// The names, in order.
@@ -81,16 +78,8 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "prober" => return programs::prober(report),
         _ => {}
     }
-    let world = Arc::new(
-        World::start(TestClusterOptions {
-            kube_vip: false,
-            // Only these rows read it.
-            audit: matches!(name, "verdicts" | "check"),
-            ..TestClusterOptions::default()
-        })
-        .await?,
-    );
-    world.namespace(driver::NAMESPACE).await?;
+    // Only these rows read the audit log.
+    let world = plane::fresh(matches!(name, "verdicts" | "check")).await?;
     let version = world.client().apiserver_version().await?.git_version;
     report.facts().apiserver(version);
     match name {
@@ -100,7 +89,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "verdicts" => verdicts::run(&world, report).await,
         "scale" => scale::run(&world, report).await,
         "check" => check::run(&world, report).await,
-        "large" => large::run(&world, report).await,
+        "large" => large::run(world, report).await,
         "webhook" => webhook::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }

@@ -107,7 +107,11 @@ pub(crate) fn ledger(report: &mut Report) -> anyhow::Result<()> {
 
 /// Operations whose cost must not grow with unrelated data, and the size of that data.
 const SCALES: [(&str, usize, &str); 3] = [
-    ("edit", 1_000, "one of 1,000 pools is edited"),
+    (
+        "edit",
+        1_000,
+        "one of 1,000 pools with records and claims is edited",
+    ),
     (
         "wake",
         10_000,

@@ -50,7 +50,7 @@ impl Screen {
     /// A closed output (`| head`) is not an error of the demo.
     #[allow(
         clippy::unused_self,
-        reason = "whoever writes has the screen in the hand, so that steps do not mix"
+        reason = "the writer holds the screen, so that steps do not mix"
     )]
     fn line(&self, text: &str) {
         let mut out = std::io::stdout().lock();

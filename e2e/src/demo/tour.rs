@@ -337,7 +337,7 @@ async fn deletion(screen: &mut Screen, scene: &Scene) -> anyhow::Result<()> {
     screen.proven(format!(
         "the record of {vip} is Released, and the pool has all addresses again"
     ));
-    eventually(&format!("{vip} answers nobody"), SOON, || async {
+    eventually(&format!("{vip} does not answer"), SOON, || async {
         let answer = world.cluster.client_get(scene.vip, PORT).await;
         Ok(answer.is_err().then_some(()))
     })

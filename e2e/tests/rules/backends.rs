@@ -329,7 +329,7 @@ async fn be_8_no_traffic_where_a_guest_agent_says(world: Arc<World>) -> anyhow::
         assert_eq!(ready(&lb).unwrap().1, "Ready");
         assert_eq!(lb.status.unwrap().backend_servers.unwrap(), ["10.180.0.1"]);
         let told = format!(
-            "BackendAddressRefused: left out: VirtualMachineInstance evil reports {address},"
+            "BackendAddressRefused: excluded from the backends: VirtualMachineInstance evil reports {address},"
         );
         world.event(ns, "LoadBalancer", "web", &told).await?;
     }

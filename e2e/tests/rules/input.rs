@@ -397,8 +397,11 @@ async fn input_managed_fields_of_any_depth(world: Arc<World>) -> anyhow::Result<
     world.phase("10.176.0.2", Phase::Released).await?;
 
     let log = std::fs::read_to_string(world.operator_log("node1"))?;
-    let of_it = |line: &&str| line.contains("fathoms/web") && line.contains("not done yet");
-    let failed: Vec<&str> = log.lines().filter(of_it).collect();
-    ensure!(failed.is_empty(), "{failed:#?}");
+    let of_it = log.lines().filter(|line| line.contains("fathoms/web"));
+    let of_it: Vec<Value> = of_it.filter_map(|l| serde_json::from_str(l).ok()).collect();
+    let at = |level: &str| of_it.iter().filter(|line| line["level"] == level).count();
+    // A failed reconcile is a warning. That its address was allocated is logged too, so its lines are found.
+    ensure!(at("INFO") > 0, "no line of fathoms/web in the log");
+    ensure!(at("WARN") + at("ERROR") == 0, "{of_it:#?}");
     Ok(())
 }

@@ -1,5 +1,7 @@
 use super::*;
 
+use std::collections::BTreeSet;
+
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const SETTINGS: Settings = Settings {
@@ -54,7 +56,7 @@ fn keys_that_are_over_are_forgotten_and_no_others() {
     throttle.urgent(&1);
     for key in 2..10_000 {
         throttle.wrote(&key, Duration::ZERO, now);
-        throttle.deciding(&(key + 1_000_000));
+        throttle.deciding(&(key + 1_000_000), now);
         now += 100 * MS;
     }
     let kept = throttle.states.lock().by_key.len();
@@ -64,27 +66,34 @@ fn keys_that_are_over_are_forgotten_and_no_others() {
     assert!(states.by_key.contains_key(&0) && states.by_key.contains_key(&1));
 }
 
-/// Keys whose changes are 100 ms apart, from 0 s to `until`, and whose writes take `took`, one at a time. Returns each write:
-/// its time and its key.
+/// Keys whose changes are 100 ms apart, from 0 s to `until`, and whose writes take `took`, one at a time; nothing changes
+/// during a write. As in a queue each key comes when it was told to, a few microseconds late. Returns each write: its time
+/// and its key.
 fn endless_bursts(keys: u32, took: Duration, until: Duration) -> Vec<(Duration, u32)> {
     let (throttle, start) = throttle();
-    let (mut now, mut writes) = (start, Vec::new());
-    while now < start + until {
-        for key in 0..keys {
-            throttle.changed(&key, false, now);
+    let mut rng = fastrand::Rng::with_seed(7);
+    let (mut now, mut change, mut writes) = (start, start, Vec::new());
+    let mut queue: BTreeSet<(Instant, u32)> = (0..keys).map(|key| (start, key)).collect();
+    while let Some((due, key)) = queue.pop_first() {
+        now = now.max(due);
+        if now >= start + until {
+            break;
         }
-        for key in 0..keys {
-            if throttle.due_in(&key, now).is_zero() {
-                throttle.deciding(&key);
-                writes.push((now - start, key));
-                now += took;
-                throttle.wrote(&key, took, now);
-                for other in 0..keys {
-                    throttle.changed(&other, false, now);
-                }
+        while change <= now {
+            for key in 0..keys {
+                throttle.changed(&key, false, change);
             }
+            change += 100 * MS;
         }
-        now += 100 * MS;
+        let mut wait = throttle.due_in(&key, now);
+        if wait.is_zero() {
+            throttle.deciding(&key, now);
+            writes.push((now - start, key));
+            now += took;
+            throttle.wrote(&key, took, now);
+            (change, wait) = (now, 100 * MS);
+        }
+        queue.insert((now + wait + Duration::from_micros(rng.u64(0..50)), key));
     }
     writes
 }
@@ -137,7 +146,7 @@ fn the_end_of_a_burst_waits_for_no_interim_write_of_another_key() {
     let now = start + SETTINGS.max_delay;
     assert_eq!(throttle.changed(&1, false, now), Duration::ZERO);
     throttle.changed(&2, false, now);
-    throttle.deciding(&1);
+    throttle.deciding(&1, now);
     let now = now + SECOND;
     throttle.wrote(&1, SECOND, now);
     for since in 0..9 {
@@ -145,27 +154,14 @@ fn the_end_of_a_burst_waits_for_no_interim_write_of_another_key() {
         assert_eq!(throttle.changed(&2, false, now), SETTINGS.debounce);
         assert_eq!(throttle.changed(&2, true, now), Duration::ZERO);
     }
-    // Without an end it waits for its turn, 20 s after that of the other key.
+    // Without an end it waits until 20 s after the start of that write, and a ten-thousandth of the 40 s that it has left then.
     let late = start + SETTINGS.max_delay + 19 * SECOND + 900 * MS;
-    assert_eq!(throttle.changed(&2, false, late), 100 * MS);
+    assert_eq!(throttle.changed(&2, false, late), 104 * MS);
     assert_eq!(throttle.due_in(&3, late), Duration::ZERO, "no burst");
 }
 
 #[test]
-fn interim_writes_do_not_begin_together() {
-    let (throttle, start) = throttle();
-    for key in [1, 2] {
-        throttle.changed(&key, false, start);
-    }
-    let now = start + SETTINGS.max_delay;
-    assert_eq!(throttle.changed(&1, false, now), Duration::ZERO);
-    assert_eq!(throttle.changed(&2, false, now), SETTINGS.debounce);
-    let now = now + 900 * MS;
-    assert_eq!(throttle.changed(&2, false, now), 100 * MS);
-}
-
-#[test]
-fn settings_without_a_debounce_reserve_no_time() {
+fn what_is_not_set_delays_no_other_key() {
     let interval = Settings {
         min_interval: SECOND,
         ..Settings::default()
@@ -173,8 +169,10 @@ fn settings_without_a_debounce_reserve_no_time() {
     let (throttle, start) = (Throttle::new(interval), Instant::now());
     for key in 0..10 {
         assert_eq!(throttle.changed(&key, false, start), Duration::ZERO);
+        throttle.deciding(&key, start);
+        throttle.wrote(&key, SECOND, start);
     }
-    assert_eq!(throttle.states.lock().free, None);
+    assert_eq!(throttle.states.lock().free_at, None);
 }
 
 /// Brings keys into a burst that has lasted for the longest debounce delay. Returns the time.
@@ -184,54 +182,108 @@ fn in_burst(throttle: &Throttle<u32>, keys: std::ops::Range<u32>, start: Instant
     }
     let now = start + SETTINGS.max_delay;
     for key in keys {
-        throttle.changed(&key, false, now);
+        assert_eq!(throttle.changed(&key, false, now), Duration::ZERO);
     }
     now
 }
 
 #[test]
+fn the_oldest_change_is_written_first() {
+    let (throttle, start) = throttle();
+    for key in 1..4 {
+        throttle.changed(&key, false, start + key * SECOND);
+    }
+    let now = in_burst(&throttle, 0..1, start + 5 * SECOND);
+    throttle.deciding(&0, now);
+    throttle.wrote(&0, SECOND, now + SECOND);
+    let at_turn = now + 20 * SECOND;
+    for key in [3, 1, 2] {
+        throttle.changed(&key, false, at_turn - 100 * MS);
+    }
+    let delays = [1, 2, 3].map(|key| throttle.due_in(&key, at_turn));
+    assert_eq!(delays, [2_600, 2_700, 2_800].map(Duration::from_micros));
+}
+
+#[test]
+fn two_interim_writes_at_a_time_count_both() {
+    let (throttle, start) = throttle();
+    let now = in_burst(&throttle, 1..4, start);
+    for key in [1, 2] {
+        throttle.deciding(&key, now);
+    }
+    let now = now + 500 * MS;
+    for key in [1, 2] {
+        throttle.wrote(&key, 500 * MS, now);
+    }
+    let free_at = throttle.states.lock().free_at;
+    assert_eq!(free_at, Some(now + 19 * SECOND));
+}
+
+#[test]
 fn a_failed_interim_write_takes_no_second_turn() {
     let (throttle, start) = throttle();
-    // 50 keys reserve a second each.
-    let now = in_burst(&throttle, 0..50, start) + 5 * SECOND;
+    let mut now = in_burst(&throttle, 0..50, start);
+    for key in 0..5 {
+        throttle.deciding(&key, now);
+        now += SECOND;
+        throttle.wrote(&key, SECOND, now);
+    }
+    // The next one fails before its answer; its changes are those of the start.
+    let now = start + SETTINGS.max_pause;
     throttle.changed(&5, false, now);
     assert_eq!(throttle.due_in(&5, now), Duration::ZERO);
-    throttle.deciding(&5);
+    throttle.deciding(&5, now);
     throttle.changed(&5, false, now);
-    throttle.wrote(&5, Duration::ZERO, now);
-    let now = now + SETTINGS.max_delay;
+    throttle.failed(&5, Duration::ZERO, now);
+    let now = now + SETTINGS.min_interval;
     assert_eq!(throttle.changed(&5, false, now), Duration::ZERO);
 }
 
 #[test]
-fn slow_writes_reserve_no_more_than_the_longest_pause() {
+fn an_interim_write_that_failed_late_has_cost_its_time() {
+    let (throttle, start) = throttle();
+    let now = in_burst(&throttle, 1..3, start);
+    throttle.deciding(&1, now);
+    throttle.failed(&1, SECOND, now + SECOND);
+    let free_at = throttle.states.lock().free_at;
+    assert_eq!(free_at, Some(now + 20 * SECOND));
+}
+
+#[test]
+fn slow_writes_delay_others_by_no_more_than_the_longest_pause() {
     let (throttle, start) = throttle();
     let mut now = in_burst(&throttle, 0..30, start);
     for key in 0..30 {
-        throttle.deciding(&key);
+        throttle.changed(&key, false, now);
+        throttle.deciding(&key, now);
         now += 3 * SECOND;
         throttle.wrote(&key, 3 * SECOND, now);
     }
-    let free = throttle.states.lock().free.unwrap();
-    assert!(free <= now + SETTINGS.max_pause, "{:?}", free - now);
+    let free_at = throttle.states.lock().free_at.unwrap();
+    assert_eq!(free_at, now + SETTINGS.max_pause);
 }
 
 #[test]
 fn a_failed_write_says_nothing_about_the_pause() {
     let (throttle, start) = throttle();
     throttle.wrote(&1, 2 * SECOND, start);
-    throttle.wrote(&1, Duration::ZERO, start);
-    let now = in_burst(&throttle, 1..2, start + 40 * SECOND);
-    let free = throttle.states.lock().free.unwrap();
-    assert_eq!(free - now, 40 * SECOND);
+    throttle.failed(&1, 20 * SECOND, start);
+    assert_eq!(throttle.due_in(&1, start), 40 * SECOND);
+    throttle.failed(&2, 20 * SECOND, start);
+    assert_eq!(throttle.due_in(&2, start), SETTINGS.min_interval);
+    let now = start + 40 * SECOND;
+    assert_eq!(throttle.changed(&1, false, now), 4 * SECOND);
+    assert_eq!(throttle.changed(&2, false, now), SETTINGS.debounce);
 }
 
 #[test]
-fn no_turn_is_reserved_during_a_pause() {
+fn no_other_key_waits_during_a_pause() {
     let (throttle, start) = throttle();
     throttle.wrote(&1, 3 * SECOND, start);
-    in_burst(&throttle, 1..2, start + SECOND);
-    assert_eq!(throttle.states.lock().free, None);
+    throttle.changed(&1, false, start);
+    let now = start + 20 * SECOND;
+    assert_eq!(throttle.changed(&1, false, now), 40 * SECOND);
+    assert_eq!(throttle.states.lock().free_at, None);
 }
 
 #[test]
@@ -246,16 +298,16 @@ fn beyond_the_longest_pause_each_key_is_written_once_in_that_time() {
 #[test]
 fn the_stall_of_a_slow_write_does_not_end_a_burst() {
     let (throttle, start) = throttle();
-    throttle.wrote(&1, SECOND, start);
     let now = start + 100 * SECOND;
     for (took, debounce) in [
-        (Duration::ZERO, 2 * SECOND),
+        (SECOND, 2 * SECOND),
         (90 * MS, 200 * MS),
         (700 * MS, 1_400 * MS),
         (20 * SECOND, SETTINGS.max_delay),
     ] {
         throttle.wrote(&1, took, start);
-        throttle.deciding(&1);
+        throttle.failed(&1, 3 * SECOND, start);
+        throttle.deciding(&1, now);
         assert_eq!(throttle.changed(&1, false, now), debounce, "{took:?}");
         assert_eq!(throttle.changed(&1, true, now), Duration::ZERO);
     }

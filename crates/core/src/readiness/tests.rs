@@ -261,8 +261,7 @@ fn be_8_the_conditions_name_machine_and_address() {
     let [Some(left_out), Some(shared)] = &messages(&found)[..] else {
         panic!("both hold");
     };
-    let first =
-        "left out: VirtualMachineInstance vm1 reports 10.0.0.1, an address with an IPAllocation; ";
+    let first = "excluded from the backends: VirtualMachineInstance vm1 reports 10.0.0.1, an address with an IPAllocation; ";
     assert!(left_out.starts_with(first), "{left_out}");
     assert!(
         left_out.ends_with("10.0.0.5, an address with an IPAllocation; and 2 more"),

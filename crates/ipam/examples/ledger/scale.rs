@@ -5,18 +5,21 @@ use std::hint::black_box;
 
 use harvester_lb_ipam::range::PoolRanges;
 use harvester_lb_ipam::{
-    Decision, Ledger, Micros, Owner, PoolSpec, RangeSpec, Record, Request, Requirement, Selector,
-    Settings, Tuple, Workload,
+    Decision, Evidence, Ledger, Micros, Owner, Phase, PoolSpec, RangeSpec, Record, RecordSpec,
+    Request, Requirement, Selector, Settings, StatusAddress, Tuple, Withheld, Workload,
 };
 use harvester_lb_object::Version;
 
 /// Number of pool edits.
 const EDITS: usize = 200;
+/// Addresses of each pool with a record, and without one: as after a swap, until each is recorded.
+const RECORDS: usize = 3;
+const CLAIMS: usize = 10;
 
 /// Creates a ledger of a size, and does the work in it or not. Returns the number of operations of the work.
 pub(crate) fn run(kind: &str, size: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     match kind {
-        "edit" => Ok(edit(size, work)),
+        "edit" => edit(size, work),
         "wake" => wake(size, work),
         "project" => project(size, work),
         other => Err(format!("there is no {other:?}; there are edit, wake, project").into()),
@@ -77,24 +80,65 @@ fn ask(ledger: &mut Ledger, n: usize) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Edits single pools of `pools` neighbouring ones.
-fn edit(pools: usize, work: bool) -> usize {
+/// Edits single pools of `pools` neighbouring ones, all with records, claims and a reservation, and asks each time for the load
+/// balancers that the edit concerns. As many load balancers wait for a withheld pool to confirm their address.
+fn edit(pools: usize, work: bool) -> Result<usize, Box<dyn Error>> {
     let mut ledger = Ledger::new(Settings::default());
+    let net = |n: usize| format!("10.{}.{}", n / 250, n % 250);
+    let name = |n: usize| format!("pool-{n}");
     let one = |n: usize, start: usize| {
-        let net = format!("10.{}.{}", n / 250, n % 250);
-        let start = Some(format!("{net}.{start}"));
-        pool(&format!("pool-{n}"), &format!("{net}.0/24"), start)
+        let (net, start) = (net(n), Some(format!("{}.{start}", net(n))));
+        pool(&name(n), &format!("{net}.0/24"), start)
     };
+    ledger.set_pool(PoolSpec {
+        withheld: Some(Withheld::Unsupported("exclude")),
+        ..pool("withheld", "10.200.0.0/16", None)
+    });
     for n in 0..pools {
         ledger.set_pool(one(n, 10));
+        drain(&mut ledger);
+        for host in 0..RECORDS + CLAIMS {
+            let addr = format!("{}.{}", net(n), 100 + host).parse()?;
+            let owner = request(n * 100 + host).owner;
+            if host >= RECORDS {
+                ledger.claim(addr, owner, Evidence::Trusted(name(n).as_str().into()));
+                continue;
+            }
+            let spec = RecordSpec {
+                addr,
+                pool: name(n).as_str().into(),
+                owner,
+                phase: Phase::Bound,
+                bound_at: Micros(0),
+                released_at: None,
+            };
+            let version = Version(1);
+            ledger.observe(Record { spec, version });
+        }
+        let of_pool = |n: usize, pool: &str| Request {
+            pool: Some(pool.into()),
+            ..request(n * 100 + 99)
+        };
+        ledger.decide(&of_pool(n, &name(n)), Micros(1));
+        let mut waits = of_pool(pools + n, "withheld");
+        waits.status = Some(StatusAddress {
+            addr: format!("10.200.{}.{}", n / 250, 1 + n % 250).parse()?,
+            pool: Some("withheld".into()),
+        });
+        ledger.decide(&waits, Micros(1));
         drain(&mut ledger);
     }
     for edit in 0..if work { EDITS } else { 0 } {
         // An odd factor, so that the edits cover all pools.
-        ledger.set_pool(one(edit * 37 % pools, 11 + edit / pools));
+        let n = edit * 37 % pools;
+        ledger.set_pool(one(n, 11 + edit / pools));
+        let holders = ledger.holders(&name(n)).len();
+        if holders != RECORDS + 1 {
+            return Err(format!("{holders} hold an address of a pool").into());
+        }
         drain(&mut ledger);
     }
-    EDITS
+    Ok(EDITS)
 }
 
 /// Adds a pool with room for all of `waiting` load balancers that wait for it.

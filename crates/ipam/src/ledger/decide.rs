@@ -71,7 +71,7 @@ impl Ledger {
             Err(NoAddress::HeldBack(held)) => {
                 self.leave_queue(id);
                 let pool = held.pool;
-                self.held_back.insert(id.clone(), held);
+                self.held_back.insert(held);
                 let of_pool = Request {
                     pool: Some(self.pools[pool].name.clone()),
                     ..request.clone()
@@ -106,8 +106,9 @@ impl Ledger {
         bound.cloned().collect()
     }
 
-    /// ALC-1, IPA-3, IPA-6, REL-4: chooses the Bound record of this id to keep: of the requested
-    /// pool; of this uid before an earlier one; the one that the status names, else the lowest.
+    /// ALC-1, IPA-3, IPA-6, REL-4, SEL-8: chooses the Bound record of this id to keep: of the
+    /// requested pool, if it names one; of this uid before an earlier one; the one that the status
+    /// names, else the lowest. No pool is selected.
     pub(super) fn choose_bound(&self, request: &Request, bound: &[RecordEntry]) -> Option<usize> {
         let named = request.status.as_ref().map(|status| status.addr);
         bound
@@ -134,7 +135,7 @@ impl Ledger {
         entries.iter().map(|entry| self.to_record(entry)).collect()
     }
 
-    /// The decision for a load balancer with a Bound record.
+    /// The decision for a load balancer with a Bound record: it keeps the address, whatever the selectors say now (SEL-8).
     pub(super) fn held(
         &self,
         request: &Request,

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{AddressConflict, AllocationReason, Evidence, Request, WaitReason};
-use super::holds::{HeldBack, Reservation};
+use super::held_back_lbs::HeldBack;
+use super::holds::Reservation;
 use crate::types::{OwnerId, PoolName, Record};
 
 /// An address that can be allocated, before it is reserved.

@@ -4,11 +4,9 @@
 //! with an unsupported annotation, or one that cannot be decoded, cannot confirm that. Until it can, the load balancer
 //! keeps serving at the address, and no other gets the address from a pool that is known to have it.
 
-use std::net::IpAddr;
-
 use super::Ledger;
 use super::decision::{Evidence, Request, Withheld};
-use super::holds::HeldBack;
+use super::held_back_lbs::HeldBack;
 use crate::types::OwnerId;
 
 impl Ledger {
@@ -72,20 +70,12 @@ impl Ledger {
     /// After a change of a pool: claims the addresses held back for it, before it serves any other load balancer, and
     /// wakes their load balancers.
     pub(super) fn wake_held_back(&mut self, pool: u32) {
-        let of_pool = self.held_back.values().filter(|held| held.pool == pool);
-        let woken: Vec<HeldBack> = of_pool.cloned().collect();
+        let woken: Vec<HeldBack> = self.held_back.of_pool(pool).cloned().collect();
         for held in woken {
             self.claim_held_back(&held);
             self.held_back.remove(&held.owner.id);
             self.wake_requested.insert(held.owner.id);
         }
-    }
-
-    /// After `taker` got the address: wakes the other load balancers that wait for it to be confirmed.
-    pub(super) fn wake_held_back_at(&mut self, addr: IpAddr, taker: &OwnerId) {
-        let at = self.held_back.values().filter(|held| held.addr == addr);
-        let others = at.map(|held| &held.owner.id).filter(|id| *id != taker);
-        self.wake_requested.extend(others.cloned());
     }
 
     /// Removes a load balancer from all waiting sets outside of the queues.

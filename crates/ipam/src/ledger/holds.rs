@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use harvester_lb_object::Version;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::decision::{AllocationReason, Evidence};
 use crate::types::{Micros, Owner, OwnerId, PoolName};
@@ -23,15 +23,6 @@ pub(crate) struct Reservation {
 pub(crate) struct Claim {
     pub(crate) owner: Owner,
     pub(crate) evidence: Evidence,
-}
-
-/// IPA-9: an address that a load balancer's status names and a withheld pool may have.
-#[derive(Clone, Debug)]
-pub(crate) struct HeldBack {
-    pub(crate) owner: Owner,
-    pub(crate) addr: IpAddr,
-    /// The place of the pool.
-    pub(crate) pool: u32,
 }
 
 /// The holds of one address.
@@ -71,6 +62,8 @@ pub(crate) struct Holds {
     by_addr: FxHashMap<IpAddr, Hold>,
     /// Addresses reserved for or claimed by an id, without duplicates.
     by_owner: FxHashMap<OwnerId, Vec<IpAddr>>,
+    /// Reserved addresses by the pool of the reservation.
+    reserved_in: FxHashMap<PoolName, FxHashSet<IpAddr>>,
     shown_at: FxHashMap<IpAddr, Vec<OwnerId>>,
     shown_by: FxHashMap<OwnerId, Vec<IpAddr>>,
 }
@@ -116,13 +109,17 @@ impl Holds {
 
     /// Sets the reservation of an address, in place of an earlier one.
     pub(crate) fn reserve(&mut self, addr: IpAddr, reservation: Reservation) {
-        let owner = reservation.owner.id.clone();
+        let (owner, pool) = (reservation.owner.id.clone(), reservation.pool.clone());
         let old = self
             .by_addr
             .entry(addr)
             .or_default()
             .reservation
             .replace(reservation);
+        if let Some(old) = &old {
+            self.not_reserved_in(&old.pool, addr);
+        }
+        self.reserved_in.entry(pool).or_default().insert(addr);
         self.reindex(addr, old.map(|old| old.owner.id), Some(owner));
     }
 
@@ -136,8 +133,26 @@ impl Holds {
     /// Removes the reservation of an address.
     pub(crate) fn drop_reservation(&mut self, addr: IpAddr) -> Option<Reservation> {
         let old = self.by_addr.get_mut(&addr)?.reservation.take();
+        if let Some(old) = &old {
+            self.not_reserved_in(&old.pool, addr);
+        }
         self.reindex(addr, old.as_ref().map(|old| old.owner.id.clone()), None);
         old
+    }
+
+    fn not_reserved_in(&mut self, pool: &PoolName, addr: IpAddr) {
+        if let Some(addrs) = self.reserved_in.get_mut(pool) {
+            addrs.remove(&addr);
+            if addrs.is_empty() {
+                self.reserved_in.remove(pool);
+            }
+        }
+    }
+
+    /// The reservations in a pool.
+    pub(crate) fn reserved_in(&self, pool: &str) -> impl Iterator<Item = &Reservation> {
+        let addrs = self.reserved_in.get(pool).into_iter().flatten();
+        addrs.filter_map(|addr| self.by_addr.get(addr)?.reservation.as_ref())
     }
 
     /// Removes the claim on an address.
@@ -227,7 +242,7 @@ impl Holds {
             .is_some_and(|addrs| addrs.binary_search(&addr).is_ok())
     }
 
-    /// All holds, for the counts; few, because each lasts only as long as a write.
+    /// All holds, for the counts.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hold> {
         self.by_addr.values()
     }

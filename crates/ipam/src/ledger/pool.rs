@@ -4,8 +4,6 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use rustc_hash::FxHashSet;
-
 use super::decision::{Request, Withheld};
 use super::queue::{Age, Queue, Room};
 use super::records::{RecordEntry, Records};
@@ -299,7 +297,7 @@ impl Pool {
         &mut self,
         members: Vec<IpAddr>,
         taken: &IntervalSet,
-        proposed: &FxHashSet<IpAddr>,
+        proposed: &BTreeSet<IpAddr>,
     ) {
         let outside = members.into_iter().filter(|addr| !self.usable(*addr));
         self.outside = outside.collect();
@@ -324,7 +322,11 @@ impl Pool {
         (self.size_v4, self.taken_v4) = (size_v4, taken_v4);
         self.taken = counts.iter().sum();
         self.taken_in = counts;
-        let proposed = proposed.iter().filter(|addr| self.usable(**addr)).count();
+        let proposed = self.ranges().map_or(0, |ranges| {
+            let segments = ranges.segments().iter();
+            let inside = segments.flat_map(|it| proposed.range(it.start..=it.end));
+            inside.count()
+        });
         self.proposed = proposed as u128;
         self.update_queue_free();
     }

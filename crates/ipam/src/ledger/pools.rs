@@ -6,8 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::ops::{Index, IndexMut};
 
-use rustc_hash::FxHashSet;
-
 use super::near::Near;
 use super::pool::{Pool, Spec};
 use super::records::Records;
@@ -74,7 +72,7 @@ impl Pools {
         spec: Option<Spec>,
         records: &Records,
         taken: &IntervalSet,
-        proposed: &FxHashSet<IpAddr>,
+        proposed: &BTreeSet<IpAddr>,
     ) {
         let is_moved = match (&self[at].spec, &spec) {
             (Some(old), Some(new)) => (old.created, &old.ranges) != (new.created, &new.ranges),

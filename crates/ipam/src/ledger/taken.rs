@@ -104,8 +104,8 @@ impl Ledger {
         }
     }
 
-    /// Drops the holds of an address that became Bound to `owner`, and wakes their other owners.
-    /// Returns the reason of the reservation if it was this owner's.
+    /// Drops the holds of an address that became Bound to `owner`, and wakes their other owners, and the others that wait for
+    /// it to be confirmed. Returns the reason of the reservation if it was this owner's.
     pub(super) fn drop_holds_at(
         &mut self,
         addr: IpAddr,
@@ -124,7 +124,8 @@ impl Ledger {
         {
             self.wake_requested.insert(claim.owner.id);
         }
-        self.wake_held_back_at(addr, &owner.id);
+        let held_back = self.held_back.at(addr).filter(|id| **id != owner.id);
+        self.wake_requested.extend(held_back.cloned());
         ours
     }
 

@@ -154,12 +154,7 @@ impl Ledger {
             .flat_map(|at| self.pools[at].members(&self.records, at))
             .filter(|entry| entry.is_bound())
             .map(|entry| &entry.owner.id);
-        let reserved = self
-            .holds
-            .iter()
-            .filter_map(|hold| hold.reservation.as_ref())
-            .filter(|reservation| *reservation.pool == *name)
-            .map(|reservation| &reservation.owner.id);
+        let reserved = self.holds.reserved_in(name).map(|it| &it.owner.id);
         bound.chain(reserved).cloned().collect()
     }
 

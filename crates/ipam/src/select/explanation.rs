@@ -90,7 +90,7 @@ impl fmt::Display for Verdict {
             Self::Undecodable { error } => write!(f, "cannot be decoded: {error}"),
             Self::Unsupported { annotation } => write!(
                 f,
-                "this version does not support its annotation {annotation}, so nothing new is handed out"
+                "this version does not support its annotation {annotation}, so no new address is allocated"
             ),
             Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm can use no other"),
             Self::OtherFamily => f.write_str("has only IPv6 addresses, which a load balancer of workload type vm cannot use: name a pool with IPv4 addresses"),

@@ -1,6 +1,5 @@
-//! `export --clear-conditions` (OPS-2): removes the detail conditions from every LoadBalancer, so that none is left that nobody
-//! updates.
-//! The Go operator keeps conditions that it does not know, and updates only `Ready`.
+//! `export --clear-conditions` (OPS-2): removes the detail conditions from every LoadBalancer, because nothing updates them
+//! afterwards: the Go operator keeps conditions that it does not know, and updates only `Ready`.
 //!
 //! The operator must not run meanwhile: it would write them again.
 

@@ -143,7 +143,7 @@ fn unknown_to_go(read: &Read) -> Vec<String> {
     let leases = read.records.iter().map(|(name, _)| name);
     let leases = leases.filter(|name| name.starts_with(keys::LEASE_RECORD_PREFIX));
     let leases =
-        leases.map(|name| format!("IPAllocation {name} is a lease, which nobody would renew"));
+        leases.map(|name| format!("IPAllocation {name} is a lease, which no program would renew"));
     let all = shared.chain(services).chain(pools).chain(leases);
     all.map(|what| format!("{what}: the Go operator does not know it"))
         .collect()

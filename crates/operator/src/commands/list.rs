@@ -17,7 +17,7 @@ pub(super) const WRITERS: usize = 16;
 /// one request in thousands may fail.
 const ATTEMPTS: usize = 3;
 
-/// Lists a kind, and keeps the objects that are wanted, without what nobody reads. Each is decoded separately, so one that is
+/// Lists a kind, and keeps the objects that are wanted, without the fields that are not used. Each is decoded separately, so one that is
 /// invalid does not fail the list.
 pub(super) async fn list<K>(
     client: &Client,

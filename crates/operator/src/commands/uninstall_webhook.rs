@@ -98,7 +98,7 @@ impl Uninstall {
             let error = format!("{error:#}");
             warn!(
                 error,
-                "this webhook is not there, nothing is uninstalled, but nobody converts LoadBalancers"
+                "this webhook is not there, nothing is uninstalled, but no webhook converts LoadBalancers"
             );
             return Ok(());
         }
@@ -148,7 +148,7 @@ impl Uninstall {
             warn!(
                 error,
                 ?wait,
-                "the replicas are not told of the failure, they register nothing for a while"
+                "mark of the uninstallation not removed; replicas register nothing until it expires"
             );
             true
         })

@@ -46,7 +46,7 @@ async fn write_now(ctx: &Context, name: &PoolName) -> Result<Requeue, WriteError
     };
     let pool = entry.value;
     if let Err(error) = &pool.spec {
-        ctx.index.pool_throttle.deciding(name);
+        ctx.index.pool_throttle.deciding(name, Instant::now());
         // Its maps are unknown, so its status must not be overwritten.
         invalid_object::report::<IPPool>(ctx, &key, &pool.meta, error).await?;
         return Ok(Requeue::AwaitChange);
@@ -77,7 +77,7 @@ async fn write_status(
     pool: &Pool,
     release_processed: bool,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.pool_throttle.deciding(name);
+    ctx.index.pool_throttle.deciding(name, Instant::now());
     let snapshot = ctx.index.pool_snapshot(name);
     let Some(projection) = snapshot.map(|snapshot| snapshot.project(MAPS_LIMIT)) else {
         return Ok(Requeue::AwaitChange);
@@ -95,23 +95,23 @@ async fn write_status(
         .client
         .patch_json::<IPPool>(key, Value::Array(patch))
         .await;
-    // The duration of a failed write says nothing about the size of the maps.
-    let took = written
-        .as_ref()
-        .map_or(Duration::ZERO, |_| started.elapsed());
-    ctx.index.pool_throttle.wrote(name, took, Instant::now());
+    let (took, ended) = (started.elapsed(), Instant::now());
     match written {
         Ok(_) => {
+            ctx.index.pool_throttle.wrote(name, took, ended);
             for draft in event_drafts(Some(&pool.conditions), &conditions) {
                 ctx.notify_pool(&pool.meta, &draft);
             }
             Ok(Requeue::AwaitChange)
         }
-        Err(error) if error.is_stale() => {
+        Err(error) => {
+            ctx.index.pool_throttle.failed(name, took, ended);
+            if !error.is_stale() {
+                return Err(error);
+            }
             let wait = ctx.index.pool_throttle.changed(name, false, Instant::now());
             Ok(Requeue::After(wait))
         }
-        Err(other) => Err(other),
     }
 }
 

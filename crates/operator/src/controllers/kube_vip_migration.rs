@@ -296,7 +296,7 @@ impl<'a> Migration<'a> {
         Ok(())
     }
 
-    /// MIG-4: a request was refused, which the start does not wait for: a webhook that nobody serves, which looks like an
+    /// MIG-4: a request was refused, which the start does not wait for: a webhook that no program serves, which looks like an
     /// unavailable API server, must not stop it.
     ///
     /// # Errors

@@ -43,3 +43,6 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
     // There may be more.
     Ok(Requeue::After(Duration::ZERO))
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,3 +44,6 @@ fn pass(ctx: &Context) -> Option<Duration> {
     }
     more.then_some(Duration::ZERO)
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,7 @@ impl Progress {
         let time = |until: i64| Timestamp::from_second(until).unwrap_or(Timestamp::MAX);
         if let Some(until) = stored.uninstalled_until(now).map(time) {
             return Some(format!(
-                "uninstall-webhook is at work until {until}, nothing is registered"
+                "uninstall-webhook in progress until {until}: nothing is registered"
             ));
         }
         if stored.is_uninstalled() {
@@ -210,7 +210,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     };
     // After an error nothing can be trusted to be current: the process ends at once, and the next one starts afresh.
     if outcome.is_ok() {
-        info!("ending: requests are answered for a while");
+        info!("shutting down; still answering requests");
         shutdown.leaving.cancel();
         // It has the same token: nothing is registered any more.
         let _ = keeping.await;
@@ -347,7 +347,7 @@ mod tests {
             let remarks = progress.remarks();
             remarks
                 .iter()
-                .any(|line| line.contains("uninstall-webhook is at work until"))
+                .any(|line| line.contains("uninstall-webhook in progress until"))
         };
         let count = progress.remarks().len();
         let last = || progress.remarks().last().cloned().unwrap_or_default();

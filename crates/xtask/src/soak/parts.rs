@@ -131,7 +131,7 @@ pub(crate) const PARTS: [Part; 6] = [
         tests: &[Tests {
             package: FUZZ,
             names: "",
-            least: 6,
+            least: 8,
             unit: Unit::Seconds,
             total: 1_800,
         }],

@@ -3,6 +3,7 @@ mod detail_conditions;
 mod moves;
 mod owned_objects;
 mod stale;
+mod unwritable;
 
 use super::*;
 

@@ -1,0 +1,86 @@
+//! The store of the load balancers that wait for a withheld pool to confirm their address (IPA-9), by owner, pool and address,
+//! so that a change of a pool or an address visits only those that it concerns.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use rustc_hash::FxHashMap;
+
+use crate::types::{Owner, OwnerId};
+
+/// An address that a load balancer's status names and a withheld pool may have.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldBack {
+    pub(crate) owner: Owner,
+    pub(crate) addr: IpAddr,
+    /// The place of the pool.
+    pub(crate) pool: u32,
+}
+
+/// At most one address of each load balancer.
+#[derive(Debug, Default)]
+pub(crate) struct HeldBackLbs {
+    by_owner: FxHashMap<OwnerId, HeldBack>,
+    by_pool: FxHashMap<u32, BTreeSet<OwnerId>>,
+    by_addr: FxHashMap<IpAddr, BTreeSet<OwnerId>>,
+}
+
+impl HeldBackLbs {
+    /// Adds a load balancer, in place of an earlier entry.
+    pub(crate) fn insert(&mut self, held: HeldBack) {
+        let id = &held.owner.id;
+        self.remove(id);
+        self.by_pool
+            .entry(held.pool)
+            .or_default()
+            .insert(id.clone());
+        self.by_addr
+            .entry(held.addr)
+            .or_default()
+            .insert(id.clone());
+        self.by_owner.insert(id.clone(), held);
+    }
+
+    /// Removes a load balancer.
+    pub(crate) fn remove(&mut self, id: &OwnerId) {
+        let Some(held) = self.by_owner.remove(id) else {
+            return;
+        };
+        if let Some(of_pool) = self.by_pool.get_mut(&held.pool) {
+            of_pool.remove(id);
+            if of_pool.is_empty() {
+                self.by_pool.remove(&held.pool);
+            }
+        }
+        if let Some(at) = self.by_addr.get_mut(&held.addr) {
+            at.remove(id);
+            if at.is_empty() {
+                self.by_addr.remove(&held.addr);
+            }
+        }
+    }
+
+    /// Those that wait for the pool at this place, by id.
+    pub(crate) fn of_pool(&self, pool: u32) -> impl Iterator<Item = &HeldBack> {
+        let ids = self.by_pool.get(&pool).into_iter().flatten();
+        ids.filter_map(|id| self.by_owner.get(id))
+    }
+
+    /// The load balancers whose status names the address, by id.
+    pub(crate) fn at(&self, addr: IpAddr) -> impl Iterator<Item = &OwnerId> {
+        self.by_addr.get(&addr).into_iter().flatten()
+    }
+
+    /// Their number.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        let sum =
+            |sets: &mut dyn Iterator<Item = &BTreeSet<OwnerId>>| sets.map(BTreeSet::len).sum();
+        let indexed: [usize; 2] = [
+            sum(&mut self.by_pool.values()),
+            sum(&mut self.by_addr.values()),
+        ];
+        assert_eq!(indexed, [self.by_owner.len(); 2]);
+        self.by_owner.len()
+    }
+}
