@@ -3,10 +3,7 @@
 pub use harvester_lb_hostile::soaks;
 
 /// The seed of a test without rounds, which is printed: `HLB_SEED`, else constant, and random in the soak.
-#[allow(
-    clippy::print_stderr,
-    reason = "the seed is for the user, who repeats the run"
-)]
+#[allow(clippy::print_stderr, reason = "the way to the user")]
 pub fn seed() -> u64 {
     let seed = harvester_lb_hostile::seed();
     eprintln!("HLB_SEED={seed}");

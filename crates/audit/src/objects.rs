@@ -212,7 +212,7 @@ impl<'a> Objects<'a> {
     /// The name of the pool that section 5 selects for a load balancer that names none.
     pub(crate) fn selected(&self, lb: &Lb<'_>) -> Option<&'a str> {
         let pools = self.pools.values().map(|pool| (pool.name, pool.object));
-        self.selections.selected(lb.object, pools)
+        self.selections.selected(lb.object, &pools)
     }
 
     /// The record of an address.

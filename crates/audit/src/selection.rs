@@ -20,17 +20,19 @@ struct Requirement<'a> {
 /// A pool: its name and the object.
 pub(crate) type Named<'a> = (&'a str, &'a IPPool);
 
-/// The pools that were selected so far, by requirement, and whether the load balancer is of cluster type: thousands of load
-/// balancers may wait for a pool.
+/// A requirement, and whether the load balancer is of cluster type.
+type Question = ([String; 4], bool);
+
+/// The pools that were selected so far: thousands of load balancers may wait for a pool.
 #[derive(Default)]
-pub(crate) struct Selections<'a>(RefCell<BTreeMap<([String; 4], bool), Option<&'a str>>>);
+pub(crate) struct Selections<'a>(RefCell<BTreeMap<Question, Option<&'a str>>>);
 
 impl<'a> Selections<'a> {
     /// The name of the selected pool. `pools`: all, always the same.
     pub(crate) fn selected(
         &self,
         lb: &LoadBalancer,
-        pools: impl Iterator<Item = Named<'a>> + Clone,
+        pools: &(impl Iterator<Item = Named<'a>> + Clone),
     ) -> Option<&'a str> {
         let value = |name: &str| annotation(&lb.metadata, name).unwrap_or_default();
         let namespace = value(keys::ANNOTATION_NAMESPACE);
@@ -58,7 +60,7 @@ impl<'a> Selections<'a> {
 fn select<'a>(
     wanted: &Requirement<'_>,
     is_cluster: bool,
-    pools: impl Iterator<Item = Named<'a>> + Clone,
+    pools: &(impl Iterator<Item = Named<'a>> + Clone),
 ) -> Option<&'a str> {
     let best = |is: &dyn Fn(&IPPool) -> bool| {
         let those = pools.clone().filter(|(_, pool)| is(pool));

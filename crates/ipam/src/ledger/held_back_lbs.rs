@@ -20,9 +20,9 @@ pub(crate) struct HeldBack {
 /// At most one address of each load balancer.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBackLbs {
-    by_owner: FxHashMap<OwnerId, HeldBack>,
-    by_pool: FxHashMap<u32, BTreeSet<OwnerId>>,
-    by_addr: FxHashMap<IpAddr, BTreeSet<OwnerId>>,
+    lbs: FxHashMap<OwnerId, HeldBack>,
+    of_pool: FxHashMap<u32, BTreeSet<OwnerId>>,
+    at_addr: FxHashMap<IpAddr, BTreeSet<OwnerId>>,
 }
 
 impl HeldBackLbs {
@@ -30,45 +30,45 @@ impl HeldBackLbs {
     pub(crate) fn insert(&mut self, held: HeldBack) {
         let id = &held.owner.id;
         self.remove(id);
-        self.by_pool
+        self.of_pool
             .entry(held.pool)
             .or_default()
             .insert(id.clone());
-        self.by_addr
+        self.at_addr
             .entry(held.addr)
             .or_default()
             .insert(id.clone());
-        self.by_owner.insert(id.clone(), held);
+        self.lbs.insert(id.clone(), held);
     }
 
     /// Removes a load balancer.
     pub(crate) fn remove(&mut self, id: &OwnerId) {
-        let Some(held) = self.by_owner.remove(id) else {
+        let Some(held) = self.lbs.remove(id) else {
             return;
         };
-        if let Some(of_pool) = self.by_pool.get_mut(&held.pool) {
-            of_pool.remove(id);
-            if of_pool.is_empty() {
-                self.by_pool.remove(&held.pool);
+        if let Some(others) = self.of_pool.get_mut(&held.pool) {
+            others.remove(id);
+            if others.is_empty() {
+                self.of_pool.remove(&held.pool);
             }
         }
-        if let Some(at) = self.by_addr.get_mut(&held.addr) {
-            at.remove(id);
-            if at.is_empty() {
-                self.by_addr.remove(&held.addr);
+        if let Some(others) = self.at_addr.get_mut(&held.addr) {
+            others.remove(id);
+            if others.is_empty() {
+                self.at_addr.remove(&held.addr);
             }
         }
     }
 
     /// Those that wait for the pool at this place, by id.
     pub(crate) fn of_pool(&self, pool: u32) -> impl Iterator<Item = &HeldBack> {
-        let ids = self.by_pool.get(&pool).into_iter().flatten();
-        ids.filter_map(|id| self.by_owner.get(id))
+        let ids = self.of_pool.get(&pool).into_iter().flatten();
+        ids.filter_map(|id| self.lbs.get(id))
     }
 
     /// The load balancers whose status names the address, by id.
     pub(crate) fn at(&self, addr: IpAddr) -> impl Iterator<Item = &OwnerId> {
-        self.by_addr.get(&addr).into_iter().flatten()
+        self.at_addr.get(&addr).into_iter().flatten()
     }
 
     /// Their number.
@@ -77,10 +77,10 @@ impl HeldBackLbs {
         let sum =
             |sets: &mut dyn Iterator<Item = &BTreeSet<OwnerId>>| sets.map(BTreeSet::len).sum();
         let indexed: [usize; 2] = [
-            sum(&mut self.by_pool.values()),
-            sum(&mut self.by_addr.values()),
+            sum(&mut self.of_pool.values()),
+            sum(&mut self.at_addr.values()),
         ];
-        assert_eq!(indexed, [self.by_owner.len(); 2]);
-        self.by_owner.len()
+        assert_eq!(indexed, [self.lbs.len(); 2]);
+        self.lbs.len()
     }
 }

@@ -143,8 +143,8 @@ async fn pool_3_an_interim_write_delays_the_next_by_what_it_took() {
     assert_eq!(server.get(&pool_path("a")).unwrap()["status"]["total"], 253);
 
     // The others come again after 19 times that, when their bursts still go on.
-    let gap = Duration::from_millis(19 * 300);
-    tokio::time::advance(gap - Duration::from_millis(100)).await;
+    let before = Duration::from_millis(19 * 300 - 100);
+    tokio::time::advance(before).await;
     for pool in [&b, &c] {
         change(pool);
     }

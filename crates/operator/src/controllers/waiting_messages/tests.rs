@@ -65,7 +65,7 @@ async fn waiting() -> Context {
         .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
     set_pool(&ctx, 7, &[]);
     for number in 0..WAITING {
-        let key = Key::new("n", &format!("lb-{number}"));
+        let key = Key::new("n", format!("lb-{number}"));
         load_balancer::reconcile(&ctx, &key).await.unwrap();
     }
     passes(&ctx);
