@@ -20,6 +20,9 @@ use crate::spec::Port;
 
 const KIND: &str = "LoadBalancer";
 
+/// `addressType` of the EndpointSlices (section 8.3).
+pub const ADDRESS_TYPE: &str = "IPv4";
+
 /// The owner of a Service or EndpointSlice with the load balancer's name (SVC-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
@@ -145,7 +148,7 @@ pub fn endpoint_slice(
         lb.metadata.name.as_deref().unwrap_or_default(),
     );
     label(&mut slice.metadata, keys::LABEL_MANAGED_BY, keys::MANAGER);
-    "IPv4".clone_into(&mut slice.address_type);
+    ADDRESS_TYPE.clone_into(&mut slice.address_type);
     slice.ports = Some(ports.iter().map(slice_port).collect());
     slice.endpoints = endpoints(&lb.metadata, backends);
     slice

@@ -2,9 +2,10 @@
 //! says afterwards. Pure.
 //!
 //! A [`View`] holds the copies and verdicts that a plan is decided from. [`plan`] turns it into ordered [`Step`]s; each write
-//! carries the copy that it was decided from (IPA-5), and where no such write precedes it, a [`Guard`] that is checked by a live
-//! read. The caller applies the steps in their order, and stops at the first that fails. [`Plan::conclude`] derives the status
-//! from what was applied.
+//! carries the copy that it was decided from (IPA-5), and where that proves nothing of the load balancer, a [`Guard`] that is
+//! checked by a live read; of several deletions the first has it. The caller applies the steps in their order, and stops at the
+//! first that fails. [`Plan::conclude`] derives the status from what was applied. The cleanup after a deleted load balancer, which
+//! has no status, is a [`Cleanup`]: it says what must be read live before its steps and before the release.
 //!
 //! A plan is safe to interrupt: applied up to any step, the next plan, made from what the API server holds then, has the
 //! remaining steps.

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 
@@ -17,6 +18,9 @@ pub struct Applied<'a> {
     pub refused: Option<&'a str>,
     /// A write failed.
     pub is_incomplete: bool,
+    /// The remaining time until the Service is to be recreated, because it still shows its previous address; `None` if it need
+    /// not be (REL-4).
+    pub recreate_in: Option<Duration>,
 }
 
 /// What follows the steps of a plan.

@@ -174,7 +174,7 @@ impl Keep {
         Self::until(lb, readiness, Next::AwaitChange)
     }
 
-    /// One whose address is neither known to be its own nor lost, for this reason.
+    /// One that keeps what it has, and is not ready for this reason.
     pub fn until(lb: &LoadBalancer, readiness: Readiness, next: Next) -> Self {
         Self {
             status: Some(StatusUpdate::only(readiness)),

@@ -54,9 +54,6 @@ type Known = BTreeMap<(String, Ipv4Addr), bool>;
 pub struct Health {
     /// The backends as they should be served.
     pub wanted: Readied,
-    /// The same with the verdicts that the EndpointSlice has: what is served as long as a write has to wait. A new backend, and
-    /// one whose state decides, has its new readiness, because these are written at once (BE-5).
-    pub as_stored: Readied,
     /// Which targets are to be probed.
     pub probes: Probes,
     /// The health checks once they are.
@@ -94,13 +91,7 @@ impl Health {
         let verdicts: Vec<(VmiState, bool)> = found.iter().map(|b| (b.state, verdict(b))).collect();
         let ready = backends::ready(&verdicts);
         let wanted: Readied = found.iter().cloned().zip(ready).collect();
-        let as_stored = |(backend, ready): &(Backend, bool)| {
-            let is_verdict = backend.state == VmiState::default();
-            let stored = stored(backend).filter(|_| is_verdict);
-            (backend.clone(), stored.unwrap_or(*ready))
-        };
         Self {
-            as_stored: wanted.iter().map(as_stored).collect(),
             wanted,
             probes,
             checks,
@@ -108,12 +99,24 @@ impl Health {
         }
     }
 
+    /// The backends with the verdicts that the EndpointSlice has: what is served as long as a write has to wait. A new backend,
+    /// and one whose state decides, has its new readiness, because these are written at once (BE-5).
+    fn as_stored(&self) -> Readied {
+        let as_stored = |(backend, ready): &(Backend, bool)| {
+            let stored = self.known.get(&(backend.uid.clone(), backend.address));
+            let is_verdict = backend.state == VmiState::default();
+            let ready = *stored.filter(|_| is_verdict).unwrap_or(ready);
+            (backend.clone(), ready)
+        };
+        self.wanted.iter().map(as_stored).collect()
+    }
+
     /// What the status says of backends that the EndpointSlice has with this readiness.
-    pub fn served(&self, backends: Readied) -> Served {
+    pub fn served(self, backends: Readied) -> Served {
         Served {
             changed: self.changed(&backends).count() > 0,
             backends,
-            checks: self.checks.clone(),
+            checks: self.checks,
         }
     }
 
@@ -161,12 +164,13 @@ impl Paced {
             && may_wait
             && !view.verdict_pause.is_zero()
         {
-            let as_before = build(&health.as_stored);
+            let as_stored = health.as_stored();
+            let as_before = build(&as_stored);
             if difference(present, &as_before).is_none() {
                 return Self {
                     slice: as_before,
                     patch: None,
-                    backends: health.as_stored.clone(),
+                    backends: as_stored,
                     postponed: Some(view.verdict_pause),
                 };
             }

@@ -25,13 +25,13 @@ pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
                 |backends: &[_]| desired::with_backends(&view.lb.metadata, present, backends);
             let paced = Paced::of(view, &health, true, build);
             let verdicts = report::verdicts(&health, &paced);
+            let checks = Step::HealthChecks(health.probes.clone()).into();
             let served = health.served(paced.backends);
             let is_known = served.is_checked() || !matches!(keep.check, CheckSource::Unchanged);
             let patch = paced.patch.map(|patch| {
                 let from = present.metadata.clone();
                 Step::Slice(Write::Patch(from, patch)).into()
             });
-            let checks = Step::HealthChecks(health.probes).into();
             let steps = [checks].into_iter().chain(patch).collect();
             let report = Report::Kept(keep, is_known.then_some(served));
             Plan {

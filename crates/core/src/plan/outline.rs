@@ -16,6 +16,8 @@ pub struct Plan<'a> {
     pub steps: Vec<Guarded>,
     /// What to do if a write of a Service or EndpointSlice fails.
     pub on_failure: OnFailure,
+    /// After the steps the Service of the name is the load balancer's own and has the desired address.
+    pub has_service: bool,
     /// Further records of the load balancer's name, to be released after its status is written (IPA-6).
     pub extra_records: Vec<Record>,
     /// The changed verdicts in the EndpointSlice, for the log.
@@ -42,6 +44,7 @@ impl<'a> Plan<'a> {
         Self {
             steps,
             on_failure,
+            has_service: false,
             extra_records: Vec::new(),
             verdicts: Vec::new(),
             postponed: None,

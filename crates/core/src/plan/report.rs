@@ -23,6 +23,12 @@ pub(super) enum Report<'a> {
     Fixed(Box<StatusUpdate>, Next),
     /// The status of a load balancer that stays as it is, with the health of these backends if their write succeeded.
     Kept(&'a Keep, Option<Served>),
+    /// A name that another owner has: this status, unless the deletion of our other object is refused.
+    Taken {
+        vm: &'a VmSpec,
+        address: &'a Address,
+        status: Box<StatusUpdate>,
+    },
     /// From the Service and these backends.
     Served {
         vm: &'a VmSpec,
@@ -56,6 +62,17 @@ impl Report<'_> {
                 ),
                 next: keep.next.clone(),
             },
+            Self::Taken {
+                vm,
+                address,
+                status,
+            } => Conclusion {
+                status: Some(match applied.refused {
+                    Some(why) => refused(view, vm, address, why),
+                    None => (**status).clone(),
+                }),
+                next: Next::Backoff,
+            },
             Self::Served {
                 vm,
                 address,
@@ -87,12 +104,9 @@ fn served(
     let undecodable = view.objects.service.and_then(|it| it.undecodable.as_ref());
     let undecodable = undecodable
         .map(|why| format!("the Service cannot be decoded, correct it or delete it: {why}"));
-    // A refused write changes nothing: an existing Service continues to work.
     if let Some(why) = applied.refused.or(undecodable.as_deref()) {
-        let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
-        let readiness = Readiness::not(status::API_ERROR, message);
         return Conclusion {
-            status: Some(of_vm(view, vm, address, readiness)),
+            status: Some(refused(view, vm, address, why)),
             next: Next::Backoff,
         };
     }
@@ -109,7 +123,7 @@ fn served(
         probed: served.probed(),
         before,
     });
-    let next = match view.recreate_in {
+    let next = match applied.recreate_in {
         Some(left) => Next::After(left),
         None if readiness.is_ready() => Next::AwaitChange,
         None => Next::Resync,
@@ -132,6 +146,17 @@ fn served(
         status: Some(status),
         next,
     }
+}
+
+/// The status after a refused write. That changes nothing: an existing Service continues to work.
+fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> StatusUpdate {
+    let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
+    of_vm(
+        view,
+        vm,
+        address,
+        Readiness::not(status::API_ERROR, message),
+    )
 }
 
 /// What the status of a load balancer of VM type with an address says in any case.

@@ -2,8 +2,10 @@
 //! announced without endpoints (IPA-6, REC-3).
 
 use harvester_lb_api::LoadBalancer;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde_json::Value;
 
-use crate::desired::{self, Ownership};
+use crate::desired::{self, ADDRESS_TYPE, Ownership};
 use crate::merge_patch::difference;
 use crate::plan::goal::Address;
 use crate::plan::health::{CheckSource, Health, Paced};
@@ -17,12 +19,12 @@ use crate::spec::VmSpec;
 /// The plan of a load balancer of VM type with this address.
 pub(super) fn plan<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Plan<'a> {
     let mut plan = match view.objects.service_owner() {
+        // IPA-9: nothing is written or released; the case is found at the beginning of the next look.
+        Some(Ownership::Shared) => {
+            let key = view.objects.key;
+            return look_again(format!("Service {key} belongs to several load balancers"));
+        }
         Some(Ownership::Foreign) => take_down::name_taken(view, vm, address, Kind::Service),
-        // IPA-9: found at the beginning of the next look.
-        Some(Ownership::Shared) => look_again(format!(
-            "Service {} belongs to several load balancers",
-            view.objects.key
-        )),
         Some(Ownership::Ours) | None if view.has_foreign_slice => {
             take_down::name_taken(view, vm, address, Kind::EndpointSlice)
         }
@@ -50,58 +52,65 @@ fn look_again<'a>(why: String) -> Plan<'a> {
 
 /// Health checks, EndpointSlice, Service.
 fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Plan<'a> {
+    if let Some(present) = view
+        .objects
+        .slice
+        .filter(|it| it.address_type != ADDRESS_TYPE)
+    {
+        return remake_slice(view, present);
+    }
     let health = Health::of(view, CheckSource::from(vm.check));
     let build =
         |backends: &[_]| desired::endpoint_slice(view.lb, view.objects.slice, &vm.ports, backends);
     let paced = Paced::of(view, &health, vm.check.is_some(), build);
     let verdicts = report::verdicts(&health, &paced);
-    let postponed = paced.postponed;
+    let mut steps = vec![Step::HealthChecks(health.probes.clone()).into()];
+    steps.extend(slice_step(view, paced.slice, paced.patch));
+    // The other fields of one that cannot be decoded are unknown and must not be overwritten.
+    let has_service = !view.objects.is_service_undecodable();
+    if has_service {
+        steps.extend(service_step(view, vm, address));
+    }
     let report = Report::Served {
         vm,
         address,
-        served: health.served(paced.backends.clone()),
+        served: health.served(paced.backends),
     };
-
-    let mut steps = vec![Step::HealthChecks(health.probes).into()];
-    steps.extend(slice_steps(view, vm, paced));
-    // The other fields of one that cannot be decoded are unknown and must not be overwritten.
-    if !view.objects.is_service_undecodable() {
-        steps.extend(service_step(view, vm, address));
-    }
     Plan {
         verdicts,
-        postponed,
+        has_service,
+        postponed: paced.postponed,
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     }
 }
 
-/// Creates or patches the EndpointSlice.
-fn slice_steps(view: &View<'_>, vm: &VmSpec, paced: Paced) -> Vec<Guarded> {
-    let create = |slice| guarded(Step::Slice(Write::Create(Box::new(slice))));
-    match (view.objects.slice, paced.patch) {
-        (None, _) => vec![create(paced.slice)],
-        (Some(_), None) => Vec::new(),
-        // The field is immutable.
-        (Some(present), Some(_)) if present.address_type != paced.slice.address_type => {
-            let delete = Step::Slice(Write::Delete(present.metadata.clone()));
-            let new = desired::endpoint_slice(view.lb, None, &vm.ports, &paced.backends);
-            vec![guarded(delete), create(new)]
-        }
-        (Some(present), Some(patch)) => {
-            let from = present.metadata.clone();
-            vec![guarded(Step::Slice(Write::Patch(from, patch)))]
-        }
-    }
+/// Deletes an EndpointSlice of another address type, since the field is immutable. The event of the deletion brings the load
+/// balancer back.
+fn remake_slice<'a>(view: &View<'_>, present: &EndpointSlice) -> Plan<'a> {
+    let is_in_deletion = present.metadata.deletion_timestamp.is_some();
+    let delete = Step::Slice(Write::Delete(present.metadata.clone()));
+    let (steps, next) = if is_in_deletion {
+        (Vec::new(), Next::Resync)
+    } else {
+        let key = view.objects.key;
+        let why = format!("EndpointSlice {key} had a wrong address type");
+        (vec![guarded(delete)], Next::Again(why))
+    };
+    Plan::new(steps, OnFailure::Stop, Report::None(next))
 }
 
-/// Creates or patches the Service, or deletes it if it is to be recreated.
+/// Creates or patches the EndpointSlice.
+fn slice_step(view: &View<'_>, wanted: EndpointSlice, patch: Option<Value>) -> Option<Guarded> {
+    let write = match view.objects.slice {
+        None => Write::Create(Box::new(wanted)),
+        Some(present) => Write::Patch(present.metadata.clone(), patch?),
+    };
+    Some(guarded(Step::Slice(write)))
+}
+
+/// Creates or patches the Service.
 fn service_step(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Guarded> {
     let present = view.objects.service.map(|service| &**service);
-    if view.recreate_in.is_some_and(|left| left.is_zero())
-        && let Some(from) = view.objects.deletable_service()
-    {
-        return Some(Step::Service(Write::Delete(from.clone())).into());
-    }
     let wanted = desired::service(view.lb, present, &vm.ports, &address.load_balancer_ip);
     let write = match present {
         None => Write::Create(Box::new(wanted)),

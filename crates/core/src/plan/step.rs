@@ -124,7 +124,7 @@ pub enum Next {
     Again(String),
 }
 
-/// For logs and tests: what is done to which object, without its content.
+/// What is done to which object, without its content.
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fn write<K>(of: &Write<K>) -> &'static str {

@@ -87,8 +87,8 @@ pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
 /// the traffic of a foreign Service to our backends.
 pub(super) fn name_taken<'a>(
     view: &View<'_>,
-    vm: &VmSpec,
-    address: &Address,
+    vm: &'a VmSpec,
+    address: &'a Address,
     kind: Kind,
 ) -> Plan<'a> {
     let guards = if view.objects.is_service_undecodable() {
@@ -103,7 +103,12 @@ pub(super) fn name_taken<'a>(
     );
     let readiness = Readiness::not(status::NAME_CONFLICT, message);
     let status = report::without_service(view, vm, address, readiness);
-    Plan::new(steps, OnFailure::Stop, Report::fixed(status, Next::Backoff))
+    let report = Report::Taken {
+        vm,
+        address,
+        status: Box::new(status),
+    };
+    Plan::new(steps, OnFailure::ReportRefusal, report)
 }
 
 /// A stale copy of the load balancer, or of the pool from which it gets no address, must not decide on deletions: no write with

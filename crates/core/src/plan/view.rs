@@ -42,9 +42,6 @@ pub struct View<'a> {
     pub checks: Checks,
     /// How long an EndpointSlice write that changes only verdicts has to wait.
     pub verdict_pause: Duration,
-    /// The remaining time until the Service is to be recreated, because it still shows its previous address; `None` if it need
-    /// not be (REL-4).
-    pub recreate_in: Option<Duration>,
 }
 
 impl Objects<'_> {
@@ -96,7 +93,6 @@ impl<'a> View<'a> {
             found: DiscoveredBackends::default(),
             checks: Checks::default(),
             verdict_pause: Duration::ZERO,
-            recreate_in: None,
         }
     }
 }
@@ -144,6 +140,7 @@ impl Checks {
         };
         let mut targets: Vec<TargetView> = targets.iter().map(view).collect();
         targets.sort_by(|a, b| (a.addr, &a.id).cmp(&(b.addr, &b.id)));
+        targets.dedup_by(|b, a| (a.addr, &a.id) == (b.addr, &b.id));
         Self {
             check: Some(check),
             targets,

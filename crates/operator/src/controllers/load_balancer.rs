@@ -44,14 +44,16 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
         Case::Usual(lb) => lb,
     };
 
-    let (goal, allocated) = match spec::check(lb) {
-        Err(why) => allocate::refused(ctx, key, lb, &why).await,
-        Ok(checked) => match allocate::goal(ctx, key, lb, checked).await {
-            Ok(goal) => (goal, Ok(())),
-            Err(WriteError::Fenced) => return Err(WriteError::Fenced),
-            // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
-            Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
-        },
+    let checked = match spec::check(lb) {
+        Err(why) => return unserved::refused(ctx, key, lb, &why).await,
+        Ok(checked) => checked,
+    };
+
+    let (goal, allocated) = match allocate::goal(ctx, key, lb, checked).await {
+        Ok(goal) => (goal, Ok(())),
+        Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+        // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
+        Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
     };
     let walked = walk::walk(ctx, key, lb, &goal).await;
     allocated.and(walked)

@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
+use harvester_lb_api::IPAllocation;
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_prober::{HealthCheck, ProbeResult, TargetView};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::world::{
-    ADDRESS, World, address, foreign_service, key, lb, machine, name, serve, service, slice,
-    spec_of, wait,
+    ADDRESS, World, address, foreign_service, key, lb, machine, name, object, serve, service,
+    slice, spec_of, wait,
 };
-use crate::cached::VmiState;
-use crate::plan::{Goal, Guard, Keep, Kind, Next, Plan, SeenPool, Step, plan};
+use crate::cached::{Allocation, VmiState};
+use crate::plan::{
+    Address, DeletedLb, Goal, Guard, Keep, Kind, LeftBehind, Next, Plan, SeenPool, Step, cleanup,
+    plan,
+};
 use crate::status::{Readiness, StatusUpdate};
 
 /// The steps of a plan as text.
@@ -149,22 +154,6 @@ fn rel_4_without_an_address_the_service_goes_first_and_only_by_a_current_copy() 
     // With nothing to delete, nothing is read.
     let empty = World::new(world.lb);
     assert_eq!(guards(&plan(&empty.view(&key, &goal), &goal)), [vec![]]);
-}
-
-#[test]
-fn rel_4_a_service_that_keeps_its_previous_address_is_recreated_when_the_time_is_over() {
-    let (mut world, goal) = served(false);
-    let key = key();
-    for (left, expected) in [
-        (Duration::from_secs(2), vec!["end health checks"]),
-        (Duration::ZERO, vec!["end health checks", "delete Service"]),
-    ] {
-        world.recreate_in = Some(left);
-        let made = plan(&world.view(&key, &goal), &goal);
-        assert_eq!(steps(&made), expected);
-        let (_, next) = world.clone().walk(&goal, usize::MAX);
-        assert_eq!(next, Some(Next::After(left)));
-    }
 }
 
 #[test]
@@ -327,15 +316,143 @@ fn run_1_a_service_that_cannot_be_decoded_is_reported_and_not_written() {
 }
 
 #[test]
-fn eps_3_a_slice_of_another_address_type_is_made_anew() {
+fn eps_3_a_slice_of_another_address_type_is_deleted_and_then_made_anew() {
     let (mut world, goal) = served(false);
-    "IPv6".clone_into(&mut world.slice.as_mut().unwrap().address_type);
+    let wrong = world.slice.as_mut().unwrap();
+    "IPv6".clone_into(&mut wrong.address_type);
+    let (written, next) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["delete EndpointSlice"]);
+    assert!(matches!(next, Some(Next::Again(_))), "{next:?}");
     let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(written[0], "create EndpointSlice");
+    assert_eq!(world.slice.as_ref().unwrap().address_type, "IPv4");
+    // One that a finalizer holds in deletion is waited for.
+    let held = world.slice.as_mut().unwrap();
+    "IPv6".clone_into(&mut held.address_type);
+    in_deletion(&mut held.metadata);
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+}
+
+fn in_deletion(meta: &mut ObjectMeta) {
+    let time = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    meta.deletion_timestamp = object::<ObjectMeta>(time).deletion_timestamp;
+}
+
+#[test]
+fn rel_3_what_is_in_deletion_is_not_deleted_again() {
+    let (mut world, _) = served(false);
+    let goal = wait(&world.lb);
+    in_deletion(&mut world.slice.as_mut().unwrap().metadata);
+    let key = key();
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["end health checks", "delete Service"]);
+    // Nor are its endpoints updated.
+    let goal = Goal::Keep(Keep::endpoints(&world.lb));
+    world.machines.clear();
     assert_eq!(
-        written[..2],
-        ["delete EndpointSlice", "create EndpointSlice"]
+        steps(&plan(&world.view(&key, &goal), &goal)),
+        Vec::<String>::new()
     );
-    assert_eq!(world.slice.unwrap().address_type, "IPv4");
+}
+
+#[test]
+fn hc_2_without_a_health_check_all_are_ready_at_once() {
+    let (mut world, goal) = served(false);
+    let key = key();
+    world.verdict_pause = Duration::from_millis(150);
+    let endpoints = &mut world.slice.as_mut().unwrap().endpoints;
+    endpoints[0].conditions.as_mut().unwrap().ready = Some(false);
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["end health checks", "patch EndpointSlice"]);
+}
+
+#[test]
+fn be_6_verdicts_wait_for_their_turn_also_while_the_spec_is_refused() {
+    let (mut world, goal) = served(true);
+    failed(&mut world, &goal);
+    let pause = Duration::from_millis(150);
+    world.verdict_pause = pause;
+    let goal = Goal::Keep(Keep::endpoints(&world.lb));
+    let key = key();
+    let made = plan(&world.view(&key, &goal), &goal);
+    assert_eq!(steps(&made), ["check the health of 1"]);
+    assert_eq!(made.postponed, Some(pause));
+}
+
+/// The health check of a load balancer that cannot be decoded is unknown; the one that runs goes on (HC-4).
+#[test]
+fn hc_4_of_one_that_cannot_be_decoded_the_health_check_goes_on() {
+    let (mut world, goal) = served(true);
+    failed(&mut world, &goal);
+    let goal = Goal::Keep(Keep::undecodable());
+    let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["patch EndpointSlice"]);
+    let ready = |world: &World| {
+        let endpoint = world.slice.as_ref().unwrap().endpoints[0].clone();
+        endpoint.conditions.unwrap().ready
+    };
+    assert_eq!(ready(&world), Some(false));
+    // After a restart no health check is known, and readiness stays.
+    world.restart();
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+}
+
+#[test]
+fn ops_3_the_guest_s_address_by_dhcp_is_left_to_it() {
+    let mut world = World::new(lb(&fixtures::cluster_spec()));
+    let goal = Goal::AddressOnly(Address::by_dhcp(Vec::new()));
+    world.walk(&goal, usize::MAX);
+    let status = world.lb.status.unwrap();
+    assert_eq!(status.address, None);
+    assert_eq!(
+        status.allocated_address.unwrap().ip.as_deref(),
+        Some("0.0.0.0")
+    );
+}
+
+/// What is left of a deleted load balancer with this Bound record.
+fn left(has_shared_service: bool, uid: &str) -> LeftBehind {
+    let bound = fixtures::record(ADDRESS, "p", "Bound", ("n", "a", uid));
+    let bound: IPAllocation = object(fixtures::stored(bound, "u-record", 7));
+    let Allocation::Valid { record, .. } = Allocation::decoded(&bound) else {
+        panic!("{bound:?}")
+    };
+    LeftBehind {
+        deleted: Some(DeletedLb {
+            uid: "u-a".to_owned(),
+            had_service: true,
+            final_state_unknown: false,
+        }),
+        bound: vec![record],
+        has_shared_service,
+    }
+}
+
+#[test]
+fn rel_3_a_deleted_one_loses_its_service_and_slice_before_its_address() {
+    let (world, goal) = served(false);
+    let key = key();
+    let objects = world.view(&key, &goal).objects;
+    let made = cleanup(left(false, "u-a"), &objects).unwrap();
+    assert_eq!(
+        steps(&made.plan),
+        [
+            "end health checks",
+            "delete Service",
+            "delete EndpointSlice"
+        ]
+    );
+    assert_eq!((made.verify_absence, made.verify_service), (false, true));
+    assert_eq!(made.release.len(), 1);
+    // IPA-9: what others share stays.
+    let made = cleanup(left(true, "u-a"), &objects).unwrap();
+    assert_eq!(steps(&made.plan), ["end health checks"]);
+    // IPA-3: a record of another uid may be that of a later load balancer of the name.
+    assert!(
+        cleanup(left(false, "u-b"), &objects)
+            .unwrap()
+            .verify_absence
+    );
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! A plan is safe to interrupt: whatever was applied of it, the next plans write exactly the rest.
 
-use std::time::Duration;
-
 use harvester_lb_fixtures as fixtures;
 use serde_json::json;
 
@@ -10,7 +8,6 @@ use super::world::{
 };
 use crate::cached::VmiState;
 use crate::plan::{Goal, Keep, Next};
-use crate::spec;
 use crate::status::Readiness;
 
 const SEEDS: u64 = 4_000;
@@ -129,24 +126,4 @@ fn rec_5_at_rest_nothing_is_written() {
         let (written, _) = world.walk(&goal, usize::MAX);
         assert_eq!(written, Vec::<String>::new(), "seed {seed}");
     }
-}
-
-/// Writes of others between two plans are never overwritten, since each write carries the version of the copy that it was
-/// decided from: the model refuses any other.
-#[test]
-fn ipa_5_a_service_that_is_recreated_goes_through_all_states() {
-    let lb = lb(&spec_of(false));
-    let goal = serve(&lb);
-    let mut world = World::new(lb);
-    run(&mut world, &goal);
-    world.service = Some(service(ADDRESS, Some("10.0.1.7")));
-    world.recreate_in = Some(Duration::ZERO);
-    let (written, next) = world.walk(&goal, usize::MAX);
-    assert_eq!(written[0], "delete Service");
-    assert_eq!(next, Some(Next::After(Duration::ZERO)));
-    assert!(world.service.is_none());
-    world.recreate_in = None;
-    let (written, _) = world.walk(&goal, usize::MAX);
-    assert_eq!(written[0], "create Service");
-    assert!(spec::check(&world.lb).is_ok());
 }

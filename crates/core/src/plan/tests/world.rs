@@ -1,4 +1,5 @@
-//! A model of the API server for one load balancer, and of the executor of plans.
+//! A model of the API server for one load balancer, to which steps are applied. What the executor adds to them (guards, failures)
+//! is tested with it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -123,7 +124,6 @@ pub(super) struct World {
     pub(super) machines: BTreeMap<String, Arc<Vmi>>,
     pub(super) checks: Checks,
     pub(super) has_foreign_slice: bool,
-    pub(super) recreate_in: Option<Duration>,
     pub(super) verdict_pause: Duration,
     /// The newest resource version.
     version: u64,
@@ -138,7 +138,6 @@ impl World {
             machines: BTreeMap::new(),
             checks: Checks::default(),
             has_foreign_slice: false,
-            recreate_in: None,
             verdict_pause: Duration::ZERO,
             version: 10,
         }
@@ -189,7 +188,6 @@ impl World {
             found,
             checks: self.checks.clone(),
             verdict_pause: self.verdict_pause,
-            recreate_in: self.recreate_in,
         }
     }
 

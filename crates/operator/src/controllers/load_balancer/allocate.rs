@@ -9,7 +9,7 @@ use harvester_lb_api::{IPAllocation, Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, SeenPool, Waiting};
-use harvester_lb_core::spec::{self, Checked, Refusal, Source};
+use harvester_lb_core::spec::{self, Checked, Source};
 use harvester_lb_core::status::{self, Readiness};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
 use harvester_lb_ipam::{Owner, Record, Request};
@@ -90,27 +90,9 @@ fn waiting(
     Ok(Goal::Wait(vm, waiting))
 }
 
-/// What a load balancer is to have whose spec is refused: what it has. Its address stays recorded, and it gets no new one
-/// (ALC-10).
-pub async fn refused(
-    ctx: &Context,
-    key: &Key,
-    lb: &LoadBalancer,
-    why: &Refusal,
-) -> (Goal, Result<(), WriteError>) {
-    let mut keep = Keep::refused(key, lb, why);
-    let kept = keep_address(ctx, key, lb).await;
-    let kept = kept.map(|extra_records| keep.extra_records = extra_records);
-    (Goal::Keep(keep), kept)
-}
-
 /// Keeps the address of a load balancer recorded that gets no new one and does not wait for one. Returns the records of an
-/// earlier load balancer of its name, to be released.
-async fn keep_address(
-    ctx: &Context,
-    key: &Key,
-    lb: &LoadBalancer,
-) -> Result<Vec<Record>, WriteError> {
+/// earlier load balancer of its name, to be released (ALC-10).
+pub async fn keep(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Vec<Record>, WriteError> {
     let request = spec::request(lb);
     match lb.spec.address_source() {
         Ipam::Pool => match last_step(ctx, &request, Allocation::keep(&request)).await? {

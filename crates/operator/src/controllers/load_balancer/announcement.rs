@@ -16,11 +16,11 @@ use crate::index::leader_ops::ObservedMove;
 /// Longest name of a Node.
 const NODE_NAME_LIMIT: usize = 253;
 
-/// Updates the move of a Service to this address. Returns the remaining time until it is to be recreated; `None` if it need not
-/// be (REL-4).
+/// Updates the move of a Service that asks for this address. Returns the remaining time until it is to be recreated; `None` if it
+/// need not be (REL-4).
 ///
 /// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
-pub fn recreate_in(
+pub fn observe_move(
     ctx: &Context,
     key: &Key,
     service: &Service,

@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, CachedService};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::step::Probes;
-use harvester_lb_core::plan::{Applied, Guard, Guarded, Kind, OnFailure, Plan, Step, View, Write};
+use harvester_lb_core::plan::{Guard, Kind, OnFailure, Plan, Step, View, Write};
 use harvester_lb_object::Key;
 use harvester_lb_prober::GroupId;
 use k8s_openapi::api::core::v1::Service;
@@ -31,44 +31,20 @@ pub struct Outcome {
     /// An object of the load balancer's name turned out to be another owner's, so the remaining steps were left out. A plan that
     /// knows it is to be made.
     pub taken: Option<Kind>,
-    /// The Service after the steps.
-    service: Option<Arc<CachedService>>,
+    /// The Service as a step has written it.
+    pub service: Option<Arc<CachedService>>,
     /// Why a write was refused.
-    refused: Option<String>,
+    pub refused: Option<String>,
     /// The error of a write that does not prevent the status.
     pub error: Option<WriteError>,
-}
-
-impl Outcome {
-    /// As the input of [`Plan::conclude`].
-    pub fn applied(&self) -> Applied<'_> {
-        Applied {
-            service: self.service.as_deref().map(|service| &**service),
-            refused: self.refused.as_deref(),
-            is_incomplete: self.error.is_some(),
-        }
-    }
-
-    /// The Service after the steps.
-    pub fn service(&self) -> Option<&Service> {
-        self.service.as_deref().map(|service| &**service)
-    }
 }
 
 /// Applies the steps of a plan in their order, up to the first that fails.
 ///
 /// # Errors
 /// That of the step, unless the status is to be written in spite of it, see [`OnFailure`].
-pub async fn apply(
-    ctx: &Context,
-    view: &View<'_>,
-    service: Option<&Arc<CachedService>>,
-    plan: &Plan<'_>,
-) -> Result<Outcome, WriteError> {
-    let mut outcome = Outcome {
-        service: service.cloned(),
-        ..Outcome::default()
-    };
+pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Outcome, WriteError> {
+    let mut outcome = Outcome::default();
     if let Some(wait) = plan.postponed {
         ctx.index
             .queues
@@ -98,18 +74,7 @@ pub async fn apply(
             (Err(error), OnFailure::Stop | OnFailure::ReportRefusal) => return Err(error),
         }
     }
-    if !is_deletion_of_service(plan) {
-        // kube-vip may have announced it meanwhile.
-        let newest = ctx.index.stores.services.get(view.objects.key);
-        outcome.service = newest.or(outcome.service);
-    }
     Ok(outcome)
-}
-
-/// Whether a plan ends with the deletion of the Service. Until the event of it the status says what the Service showed.
-fn is_deletion_of_service(plan: &Plan<'_>) -> bool {
-    let is_it = |it: &Guarded| matches!(it.step, Step::Service(Write::Delete(_)));
-    plan.steps.iter().any(is_it)
 }
 
 /// Checks guards by live reads, in their order.
@@ -166,7 +131,8 @@ async fn step(
                 outcome.taken = Some(Kind::EndpointSlice);
                 return Ok(());
             }
-            for verdict in &plan.verdicts {
+            let is_patch = matches!(write, Write::Patch(..));
+            for verdict in plan.verdicts.iter().filter(|_| is_patch) {
                 let (name, address) = (&verdict.name, verdict.address);
                 let to = if verdict.is_ready { "up" } else { "down" };
                 info!(lb = %key, vmi = %name, %address, verdict = to, "backend verdict changed");
@@ -176,9 +142,6 @@ async fn step(
         Step::Service(Write::Delete(from)) => {
             info!(service = %key, "deleting Service");
             ctx.client.delete::<Service>(key, from).await?;
-            if view.recreate_in.is_some() {
-                ctx.index.moved_service_deleted(key);
-            }
         }
         Step::Service(Write::Create(service)) => {
             let created = ctx.client.create(key, &**service).await;

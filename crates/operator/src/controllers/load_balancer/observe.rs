@@ -5,18 +5,17 @@ use std::sync::Arc;
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::{CachedService, Lb};
-use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{Address, Checks, Goal, Objects, View};
+use harvester_lb_core::desired;
+use harvester_lb_core::plan::{Checks, Goal, Objects, View};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_object::Key;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use tokio::time::{Duration, Instant};
+use tokio::time::Instant;
 use tracing::debug;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::announcement;
 
 /// The case of an existing load balancer.
 pub enum Case<'a> {
@@ -78,10 +77,7 @@ pub fn view<'a>(
     let key = objects.key;
     let mut view = View::of(lb, objects);
     match goal {
-        Goal::Serve(vm, address) => {
-            view.found = selected(ctx, key, vm);
-            view.recreate_in = recreate_in(ctx, &objects, address);
-        }
+        Goal::Serve(vm, _) => view.found = selected(ctx, key, vm),
         Goal::Keep(_) => view.found = served(ctx, key, objects.slice),
         Goal::AddressOnly(_) | Goal::Wait(..) => return view,
     }
@@ -92,15 +88,6 @@ pub fn view<'a>(
     };
     view.verdict_pause = ctx.slice_throttle.due_in(key, Instant::now());
     view
-}
-
-/// The remaining time until the Service is to be recreated (REL-4).
-fn recreate_in(ctx: &Context, objects: &Objects<'_>, address: &Address) -> Option<Duration> {
-    let is_ours = objects.service_owner() == Some(Ownership::Ours);
-    if !is_ours || objects.is_service_undecodable() {
-        return None;
-    }
-    announcement::recreate_in(ctx, objects.key, objects.service?, address)
 }
 
 /// The backends that a load balancer selects, without those whose address is refused (BE-1, BE-2, BE-8).

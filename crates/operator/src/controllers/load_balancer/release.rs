@@ -22,23 +22,31 @@ use crate::index::leader_ops::ReleaseVerdict;
 
 /// Cleans up after a deleted load balancer: health checks, Service, EndpointSlice, IPAllocations (REL-2, REL-3).
 pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
-    let Ok(left) = ctx.index.left_behind(key) else {
-        return Ok(Requeue::AwaitChange);
+    let none = LoadBalancer::default();
+    let mut is_verified = false;
+    let cleanup = loop {
+        let Ok(left) = ctx.index.left_behind(key) else {
+            return Ok(Requeue::AwaitChange);
+        };
+        let stored = Stored::of(ctx, key);
+        let objects = stored.objects(key);
+        let Some(cleanup) = plan::cleanup(left, &objects) else {
+            ctx.index.withdraw(key);
+            return Ok(Requeue::AwaitChange);
+        };
+        if !cleanup.verify_absence || is_verified {
+            ctx.index.withdraw(key);
+            apply::apply(ctx, &View::of(&none, objects), &cleanup.plan).await?;
+            break cleanup;
+        }
+        if ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
+            // Absent from a list or a stale store, but it exists (IPA-3 a). The watch or this read puts it back into the
+            // store, and the next reconcile treats it as existing.
+            return Ok(Requeue::Resync);
+        }
+        // What is stored may have changed meanwhile.
+        is_verified = true;
     };
-    let (stored, none) = (Stored::of(ctx, key), LoadBalancer::default());
-    let objects = stored.objects(key);
-    let Some(cleanup) = plan::cleanup(left, &objects) else {
-        ctx.index.withdraw(key);
-        return Ok(Requeue::AwaitChange);
-    };
-    if cleanup.verify_absence && ctx.client.get_live::<LoadBalancer>(key).await?.is_some() {
-        // Absent from a list or a stale store, but it exists (IPA-3 a). The watch or this read puts it back into the store,
-        // and the next reconcile treats it as existing.
-        return Ok(Requeue::Resync);
-    }
-    ctx.index.withdraw(key);
-    let view = View::of(&none, objects);
-    apply::apply(ctx, &view, stored.service.as_ref(), &cleanup.plan).await?;
     let mut shown = Vec::new();
     if cleanup.verify_service && !has_own_service(ctx, key) {
         // The store may be stale; the address must not be released while it is announced (IPA-3 b).

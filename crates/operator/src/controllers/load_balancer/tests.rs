@@ -1,5 +1,6 @@
 mod converted;
 mod detail_conditions;
+mod executor;
 mod moves;
 mod owned_objects;
 mod stale;

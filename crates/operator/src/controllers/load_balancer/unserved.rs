@@ -1,10 +1,12 @@
-//! Load balancers that cannot be reconciled fully, whatever their spec says: undecodable, being deleted, or unsupported by this
-//! version. They keep their address, and their existing endpoints are kept up to date (BE-6).
+//! Load balancers that cannot be reconciled fully: undecodable, being deleted, unsupported by this version, or with a refused
+//! spec. They keep their address, and their existing endpoints are kept up to date (BE-6).
 
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::Lb;
 use harvester_lb_core::plan::{Goal, Keep};
+use harvester_lb_core::spec::Refusal;
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -13,6 +15,7 @@ use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
+use crate::controllers::load_balancer::{allocate, release};
 
 /// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
@@ -55,6 +58,31 @@ pub async fn leave_alone(
 ) -> Result<Requeue, WriteError> {
     ctx.index.set_aside(key);
     walk(ctx, key, lb, &Goal::Keep(Keep::unsupported(key, lb, why))).await
+}
+
+/// Handles a load balancer whose spec is refused: its endpoints follow and its condition is written whatever becomes of its
+/// address, which stays recorded; it gets no new one (ALC-10).
+pub async fn refused(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    why: &Refusal,
+) -> Result<Requeue, WriteError> {
+    let walked = walk(ctx, key, lb, &Goal::Keep(Keep::refused(key, lb, why))).await;
+    let kept = keep_address(ctx, key, lb).await;
+    kept.and(walked)
+}
+
+/// Keeps the address of such a load balancer recorded, and releases the records of an earlier one of its name.
+async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let further = allocate::keep(ctx, key, lb).await?;
+    let stored = ctx.index.stores.lbs.get(key);
+    // With the status that was just written.
+    let newest = match stored.as_deref() {
+        Some(Lb::Valid(newest)) => newest,
+        _ => lb,
+    };
+    release::release_extra_records(ctx, key, newest, further).await
 }
 
 /// Whether the deletion of an object waits for a foreign finalizer. Those of the garbage collector and the legacy ones

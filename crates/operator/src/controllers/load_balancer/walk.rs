@@ -1,14 +1,20 @@
 //! The second half of a reconcile: from the goal of a load balancer to its last write.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::plan::{self, Goal, Kind, Next, View};
+use harvester_lb_core::cached::CachedService;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::plan::{self, Address, Applied, Goal, Kind, Next, Objects, View};
 use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use tokio::time::Duration;
 
 use crate::context::Context;
+use crate::controllers::load_balancer::apply::Outcome;
 use crate::controllers::load_balancer::observe::{self, Stored};
 use crate::controllers::load_balancer::{announcement, apply, release, write_status};
 
@@ -32,7 +38,7 @@ pub async fn walk(
             ..observe::view(ctx, &lb, stored.objects(key), goal)
         };
         let plan = plan::plan(&view, goal);
-        let outcome = apply::apply(ctx, &view, stored.service.as_ref(), &plan).await?;
+        let outcome = apply::apply(ctx, &view, &plan).await?;
         if let Some(kind) = outcome.taken {
             if taken.replace(kind).is_some() {
                 return Err(WriteError::Conflict(format!("{kind} {key} changes owners")));
@@ -44,22 +50,82 @@ pub async fn walk(
         }
         let newest = outcome.committed.as_ref().unwrap_or(&lb);
         let view = View { lb: newest, ..view };
-        let conclusion = plan.conclude(&view, &outcome.applied());
-        if let (Goal::Serve(..), Some(service)) = (goal, outcome.service()) {
-            announcement::note_node(ctx, key, newest, service);
+        let (mut service, mut recreate_in) = (None, None);
+        if let Goal::Serve(_, address) = goal
+            && plan.has_service
+            && outcome.refused.is_none()
+        {
+            service = own_service(ctx, key, &outcome)?;
+            if let Some(service) = &service {
+                announcement::note_node(ctx, key, newest, service);
+                recreate_in = move_on(ctx, key, service, address).await?;
+            }
         }
+        let applied = Applied {
+            service: service.as_deref().map(|service| &**service),
+            refused: outcome.refused.as_deref(),
+            is_incomplete: outcome.error.is_some(),
+            recreate_in,
+        };
+        let conclusion = plan.conclude(&view, &applied);
+        let next = match conclusion.next {
+            Next::Again(why) => return Err(WriteError::Conflict(why)),
+            Next::AwaitChange => Requeue::AwaitChange,
+            Next::Resync => Requeue::Resync,
+            Next::After(time) => Requeue::After(time),
+            Next::Backoff => Requeue::Backoff,
+        };
         let written = match &conclusion.status {
             Some(update) => &write_status::write_status(ctx, key, newest, update).await?,
             None => newest,
         };
         release::release_extra_records(ctx, key, written, plan.extra_records).await?;
-        return match (outcome.error, conclusion.next) {
-            (Some(error), _) => Err(error),
-            (None, Next::Again(why)) => Err(WriteError::Conflict(why)),
-            (None, Next::AwaitChange) => Ok(Requeue::AwaitChange),
-            (None, Next::Resync) => Ok(Requeue::Resync),
-            (None, Next::After(time)) => Ok(Requeue::After(time)),
-            (None, Next::Backoff) => Ok(Requeue::Backoff),
-        };
+        return outcome.error.map_or(Ok(next), Err);
     }
+}
+
+/// The newest copy of the Service of a load balancer that has one. kube-vip may have announced it since the view was taken.
+///
+/// # Errors
+/// `Conflict` if it has another owner by now.
+fn own_service(
+    ctx: &Context,
+    key: &Key,
+    outcome: &Outcome,
+) -> Result<Option<Arc<CachedService>>, WriteError> {
+    let newest = ctx.index.stores.services.get(key);
+    let service = newest.or_else(|| outcome.service.clone());
+    let owner = service
+        .as_ref()
+        .map(|service| desired::ownership(&service.metadata, &key.name));
+    match owner {
+        Some(Ownership::Ours) | None => Ok(service),
+        Some(Ownership::Foreign | Ownership::Shared) => Err(WriteError::Conflict(format!(
+            "Service {key} has another owner"
+        ))),
+    }
+}
+
+/// Updates the move of a Service to its address, and deletes it if kube-vip has ignored the change for too long; the event of the
+/// deletion brings the load balancer back, which creates it anew. Returns the remaining time until then (REL-4).
+async fn move_on(
+    ctx: &Context,
+    key: &Key,
+    service: &CachedService,
+    address: &Address,
+) -> Result<Option<Duration>, WriteError> {
+    let remaining = announcement::observe_move(ctx, key, service, address);
+    if remaining == Some(Duration::ZERO) {
+        let objects = Objects {
+            key,
+            service: Some(service),
+            slice: None,
+        };
+        // One that a finalizer holds in deletion is deleted already.
+        if let Some(from) = objects.deletable_service() {
+            ctx.client.delete::<Service>(key, from).await?;
+        }
+        ctx.index.moved_service_deleted(key);
+    }
+    Ok(remaining)
 }
