@@ -5,6 +5,7 @@
 //! | [`addr`] | names and arithmetic of addresses |
 //! | [`interval`] | a set of addresses, stored as coalesced intervals |
 //! | [`range`] | the ranges of a pool (RNG-1 to RNG-10, overlap, ALC-6) |
+//! | [`exclude`] | the addresses that a pool must not allocate (EXC-1) |
 //! | [`select`] | which pool serves a load balancer, and why the others do not (SEL-1 to SEL-8) |
 //! | [`ledger`] | address ownership, the queue of waiting load balancers, the next write (ALC-*, REL-*, IPA-*) |
 //! | [`allocation`] | the requests of one allocation, until the API server has decided (ALC-8) |
@@ -17,6 +18,7 @@
 
 pub mod addr;
 pub mod allocation;
+pub mod exclude;
 pub mod import;
 pub mod interval;
 pub mod ledger;
@@ -25,6 +27,7 @@ pub mod range;
 pub mod select;
 mod types;
 
+pub use exclude::{ExcludeError, Exclusions};
 pub use interval::IntervalSet;
 pub use ledger::{
     AddressConflict, AllocationReason, Blocked, Counts, Decision, Evidence, Grant, Ledger,

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use super::{Range, RangeError, RangeSpec, saturate};
 use crate::addr;
+use crate::exclude::Exclusions;
 use crate::interval::IntervalSet;
 
 /// An interval of one of the ranges.
@@ -25,7 +26,7 @@ pub struct PoolRanges {
     /// The ranges without the parts that an earlier one covers, ascending: a binary search finds
     /// the range of an address even if ranges overlap because the webhook was off (PV-2).
     cover: Vec<Segment>,
-    /// The addresses that can be allocated, in written order: `cover` without gateways (RNG-5).
+    /// The addresses that can be allocated, in written order: `cover` without gateways (RNG-5) and excluded addresses (EXC-2).
     usable: Vec<Segment>,
     /// Indexes into `usable`, by ascending address.
     ascending: Vec<u32>,
@@ -50,12 +51,21 @@ impl PoolRanges {
             .enumerate()
             .map(|(index, spec)| Range::parse(spec).map_err(|error| error.at(index)))
             .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self::new(ranges))
+        Ok(Self::new(ranges, &Exclusions::default()))
     }
 
-    fn new(ranges: Vec<Range>) -> Self {
+    /// The same ranges without excluded addresses: these lie in a range, and cannot be allocated (EXC-2).
+    #[must_use]
+    pub fn without(self, excluded: &Exclusions) -> Self {
+        Self::new(self.ranges, excluded)
+    }
+
+    fn new(ranges: Vec<Range>, excluded: &Exclusions) -> Self {
         let mut covered = IntervalSet::new();
         let mut withheld = IntervalSet::new();
+        for (first, last) in excluded.spans() {
+            withheld.insert_span(*first, *last);
+        }
         // No gateway is allocated, not even that of another range.
         for gateway in ranges.iter().filter_map(Range::gateway) {
             withheld.insert(gateway);
@@ -120,7 +130,7 @@ impl PoolRanges {
         find(&self.cover, addr).is_some()
     }
 
-    /// Whether the address can be allocated: in a range, and not the gateway of any.
+    /// Whether the address can be allocated: in a range, not the gateway of any, not excluded.
     pub fn usable(&self, addr: IpAddr) -> bool {
         self.segment_of(addr).is_some()
     }
