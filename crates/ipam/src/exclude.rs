@@ -31,7 +31,9 @@ pub enum ExcludeError {
         problem: ExcludeProblem,
     },
     /// More than [`MAX_ENTRIES`].
-    #[error("the list has {count} entries; {MAX_ENTRIES} is the maximum, write adjacent addresses as one range")]
+    #[error(
+        "the list has {count} entries; {MAX_ENTRIES} is the maximum, write adjacent addresses as one range"
+    )]
     TooMany {
         /// Number of entries.
         count: usize,
@@ -42,9 +44,7 @@ pub enum ExcludeError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExcludeProblem {
     /// Neither an address nor a range nor a subnet.
-    #[error(
-        "is no address, range or subnet; write 10.0.0.5, 10.0.0.8-10.0.0.12 or 10.0.1.0/28"
-    )]
+    #[error("is no address, range or subnet; write 10.0.0.5, 10.0.0.8-10.0.0.12 or 10.0.1.0/28")]
     NotAddresses,
     /// A range with an IPv4 and an IPv6 address.
     #[error("mixes IPv4 and IPv6; write two addresses of one family")]

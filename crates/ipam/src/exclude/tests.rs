@@ -38,7 +38,10 @@ fn exc_1_lists_that_are_accepted() {
         ),
         // Host bits are masked off, as in ranges.
         ("10.0.0.77/30", &[("10.0.0.76", "10.0.0.79")]),
-        ("10.0.0.7/32,0.0.0.0/0", &[("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "255.255.255.255")]),
+        (
+            "10.0.0.7/32,0.0.0.0/0",
+            &[("10.0.0.7", "10.0.0.7"), ("0.0.0.0", "255.255.255.255")],
+        ),
         (
             "fd10::5, fd10::8-fd10::c, fd10:1::/126",
             &[
@@ -68,12 +71,20 @@ fn exc_1_lists_that_are_refused() {
         ("10.0.0.5, 10.0.0.256", "10.0.0.256", NotAddresses),
         ("10.0.0.5-", "10.0.0.5-", NotAddresses),
         ("10.0.0.5-6", "10.0.0.5-6", NotAddresses),
-        ("10.0.0.5-10.0.0.6-10.0.0.7", "10.0.0.5-10.0.0.6-10.0.0.7", NotAddresses),
+        (
+            "10.0.0.5-10.0.0.6-10.0.0.7",
+            "10.0.0.5-10.0.0.6-10.0.0.7",
+            NotAddresses,
+        ),
         ("10.0.0.0/33", "10.0.0.0/33", NotAddresses),
         ("10.0.0.0/", "10.0.0.0/", NotAddresses),
         ("10.0.0.0/+8", "10.0.0.0/+8", NotAddresses),
         ("10.0.0.0/24/24", "10.0.0.0/24/24", NotAddresses),
-        ("10.0.0.0/24-10.0.1.0/24", "10.0.0.0/24-10.0.1.0/24", NotAddresses),
+        (
+            "10.0.0.0/24-10.0.1.0/24",
+            "10.0.0.0/24-10.0.1.0/24",
+            NotAddresses,
+        ),
         ("fd10::5%eth0", "fd10::5%eth0", NotAddresses),
         ("10.0.0.5-fd10::5", "10.0.0.5-fd10::5", TwoFamilies),
         ("10.0.0.9-10.0.0.8", "10.0.0.9-10.0.0.8", Reversed),
@@ -91,8 +102,13 @@ fn exc_1_the_number_of_entries_is_limited_and_a_quote_is_short() {
     let list = |count: usize| vec!["10.0.0.5"; count].join(",");
     assert!(Exclusions::parse(&list(MAX_ENTRIES)).is_ok());
     let count = MAX_ENTRIES + 1;
-    assert_eq!(Exclusions::parse(&list(count)), Err(ExcludeError::TooMany { count }));
-    let message = Exclusions::parse(&"é".repeat(1000)).unwrap_err().to_string();
+    assert_eq!(
+        Exclusions::parse(&list(count)),
+        Err(ExcludeError::TooMany { count })
+    );
+    let message = Exclusions::parse(&"é".repeat(1000))
+        .unwrap_err()
+        .to_string();
     assert!(message.len() < 300, "{message}");
 }
 
