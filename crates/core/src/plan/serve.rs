@@ -16,10 +16,11 @@ use crate::plan::take_down;
 use crate::plan::view::View;
 use crate::spec::VmSpec;
 
-/// The plan of a load balancer of VM type with this address.
+/// The plan of a load balancer of VM type with this address. Of a Service that belongs to several load balancers nothing is
+/// written or released (IPA-9).
 pub(super) fn plan<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Plan<'a> {
     let mut plan = match view.objects.service_owner() {
-        // IPA-9: nothing is written or released; the case is found at the beginning of the next look.
+        // The case is found at the beginning of the next look.
         Some(Ownership::Shared) => {
             let key = view.objects.key;
             return look_again(format!("Service {key} belongs to several load balancers"));

@@ -137,7 +137,7 @@ fn exc_2_excluded_addresses_are_in_no_count_and_no_turn() {
     ] {
         let ranges = ranges(exclude);
         assert_eq!(ranges.total(), total, "{exclude:?}");
-        // Mask and gateway of an excluded address are known all the same (EXC-3).
+        // Mask and gateway of an excluded address are known all the same.
         assert!(ranges.range_of(ip("10.0.0.5")).is_some());
     }
     assert_eq!(ranges("0.0.0.0/0").search_start(None), None);
