@@ -113,7 +113,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- fail (printf "webhook.serviceName: %s is the operator's own Service; choose another name, or leave it empty" .Values.webhook.serviceName) -}}
 {{- end -}}
 {{- range $label := include "hlb.labels" (dict "root" . "component" "operator") | fromYaml | keys -}}
-{{- if hasKey $.Values.podLabels $label -}}
+{{- if hasKey ($.Values.podLabels | default dict) $label -}}
 {{- fail (printf "podLabels: %s is a label that the chart sets, and may select Pods by; leave it out" $label) -}}
 {{- end -}}
 {{- end -}}

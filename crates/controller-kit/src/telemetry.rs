@@ -29,20 +29,24 @@ pub fn init(level: &str) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!("the log cannot be started: {error}"))
 }
 
-/// The filter. A word that is no level would be the name of a module, of which all is logged and of the rest nothing.
+/// The filter; an empty text, as of a variable without a value, is the level `info`. A word that is no level would be the name of a
+/// module, of which all is logged and of the rest nothing.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     let mut directives = Vec::new();
-    for directive in level.split(',').map(str::trim) {
+    for directive in level.split(',').map(str::trim).filter(|it| !it.is_empty()) {
         let known = match &*directive.to_ascii_lowercase() {
             "warning" => "warn",
             "fatal" | "panic" => "error",
             _ => directive,
         };
-        let is_level = !known.is_empty() && known.parse::<LevelFilter>().is_ok();
+        let is_level = known.parse::<LevelFilter>().is_ok();
         if !is_level && !known.contains(['=', '[']) {
             bail!("--loglevel {level:?}: {directive:?} is no level; valid are {VALID}");
         }
         directives.push(known);
+    }
+    if directives.is_empty() {
+        directives.push("info");
     }
     // The client logs each failed request; so does the caller, which knows its purpose.
     let all = format!("kube_client=off,{}", directives.join(","));
@@ -58,6 +62,9 @@ mod tests {
     fn section_1_levels_and_filters_are_taken() {
         for (level, wanted) in [
             ("info", LevelFilter::INFO),
+            ("", LevelFilter::INFO),
+            (" , ", LevelFilter::INFO),
+            ("debug,", LevelFilter::DEBUG),
             ("DEBUG", LevelFilter::DEBUG),
             ("off", LevelFilter::OFF),
             ("Warning", LevelFilter::WARN),
@@ -75,15 +82,7 @@ mod tests {
 
     #[test]
     fn section_1_a_mistyped_level_is_refused_with_what_is_valid() {
-        for level in [
-            "inof",
-            "",
-            "info,debg",
-            "kube::client",
-            "info,",
-            "kube=debg",
-            "=[",
-        ] {
+        for level in ["inof", "info,debg", "kube::client", "kube=debg", "=["] {
             let refused = filter(level).unwrap_err().to_string();
             assert!(refused.contains(&format!("{level:?}")), "{refused}");
             assert!(refused.contains("info,kube=debug"), "{refused}");

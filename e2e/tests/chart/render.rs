@@ -86,7 +86,7 @@ fn cases() -> Vec<(&'static str, Value)> {
             json!({
                 "hooks": {"enabled": false}, "networkPolicy": {"enabled": false},
                 "podDisruptionBudget": {"enabled": false}, "priorityClassName": "", "crds": {"manage": "none"},
-                "serviceAccount": {"create": false, "name": "made-elsewhere"}, "webhook": {"enabled": false},
+                "serviceAccount": {"create": false, "name": "made-elsewhere"}, "webhook": {"enabled": false}, "podLabels": null,
             }),
         ),
         (

@@ -331,7 +331,8 @@ impl Keeper {
         let is_all_gone = authority.is_none() && !is_registered && self.has_served;
         self.missed_until = if is_all_gone && self.uninstalled_until.is_none() {
             let limit = now + seconds(UNINSTALLATION);
-            let until = self.missed_until.unwrap_or(limit);
+            // A clock that was ahead must not make the wait longer.
+            let until = self.missed_until.map_or(limit, |until| until.min(limit));
             self.uninstalled_until = (now < until).then_some(until);
             Some(until)
         } else {

@@ -376,6 +376,10 @@ async fn section_1_an_uninstallation_that_was_missed_is_seen_by_what_is_gone() {
     assert!(!keeper.is_uninstalled(until));
     assert!(!keeper.is_uninstalled(until + 1));
     assert!(keeper.stored.missed_until(until).is_none());
+    // The clock was a day ahead.
+    let earlier = now - 24 * 60 * 60;
+    assert!(keeper.is_uninstalled(earlier));
+    assert!(!keeper.is_uninstalled(earlier + limit));
 }
 
 #[tokio::test(start_paused = true)]
