@@ -152,6 +152,17 @@ fn knows(ctx: &Context, version: u64, record: &Value) {
     stores.allocations.written(&key, Version(version), record);
 }
 
+/// A leader whose store has this copy of the load balancer, of which `now` is stored, and its Bound record of 10.0.0.2.
+fn leader_with_record(copy: &Value, now: &Value) -> (FakeApiServer, Context) {
+    let server = FakeApiServer::default();
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, now.clone());
+    server.put(RECORD, bound.clone());
+    let ctx = leader(&server, pool(&json!({})), copy);
+    knows(&ctx, 8, &bound);
+    (server, ctx)
+}
+
 /// As after a standby with a stale watch: the ledger has a record of an earlier load balancer of the name that belongs to
 /// this one by now, and a late write has created an extra one.
 #[tokio::test]

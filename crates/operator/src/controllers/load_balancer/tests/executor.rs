@@ -38,12 +38,8 @@ fn foreign(node: &str) -> Value {
 
 /// A leader with a served load balancer that has an IPAllocation and one machine, which its EndpointSlice names as ready.
 fn served() -> (FakeApiServer, Context) {
-    let (server, lb) = (FakeApiServer::default(), named("vm"));
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
-    knows(&ctx, 8, &bound);
+    let lb = named("vm");
+    let (server, ctx) = leader_with_record(&lb, &lb);
     serves(&ctx, &server);
     machine(&ctx, true);
     (server, ctx)

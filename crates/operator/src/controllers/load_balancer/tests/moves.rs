@@ -66,16 +66,12 @@ const fn seconds(seconds: u64) -> Requeue {
 
 /// A load balancer that is served at 10.0.0.2 of pool `p`, on a leader that knows the pool `q` too.
 fn served() -> (FakeApiServer, Context) {
-    let (server, lb) = (FakeApiServer::default(), named("vm"));
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, lb.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), &lb);
+    let lb = named("vm");
+    let (server, ctx) = leader_with_record(&lb, &lb);
     let stores = &ctx.index.stores;
     stores
         .pools
         .written(&Key::new("", "q"), Version(4), other_pool());
-    knows(&ctx, 8, &bound);
     serves(&ctx, &server);
     ctx.index
         .become_leader(|| LeaderState::from_stores(&ctx.index.stores));

@@ -20,17 +20,6 @@ fn is_conflict(outcome: &Result<Requeue, WriteError>) -> bool {
     matches!(outcome, Err(WriteError::Conflict(_)))
 }
 
-/// A leader whose store has this copy of the load balancer, of which `now` is stored, and its Bound record of 10.0.0.2.
-fn leader_with_record(copy: &Value, now: &Value) -> (FakeApiServer, Context) {
-    let server = FakeApiServer::default();
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, now.clone());
-    server.put(RECORD, bound.clone());
-    let ctx = leader(&server, pool(&json!({})), copy);
-    knows(&ctx, 8, &bound);
-    (server, ctx)
-}
-
 /// As on a new leader whose watch of load balancers was dead: this one named a pool that does not exist, and has been
 /// corrected and served meanwhile.
 #[tokio::test]
