@@ -137,19 +137,17 @@ pub struct Keep {
 impl Keep {
     /// Only its endpoints follow the world; no status is written. `lb`: for the health check in its spec.
     pub fn endpoints(lb: &LoadBalancer) -> Self {
-        Self {
-            check: CheckSource::of(spec::health_check(lb)),
-            status: None,
-            tells_health: false,
-            extra_records: Vec::new(),
-            next: Next::AwaitChange,
-        }
+        Self::checked_by(CheckSource::of(spec::health_check(lb)))
     }
 
     /// One that cannot be decoded: its health check is unknown.
     pub fn undecodable() -> Self {
+        Self::checked_by(CheckSource::Unchanged)
+    }
+
+    fn checked_by(check: CheckSource) -> Self {
         Self {
-            check: CheckSource::Unchanged,
+            check,
             status: None,
             tells_health: false,
             extra_records: Vec::new(),

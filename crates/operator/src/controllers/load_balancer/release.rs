@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::desired::Ownership;
 use harvester_lb_core::plan::{self, View};
 use harvester_lb_ipam::{Blocked, Phase, Record};
 use harvester_lb_object::Key;
@@ -67,14 +67,13 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
 
 /// Whether the Service cannot be decoded; a live read could not decode it either.
 fn is_undecodable(ctx: &Context, key: &Key) -> bool {
-    let service = ctx.index.stores.services.get(key);
-    service.is_some_and(|service| service.undecodable.is_some())
+    Stored::of(ctx, key).objects(key).is_service_undecodable()
 }
 
 /// Whether the store has a Service of this name that is ours.
 fn has_own_service(ctx: &Context, key: &Key) -> bool {
-    let service = ctx.index.stores.services.get(key);
-    service.is_some_and(|s| desired::ownership(&s.metadata, &key.name) != Ownership::Foreign)
+    let owner = Stored::of(ctx, key).objects(key).service_owner();
+    owner.is_some_and(|owner| owner != Ownership::Foreign)
 }
 
 /// Releases extra records of an existing load balancer, see `release_records`. `lb`: as its status was written, or found
