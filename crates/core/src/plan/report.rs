@@ -255,7 +255,7 @@ fn no_backends(view: &View<'_>) -> Option<DetailCondition> {
     Some(details::no_backends(none.reason, &none.message))
 }
 
-/// Whether kube-vip announces another address than the allocated one, or none, although nobody has asked it to.
+/// Whether kube-vip announces another address than the allocated one, or none, without a request for it.
 pub fn shows_other_address(service: &Service, address: &Address) -> bool {
     // A user may request another address from kube-vip by annotation, and a DHCP server chooses its own.
     let may_differ = address.is_by_dhcp()
