@@ -62,7 +62,7 @@ impl Replica {
             .service_account_kubeconfig(NAMESPACE, ACCOUNT)
             .await?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
-        let (https, admin) = (HTTPS.to_string(), format!("0.0.0.0:{ADMIN}"));
+        let (https, admin) = (HTTPS.to_string(), format!("[::]:{ADMIN}"));
         let timings = format!("{TEST_TIMINGS},{timings}");
         let env = [
             ("KUBECONFIG", kubeconfig),

@@ -233,4 +233,7 @@ kinds! {
     PERMISSION_MISSING Minor "PermissionMissing"
         "the user of this command, who may write some of what the operator writes, lacks permissions that the operator needs"
         "none, unless the operator runs as this user: then apply docs/examples/rbac.yaml";
+    PERMISSIONS_NOT_CHECKED Note "PermissionsNotChecked"
+        "the user of this command may write nothing, as is right for the account of `helm test`: whether the operator has its permissions is not known"
+        "none; if the operator runs as this user, it has lost its permissions: apply docs/examples/rbac.yaml";
 }

@@ -4,7 +4,7 @@
 //! of connections, the size of a request's head, and concurrent gatherings of metrics. Reconciles are not slowed by it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -56,10 +56,13 @@ struct Shared {
     gathering: Arc<Mutex<()>>,
 }
 
-/// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested. The unspecified address of
-/// either family means all addresses of both.
+/// Where the port is bound by default: to all addresses of both families.
+pub const DEFAULT_ADDRESS: &str = "[::]:8081";
+
+/// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested. `[::]` means all addresses of
+/// both families, or of IPv4 alone on a machine without IPv6; `0.0.0.0` means those of IPv4.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let bound = if address.ip().is_unspecified() {
+    let bound = if address.ip() == Ipv6Addr::UNSPECIFIED {
         listen_on_all(address.port())
     } else {
         TcpListener::bind(address).await
@@ -180,17 +183,19 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ops_1_an_unspecified_address_is_every_address_of_both_families() {
-        let can_bind = TcpListener::bind("[::1]:0").await.is_ok();
-        for unspecified in ["0.0.0.0:0", "[::]:0"] {
+    async fn ops_1_the_default_is_every_address_of_both_families() {
+        let has_ipv6 = TcpListener::bind("[::1]:0").await.is_ok();
+        for (unspecified, is_both) in [("0.0.0.0:0", false), ("[::]:0", true)] {
             let (_listener, bound) = bind(unspecified.parse().unwrap()).await.unwrap();
             let reaches = async |ip: &str| {
                 let address = SocketAddr::new(ip.parse().unwrap(), bound.port());
                 TcpStream::connect(address).await.is_ok()
             };
             assert!(reaches("127.0.0.1").await, "{unspecified}");
-            assert_eq!(reaches("::1").await, can_bind, "{unspecified}");
+            assert_eq!(reaches("::1").await, is_both && has_ipv6, "{unspecified}");
         }
+        let default: SocketAddr = DEFAULT_ADDRESS.parse().unwrap();
+        assert_eq!(default, "[::]:8081".parse().unwrap());
         // An address is that address alone.
         let (_listener, bound) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         assert_eq!(bound.ip().to_string(), "127.0.0.1");

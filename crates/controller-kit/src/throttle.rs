@@ -7,8 +7,9 @@
 //!
 //! A burst that does not end is written at intervals. Such an interim write is out of date as soon as it is done, so all
 //! keys together get the share of the time for them that one key may take: after an interim write of any key no other
-//! begins for a while. That time is set when the write has ended, from what it took, so it never has to be given back. A
-//! key whose first change has waited for the longest pause is written all the same.
+//! begins for a while. That time is set when the write has ended, from what it took, so it never has to be given back:
+//! several workers may therefore each begin one before the first has ended, and then all of them count. A key whose first
+//! change has waited for the longest pause is written all the same.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -20,6 +21,10 @@ use tokio::time::Instant;
 
 /// Number of keys below which idle ones are not swept.
 const MIN_SWEEP: usize = 64;
+
+/// Time after a decision in which its write counts as under way: longer than a request may take. Nobody says that a decision
+/// needs no write.
+const UNDER_WAY: Duration = Duration::from_mins(2);
 
 /// After the time in which no interim write begins, a key comes by this part of the time that it has left: the one with the
 /// oldest change first, 0.1 ms ahead for each second.
@@ -80,6 +85,8 @@ struct State {
     is_urgent: bool,
     /// The changes that the last decided write covers, until it is done.
     decided: Option<Span>,
+    /// When that write was decided, until it has ended. A decision that no write follows leaves it.
+    decided_at: Option<Instant>,
     /// The last decided write is an interim write.
     is_interim: bool,
 }
@@ -116,11 +123,16 @@ impl State {
         due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
-    /// Whether the state equals the default: nothing waits, and nothing of the last write counts any more.
+    /// Whether the state says no more than the default: nothing waits, no write is under way, and nothing of the last one
+    /// counts any more.
     fn is_idle(&self, settings: &Settings, now: Instant) -> bool {
         let is_waiting = self.is_urgent || self.changed.is_some();
+        let is_writing = self.decided_at.is_some_and(|at| now < at + UNDER_WAY);
         let is_paused = self.next.is_some_and(|next| next > now);
-        !is_waiting && !is_paused && self.debounce(settings, now) == settings.debounce
+        !is_waiting
+            && !is_writing
+            && !is_paused
+            && self.debounce(settings, now) == settings.debounce
     }
 }
 
@@ -188,6 +200,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
             let burst = state.burst(&self.settings);
             state.is_interim = burst.is_some_and(|(_, end)| now < end);
             state.decided = state.changed.take();
+            state.decided_at = Some(now);
             state.is_urgent = false;
         }
     }
@@ -224,6 +237,7 @@ impl<K: Clone + Eq + Hash> Throttle<K> {
         let mut guard = self.states.lock();
         let states = &mut *guard;
         let state = states.by_key.entry(key.clone()).or_default();
+        state.decided_at = None;
         note(state);
         let gap = settings.gap(took);
         if std::mem::take(&mut state.is_interim) && !gap.is_zero() {

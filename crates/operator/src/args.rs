@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
+use harvester_lb_controller_kit::admin;
 use harvester_lb_controller_kit::lease;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
 
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(long, env = "THREADINESS", default_value_t = MIN_WORKERS)]
     pub threadiness: usize,
     /// Address of the admin port: /healthz, /readyz, /metrics.
-    #[arg(long, env = "ADMIN_ADDRESS", default_value = "0.0.0.0:8081")]
+    #[arg(long, env = "ADMIN_ADDRESS", default_value = admin::DEFAULT_ADDRESS)]
     pub admin_address: SocketAddr,
     /// The DHCP client for load balancers with `ipam: dhcp`.
     #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip)]

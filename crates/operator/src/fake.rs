@@ -90,6 +90,11 @@ impl FakeApiServer {
         self.objects.lock().insert(path.to_owned(), object);
     }
 
+    /// Somebody deletes the object at the path.
+    pub(crate) fn remove(&self, path: &str) {
+        self.objects.lock().remove(path);
+    }
+
     /// From now on answers requests of this method with 403 if their path contains this part.
     pub(crate) fn refuse(&self, method: Method, part: &'static str) {
         self.refused.lock().push((method, part));
@@ -147,20 +152,23 @@ impl FakeApiServer {
             self.events.lock().push(body.clone());
             return (201, body);
         }
-        let mut objects = self.objects.lock();
         if method == Method::GET {
             self.reads.lock().push(path.clone());
-            let found = objects.get(&path).cloned();
-            return found.map_or_else(|| failure(404, "NotFound"), |object| (200, object));
+        } else {
+            let write = (method.clone(), path.clone(), body.clone());
+            self.writes.lock().push(write);
         }
-        let write = (method.clone(), path.clone(), body.clone());
-        self.writes.lock().push(write);
         let refused = self.refused.lock();
         if refused
             .iter()
             .any(|(m, part)| *m == method && path.contains(part))
         {
             return failure(403, "Forbidden");
+        }
+        let mut objects = self.objects.lock();
+        if method == Method::GET {
+            let found = objects.get(&path).cloned();
+            return found.map_or_else(|| failure(404, "NotFound"), |object| (200, object));
         }
         if method == Method::POST {
             let name = body["metadata"]["name"].as_str().unwrap_or_default();

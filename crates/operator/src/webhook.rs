@@ -10,7 +10,7 @@
 //! | [`desired`], [`restores`] | what the API server must be told, and when that is restored |
 //! | [`stored`], [`secrets`], [`registration`] | the objects of the webhook: cached, written |
 //! | [`endpoints`] | whether somebody is behind the Service, before that is registered |
-//! | [`keeper`] | the task that keeps certificates and registration |
+//! | [`keeper`], [`uninstallation`] | the task that keeps certificates and registration, and when it must not |
 //! | [`metrics`] | counters, histograms and gauges |
 //!
 //! [`crate::runtime::webhook`] starts and stops it.
@@ -32,3 +32,4 @@ pub mod secrets;
 pub mod server;
 pub mod stored;
 pub mod tls;
+pub mod uninstallation;

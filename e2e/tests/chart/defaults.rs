@@ -64,7 +64,7 @@ fn ports_match(objects: &[Value], component: &str, [admin, https]: [u16; 2]) -> 
     let name = format!("harvester-lb-{component}");
     let spec = &object(objects, "Deployment", &name)?["spec"];
     let container = &spec["template"]["spec"]["containers"][0];
-    let mut wanted = vec![("admin", admin, "ADMIN_ADDRESS", format!("0.0.0.0:{admin}"))];
+    let mut wanted = vec![("admin", admin, "ADMIN_ADDRESS", format!("[::]:{admin}"))];
     if component == "webhook" {
         wanted.push((
             "https",

@@ -152,7 +152,7 @@ pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyho
     for (name, wanted) in [
         ("BACKEND_METRICS_LIMIT", "2000000"),
         ("BACKEND_DENY_CIDR", "10.52.0.0/16,fd00::/8"),
-        ("ADMIN_ADDRESS", "0.0.0.0:9081"),
+        ("ADMIN_ADDRESS", "[::]:9081"),
         ("LOGLEVEL", "info,kube=debug"),
         ("RUST_BACKTRACE", "1"),
     ] {

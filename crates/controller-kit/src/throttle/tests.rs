@@ -161,6 +161,37 @@ fn the_end_of_a_burst_waits_for_no_interim_write_of_another_key() {
 }
 
 #[test]
+fn a_write_under_way_is_not_forgotten() {
+    let (throttle, start) = throttle();
+    let sweep = |now| {
+        for key in 10..10 + u32::try_from(2 * MIN_SWEEP).unwrap() {
+            throttle.wrote(&key, Duration::ZERO, now);
+            throttle.forget(&key);
+            throttle.states.lock().sweep_at = 0;
+        }
+    };
+    // A long write that began as an interim write, and fails.
+    let now = in_burst(&throttle, 1..2, start);
+    throttle.deciding(&1, now);
+    sweep(now + 30 * SECOND);
+    let now = now + 40 * SECOND;
+    throttle.failed(&1, 40 * SECOND, now);
+    let free_at = throttle.states.lock().free_at;
+    assert_eq!(free_at, Some(now + SETTINGS.max_pause));
+    assert_eq!(throttle.due_in(&1, now), SECOND, "its changes wait on");
+    // The first of them is as old as the longest pause.
+    let late = start + SETTINGS.max_pause;
+    assert_eq!(throttle.changed(&1, false, late), Duration::ZERO);
+    // A decision that no write followed.
+    throttle.changed(&2, true, now);
+    throttle.deciding(&2, now);
+    sweep(now + UNDER_WAY - MS);
+    assert!(throttle.states.lock().by_key.contains_key(&2));
+    sweep(now + UNDER_WAY);
+    assert!(!throttle.states.lock().by_key.contains_key(&2));
+}
+
+#[test]
 fn what_is_not_set_delays_no_other_key() {
     let interval = Settings {
         min_interval: SECOND,

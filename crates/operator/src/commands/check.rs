@@ -126,8 +126,8 @@ fn judge(read: &Read, require_leader: bool) -> Outcome {
     }
 }
 
-/// The kinds that the operator needs, and its permissions, in one finding: most users of this command are not the operator, and
-/// one that may write nothing surely is not.
+/// The kinds that the operator needs, and its permissions, in one finding: most users of this command are not the operator. One
+/// that may write nothing is not, or has lost everything.
 fn missing_findings(missing: &[Missing], state: State) -> Vec<Finding> {
     let definition = |kind: &str| {
         let name = kind.split('/').next().unwrap_or_default();
@@ -159,15 +159,16 @@ fn missing_findings(missing: &[Missing], state: State) -> Vec<Finding> {
             Missing::Right(right) => rights.push(right.to_string()),
         }
     }
-    if !rights.is_empty() && preflight::may_write(REQUIRED, missing) {
+    if !rights.is_empty() {
+        let (of, text) = if preflight::may_write(REQUIRED, missing) {
+            let text = format!("no right to {}", rights.join(", "));
+            (&kinds::PERMISSION_MISSING, text)
+        } else {
+            let text = format!("{} of the operator's rights are missing", rights.len());
+            (&kinds::PERMISSIONS_NOT_CHECKED, text)
+        };
         let user = ObjectRef::cluster("User", "(of this command)");
-        let text = format!("no right to {}", rights.join(", "));
-        findings.push(Finding::new(
-            &kinds::PERMISSION_MISSING,
-            "section 1",
-            user,
-            text,
-        ));
+        findings.push(Finding::new(of, "section 1", user, text));
     }
     findings
 }

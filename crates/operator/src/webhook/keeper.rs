@@ -3,8 +3,7 @@
 //!
 //! The registration is written only while this replica can answer, and what does not name its Service yet only once that
 //! has a ready endpoint, so that the API server is never sent to a webhook that is not there. It is not written at all while
-//! `uninstall-webhook` is at work, after it, or once this process is ending. Authority and registration that are gone together,
-//! after this process has served, count as an uninstallation whose mark it has missed, for as long as a mark would.
+//! `uninstall-webhook` is at work, after it ([`crate::webhook::uninstallation`]), or once this process is ending.
 //!
 //! A Secret that somebody else writes each time is written with a back-off: the Go operator's webhook may run meanwhile, or
 //! a replica whose clock is months ahead, to which every certificate has expired. The registration is kept up meanwhile, and
@@ -24,17 +23,16 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::webhook::certificates::x509::seconds;
 use crate::webhook::certificates::{Action, Known, Lifetimes, Machine, Plan};
 use crate::webhook::desired::Desired;
 use crate::webhook::endpoints::Endpoints;
 use crate::webhook::metrics::Metrics;
-use crate::webhook::registration::{Extent, Registration};
+use crate::webhook::registration::{Extent, ReadError, Registration};
 use crate::webhook::restores::Restores;
 use crate::webhook::secrets::{SecretError, Secrets};
 use crate::webhook::stored::Stored;
 use crate::webhook::tls::Serving;
-use crate::webhook_names::UNINSTALLATION;
+use crate::webhook::uninstallation::Uninstallation;
 
 /// First interval of the checks whether lists have ended, on which readiness depends too. Each ends once; afterwards nothing is
 /// checked in intervals.
@@ -57,6 +55,30 @@ const WRITES: Backoff = Backoff {
 /// Time without a write of a Secret after which the next one counts as the first. Writes that are planned are days apart.
 const FORGET: Duration = WRITES.cap;
 
+/// Why what was decided was not done.
+#[derive(Debug, thiserror::Error)]
+enum KeepError {
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error(transparent)]
+    Registration(#[from] ReadError),
+}
+
+impl KeepError {
+    /// Whether another replica was first.
+    const fn is_conflict(&self) -> bool {
+        matches!(self, Self::Secret(error) if error.is_conflict())
+    }
+
+    /// Whether the API server answers and does not allow it.
+    const fn is_refusal(&self) -> bool {
+        match self {
+            Self::Secret(error) => error.is_refusal(),
+            Self::Registration(error) => error.is_refusal(),
+        }
+    }
+}
+
 /// The task.
 pub struct Keeper {
     stored: Stored,
@@ -70,12 +92,7 @@ pub struct Keeper {
     changed: Arc<Notify>,
     /// Whether this replica can answer, apart from its certificate.
     is_ready: Box<dyn Fn() -> bool + Send + Sync>,
-    /// When the registration is kept up again, in seconds since 1970, if `uninstall-webhook` has been at work.
-    uninstalled_until: Option<i64>,
-    /// Whether this process has seen that it serves and is registered.
-    has_served: bool,
-    /// The same as `uninstalled_until`, if that was seen only by what is gone.
-    missed_until: Option<i64>,
+    uninstallation: Uninstallation,
     /// The writes of the two Secrets: that of the authority, that of the serving certificate.
     writes: [Restores; 2],
     failures: u32,
@@ -115,9 +132,7 @@ impl Keeper {
             metrics: parts.metrics,
             changed: parts.changed,
             is_ready: parts.is_ready,
-            uninstalled_until: None,
-            has_served: false,
-            missed_until: None,
+            uninstallation: Uninstallation::default(),
             writes: [Restores::forgotten_after(FORGET, WRITES); 2],
             failures: 0,
         }
@@ -177,10 +192,7 @@ impl Keeper {
         let plan = self.plan(now);
         let desired = Desired::new(self.stored.names.clone(), &plan.bundle);
         self.registration.show(&desired);
-        let again_at = self
-            .uninstalled_until
-            .unwrap_or(i64::MAX)
-            .min(plan.again_at);
+        let again_at = plan.again_at.min(self.uninstallation.again_at());
         let until = u64::try_from(again_at.saturating_sub(now)).unwrap_or_default();
         let mut next = Instant::now() + Duration::from_secs(until).min(LONGEST);
         if let Some(action) = &plan.action
@@ -283,8 +295,11 @@ impl Keeper {
     }
 
     /// Decides again from a live read, and does what is still to be done.
-    async fn act(&mut self, action: &Action, now: i64) -> Result<(), SecretError> {
+    async fn act(&mut self, action: &Action, now: i64) -> Result<(), KeepError> {
         self.secrets.refresh().await?;
+        if self.uninstallation.may_be_missed(&self.stored) {
+            self.registration.refresh().await?;
+        }
         // What `uninstall-webhook` has removed is not made again.
         if self.is_uninstalled(now) {
             return Ok(());
@@ -313,49 +328,9 @@ impl Keeper {
 
     /// Whether the registration must not be kept up.
     fn is_uninstalled(&mut self, now: i64) -> bool {
-        let authority = self.stored.authority.get(&self.stored.authority_key());
-        let before = self.uninstalled_until;
-        let is_registered = !self.stored.bundles().is_empty();
-        if authority.is_some() {
-            self.has_served |= is_registered && self.serving.is_set();
-        }
-        let was_told = before.is_some() && self.missed_until.is_none();
-        self.uninstalled_until = if let Some(secret) = &authority {
-            secret.uninstalled_until(now)
-        } else {
-            // It goes at the end. An authority that was lost otherwise is made again.
-            let is_uninstalled = was_told || self.stored.is_uninstalled();
-            is_uninstalled.then_some(i64::MAX)
-        };
-        // While a watch was interrupted all of it may have happened.
-        let is_all_gone = authority.is_none() && !is_registered && self.has_served;
-        self.missed_until = if is_all_gone && self.uninstalled_until.is_none() {
-            let limit = now + seconds(UNINSTALLATION);
-            // A clock that was ahead must not make the wait longer.
-            let until = self.missed_until.map_or(limit, |until| until.min(limit));
-            self.uninstalled_until = (now < until).then_some(until);
-            Some(until)
-        } else {
-            None
-        };
-        self.stored.has_missed_until(self.missed_until);
-        match (before, self.uninstalled_until) {
-            (None, Some(_)) if self.missed_until.is_some() => {
-                let wait = UNINSTALLATION;
-                warn!(
-                    ?wait,
-                    "authority and registration are gone, as after uninstall-webhook: nothing is registered for a while"
-                );
-            }
-            (None, Some(_)) => {
-                info!("uninstall-webhook has begun, nothing is registered any more");
-            }
-            (Some(_), None) => {
-                warn!("uninstall-webhook was not completed, the webhook is registered again");
-            }
-            _ => {}
-        }
-        self.uninstalled_until.is_some()
+        let is_serving = self.serving.is_set();
+        self.uninstallation
+            .is_under_way(&self.stored, is_serving, now)
     }
 }
 

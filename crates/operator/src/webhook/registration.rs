@@ -2,9 +2,12 @@
 //! of the definition of LoadBalancers. Whatever somebody else changes there is restored, with a back-off, and whoever did
 //! it is named.
 
+use harvester_lb_api::meta::Decoded;
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::backoff::Backoff;
+use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::store::Store;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -69,6 +72,22 @@ pub enum Extent {
     Named,
 }
 
+/// An object of the registration could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{kind} {name}: {error}")]
+pub struct ReadError {
+    kind: &'static str,
+    name: &'static str,
+    error: WriteError,
+}
+
+impl ReadError {
+    /// Whether the API server answers and does not allow it.
+    pub const fn is_refusal(&self) -> bool {
+        self.error.is_refusal()
+    }
+}
+
 /// The three objects.
 pub struct Registration {
     client: Client,
@@ -99,6 +118,48 @@ impl Registration {
                 right: None,
             }),
         }
+    }
+
+    /// Reads all three live into the stores, whose watches may be behind one another.
+    pub async fn refresh(&self) -> Result<(), ReadError> {
+        let stored = &self.stored;
+        self.read(Object::Validating, &stored.validating, validating)
+            .await?;
+        self.read(Object::Mutating, &stored.mutating, mutating)
+            .await?;
+        self.read(Object::Conversion, &stored.definition, Definition::of)
+            .await
+    }
+
+    async fn read<K, V>(
+        &self,
+        object: Object,
+        store: &Store<V>,
+        convert: impl FnOnce(Decoded<K>) -> V,
+    ) -> Result<(), ReadError>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let key = object.key();
+        let known = store.version(&key);
+        let api: Api<DecodeGuard<K>> = Api::all(self.client.clone());
+        match bounded(api.get_opt(object.name())).await {
+            Ok(Some(found)) => {
+                let stamp = Stamp::of(found.meta());
+                store.written(&key, stamp, convert(found.0));
+            }
+            Ok(None) => {
+                store.forget(&key, known);
+            }
+            Err(error) => {
+                return Err(ReadError {
+                    kind: object.kind(),
+                    name: object.name(),
+                    error,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Whether those that may be written are as they must be, as far as that is up to this program.

@@ -288,7 +288,7 @@ async fn ops_2_a_leader_can_be_required() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ops_2_the_operator_s_permissions_are_no_finding_for_a_reader() {
+async fn ops_2_the_operator_s_permissions_are_not_demanded_of_a_reader() {
     let server = well();
     let of = async |lacks: &[&'static str]| {
         *server.lacks.lock() = lacks.to_vec();
@@ -298,7 +298,12 @@ async fn ops_2_the_operator_s_permissions_are_no_finding_for_a_reader() {
     };
     // The account of `helm test`.
     let reader = of(&["get", "watch", "create", "update", "patch", "delete"]).await;
-    assert_eq!(reasons(&reader), [""; 0], "{reader:#?}");
+    assert_eq!(reasons(&reader), ["PermissionsNotChecked"], "{reader:#?}");
+    let text = report::text(&reader);
+    assert!(
+        text.ends_with("\n0 errors, 0 warnings, 1 infos\n"),
+        "{text}"
+    );
     // The operator's, which lacks a permission: one finding.
     let operator = of(&["get", "update"]).await;
     assert_eq!(reasons(&operator), ["PermissionMissing"]);

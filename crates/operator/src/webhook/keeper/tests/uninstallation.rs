@@ -3,6 +3,7 @@
 use jiff::SignedDuration;
 
 use super::*;
+use crate::webhook::certificates::x509::seconds;
 use crate::webhook_names::{ANNOTATION_UNINSTALLED, UNINSTALLATION};
 
 #[tokio::test(start_paused = true)]
@@ -153,6 +154,46 @@ async fn section_1_an_uninstallation_that_was_missed_is_seen_by_what_is_gone() {
     let earlier = now - 24 * 60 * 60;
     assert!(keeper.is_uninstalled(earlier));
     assert!(!keeper.is_uninstalled(earlier + limit));
+}
+
+#[tokio::test(start_paused = true)]
+async fn section_1_an_uninstallation_that_was_missed_is_seen_although_the_registration_looks_as_before()
+ {
+    let server = FakeApiServer::default();
+    let mut keeper = keeper(&server.client());
+    registers(&server, &mut keeper).await;
+    // The watches of the registration are still interrupted.
+    for path in [VALIDATING, MUTATING] {
+        server.remove(&format!("{path}/{CONFIGURATION}"));
+    }
+    for name in ["svc-tls", "svc-ca"] {
+        delete(&server, name).await;
+    }
+    keeper.secrets.refresh().await.unwrap();
+    server.writes();
+    for _ in 0..3 {
+        tokio::time::sleep(2 * FORGET).await;
+        assert!(registers(&server, &mut keeper).await.is_empty());
+        assert!(server.get(AUTHORITY).is_none() && server.get(LEAF).is_none());
+    }
+    let now = Timestamp::now().as_second();
+    assert!(keeper.stored.missed_until(now).is_some());
+    // While the API server does not say, nothing is made either.
+    let server = FakeApiServer::default();
+    let mut keeper = keeper_that_settles_at_once(&server.client());
+    registers(&server, &mut keeper).await;
+    for name in ["svc-tls", "svc-ca"] {
+        delete(&server, name).await;
+    }
+    keeper.secrets.refresh().await.unwrap();
+    tokio::time::sleep(2 * FORGET).await;
+    server.refuse(Method::GET, "admissionregistration");
+    registers(&server, &mut keeper).await;
+    assert!(server.get(AUTHORITY).is_none());
+    server.admit();
+    tokio::time::sleep(2 * FORGET).await;
+    registers(&server, &mut keeper).await;
+    assert!(server.get(AUTHORITY).is_some() && server.get(LEAF).is_some());
 }
 
 #[tokio::test(start_paused = true)]
