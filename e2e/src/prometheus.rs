@@ -108,6 +108,23 @@ impl Prometheus {
         Self::start_with(world, &[job], rules).await
     }
 
+    /// Samples of the past, in the text format of OpenMetrics, for the Prometheus that is started next.
+    pub async fn backfill(world: &World, samples: &str) -> anyhow::Result<()> {
+        let folder = world.cluster.folder().join("prometheus");
+        std::fs::create_dir_all(&folder)?;
+        let path = folder.join("samples");
+        std::fs::write(&path, samples)?;
+        let output = tokio::process::Command::new("promtool")
+            .args(["tsdb", "create-blocks-from", "openmetrics"])
+            .args([&path, &folder.join("data")])
+            .output()
+            .await
+            .context("promtool")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{said}");
+        Ok(())
+    }
+
     /// The same for these entries of `scrape_configs`.
     pub async fn start_with(world: &World, jobs: &[Value], rules: &Value) -> anyhow::Result<Self> {
         let folder = world.cluster.folder().join("prometheus");

@@ -112,9 +112,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if eq .Values.webhook.serviceName (printf "%s-operator" (include "hlb.prefix" .)) -}}
 {{- fail (printf "webhook.serviceName: %s is the operator's own Service; choose another name, or leave it empty" .Values.webhook.serviceName) -}}
 {{- end -}}
-{{- range $label := include "hlb.labels" (dict "root" . "component" "operator") | fromYaml | keys -}}
+{{- range $label := include "hlb.selectorLabels" (dict "root" . "component" "operator") | fromYaml | keys -}}
 {{- if hasKey ($.Values.podLabels | default dict) $label -}}
-{{- fail (printf "podLabels: %s is a label that the chart sets, and may select Pods by; leave it out" $label) -}}
+{{- fail (printf "podLabels: %s is a label that the chart selects Pods by; leave it out" $label) -}}
 {{- end -}}
 {{- end -}}
 {{- range .Values.backendDenyCIDRs -}}

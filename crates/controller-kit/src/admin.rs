@@ -56,9 +56,6 @@ struct Shared {
     gathering: Arc<Mutex<()>>,
 }
 
-/// Where the port is bound by default: to all addresses of both families.
-pub const DEFAULT_ADDRESS: &str = "[::]:8081";
-
 /// Binds the port. Returns the bound address, which holds the chosen port when 0 was requested. `[::]` means all addresses of
 /// both families, or of IPv4 alone on a machine without IPv6; `0.0.0.0` means those of IPv4.
 pub async fn bind(address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
@@ -183,7 +180,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn ops_1_the_default_is_every_address_of_both_families() {
+    async fn ops_1_the_unspecified_ipv6_address_is_every_address_of_both_families() {
         let has_ipv6 = TcpListener::bind("[::1]:0").await.is_ok();
         for (unspecified, is_both) in [("0.0.0.0:0", false), ("[::]:0", true)] {
             let (_listener, bound) = bind(unspecified.parse().unwrap()).await.unwrap();
@@ -194,8 +191,6 @@ mod tests {
             assert!(reaches("127.0.0.1").await, "{unspecified}");
             assert_eq!(reaches("::1").await, is_both && has_ipv6, "{unspecified}");
         }
-        let default: SocketAddr = DEFAULT_ADDRESS.parse().unwrap();
-        assert_eq!(default, "[::]:8081".parse().unwrap());
         // An address is that address alone.
         let (_listener, bound) = bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         assert_eq!(bound.ip().to_string(), "127.0.0.1");

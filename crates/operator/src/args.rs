@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::admin;
 use harvester_lb_controller_kit::lease;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
 
@@ -38,7 +37,7 @@ pub struct Args {
     #[arg(long, env = "THREADINESS", default_value_t = MIN_WORKERS)]
     pub threadiness: usize,
     /// Address of the admin port: /healthz, /readyz, /metrics.
-    #[arg(long, env = "ADMIN_ADDRESS", default_value = admin::DEFAULT_ADDRESS)]
+    #[arg(long, env = "ADMIN_ADDRESS", default_value = "[::]:8081")]
     pub admin_address: SocketAddr,
     /// The DHCP client for load balancers with `ipam: dhcp`.
     #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip)]
@@ -206,7 +205,7 @@ mod tests {
         let args = parse(&[]);
         assert_eq!(args.loglevel, "info");
         assert_eq!(args.workers(), 16);
-        assert_eq!(args.admin_address.port(), 8081);
+        assert_eq!(args.admin_address.to_string(), "[::]:8081");
         assert_eq!(args.dhcp_mode, DhcpMode::KubeVip);
         let lease = args.lease("host");
         assert_eq!(

@@ -29,7 +29,11 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ("logLevel=inof", &["/logLevel"]),
         ("logLevel=", &["/logLevel"]),
         ("logLevel=info\\,debg", &["/logLevel"]),
+        ("logLevel=\\,", &["/logLevel"]),
+        ("logLevel=kube=debg", &["/logLevel"]),
+        ("logLevel=[span", &["/logLevel"]),
         ("webhook.logLevel=inof", &["/webhook/logLevel"]),
+        ("webhook.logLevel=kube=warning", &["/webhook/logLevel"]),
         ("lease.duration=1500ms", &["/lease/duration"]),
         ("lease.renewDeadline=10", &["/lease/renewDeadline"]),
         ("lease.renewDeadline=0s", &["/lease/renewDeadline"]),
@@ -98,11 +102,11 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
         ),
         (
             "podLabels.app\\.kubernetes\\.io/name=a",
-            &["podLabels: app.kubernetes.io/name is a label that the chart sets"],
+            &["podLabels: app.kubernetes.io/name is a label that the chart selects Pods by"],
         ),
         (
             "podLabels.app\\.kubernetes\\.io/instance=a",
-            &["podLabels: app.kubernetes.io/instance is a label that the chart sets"],
+            &["podLabels: app.kubernetes.io/instance is a label that the chart selects Pods by"],
         ),
         ("adminPort=80", &["/adminPort", "minimum"]),
         ("hooks.stopTimeoutSeconds=1", &["/hooks/stopTimeoutSeconds"]),
@@ -155,6 +159,9 @@ pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
         json!({"hooks": {"deadlineSeconds": 60, "stopTimeoutSeconds": 30}}),
         json!({"adminPort": 8443, "webhook": {"enabled": false}}),
         json!({"logLevel": "WARN", "webhook": {"logLevel": "warning, kube::client=trace,[span]=info"}}),
+        json!({"logLevel": "3", "webhook": {"logLevel": "debug,"}}),
+        json!({"logLevel": "kube=,a[b{c}]=DEBUG", "webhook": {"logLevel": ""}}),
+        json!({"podLabels": {"app.kubernetes.io/version": "mine", "team": "a"}}),
     ] {
         let objects = rendered(&world, &values).await;
         let objects = objects.with_context(|| values.to_string())?;

@@ -100,6 +100,9 @@ fn trends() -> Vec<(bool, u32, Vec<Value>)> {
         (false, 390, vec![leader("a", "200x400")]),
         // A day is not enough for the rest.
         (false, 390, vec![leader("a", "2000-0.2x400")]),
+        // A pool that was deleted a quarter of an hour ago.
+        (false, 399, vec![leader("a", "200-0.2x383 stale")]),
+        (true, 383, vec![leader("a", "200-0.2x383 stale")]),
         // A new pool.
         (false, 60, vec![leader("a", "100-1x60")]),
     ]

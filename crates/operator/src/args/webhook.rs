@@ -6,7 +6,6 @@ use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
-use harvester_lb_controller_kit::admin;
 
 use crate::webhook_names::Names;
 
@@ -83,7 +82,7 @@ pub struct WebhookArgs {
     #[arg(long, env = "WEBHOOK_SERVER_HTTPS_PORT")]
     pub https_port: Option<u16>,
     /// Address of the admin port: /healthz, /readyz, /metrics.
-    #[arg(long, env = "ADMIN_ADDRESS", default_value = admin::DEFAULT_ADDRESS)]
+    #[arg(long, env = "ADMIN_ADDRESS", default_value = "[::]:8081")]
     pub admin_address: SocketAddr,
     /// Accepted for the Go operator's charts; without effect.
     #[arg(long, env = "THREADINESS", hide = true)]

@@ -43,7 +43,7 @@ fn section_1_the_webhook_has_a_name_and_a_subcommand() {
         let (args, webhook) = parse(args).unwrap();
         assert_eq!(args.loglevel, "info");
         assert_eq!(webhook.port(|_| None).unwrap(), 8443);
-        assert_eq!(webhook.admin_address.port(), 8081);
+        assert_eq!(webhook.admin_address.to_string(), "[::]:8081");
         let names = webhook.place.names().unwrap();
         assert_eq!(
             names.dns_name(),
