@@ -23,8 +23,15 @@ pub const ANNOTATION_PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-
 /// On a load balancer: the hardware address (`chaddr`) of its DHCP lease. Used by a later version only (IPA-9).
 pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =
     "loadbalancer.harvesterhci.io/dhcp-hardware-address";
-/// On a pool: addresses that are excluded from allocation. Used by a later version only (IPA-9).
+/// On a pool: addresses that are excluded from allocation (EXC-1).
 pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
+/// The annotations that ask for an address, or for none of some, and so are a part of the spec (section 15).
+pub const SPEC_ANNOTATIONS: [&str; 4] = [
+    ANNOTATION_REQUESTED_ADDRESS,
+    ANNOTATION_PRIMARY,
+    ANNOTATION_DHCP_HARDWARE_ADDRESS,
+    ANNOTATION_EXCLUDE,
+];
 /// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows. Used by a later version
 /// only (IPA-9).
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harvester_lb_api::{IPPool, LoadBalancer, keys};
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,12 +19,6 @@ pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
         keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ];
     annotations.is_some_and(|all| asked.iter().any(|name| all.contains_key(*name)))
-}
-
-/// Whether a pool has a list of exclusions; one without entries excludes nothing.
-pub(crate) fn excludes(pool: &IPPool) -> bool {
-    let list = annotation(&pool.metadata, keys::ANNOTATION_EXCLUDE).unwrap_or_default();
-    list.split(',').any(|entry| !entry.trim().is_empty())
 }
 
 /// Uids of the load balancers with a DHCP lease: an IPAllocation of this name, decoded or not.

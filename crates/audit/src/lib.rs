@@ -35,6 +35,7 @@
 mod backends;
 mod before_import;
 mod details;
+mod exclusions;
 mod finding;
 pub mod kinds;
 mod later;

@@ -159,13 +159,16 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
     if objects.unknown.pools.contains(of) {
         return Ok(());
     }
-    let outside = match objects.pools.get(of).map(|pool| &pool.ranges) {
-        None => true,
-        Some(Ranges::Invalid) => false,
+    let (outside, excluded) = match objects.pools.get(of).map(|pool| &pool.ranges) {
+        None => (true, false),
+        Some(Ranges::Invalid) => (false, false),
         Some(Ranges::Unknown) => return Ok(()),
-        Some(Ranges::Plain(ranges)) => address
-            .parse()
-            .is_ok_and(|address: IpAddr| !ranges.contains(address)),
+        Some(Ranges::Plain(ranges)) => {
+            let parsed: Option<IpAddr> = address.parse().ok();
+            let excluded = parsed.is_some_and(|address| ranges.excludes(address));
+            let inside = parsed.is_none_or(|address| ranges.contains(address));
+            (!inside && !excluded, excluded)
+        }
     };
     let told = lb.has_true_condition("AddressOutOfPool");
     must!(
@@ -174,6 +177,14 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         lb,
         outside == told,
         "has {address} of IPPool {of}; outside of its ranges: {outside}, condition AddressOutOfPool: {told}"
+    );
+    let told = lb.has_true_condition("AddressExcluded");
+    must!(
+        "EXC-3",
+        CONDITION_MISMATCH,
+        lb,
+        excluded == told,
+        "has {address} of IPPool {of}; excluded: {excluded}, condition AddressExcluded: {told}"
     );
     Ok(())
 }

@@ -10,8 +10,9 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use crate::exclusions::{excluded, has_invalid_list};
 use crate::finding::ObjectRef;
-use crate::later::{Sharing, asks_for_more, excludes, leases};
+use crate::later::{Sharing, asks_for_more, leases};
 use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
@@ -156,7 +157,11 @@ impl<'a> Objects<'a> {
     }
 
     fn all_held_back(&self) -> BTreeMap<Key, IpAddr> {
-        if !self.pools.values().any(|pool| excludes(pool.object)) {
+        if !self
+            .pools
+            .values()
+            .any(|pool| has_invalid_list(pool.object))
+        {
             return BTreeMap::new();
         }
         let lbs = self.lbs.values();
@@ -190,7 +195,8 @@ impl<'a> Objects<'a> {
             .collect()
     }
 
-    /// The address that only the status of a load balancer names, in a pool with exclusions, which cannot confirm it:
+    /// The address that only the status of a load balancer names, in a pool with an invalid list of exclusions, which cannot
+    /// confirm it:
     /// the load balancer keeps it, and no other gets it. None if there is no such address.
     pub(crate) fn held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
         self.held_back.get(&lb.key).copied()
@@ -201,7 +207,7 @@ impl<'a> Objects<'a> {
         let named = spec.ip_pool.as_deref().filter(|name| !name.is_empty());
         let pool = self.pools.get(named.or_else(|| self.selected(lb))?)?;
         let given: IpAddr = lb.given.parse().ok()?;
-        let may_have = excludes(pool.object) && pool.ranges.plain()?.contains(given);
+        let may_have = has_invalid_list(pool.object) && pool.ranges.plain()?.contains(given);
         let record = self.record_of_address(lb.given);
         let is_held = record.is_some_and(|record| record.spec.phase == Phase::Bound)
             || self.by_owner.contains_key(&lb.key);
@@ -330,7 +336,7 @@ impl<'a> Pool<'a> {
     fn new(object: &'a IPPool) -> Self {
         Self {
             name: object.metadata.name.as_deref().unwrap_or_default(),
-            ranges: Ranges::read(&object.spec.ranges),
+            ranges: Ranges::read(&object.spec.ranges, &excluded(object).unwrap_or_default()),
             object,
             free: Default::default(),
         }

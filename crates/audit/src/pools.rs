@@ -5,9 +5,9 @@ use std::net::IpAddr;
 
 use harvester_lb_api::{Phase, keys, projection};
 
+use crate::exclusions::has_invalid_list;
 use crate::finding::{Finding, Report, describe, first_few, must};
 use crate::kinds;
-use crate::later::excludes;
 use crate::objects::{Objects, Pool};
 use crate::ranges::Ranges;
 
@@ -85,7 +85,10 @@ pub(crate) fn check(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
             "status.allocatedHistory has {}, outside of its ranges",
             first_few(&strays)
         );
-        let strays: Vec<&String> = held.keys().filter(outside).collect();
+        let is_excluded =
+            |address: &&String| address.parse().is_ok_and(|a: IpAddr| ranges.excludes(a));
+        let strays = held.keys().filter(outside);
+        let (excluded, strays): (Vec<&String>, Vec<&String>) = strays.partition(is_excluded);
         must!(
             "IPA-7",
             CONDITION_MISMATCH,
@@ -93,6 +96,14 @@ pub(crate) fn check(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Findin
             pool.condition("AddressOutOfPool").is_some() != strays.is_empty(),
             "addresses outside of its ranges: {}; the condition AddressOutOfPool does not match",
             first_few(&strays)
+        );
+        must!(
+            "EXC-3",
+            CONDITION_MISMATCH,
+            pool,
+            pool.condition("AddressExcluded").is_some() != excluded.is_empty(),
+            "excluded addresses in use: {}; the condition AddressExcluded does not match",
+            first_few(&excluded)
         );
     }
     the_conditions(objects, pool)
@@ -181,7 +192,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
     let expected = match &pool.ranges {
         Ranges::Unknown => None,
         Ranges::Invalid => Some("InvalidRanges"),
-        Ranges::Plain(_) if excludes(pool.object) => Some("UnsupportedAnnotation"),
+        Ranges::Plain(_) if has_invalid_list(pool.object) => Some("InvalidExclude"),
         Ranges::Plain(_) => Some("Ready"),
     };
     if let Some(expected) = expected {

@@ -22,6 +22,8 @@ pub(crate) enum Ranges {
 pub(crate) struct Plain {
     spans: Vec<Span>,
     gateways: BTreeSet<IpAddr>,
+    /// The addresses that the pool excludes, in its ranges or not (EXC-2).
+    excluded: Vec<Span>,
 }
 
 /// Addresses of one family, first and last inclusive.
@@ -58,8 +60,16 @@ fn bits(addr: IpAddr) -> u128 {
 }
 
 impl Ranges {
-    pub(crate) fn read(ranges: &[Range]) -> Self {
-        let mut plain = Plain::default();
+    /// Reads the ranges of a pool. `excluded`: first and last address of each entry of its list.
+    pub(crate) fn read(ranges: &[Range], excluded: &[(IpAddr, IpAddr)]) -> Self {
+        let excluded = excluded.iter().map(|(first, last)| Span {
+            v4: first.is_ipv4(),
+            bits: bits(*first)..=bits(*last),
+        });
+        let mut plain = Plain {
+            excluded: excluded.collect(),
+            ..Plain::default()
+        };
         let mut unknown = ranges.is_empty();
         for range in ranges {
             match one(range) {
@@ -134,15 +144,28 @@ fn one(range: &Range) -> Result<(Span, IpAddr), NotCounted> {
 }
 
 impl Plain {
-    /// Whether an address can be allocated (RNG-5).
+    /// Whether an address can be allocated (RNG-5, EXC-2).
     pub(crate) fn contains(&self, addr: IpAddr) -> bool {
-        !self.gateways.contains(&addr) && self.spans.iter().any(|span| span.contains(addr))
+        !self.gateways.contains(&addr)
+            && self.spans.iter().any(|span| span.contains(addr))
+            && !self.excludes(addr)
+    }
+
+    /// Whether an address is in a range and excluded (EXC-3).
+    pub(crate) fn excludes(&self, addr: IpAddr) -> bool {
+        let is_in = |spans: &[Span]| spans.iter().any(|span| span.contains(addr));
+        is_in(&self.spans) && is_in(&self.excluded)
+    }
+
+    /// Whether any address is excluded.
+    pub(crate) fn has_exclusions(&self) -> bool {
+        !self.excluded.is_empty()
     }
 
     /// Number of addresses that can be allocated (RNG-10). `v4`: only IPv4 addresses.
     pub(crate) fn size(&self, v4: bool) -> u128 {
-        let disjoint = self.disjoint();
-        let spans = disjoint.iter().filter(|span| span.v4 || !v4);
+        let left = self.left();
+        let spans = left.iter().filter(|span| span.v4 || !v4);
         let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
         let all = spans.clone().map(size).fold(0, u128::saturating_add);
         let gateways = self.gateways.iter();
@@ -152,8 +175,8 @@ impl Plain {
 
     /// Number of addresses of a set that can be allocated.
     pub(crate) fn count(&self, all: &BTreeSet<IpAddr>) -> usize {
-        let disjoint = self.disjoint();
-        let inside = disjoint.iter().flat_map(|span| {
+        let left = self.left();
+        let inside = left.iter().flat_map(|span| {
             let (first, last) = (span.addr(*span.bits.start()), span.addr(*span.bits.end()));
             all.range(first..=last)
         });
@@ -163,8 +186,19 @@ impl Plain {
     /// The first address in the order written that can be allocated and is not taken. `v4`: only IPv4 addresses.
     pub(crate) fn first_free(&self, taken: &BTreeSet<IpAddr>, v4: bool) -> Option<IpAddr> {
         let spans = self.spans.iter().filter(|span| span.v4 || !v4);
-        let mut all = spans.flat_map(|span| span.bits.clone().map(|bits| span.addr(bits)));
+        let mut all = spans.flat_map(|span| {
+            let left = without(span.clone(), &self.excluded).into_iter();
+            left.flat_map(|span| span.bits.clone().map(move |bits| span.addr(bits)))
+        });
         all.find(|addr| !taken.contains(addr) && !self.gateways.contains(addr))
+    }
+
+    /// The addresses that are not excluded, as spans that do not overlap; gateways included.
+    fn left(&self) -> Vec<Span> {
+        let disjoint = self.disjoint().into_iter();
+        disjoint
+            .flat_map(|span| without(span, &self.excluded))
+            .collect()
     }
 
     /// The same addresses as spans that do not overlap.
@@ -183,6 +217,30 @@ impl Plain {
         }
         disjoint
     }
+}
+
+/// A span without others: what is left of it.
+fn without(span: Span, others: &[Span]) -> Vec<Span> {
+    let mut left = vec![span];
+    for other in others {
+        left = left
+            .into_iter()
+            .flat_map(|span| {
+                if !span.overlaps(other) {
+                    return vec![span];
+                }
+                let (first, last) = (*span.bits.start(), *span.bits.end());
+                let before = other.bits.start().checked_sub(1).map(|end| first..=end);
+                let after = other.bits.end().checked_add(1).map(|start| start..=last);
+                let v4 = span.v4;
+                let both = before.into_iter().chain(after);
+                both.filter(|bits| !bits.is_empty())
+                    .map(|bits| Span { v4, bits })
+                    .collect()
+            })
+            .collect();
+    }
+    left
 }
 
 /// The names of those pools whose ranges overlap those of a pool, by its name; gateways do not matter (IPA-4).
@@ -216,7 +274,40 @@ mod tests {
 
     fn read(ranges: &[Value]) -> Ranges {
         let ranges: Vec<Range> = serde_json::from_value(json!(ranges)).unwrap();
-        Ranges::read(&ranges)
+        Ranges::read(&ranges, &[])
+    }
+
+    #[test]
+    fn exc_2_what_is_excluded_is_not_counted() {
+        let ranges = [subnet("10.0.0.0/24"), subnet("fd10:5::/124")];
+        let ranges: Vec<Range> = serde_json::from_value(json!(ranges)).unwrap();
+        let all = [
+            ("10.0.0.0", "10.0.0.4"),
+            ("10.0.0.9", "10.0.0.9"),
+            ("10.0.0.8", "10.0.0.10"),
+            ("10.0.9.0", "10.0.9.9"),
+            ("fd10:5::2", "fd10:5::3"),
+        ];
+        let all = all.map(|(first, last)| (first.parse().unwrap(), last.parse().unwrap()));
+        let ranges = Ranges::read(&ranges, &all);
+        let plain = ranges.plain().unwrap();
+        assert_eq!((plain.size(true), plain.size(false)), (247, 247 + 12));
+        let first = plain.first_free(&BTreeSet::new(), false).unwrap();
+        assert_eq!(first.to_string(), "10.0.0.5");
+        for (address, can_be, is_excluded) in [
+            ("10.0.0.1", false, true),
+            ("10.0.0.5", true, false),
+            ("10.0.0.9", false, true),
+            ("10.0.9.1", false, false),
+            ("fd10:5::3", false, true),
+            ("fd10:5::4", true, false),
+        ] {
+            let address = address.parse().unwrap();
+            let is = (plain.contains(address), plain.excludes(address));
+            assert_eq!(is, (can_be, is_excluded), "{address}");
+            let counted = plain.count(&BTreeSet::from([address]));
+            assert_eq!(counted, usize::from(can_be), "{address}");
+        }
     }
 
     fn total(ranges: &[Value]) -> Option<u128> {

@@ -3,8 +3,8 @@
 
 use harvester_lb_api::{Condition, Phase, WorkloadType};
 
+use crate::exclusions::has_invalid_list;
 use crate::finding::{Finding, describe, must};
-use crate::later::excludes;
 use crate::meta::is_ours;
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
@@ -141,15 +141,17 @@ fn exhausted(
     pool: &Pool<'_>,
     ready: &Condition,
 ) -> Result<Option<(&'static str, &'static str)>, Finding> {
-    if excludes(pool.object) {
-        let why = "this version does not support its annotation";
-        return Ok(Some(("UnsupportedAnnotation", why)));
-    }
     let ranges = match &pool.ranges {
         Ranges::Unknown => return Ok(None),
         Ranges::Invalid => return Ok(Some(("PoolInvalid", "its ranges are invalid"))),
         Ranges::Plain(ranges) => ranges,
     };
+    if has_invalid_list(pool.object) {
+        return Ok(Some((
+            "InvalidExclude",
+            "its annotation exclude is invalid",
+        )));
+    }
     let (size, v4) = (
         ranges.size(false),
         lb.object.spec.workload() == WorkloadType::Vm,
@@ -169,6 +171,8 @@ fn exhausted(
     );
     let why = if v4 && ranges.size(true) < size {
         "all IPv4 addresses are taken"
+    } else if size == 0 && ranges.has_exclusions() {
+        "its annotation exclude leaves no address"
     } else {
         "all addresses are taken"
     };

@@ -1,17 +1,27 @@
 //! Parsing of an IPPool spec for the ledger. Pure.
 
-use harvester_lb_api::IPPoolSpec;
+use harvester_lb_api::meta::annotation;
+use harvester_lb_api::{IPPoolSpec, keys};
 use harvester_lb_ipam::{
-    Micros, PoolName, PoolRanges, PoolSpec, RangeSpec, Selector, Tuple, Withheld, addr,
+    ExcludeError, Exclusions, Micros, PoolName, PoolRanges, PoolSpec, RangeSpec, Selector, Tuple,
+    Withheld, addr,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::Pool;
-use crate::{time, unsupported};
+use crate::time;
 
 /// The ledger's view of a cached pool. `now` is the time as of which `status.lastAllocated` of another writer counts.
-/// Invalid ranges, an undecodable spec and unsupported annotations are part of the result, no errors (POOL-2, IPA-9).
+/// Invalid ranges, an invalid list of exclusions and an undecodable spec are part of the result, no errors (POOL-2, EXC-1).
 pub fn pool_spec(name: &PoolName, pool: &Pool, now: Micros) -> PoolSpec {
+    // Empty, thus invalid, for a pool that cannot be decoded.
     let ranges = pool.spec.as_ref().map(ranges_of).unwrap_or_default();
+    let ranges = PoolRanges::parse(&ranges);
+    let (ranges, withheld) = match (&pool.spec, exclusions_of(&pool.meta)) {
+        (Err(error), _) => (ranges, Some(Withheld::Undecodable(error.clone()))),
+        (Ok(_), Err(error)) => (ranges, Some(Withheld::InvalidExclude(error))),
+        (Ok(_), Ok(excluded)) => (ranges.map(|ranges| ranges.without(&excluded)), None),
+    };
     let selector = pool.spec.as_ref().ok().and_then(|s| s.selector.as_ref());
     // Our own status lags behind the records; another writer's has allocations that no record has.
     let as_of = if pool.is_our_projection() {
@@ -27,15 +37,27 @@ pub fn pool_spec(name: &PoolName, pool: &Pool, now: Micros) -> PoolSpec {
     PoolSpec {
         name: name.clone(),
         created: time::created(&pool.meta),
-        // Empty, thus invalid, for a pool that cannot be decoded.
-        ranges: PoolRanges::parse(&ranges),
+        ranges,
         selector: selector.map(selector_of).unwrap_or_default(),
-        withheld: match &pool.spec {
-            Err(error) => Some(Withheld::Undecodable(error.clone())),
-            Ok(_) => unsupported::of_pool(&pool.meta).map(Withheld::Unsupported),
-        },
+        withheld,
         last_allocated,
     }
+}
+
+/// The addresses that a pool must not allocate, by its annotation `exclude` (EXC-1).
+///
+/// # Errors
+/// The list is invalid; nothing new is allocated from the pool then.
+pub fn exclusions_of(meta: &ObjectMeta) -> Result<Exclusions, ExcludeError> {
+    annotation(meta, keys::ANNOTATION_EXCLUDE)
+        .map_or_else(|| Ok(Exclusions::default()), Exclusions::parse)
+}
+
+/// Whether two copies of a pool are the same to the ledger: spec and exclusions.
+pub fn is_same_spec(one: &Pool, other: &Pool) -> bool {
+    let [exclude, other_exclude] =
+        [one, other].map(|pool| annotation(&pool.meta, keys::ANNOTATION_EXCLUDE));
+    one.spec == other.spec && exclude == other_exclude
 }
 
 /// The raw ranges of a pool in the order of `spec.ranges` (RNG-10), not validated.

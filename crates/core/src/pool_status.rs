@@ -12,9 +12,10 @@ use harvester_lb_ipam::{Ledger, OwnerId, PoolRanges};
 use serde_json::{Value, json};
 
 use crate::cached::Pool;
-use crate::pool_spec::ranges_of;
-use crate::status::UNSUPPORTED_ANNOTATION;
-use crate::{unsupported, wording};
+use crate::pool_spec::{exclusions_of, ranges_of};
+use crate::wording;
+
+pub use crate::reasons::ADDRESS_EXCLUDED;
 
 /// Bytes that both maps together may take in the object (POOL-3). The API server accepts requests up to 3 MiB and etcd
 /// objects up to 1.5 MiB. The contract promises complete maps below 1 MiB, less the room for the rest of the object.
@@ -22,6 +23,8 @@ pub const MAPS_LIMIT: usize = 1_000_000;
 
 /// Reason of `Ready` False: the ranges of the pool are invalid, or its spec cannot be decoded (POOL-2).
 pub const INVALID_RANGES: &str = "InvalidRanges";
+/// Reason of `Ready` False: the list of excluded addresses is invalid (EXC-1).
+pub const INVALID_EXCLUDE: &str = "InvalidExclude";
 /// Condition: the pool shares addresses with an older pool (IPA-4).
 pub const OVERLAPS: &str = "Overlaps";
 /// Condition: bound addresses are no longer in the ranges of the pool (IPA-7).
@@ -123,7 +126,7 @@ pub fn project(ledger: &Ledger, pool: &str, limit: usize) -> Option<Projection> 
     Some(Snapshot::of(ledger, pool)?.project(limit))
 }
 
-/// The desired conditions of a pool, from the stored ones (POOL-1, POOL-2, IPA-4, IPA-7, IPA-9, POOL-3). `now` is RFC 3339
+/// The desired conditions of a pool, from the stored ones (POOL-1, POOL-2, IPA-4, IPA-7, EXC-1, EXC-3, POOL-3). `now` is RFC 3339
 /// and is used for conditions that change.
 pub fn conditions(
     ledger: &Ledger,
@@ -135,16 +138,17 @@ pub fn conditions(
     let mut all = pool.conditions.clone();
     let refusal = match (
         PoolRanges::parse(&pool.spec.as_ref().map(ranges_of).unwrap_or_default()),
-        unsupported::of_pool(&pool.meta),
+        exclusions_of(&pool.meta),
     ) {
         (Err(error), _) => Some((INVALID_RANGES, format!("IPPool {name}: {error}"))),
-        (Ok(_), Some(annotation)) => Some((
-            UNSUPPORTED_ANNOTATION,
+        (Ok(_), Err(error)) => Some((
+            INVALID_EXCLUDE,
             format!(
-                "IPPool {name}: this version does not support the annotation {annotation}, so no new address is allocated; addresses in use stay allocated"
+                "IPPool {name}: annotation {}: {error}; until it is corrected no new address is allocated, and addresses in use stay allocated",
+                keys::ANNOTATION_EXCLUDE
             ),
         )),
-        (Ok(_), None) => None,
+        (Ok(_), Ok(_)) => None,
     };
     let (ready, reason, message) = match &refusal {
         Some((reason, message)) => (ConditionStatus::False, *reason, &**message),
@@ -170,6 +174,18 @@ pub fn conditions(
             format!(
                 "{} held addresses are no longer in spec.ranges, the first is {} of LoadBalancer {}; they stay allocated until their owners are deleted",
                 outside.len(),
+                first.spec.addr,
+                first.spec.owner.id
+            )
+        }),
+    );
+    let excluded = ledger.excluded(name);
+    set_or_clear(
+        ADDRESS_EXCLUDED,
+        excluded.first().map(|first| {
+            format!(
+                "{} excluded addresses are held, the first is {} of LoadBalancer {}; they stay allocated until their owners are deleted, and are not allocated again",
+                excluded.len(),
                 first.spec.addr,
                 first.spec.owner.id
             )

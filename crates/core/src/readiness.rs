@@ -1,7 +1,7 @@
 //! Readiness and extra conditions of a load balancer, from its observed state (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_ipam::AddressConflict;
+use harvester_lb_ipam::{AddressConflict, Standing};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -135,21 +135,30 @@ fn states(found: &DiscoveredBackends) -> String {
 }
 
 /// The extra conditions of a load balancer. `address_conflict`: an address in its status that it may not have (IPA-2,
-/// ALC-7). `instead`: the address that it has. `out_of_pool`: that address is no longer in the ranges of its pool
-/// (IPA-7). `found`: its discovered backends (BE-8).
+/// ALC-7). `instead`: the address that it has. `standing`: whether its pool still has that address to allocate (IPA-7, EXC-3).
+/// `found`: its discovered backends (BE-8).
 pub fn extras(
     address_conflict: Option<&AddressConflict>,
     instead: Option<&str>,
-    out_of_pool: bool,
+    standing: Standing,
     found: &DiscoveredBackends,
 ) -> Vec<ExtraCondition> {
     let left_out = found.left_out;
     let mut extras = vec![
         ExtraCondition {
             type_: status::ADDRESS_OUT_OF_POOL,
-            message: out_of_pool.then(|| {
+            message: (standing == Standing::OutOfPool).then(|| {
                 format!(
                     "{} is no longer an address of its pool; it stays allocated until the load balancer is deleted",
+                    instead.unwrap_or_default()
+                )
+            }),
+        },
+        ExtraCondition {
+            type_: status::ADDRESS_EXCLUDED,
+            message: (standing == Standing::Excluded).then(|| {
+                format!(
+                    "{} is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again",
                     instead.unwrap_or_default()
                 )
             }),

@@ -21,6 +21,8 @@ pub const INVALID_OBJECT: &str = "InvalidObject";
 
 /// Condition: the address is no longer in the ranges of its pool (IPA-7).
 pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
+/// Condition: the address is excluded by its pool (EXC-3).
+pub const ADDRESS_EXCLUDED: &str = "AddressExcluded";
 /// Condition: the load balancer may not have the address that its status named (IPA-2, ALC-7).
 pub const ADDRESS_LOST: &str = "AddressLost";
 /// Condition: more backends match than an EndpointSlice can have, see [`crate::backends::MAX_BACKENDS`].

@@ -1,5 +1,5 @@
-//! Features of later versions that this version lacks (IPA-9): requested addresses, shared addresses, built-in DHCP leases,
-//! exclusions. This module alone decides which objects the operator leaves alone because of them.
+//! Features of later versions that this version lacks (IPA-9): requested addresses, shared addresses, built-in DHCP leases.
+//! This module alone decides which objects the operator leaves alone because of them.
 //!
 //! The decision depends on the objects only, so every process decides alike. Of such a load balancer nothing is created,
 //! changed or released, except the readiness of its endpoints and its conditions (decision 0011).
@@ -63,14 +63,6 @@ impl fmt::Display for Unsupported {
         }?;
         f.write_str("; nothing of the load balancer is created, changed or released")
     }
-}
-
-/// The annotation of a pool that requests a missing feature (IPA-9); `None` if it has none. A list without entries excludes
-/// nothing (EXC-1).
-pub fn of_pool(meta: &ObjectMeta) -> Option<&'static str> {
-    let list = annotation(meta, keys::ANNOTATION_EXCLUDE)?;
-    let is_empty = list.split(',').all(|entry| entry.trim().is_empty());
-    (!is_empty).then_some(keys::ANNOTATION_EXCLUDE)
 }
 
 /// Whether a load balancer names a primary. The address in its status may then be the primary's and is no claim (IPA-1,

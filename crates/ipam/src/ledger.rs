@@ -17,7 +17,7 @@
 //! | `records` | the store of records |
 //! | `holds` | the store of addresses taken without a record |
 //! | `taken` | changes of these holds; the set of taken addresses, and what follows for the pools |
-//! | `held_back` | load balancers whose pool cannot confirm their address now (IPA-9) |
+//! | `held_back` | load balancers whose pool cannot confirm their address now (EXC-1) |
 //! | `held_back_lbs` | the store of these |
 //! | `takeover`, `unfinished` | addresses still to be recorded, records still to be released |
 //! | `pool` | one pool: its counts, its next free address |
@@ -66,7 +66,7 @@ use crate::types::{Micros, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
     AddressConflict, AllocationReason, Blocked, Decision, Evidence, Grant, PoolSpec, Request,
-    Settings, StatusAddress, WaitReason, Withheld,
+    Settings, Standing, StatusAddress, WaitReason, Withheld,
 };
 pub use view::{Counts, PoolView};
 
@@ -97,7 +97,7 @@ pub struct Ledger {
     /// Load balancers that wait for the unreadable record of their address to be repaired or
     /// deleted; in no queue, where they would block others that can be served.
     blocked_by_record: FxHashMap<OwnerId, IpAddr>,
-    /// Load balancers that wait for a pool to confirm their address (IPA-9); in no queue either.
+    /// Load balancers that wait for a pool to confirm their address (EXC-1); in no queue either.
     held_back: HeldBackLbs,
     /// Waiting load balancers that name no pool.
     choosing: BTreeSet<Age>,

@@ -31,7 +31,7 @@ pub use exclude::{ExcludeError, Exclusions};
 pub use interval::IntervalSet;
 pub use ledger::{
     AddressConflict, AllocationReason, Blocked, Counts, Decision, Evidence, Grant, Ledger,
-    PoolSpec, PoolView, Request, Settings, StatusAddress, WaitReason, Withheld,
+    PoolSpec, PoolView, Request, Settings, Standing, StatusAddress, WaitReason, Withheld,
 };
 pub use range::{PoolRanges, Range, RangeError, RangeField, RangeProblem, RangeSpec};
 pub use select::{Explanation, PoolVerdict, Requirement, Selector, Tuple, Verdict, Workload};

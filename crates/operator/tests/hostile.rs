@@ -27,7 +27,7 @@ use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate, StatusWrite};
 use harvester_lb_core::{backend_addresses, desired, pool_status};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Source, amount, seed};
-use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
+use harvester_lb_ipam::{Micros, PoolName, Standing, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
 use harvester_load_balancer::controllers::invalid_object;
 use k8s_openapi::api::core::v1::Service;
@@ -219,7 +219,7 @@ fn build_all(
         allocated: FieldUpdate::Unchanged,
         address: FieldUpdate::Set(external.clone()),
         backend_servers: FieldUpdate::Set(Some(servers)),
-        extras: readiness::extras(None, Some(HELD), true, found),
+        extras: readiness::extras(None, Some(HELD), Standing::OutOfPool, found),
         details: vec![
             details::allocated_from_pool(HELD, "p"),
             details::announced(external.as_deref(), HELD, false),

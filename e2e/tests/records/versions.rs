@@ -164,7 +164,7 @@ async fn objects(world: &World) -> anyhow::Result<()> {
     ] {
         world.merge(&lbs, name, annotate(key, Some(value))).await?;
     }
-    let exclude = annotate("exclude", Some("10.76.1.9"));
+    let exclude = annotate("exclude", Some("10.76.1.3-10.76.1.254"));
     world
         .merge(&world.pools(), "versions-excluding", exclude)
         .await?;
@@ -172,9 +172,7 @@ async fn objects(world: &World) -> anyhow::Result<()> {
         world.lb_reason(NS, name, "UnsupportedAnnotation").await?;
     }
     world.lb(NS, "waits", from).await?;
-    world
-        .lb_reason(NS, "waits", "UnsupportedAnnotation")
-        .await?;
+    world.lb_reason(NS, "waits", "NoAvailableIP").await?;
     world.delete_lb(NS, "waits").await?;
     Ok(())
 }

@@ -13,6 +13,7 @@ use harvester_lb_testkit::TestClusterOptions;
 mod allocation;
 mod backends;
 mod endpoints;
+mod exclusions;
 mod guests;
 mod input;
 mod metrics;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         release::tests(),
         pools::tests(),
         records::tests(),
+        exclusions::tests(),
         status::tests(),
         input::tests(),
         guests::tests(),

@@ -21,7 +21,6 @@ pub(crate) fn tests() -> Vec<Test> {
         ipa_9_what_a_later_version_is_asked_for_is_left_alone,
         ipa_9_a_shared_service_is_left_alone,
         ipa_9_a_shared_address_outlives_its_owner,
-        ipa_9_nothing_new_from_a_pool_with_exclusions,
     ]
 }
 
@@ -507,55 +506,5 @@ async fn ipa_9_a_shared_address_outlives_its_owner(world: Arc<World>) -> anyhow:
     );
     world.delete_lb(ns, "second").await?;
     world.phase(&address, Phase::Released).await?;
-    Ok(())
-}
-
-async fn ipa_9_nothing_new_from_a_pool_with_exclusions(world: Arc<World>) -> anyhow::Result<()> {
-    let (ns, pool) = ("ipa9-pool", "ipa9-pool");
-    world.namespace(ns).await?;
-    world.ranges(pool, &[subnet("10.114.0.0/24")]).await?;
-    let held = world.served(ns, "held", pool).await?;
-    let gone = world.served(ns, "gone", pool).await?;
-    world.remove(ns, "gone", &gone).await?;
-    let exclude = |value| annotate("exclude", value);
-    world
-        .merge(&world.pools(), pool, exclude(Some("10.114.0.9")))
-        .await?;
-    let said_so = world
-        .pool_until(pool, "it says so", |p| {
-            pool_condition(p, "Ready")
-                .is_some_and(|(_, reason, _)| reason == "UnsupportedAnnotation")
-        })
-        .await?;
-    assert!(
-        pool_condition(&said_so, "Ready")
-            .unwrap()
-            .2
-            .contains(&format!("{OURS}/exclude"))
-    );
-    let status = said_so.status.unwrap();
-    assert_eq!((status.total, status.available), (253, 252));
-    // A new one, and one in the history.
-    for name in ["new", "gone"] {
-        world.lb(ns, name, cluster(pool)).await?;
-        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
-        let (_, _, message) = ready(&lb).unwrap();
-        assert!(message.contains("pool ipa9-pool"), "{message}");
-        assert_eq!(allocated(&lb), None);
-    }
-    let lb = world.read(ns, "held").await?;
-    assert_eq!(ready(&lb).unwrap().1, "Ready");
-    assert_eq!(allocated(&lb).as_ref(), Some(&held));
-    // An empty list excludes nothing.
-    world
-        .merge(&world.pools(), pool, exclude(Some(" ")))
-        .await?;
-    assert_eq!(world.lb_address(ns, "gone").await?, gone);
-    world.lb_reason(ns, "new", "Ready").await?;
-    world
-        .pool_until(pool, "ready again", |p| {
-            pool_condition(p, "Ready").is_some_and(|(_, reason, _)| reason == "Ready")
-        })
-        .await?;
     Ok(())
 }

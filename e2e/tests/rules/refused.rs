@@ -5,6 +5,7 @@ use harvester_lb_e2e::Test;
 
 use super::allocation::alc_10_one_that_is_refused_gets_no_new_address;
 use super::endpoints::hc_7_a_check_port_of_no_listener_is_served_and_named;
+use super::exclusions::exc_1_nothing_new_from_a_pool_with_an_invalid_list;
 use super::guests::fin_2_finalizers_of_load_balancers_and_pools;
 use super::input::{
     input_health_checks_that_cannot_be, input_listeners_that_cannot_be, input_ten_thousand_ranges,
@@ -37,6 +38,8 @@ pub(crate) fn tests() -> Vec<Test> {
         ops_1_values_match_and_series_go,
         // PV-1: edits to ranges that are invalid, and to none.
         pool_2_invalid_ranges,
+        // EXC-1: an invalid list of exclusions.
+        exc_1_nothing_new_from_a_pool_with_an_invalid_list,
         // PV-3: pools that share addresses.
         ipa_4_overlapping_pools,
         // PV-4: an edit that leaves an allocated address out.

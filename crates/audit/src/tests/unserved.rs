@@ -13,21 +13,21 @@ fn is_right(changes: &[Changed]) {
     }
 }
 
-/// The address of the first is in its status alone, and its pool cannot tell whether it is its own (IPA-9).
+/// The address of the first is in its status alone, and its pool cannot tell whether it is its own (EXC-1).
 fn held_back(all: &mut Snapshot) {
     all.records.remove(0);
     all.pools[0] = pool(3, &[("10.0.0.3", "n/b")], &[("10.0.0.4", "n/old")]);
     let annotations = all.pools[0].metadata.annotations.as_mut().unwrap();
-    annotations.insert(keys::ANNOTATION_EXCLUDE.to_owned(), "10.0.0.9".to_owned());
+    annotations.insert(keys::ANNOTATION_EXCLUDE.to_owned(), "10.0.0.x".to_owned());
     let status = status(all);
     status.available = 1;
-    status.conditions = made(condition("UnsupportedAnnotation", ""));
-    let message = "pool p: this version does not support its annotation";
-    says(&mut all.load_balancers[0], "UnsupportedAnnotation", message);
+    status.conditions = made(condition("InvalidExclude", ""));
+    let message = "pool p: its annotation exclude is invalid";
+    says(&mut all.load_balancers[0], "InvalidExclude", message);
 }
 
 #[test]
-fn ipa_9_what_is_taken_of_an_address_that_is_held_back_is_named() {
+fn exc_1_what_is_taken_of_an_address_that_is_held_back_is_named() {
     is_named(&[
         (
             |all| {

@@ -1,11 +1,12 @@
-//! Admission of IPPools (10.3, 10.4): WM-5, PV-1 to PV-9, and warnings. Pure.
+//! Admission of IPPools (10.3, 10.4): WM-5, PV-1 to PV-9, EXC-1, and warnings. Pure.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use harvester_lb_api::cni::NetworkAttachmentDefinition;
+use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{IPPool, IPPoolSpec, keys};
-use harvester_lb_ipam::{PoolRanges, Range};
+use harvester_lb_ipam::{Exclusions, PoolRanges, Range};
 use serde::Deserialize;
 
 use crate::admission::address_holders::AddressHolders;
@@ -14,7 +15,7 @@ use crate::admission::facts::{Fact, Incomplete, Lookup, MutationFacts, Validatio
 use crate::admission::object::Change;
 use crate::admission::request::{Operation, Request};
 use crate::admission::response::{Denial, Patch, Refusal, Warning};
-use crate::pool_spec::{ranges_of, selector_of};
+use crate::pool_spec::{exclusions_of, ranges_of, selector_of};
 use crate::validation::pools::{ParsedPool, PoolViolation};
 
 /// Characters of a value of another object that a message quotes.
@@ -128,7 +129,7 @@ fn vid(
         .cloned())
 }
 
-/// PV-1 to PV-8 for a creation or an update.
+/// PV-1 to PV-8 and EXC-1 for a creation or an update.
 pub(super) fn validate(
     request: &Request,
     change: &Change<IPPool>,
@@ -144,21 +145,29 @@ pub(super) fn validate(
     let stored = change.stored().filter(|_| is_update);
     let parsed = ParsedPool::of(&pool.spec);
     let stored = stored.map(|stored| &stored.spec);
-    let (violations, missing) = violations(&request.name, &parsed, stored, is_update, facts);
+    let (mut violations, missing) = violations(&request.name, &parsed, stored, is_update, facts);
+    let excluded = exclusions_of(&pool.metadata).unwrap_or_else(|error| {
+        violations.push(error.into());
+        Exclusions::default()
+    });
     if let Some(refusal) = Refusal::of(&object, &violations, PoolViolation::rule) {
         return Err(refusal.into());
     }
     if let Some(fact) = missing {
         return Err(Denial::NotReady(fact));
     }
-    Ok(warnings(&parsed, facts))
+    Ok(warnings(&request.name, &parsed, &excluded, facts))
 }
 
-/// Whether an update leaves alone what the rules are about: the spec. An annotation that a later rule reads as a part of the
-/// spec (section 15) is compared here.
+/// Whether an update leaves alone what the rules are about: the spec, and the annotation that is a part of it (EXC-1). Of a
+/// pool that cannot be decoded only the spec counts: nothing is allocated from it.
 fn is_unchanged(change: &Change<IPPool>) -> bool {
-    let both = change.stored().zip(change.new_object().ok());
-    change.is_same_text || both.is_some_and(|(stored, pool)| stored.spec == pool.spec)
+    let Some((stored, pool)) = change.stored().zip(change.new_object().ok()) else {
+        return change.is_same_text;
+    };
+    let [before, after] =
+        [stored, pool].map(|pool| annotation(&pool.metadata, keys::ANNOTATION_EXCLUDE));
+    before == after && (change.is_same_text || stored.spec == pool.spec)
 }
 
 /// The violations in the order of the rules, without those of rules whose facts are missing; and one such fact.
@@ -284,20 +293,82 @@ pub(super) fn validate_deletion(
     Err(Refusal::new(&object, &violation, violation.rule()).into())
 }
 
-/// Warnings about ranges that hand out nothing (RNG-9), and about addresses that are in use by others.
-fn warnings(pool: &ParsedPool, facts: &impl ValidationFacts) -> Vec<Warning> {
+/// Warnings about ranges that hand out nothing (RNG-9), about exclusions without effect (EXC-1, EXC-3), and about addresses
+/// that are in use by others.
+fn warnings(
+    name: &str,
+    pool: &ParsedPool,
+    excluded: &Exclusions,
+    facts: &impl ValidationFacts,
+) -> Vec<Warning> {
     let Some(ranges) = pool.ranges() else {
         return Vec::new();
     };
+    let ranges = &ranges.clone().without(excluded);
     let empty = ranges.empty_ranges().into_iter().map(|index| {
+        let is_tiny = ranges
+            .ranges()
+            .get(index)
+            .is_some_and(|range| range.total() == 0);
+        let why = if is_tiny {
+            "its gateway is its only address"
+        } else {
+            "all of them are excluded"
+        };
         Warning::new(&format!(
-            "spec.ranges[{index}] has no address to allocate: its gateway is its only address"
+            "spec.ranges[{index}] has no address to allocate: {why}"
         ))
     });
     let nodes = in_use(ranges, facts.nodes(), "Node");
     let services = in_use(ranges, facts.services(), "Service");
     let used = nodes.into_iter().chain(services);
-    used.chain(empty).take(Warning::MOST).collect()
+    let without_effect = outside(ranges, excluded).into_iter();
+    let without_effect = without_effect.chain(still_held(name, ranges, facts));
+    let all = used.chain(without_effect).chain(empty);
+    all.take(Warning::MOST).collect()
+}
+
+/// The warning that exclusions lie outside of the ranges, which changes nothing (EXC-1).
+fn outside(ranges: &PoolRanges, excluded: &Exclusions) -> Option<Warning> {
+    let spans = excluded.spans().iter();
+    let mut found = spans.filter(|(first, last)| !ranges.contains_all(*first, *last));
+    let (first, last) = found.next()?;
+    let entry = if first == last {
+        first.to_string()
+    } else {
+        format!("{first}-{last}")
+    };
+    let more = match found.count() {
+        0 => String::new(),
+        more => format!(", and {more} more entries like it"),
+    };
+    Some(Warning::new(&format!(
+        "annotation {}: {entry} is not, or not wholly, in spec.ranges{more}: what lies outside is not allocated anyway",
+        keys::ANNOTATION_EXCLUDE
+    )))
+}
+
+/// The warning that excluded addresses are in use (EXC-3).
+fn still_held(name: &str, ranges: &PoolRanges, facts: &impl ValidationFacts) -> Option<Warning> {
+    if !ranges.has_exclusions() {
+        return None;
+    }
+    let held = facts.allocated().ok()?.of(name, Some(ranges));
+    let mut found: Vec<(IpAddr, Held<'_>)> = held
+        .filter_map(|held| Some((held.address.ok()?, held)))
+        .filter(|(address, _)| ranges.excludes(*address))
+        .collect();
+    found.sort_unstable_by_key(|(address, _)| *address);
+    let (address, held) = found.first()?;
+    let more = match found.len() - 1 {
+        0 => String::new(),
+        more => format!(", and {more} more in use like it"),
+    };
+    Some(Warning::new(&format!(
+        "annotation {}: {address} is allocated to {}{more}: it stays so until its release",
+        keys::ANNOTATION_EXCLUDE,
+        held.holder
+    )))
 }
 
 /// The warning that a pool would allocate addresses of Nodes, or of Services of others.

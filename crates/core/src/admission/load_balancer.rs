@@ -163,8 +163,8 @@ pub(super) fn validate(
         .collect())
 }
 
-/// Whether an update leaves alone what the rules are about: the spec. An annotation that a later rule reads as a part of the
-/// spec (section 15) is compared here.
+/// Whether an update leaves alone what the rules are about: the spec. No rule reads one of the annotations yet that are a part
+/// of the spec ([`keys::SPEC_ANNOTATIONS`]).
 fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
     let both = change.stored().zip(change.new_object().ok());
     change.is_same_text || both.is_some_and(|(stored, lb)| stored.spec == lb.spec)

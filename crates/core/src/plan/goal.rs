@@ -1,7 +1,7 @@
 //! What a load balancer is to have, after its spec is validated and its address allocated.
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
-use harvester_lb_ipam::{AddressConflict, Grant, Record, WaitReason, addr};
+use harvester_lb_ipam::{AddressConflict, Grant, Record, Standing, WaitReason, addr};
 use harvester_lb_object::Key;
 
 use crate::backends::DiscoveredBackends;
@@ -37,8 +37,8 @@ pub struct Address {
     pub extra_records: Vec<Record>,
     /// Another address that the status named and that is not this load balancer's.
     pub address_conflict: Option<AddressConflict>,
-    /// Whether the address is no longer in the ranges of its pool (IPA-7).
-    pub out_of_pool: bool,
+    /// Whether its pool still has the address to allocate (IPA-7, EXC-3).
+    pub standing: Standing,
 }
 
 impl Address {
@@ -49,7 +49,7 @@ impl Address {
             load_balancer_ip: grant.addr.to_string(),
             extra_records,
             address_conflict: grant.address_conflict,
-            out_of_pool: grant.out_of_pool,
+            standing: grant.standing,
         }
     }
 
@@ -64,7 +64,7 @@ impl Address {
             load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
             extra_records,
             address_conflict: None,
-            out_of_pool: false,
+            standing: Standing::InPool,
         }
     }
 
@@ -196,7 +196,7 @@ impl Keep {
             update.extras = readiness::extras(
                 address.address_conflict.as_ref(),
                 Some(&address.load_balancer_ip),
-                address.out_of_pool,
+                address.standing,
                 &DiscoveredBackends::default(),
             );
             let pool = address.allocated.ip_pool.as_deref().unwrap_or_default();

@@ -235,7 +235,7 @@ pub(super) fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<Extra
     readiness::extras(
         address.address_conflict.as_ref(),
         Some(&address.load_balancer_ip),
-        address.out_of_pool,
+        address.standing,
         found,
     )
 }

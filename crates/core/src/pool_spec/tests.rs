@@ -60,18 +60,31 @@ fn pool_2_ranges_that_cannot_be_are_kept_as_an_error() {
 }
 
 #[test]
-fn ipa_9_a_pool_with_exclusions_hands_out_nothing_new() {
-    let withheld = |list: &str| {
-        spec_of(json!({
-            "metadata": {"name": "p", "annotations": { keys::ANNOTATION_EXCLUDE: list }},
-            "spec": {"ranges": ranges()},
-        }))
-        .withheld
+fn exc_1_the_list_of_exclusions_is_a_part_of_the_spec() {
+    let of = |list: Option<&str>, ranges: Value| {
+        let mut pool = json!({"metadata": {"name": "p"}, "spec": {"ranges": ranges}});
+        if let Some(list) = list {
+            pool["metadata"]["annotations"] = json!({ keys::ANNOTATION_EXCLUDE: list });
+        }
+        spec_of(pool)
     };
-    let expected = Some(Withheld::Unsupported(keys::ANNOTATION_EXCLUDE));
-    assert_eq!(withheld("172.20.1.10"), expected);
-    assert_eq!(withheld("nonsense"), expected);
-    assert_eq!(withheld(" "), None);
+    let range = |start: &str, end: &str| json!([{"subnet": "10.0.0.0/16", "rangeStart": start, "rangeEnd": end}]);
+    let all = range("10.0.0.5", "10.0.1.5");
+    let accepted = "10.0.0.5, 10.0.0.8-10.0.0.12,10.0.1.0/28";
+    for (list, total) in [(None, 257), (Some(" "), 257), (Some(accepted), 245)] {
+        let spec = of(list, all.clone());
+        assert_eq!(spec.withheld, None, "{list:?}");
+        assert_eq!(spec.ranges.unwrap().total(), total, "{list:?}");
+    }
+    for list in ["nonsense", "10.0.0.5-fd10::5", "10.0.0.9-10.0.0.8"] {
+        let spec = of(Some(list), all.clone());
+        let error = Exclusions::parse(list).unwrap_err();
+        assert_eq!(spec.withheld, Some(Withheld::InvalidExclude(error)));
+        // What is excluded is not known.
+        assert_eq!(spec.ranges.unwrap().total(), 257, "{list}");
+    }
+    let spec = of(Some(accepted), range("x", ""));
+    assert!(spec.ranges.is_err() && spec.withheld.is_none());
 }
 
 #[test]

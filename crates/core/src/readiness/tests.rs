@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use harvester_lb_ipam::OwnerId;
+use harvester_lb_ipam::{OwnerId, Standing};
 use harvester_lb_prober::HealthCheck;
 use serde_json::json;
 
@@ -200,7 +200,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         let all = extras(
             Some(address_conflict),
             instead,
-            false,
+            Standing::InPool,
             &DiscoveredBackends::default(),
         );
         all.into_iter()
@@ -219,7 +219,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
     };
     assert!(message(&address_conflict, None).ends_with("may have"));
     assert!(
-        extras(None, None, false, &DiscoveredBackends::default())
+        extras(None, None, Standing::InPool, &DiscoveredBackends::default())
             .iter()
             .all(|e| e.message.is_none())
     );
@@ -233,11 +233,32 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         shared: vec![("b".into(), [10, 0, 0, 2].into())],
         ..DiscoveredBackends::default()
     };
-    assert!(
-        extras(None, Some("10.0.0.7"), true, &all)
-            .iter()
-            .all(|e| e.message.is_some())
+    for (standing, lacks) in [
+        (Standing::InPool, 2),
+        (Standing::OutOfPool, 1),
+        (Standing::Excluded, 1),
+    ] {
+        let all = extras(None, Some("10.0.0.7"), standing, &all);
+        let lacking = all.iter().filter(|e| e.message.is_none());
+        assert_eq!(lacking.count(), lacks, "{standing:?}");
+    }
+}
+
+#[test]
+fn exc_3_the_condition_says_that_the_address_stays() {
+    let none = DiscoveredBackends::default();
+    let of = |standing, type_| {
+        let all = extras(None, Some("10.0.0.7"), standing, &none);
+        let found = all.into_iter().find(|e| e.type_ == type_);
+        found.unwrap().message
+    };
+    let message = of(Standing::Excluded, status::ADDRESS_EXCLUDED).unwrap();
+    assert_eq!(
+        message,
+        "10.0.0.7 is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again"
     );
+    assert_eq!(of(Standing::Excluded, status::ADDRESS_OUT_OF_POOL), None);
+    assert_eq!(of(Standing::OutOfPool, status::ADDRESS_EXCLUDED), None);
 }
 
 #[test]

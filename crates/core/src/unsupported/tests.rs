@@ -89,22 +89,6 @@ fn ipa_9_an_annotation_counts_whatever_its_value() {
 }
 
 #[test]
-fn ipa_9_a_pool_whose_list_excludes_nothing_is_as_any_other() {
-    let of = |value: Value| {
-        let meta: ObjectMeta = object(json!({"annotations": value}));
-        of_pool(&meta)
-    };
-    assert_eq!(of(json!({})), None);
-    for list in ["", "  ", " , ,"] {
-        assert_eq!(of(json!({ keys::ANNOTATION_EXCLUDE: list })), None);
-    }
-    for list in ["10.0.0.5", "x", "10.0.0.5,"] {
-        let found = of(json!({ keys::ANNOTATION_EXCLUDE: list }));
-        assert_eq!(found, Some(keys::ANNOTATION_EXCLUDE));
-    }
-}
-
-#[test]
 fn ipa_9_a_lease_is_known_by_its_load_balancers_uid() {
     let (mut index, ledger) = (Index::default(), ledger(&[]));
     let a = lb("a", &json!({}));

@@ -6,9 +6,9 @@
 
 use std::net::IpAddr;
 
-use harvester_lb_api::IPPoolSpec;
+use harvester_lb_api::{IPPoolSpec, keys};
 use harvester_lb_ipam::select::ANY;
-use harvester_lb_ipam::{PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
+use harvester_lb_ipam::{ExcludeError, PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
 
 use super::tuples;
 use super::{Consumer, Severity};
@@ -24,6 +24,9 @@ pub enum PoolViolation {
     /// PV-1: no range, or an invalid one.
     #[error(transparent)]
     Range(#[from] RangeError),
+    /// EXC-1: the list of excluded addresses is invalid.
+    #[error("annotation {key}: {0}", key = keys::ANNOTATION_EXCLUDE)]
+    Exclude(#[from] ExcludeError),
     /// PV-2: two ranges of the pool overlap.
     #[error(
         "spec.ranges[{later}] is {later_range}, which shares addresses with spec.ranges[{earlier}], {earlier_range}: make them disjoint"
@@ -144,6 +147,7 @@ impl PoolViolation {
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::Range(_) => "PV-1",
+            Self::Exclude(_) => "EXC-1",
             Self::OwnOverlap { .. } => "PV-2",
             Self::Overlap { .. } => "PV-3",
             Self::LeftOut { .. } | Self::UnreadableKey(_) => "PV-4",
@@ -172,6 +176,7 @@ impl PoolViolation {
                 format!("spec.selector.scope[{index}]")
             }
             Self::DuplicatePriority { .. } => "spec.selector.priority".to_owned(),
+            Self::Exclude(_) => format!("metadata.annotations[{}]", keys::ANNOTATION_EXCLUDE),
         }
     }
 
@@ -196,6 +201,8 @@ impl PoolViolation {
             } => address.to_string(),
             Self::SecondGlobal { .. } => shown_tuple(&Tuple::new(ANY, ANY, ANY)),
             Self::DuplicatePriority { priority, .. } => priority.to_string(),
+            Self::Exclude(ExcludeError::Invalid { entry, .. }) => entry.clone(),
+            Self::Exclude(ExcludeError::TooMany { count }) => count.to_string(),
         }
     }
 

@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use harvester_lb_ipam::range::PoolRanges;
 use harvester_lb_ipam::{
-    Decision, Evidence, Ledger, Micros, Owner, Phase, PoolSpec, RangeSpec, Record, RecordSpec,
-    Request, Requirement, Selector, Settings, StatusAddress, Tuple, Withheld, Workload,
+    Decision, Evidence, ExcludeError, Ledger, Micros, Owner, Phase, PoolSpec, RangeSpec, Record,
+    RecordSpec, Request, Requirement, Selector, Settings, StatusAddress, Tuple, Withheld, Workload,
 };
 use harvester_lb_object::Version;
 
@@ -91,7 +91,9 @@ fn edit(pools: usize, work: bool) -> Result<usize, Box<dyn Error>> {
         pool(&name(n), &format!("{net}.0/24"), start)
     };
     ledger.set_pool(PoolSpec {
-        withheld: Some(Withheld::Unsupported("exclude")),
+        withheld: Some(Withheld::InvalidExclude(ExcludeError::TooMany {
+            count: 1025,
+        })),
         ..pool("withheld", "10.200.0.0/16", None)
     });
     for n in 0..pools {

@@ -146,6 +146,53 @@ fn exc_2_excluded_addresses_are_in_no_count_and_no_turn() {
     assert_eq!(next, ip("10.0.1.10"));
 }
 
+#[test]
+fn exc_1_which_ranges_have_nothing_left_and_which_entries_lie_outside() {
+    for (exclude, empty) in [
+        ("", &[] as &[usize]),
+        ("10.0.0.0-10.0.1.0", &[0]),
+        ("10.0.0.2-10.0.0.13", &[]),
+        // The gateway is not handed out anyway.
+        ("10.0.1.2-10.0.1.14", &[1]),
+        ("10.0.0.0/16", &[0, 1]),
+    ] {
+        assert_eq!(ranges(exclude).empty_ranges(), empty, "{exclude:?}");
+    }
+    let plain = ranges("");
+    for (first, last, is_inside) in [
+        ("10.0.0.1", "10.0.0.14", true),
+        ("10.0.0.5", "10.0.0.5", true),
+        ("10.0.0.0", "10.0.0.5", false),
+        ("10.0.0.5", "10.0.1.5", false),
+        ("fd10::1", "fd10::1", false),
+    ] {
+        assert_eq!(plain.contains_all(ip(first), ip(last)), is_inside);
+    }
+    let adjacent =
+        [("10.0.0.8", "10.0.0.9"), ("10.0.0.4", "10.0.0.7")].map(|(start, end)| RangeSpec {
+            subnet: "10.0.0.0/24".to_owned(),
+            start: Some(start.to_owned()),
+            end: Some(end.to_owned()),
+            gateway: None,
+        });
+    let adjacent = PoolRanges::parse(&adjacent).unwrap();
+    assert!(adjacent.contains_all(ip("10.0.0.5"), ip("10.0.0.9")));
+    assert!(!adjacent.contains_all(ip("10.0.0.5"), ip("10.0.0.10")));
+}
+
+#[test]
+fn exc_3_excluded_is_what_the_ranges_have() {
+    let ranges = ranges("10.0.0.1, 10.0.0.5, 10.0.9.9");
+    for (addr, is_excluded) in [
+        ("10.0.0.1", true),
+        ("10.0.0.5", true),
+        ("10.0.0.6", false),
+        ("10.0.9.9", false),
+    ] {
+        assert_eq!(ranges.excludes(ip(addr)), is_excluded, "{addr}");
+    }
+}
+
 proptest! {
     /// Whatever is excluded: an address can be allocated if and only if it could before and is not excluded.
     #[test]

@@ -101,7 +101,7 @@ impl Ledger {
             Withheld::Undecodable(error) => Some(Verdict::Undecodable {
                 error: error.clone(),
             }),
-            Withheld::Unsupported(_) => None,
+            Withheld::InvalidExclude(_) => None,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{AddressConflict, Decision, Grant, Request, WaitReason};
+use super::decision::{AddressConflict, Decision, Grant, Request, Standing, WaitReason};
 use super::find::{Candidate, NoAddress};
 use super::holds::Reservation;
 use super::queue::Age;
@@ -229,7 +229,7 @@ impl Ledger {
         }
     }
 
-    /// ALC-6, IPA-7: the grant, with the pool's present mask and gateway.
+    /// ALC-6, IPA-7, EXC-3: the grant, with the pool's present mask and gateway.
     fn grant(
         &self,
         addr: IpAddr,
@@ -243,13 +243,23 @@ impl Ledger {
                 .range_of(addr)
                 .or_else(|| ranges.range_by_subnet(addr))
         });
-        let invalid = pool.is_some_and(|pool| pool.spec.is_some() && ranges.is_none());
+        let is_lost = match ranges {
+            Some(ranges) => !ranges.usable(addr),
+            None => pool.is_none_or(|pool| pool.spec.is_none()),
+        };
+        let standing = if !is_lost {
+            Standing::InPool
+        } else if ranges.is_some_and(|ranges| ranges.excludes(addr)) {
+            Standing::Excluded
+        } else {
+            Standing::OutOfPool
+        };
         Grant {
             addr,
             pool: name.clone(),
             mask: range.map(Range::mask),
             gateway: range.and_then(Range::gateway),
-            out_of_pool: !invalid && !ranges.is_some_and(|ranges| ranges.usable(addr)),
+            standing,
             address_conflict,
         }
     }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use harvester_lb_object::Version;
 
+use crate::exclude::ExcludeError;
 use crate::range::{PoolRanges, RangeError};
 use crate::select::{Explanation, Requirement, Selector, Workload};
 use crate::types::{Micros, Owner, OwnerId, PoolName, Record, RecordSpec};
@@ -34,8 +35,8 @@ impl Default for Settings {
 pub enum Withheld {
     /// The object cannot be decoded, for this reason. Its ranges are unknown.
     Undecodable(String),
-    /// IPA-9: this annotation is not supported by this version.
-    Unsupported(&'static str),
+    /// EXC-1: its list of excluded addresses is invalid, for this reason. Any of its addresses may be excluded.
+    InvalidExclude(ExcludeError),
 }
 
 /// A pool object.
@@ -115,6 +116,17 @@ pub struct AddressConflict {
     pub holder: Option<OwnerId>,
 }
 
+/// Whether a pool still has an address in use to allocate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has, or its ranges are invalid, so that this is not known.
+    InPool,
+    /// IPA-7: it was deleted, or edited so that the address is in no range any more, or a gateway.
+    OutOfPool,
+    /// EXC-3: it has the address and excludes it.
+    Excluded,
+}
+
 /// An address that a load balancer has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -127,8 +139,8 @@ pub struct Grant {
     pub mask: Option<String>,
     /// The gateway; none beside a mask: the range has no gateway.
     pub gateway: Option<IpAddr>,
-    /// IPA-7: the pool was deleted, or edited so that it does not have the address any more.
-    pub out_of_pool: bool,
+    /// Whether the pool still has it to allocate.
+    pub standing: Standing,
     /// IPA-2, ALC-7: the status named an address that the load balancer does not get.
     pub address_conflict: Option<AddressConflict>,
 }
@@ -157,8 +169,8 @@ pub enum WaitReason {
     PoolNotFound,
     /// POOL-2.
     PoolInvalid,
-    /// IPA-9: the pool has an annotation that this version does not support.
-    PoolUnsupported,
+    /// EXC-1: the pool's list of excluded addresses is invalid.
+    InvalidExclude,
     /// IPA-1: the record of its address cannot be read. A change of the address would interrupt the
     /// service, so the load balancer waits for the record to be repaired or deleted.
     RecordUnreadable,
@@ -174,7 +186,7 @@ impl WaitReason {
             Self::NoAvailableIp => "NoAvailableIP",
             Self::PoolNotFound => "PoolNotFound",
             Self::PoolInvalid => "PoolInvalid",
-            Self::PoolUnsupported => "UnsupportedAnnotation",
+            Self::InvalidExclude => "InvalidExclude",
             Self::RecordUnreadable => "RecordUnreadable",
             Self::AddressFamilyMismatch => "AddressFamilyMismatch",
         }
@@ -238,7 +250,7 @@ pub enum Decision {
         extra_records: Vec<Record>,
         /// Leave its Service, its address and `extra_records` as they are: the address that the status names may be its
         /// own, which is unknown while the record cannot be read (IPA-1) or the pool allocates no new addresses
-        /// (IPA-9).
+        /// (EXC-1, POOL-2).
         keep_service: bool,
     },
 }

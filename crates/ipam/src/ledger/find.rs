@@ -46,7 +46,7 @@ pub(super) enum NoAddress {
     },
     /// IPA-1: the record of its address cannot be read.
     Unreadable { addr: IpAddr, pool: PoolName },
-    /// IPA-9: the address that its status names may be its own, and its pool cannot confirm that now.
+    /// EXC-1, POOL-2: the address that its status names may be its own, and its pool cannot confirm that now.
     HeldBack(HeldBack),
 }
 
@@ -207,7 +207,7 @@ impl Ledger {
                     .target(request)
                     .map(|at| &self.pools[at])
                     .filter(|pool| pool.usable(addr))
-                    // IPA-9: the unsupported annotation may exclude it from allocation.
+                    // EXC-1: a list that cannot be read may exclude it.
                     .filter(|pool| {
                         pool.withheld().is_none() || self.holds.shows(&request.owner.id, addr)
                     })
@@ -236,7 +236,7 @@ impl Ledger {
     }
 
     /// ALC-2: the free addresses that this id had in the pool, ascending, and its records that
-    /// cannot be used any more: out of range now, or a gateway.
+    /// cannot be used any more: out of range now, a gateway, or excluded (EXC-2).
     fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
         let pool = &self.pools[at];
         let (mut usable, mut stale) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! Load balancers that wait for a withheld pool to confirm their address (IPA-9).
+//! Load balancers that wait for a withheld pool to confirm their address (EXC-1).
 //!
 //! An address that only a status names is recorded if the pool that serves the load balancer has it (ALC-7). A pool
-//! with an unsupported annotation, or one that cannot be decoded, cannot confirm that. Until it can, the load balancer
+//! with an invalid list of exclusions, or one that cannot be decoded, cannot confirm that. Until it can, the load balancer
 //! keeps serving at the address, and no other gets the address from a pool that is known to have it.
 
 use super::Ledger;

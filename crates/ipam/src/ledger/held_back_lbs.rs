@@ -1,4 +1,4 @@
-//! The store of the load balancers that wait for a withheld pool to confirm their address (IPA-9), by owner, pool and address,
+//! The store of the load balancers that wait for a withheld pool to confirm their address (EXC-1), by owner, pool and address,
 //! so that a change of a pool or an address visits only those that it concerns.
 
 use std::collections::BTreeSet;

@@ -109,7 +109,7 @@ impl Pool {
     }
 
     /// The families of which a load balancer without an address may get one: an address is free, the pool is not
-    /// withheld (IPA-9), and no older load balancer that could use the address waits for it (ALC-5, BE-7).
+    /// withheld (EXC-1), and no older load balancer that could use the address waits for it (ALC-5, BE-7).
     pub(crate) fn room(&self, request: &Request) -> Room {
         self.queue.room(&Age::of(request), request.workload)
     }
@@ -137,10 +137,10 @@ impl Pool {
             (Some(Withheld::Undecodable(error)), _) => Some(Verdict::Undecodable {
                 error: error.clone(),
             }),
-            (Some(Withheld::Unsupported(annotation)), _) => {
-                Some(Verdict::Unsupported { annotation })
-            }
-            (None, Err(error)) => Some(Verdict::RangesInvalid {
+            (_, Err(error)) => Some(Verdict::RangesInvalid {
+                error: error.to_string(),
+            }),
+            (Some(Withheld::InvalidExclude(error)), Ok(_)) => Some(Verdict::InvalidExclude {
                 error: error.to_string(),
             }),
             (None, Ok(_)) => (!self.suits(workload)).then_some(Verdict::OtherFamily),
@@ -150,14 +150,18 @@ impl Pool {
     /// The verdict for load balancers of this workload type while no address that they can use is free. It does not
     /// depend on the number of free addresses of the other family, so that it does not change with that.
     pub(crate) fn full(&self, workload: Workload) -> Verdict {
+        let excludes_all =
+            || self.size() == 0 && self.ranges().is_some_and(PoolRanges::has_exclusions);
         if workload == Workload::Vm && self.size_v4 < self.size() {
             Verdict::FullOfFamily
+        } else if excludes_all() {
+            Verdict::AllExcluded
         } else {
             Verdict::Full
         }
     }
 
-    /// Updates the queue's numbers of free addresses; none while the pool is withheld (IPA-9).
+    /// Updates the queue's numbers of free addresses; none while the pool is withheld (EXC-1).
     pub(super) fn update_queue_free(&mut self) {
         let v4 = self.free_to(Workload::Vm);
         let v6 = self.free().saturating_sub(v4);

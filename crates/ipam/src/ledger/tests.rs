@@ -2,6 +2,7 @@
 //! the comparison with a naive model in `machine`.
 
 mod allocation;
+mod exclusions;
 mod keep;
 mod machine;
 mod properties;
@@ -11,6 +12,7 @@ mod waiting;
 mod withheld;
 
 use super::*;
+use crate::exclude::Exclusions;
 use crate::range::{PoolRanges, RangeSpec};
 use crate::select::{Selector, Tuple, Workload};
 use crate::types::{Owner, PoolName};

@@ -131,14 +131,25 @@ impl Ledger {
     /// IPA-7: the Bound records of this pool whose address it could not allocate any more: outside
     /// its ranges, or its gateway. Empty while its ranges are invalid.
     pub fn out_of_pool(&self, name: &str) -> Vec<Record> {
+        self.bound_outside(name, false)
+    }
+
+    /// EXC-3: the Bound records of this pool whose address it has and excludes.
+    pub fn excluded(&self, name: &str) -> Vec<Record> {
+        self.bound_outside(name, true)
+    }
+
+    fn bound_outside(&self, name: &str, excluded: bool) -> Vec<Record> {
         let Some(pool) = self.pools.by_name(name) else {
             return Vec::new();
         };
-        if pool.spec.is_some() && pool.ranges().is_none() {
+        if !pool.knows_addresses() {
             return Vec::new();
         }
+        let is_excluded = |addr| pool.ranges().is_some_and(|ranges| ranges.excludes(addr));
         pool.outside
             .iter()
+            .filter(|addr| is_excluded(**addr) == excluded)
             .filter_map(|addr| self.records.get(*addr))
             .filter(|entry| entry.is_bound())
             .map(|entry| self.to_record(entry))

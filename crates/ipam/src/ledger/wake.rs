@@ -64,10 +64,10 @@ impl Ledger {
         let pool = &self.pools[at];
         match &pool.spec {
             None => WaitReason::PoolNotFound,
-            Some(_) if matches!(pool.withheld(), Some(Withheld::Unsupported(_))) => {
-                WaitReason::PoolUnsupported
-            }
             Some(spec) if spec.ranges.is_err() => WaitReason::PoolInvalid,
+            Some(_) if matches!(pool.withheld(), Some(Withheld::InvalidExclude(_))) => {
+                WaitReason::InvalidExclude
+            }
             Some(_) => WaitReason::NoAvailableIp,
         }
     }

@@ -28,6 +28,8 @@ pub struct PoolRanges {
     cover: Vec<Segment>,
     /// The addresses that can be allocated, in written order: `cover` without gateways (RNG-5) and excluded addresses (EXC-2).
     usable: Vec<Segment>,
+    /// The excluded addresses, in a range or not.
+    excluded: IntervalSet,
     /// Indexes into `usable`, by ascending address.
     ascending: Vec<u32>,
     /// Sum over `usable`.
@@ -57,15 +59,19 @@ impl PoolRanges {
     /// The same ranges without excluded addresses: these lie in a range, and cannot be allocated (EXC-2).
     #[must_use]
     pub fn without(self, excluded: &Exclusions) -> Self {
+        if excluded.is_empty() {
+            return self;
+        }
         Self::new(self.ranges, excluded)
     }
 
-    fn new(ranges: Vec<Range>, excluded: &Exclusions) -> Self {
+    fn new(ranges: Vec<Range>, exclusions: &Exclusions) -> Self {
         let mut covered = IntervalSet::new();
-        let mut withheld = IntervalSet::new();
-        for (first, last) in excluded.spans() {
-            withheld.insert_span(*first, *last);
+        let mut excluded = IntervalSet::new();
+        for (first, last) in exclusions.spans() {
+            excluded.insert_span(*first, *last);
         }
+        let mut withheld = excluded.clone();
         // No gateway is allocated, not even that of another range.
         for gateway in ranges.iter().filter_map(Range::gateway) {
             withheld.insert(gateway);
@@ -104,6 +110,7 @@ impl PoolRanges {
             ranges,
             cover,
             usable,
+            excluded,
             ascending,
             total,
             own_overlaps,
@@ -133,6 +140,31 @@ impl PoolRanges {
     /// Whether the address can be allocated: in a range, not the gateway of any, not excluded.
     pub fn usable(&self, addr: IpAddr) -> bool {
         self.segment_of(addr).is_some()
+    }
+
+    /// Whether the address lies in a range and is excluded (EXC-2).
+    pub fn excludes(&self, addr: IpAddr) -> bool {
+        self.excluded.contains(addr) && self.contains(addr)
+    }
+
+    /// Whether any address is excluded, in a range or not.
+    pub fn has_exclusions(&self) -> bool {
+        self.excluded.intervals() > 0
+    }
+
+    /// Whether all addresses of a span lie in a range, gateways included.
+    pub fn contains_all(&self, first: IpAddr, last: IpAddr) -> bool {
+        let mut next = Some(first);
+        while let Some(addr) = next {
+            let Some(segment) = find(&self.cover, addr) else {
+                return false;
+            };
+            if segment.end >= last {
+                return true;
+            }
+            next = addr::next(segment.end);
+        }
+        false
     }
 
     /// The range that an address lies in.
@@ -189,9 +221,15 @@ impl PoolRanges {
         &self.cover
     }
 
-    /// RNG-9: indexes of the ranges without an address to allocate, for the admission warning.
+    /// RNG-9, EXC-2: indexes of the ranges without an address to allocate, for the admission warning: each of theirs is their
+    /// gateway or excluded.
     pub fn empty_ranges(&self) -> Vec<usize> {
-        let empty = |(index, range): (usize, &Range)| (range.total() == 0).then_some(index);
+        let is_empty = |range: &Range| {
+            let left = self.excluded.gaps(range.start, range.end);
+            let mut left = left.into_iter();
+            left.all(|(first, last)| first == last && range.gateway() == Some(first))
+        };
+        let empty = |(index, range)| is_empty(range).then_some(index);
         self.ranges.iter().enumerate().filter_map(empty).collect()
     }
 

@@ -24,11 +24,13 @@ pub enum Verdict {
         /// The reason.
         error: String,
     },
-    /// Chosen, but one of its annotations is not supported by this version (IPA-9).
-    Unsupported {
-        /// The annotation.
-        annotation: &'static str,
+    /// Chosen, but its list of excluded addresses is invalid (EXC-1).
+    InvalidExclude {
+        /// The reason.
+        error: String,
     },
+    /// Chosen, but it excludes all its addresses, gateways aside (EXC-2).
+    AllExcluded,
     /// Chosen, but only IPv6 addresses are free (BE-7).
     FullOfFamily,
     /// Chosen, but it has only IPv6 addresses (BE-7).
@@ -88,10 +90,11 @@ impl fmt::Display for Verdict {
             Self::OthersFirst => f.write_str("older load balancers wait for its free addresses"),
             Self::RangesInvalid { error } => write!(f, "its ranges are invalid: {error}"),
             Self::Undecodable { error } => write!(f, "cannot be decoded: {error}"),
-            Self::Unsupported { annotation } => write!(
+            Self::InvalidExclude { error } => write!(
                 f,
-                "this version does not support its annotation {annotation}, so no new address is allocated"
+                "its annotation exclude is invalid, so no new address is allocated: {error}"
             ),
+            Self::AllExcluded => f.write_str("its annotation exclude leaves no address to allocate"),
             Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm can use no other"),
             Self::OtherFamily => f.write_str("has only IPv6 addresses, which a load balancer of workload type vm cannot use: name a pool with IPv4 addresses"),
             Self::Missing => f.write_str("does not exist"),

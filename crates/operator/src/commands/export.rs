@@ -10,6 +10,7 @@ use harvester_lb_controller_kit::client;
 use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::cached::{self, Allocation, CachedService, Pool};
+use harvester_lb_core::pool_spec::exclusions_of;
 use harvester_lb_core::{pool_status, time, unsupported};
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
 use harvester_lb_object::Key;
@@ -134,11 +135,14 @@ fn unknown_to_go(read: &Read) -> Vec<String> {
         format!("Service {key} has the ports of several load balancers, and would lose them")
     });
     let pools = read.pools.iter().filter_map(|(key, pool)| {
-        let annotation = unsupported::of_pool(&pool.meta)?;
-        let name = &key.name;
-        Some(format!(
-            "IPPool {name} has the annotation {annotation}, and what it excludes would be allocated"
-        ))
+        // An invalid list excludes nothing yet, and will.
+        let is_empty = exclusions_of(&pool.meta).is_ok_and(|excluded| excluded.is_empty());
+        let (name, annotation) = (&key.name, keys::ANNOTATION_EXCLUDE);
+        (!is_empty).then(|| {
+            format!(
+                "IPPool {name} has the annotation {annotation}, and what it excludes would be allocated"
+            )
+        })
     });
     let leases = read.records.iter().map(|(name, _)| name);
     let leases = leases.filter(|name| name.starts_with(keys::LEASE_RECORD_PREFIX));

@@ -2,6 +2,7 @@
 
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::{self, Pool};
+use harvester_lb_core::pool_spec;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
 
@@ -10,8 +11,10 @@ use super::Index;
 impl Index {
     /// Handles a change of a pool.
     pub fn pool_changed(&self, key: &Key, change: &Change<Pool>) {
-        let same_spec =
-            matches!(change, Change::Applied { old: Some(old), new } if old.spec == new.spec);
+        let same_spec = matches!(
+            change,
+            Change::Applied { old: Some(old), new } if pool_spec::is_same_spec(old, new)
+        );
         if self.upsert_pool(key, !same_spec).is_none() {
             return;
         }
@@ -20,7 +23,7 @@ impl Index {
             self.queues.pools.forget(&name);
             self.pool_throttle.forget(&name);
         }
-        // The condition AddressOutOfPool of load balancers depends on the pool's ranges (IPA-7).
+        // The conditions AddressOutOfPool and AddressExcluded of load balancers depend on the pool's spec (IPA-7, EXC-3).
         if same_spec {
             return;
         }

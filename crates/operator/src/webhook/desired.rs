@@ -1,6 +1,7 @@
 //! What the API server must be told (section 1): the two webhook configurations and the conversion stanza of the
 //! definition of LoadBalancers, and what of an existing object differs from it. Pure.
 
+use harvester_lb_api::keys;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
@@ -24,6 +25,20 @@ const MUTATION_TIMEOUT: i32 = 5;
 /// somebody else may not require a spec: to read one that is absent would be an error, which refuses the request.
 const SPEC_CHANGED: &str = "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
                             (has(object.spec) && object.spec != oldObject.spec)";
+
+/// When validating admission is asked: the spec has changed, or an annotation that is a part of it (section 15).
+fn is_concerned() -> String {
+    let keys = keys::SPEC_ANNOTATIONS.map(|key| format!("'{key}'"));
+    let has = |object: &str| format!("has({object}.metadata.annotations)");
+    let is_in = |object: &str| format!("({} && k in {object}.metadata.annotations)", has(object));
+    format!(
+        "{SPEC_CHANGED} || [{}].exists(k, {now} != {before} || \
+         ({now} && {before} && object.metadata.annotations[k] != oldObject.metadata.annotations[k]))",
+        keys.join(", "),
+        now = is_in("object"),
+        before = is_in("oldObject"),
+    )
+}
 
 /// The objects as they must be, for one bundle.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +64,7 @@ impl Desired {
             client_config: self.client(VALIDATION),
             failure_policy: Some("Fail".to_owned()),
             match_conditions: Some(vec![MatchCondition {
-                expression: SPEC_CHANGED.to_owned(),
+                expression: is_concerned(),
                 name: "spec-changed".to_owned(),
             }]),
             match_policy: Some("Equivalent".to_owned()),
@@ -226,11 +241,15 @@ mod tests {
         assert_eq!(webhook.admission_review_versions, ["v1", "v1beta1"]);
         let conditions = webhook.match_conditions.unwrap();
         assert_eq!(conditions.len(), 1);
-        assert_eq!(
-            conditions[0].expression,
-            "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
-             (has(object.spec) && object.spec != oldObject.spec)"
+        let expression = &*conditions[0].expression;
+        assert!(
+            expression.starts_with(
+                "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
+                 (has(object.spec) && object.spec != oldObject.spec) || ['loadbalancer.harvesterhci.io/requested-address', "
+            ),
+            "{expression}"
         );
+        assert_eq!(conditions[0].name, "spec-changed");
         let rules: Vec<_> = webhook
             .rules
             .unwrap()

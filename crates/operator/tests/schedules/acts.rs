@@ -12,6 +12,15 @@ use super::specs::{
     machine_address, pool_key, vmi_key, vmi_labels,
 };
 
+/// Lists of excluded addresses (EXC-1): none, one or several addresses of the pools, all, and an invalid one.
+const EXCLUDED: [&str; 5] = [
+    "",
+    "10.0.0.11",
+    "10.0.0.10-10.0.0.12, fd00::/126",
+    "0.0.0.0/0",
+    "x",
+];
+
 /// An act of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -40,7 +49,7 @@ pub(crate) enum Act {
     Ask(usize, Asked),
     /// Another load balancer becomes an owner of the Service, as one that shares its address.
     ShareService(usize, usize),
-    Exclude(usize, bool),
+    Exclude(usize, &'static str),
     CreateVmi(usize, u8, u8),
     DeleteVmi(usize),
     RelabelVmi(usize, u8),
@@ -65,7 +74,7 @@ impl Act {
         let vmi = rng.usize(..VMIS.len());
         match rng.u8(..100) {
             53..61 if later => Self::Ask(lb, Asked::draw(rng, lbs)),
-            81..84 if later => Self::Exclude(pool, rng.bool()),
+            81..84 if later => Self::Exclude(pool, EXCLUDED[rng.usize(..EXCLUDED.len())]),
             88..90 if later => Self::ShareService(lb, rng.usize(..lbs)),
             0..12 => Self::CreateLb(lb, LbSpec::draw(rng, pools, later)),
             12..26 => Self::DeleteLb(lb),
@@ -264,9 +273,9 @@ impl Act {
                     }));
                 });
             }
-            Self::Exclude(pool, exclude) => {
+            Self::Exclude(pool, list) => {
                 server.alter(Kind::Pool, &pool_key(*pool), user, |object| {
-                    let list = if *exclude { "10.0.0.11" } else { "" };
+                    let list = *list;
                     object["metadata"]["annotations"][keys::ANNOTATION_EXCLUDE] = list.into();
                 });
             }

@@ -9,6 +9,7 @@ use crate::admission::response::Denial;
 use crate::admission::tests::world::{World, denied, mutated, refused_by, review, review_of};
 
 mod addresses;
+mod exclusions;
 
 const VID: &str = "loadbalancer.harvesterhci.io/vid";
 const GLOBAL: &str = "loadbalancer.harvesterhci.io/global-ip-pool";

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_fixtures as fixtures;
+use harvester_lb_ipam::Standing;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -99,7 +100,7 @@ pub(super) fn address(ip: &str) -> Address {
         load_balancer_ip: ip.to_owned(),
         extra_records: Vec::new(),
         address_conflict: None,
-        out_of_pool: false,
+        standing: Standing::InPool,
     }
 }
 

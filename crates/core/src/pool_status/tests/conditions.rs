@@ -114,6 +114,43 @@ fn ipa_7_addresses_out_of_the_pool() {
     );
 }
 
+/// A pool with this list of excluded addresses.
+fn excluding(pool: Pool, list: &str) -> Pool {
+    let mut meta = pool.meta.clone();
+    let annotations = meta.annotations.get_or_insert_default();
+    annotations.insert(keys::ANNOTATION_EXCLUDE.to_owned(), list.to_owned());
+    Pool { meta, ..pool }
+}
+
+#[test]
+fn exc_1_an_invalid_list_is_quoted() {
+    let pool = excluding(example(), "172.20.1.3,172.20.1.x");
+    let ledger = ledger(&[("p", &pool)]);
+    let message = "IPPool p: annotation loadbalancer.harvesterhci.io/exclude: the entry \"172.20.1.x\" is no address, range or subnet; write 10.0.0.5, 10.0.0.8-10.0.0.12 or 10.0.1.0/28; until it is corrected no new address is allocated, and addresses in use stay allocated";
+    let expected = [condition(READY, "False", INVALID_EXCLUDE, Some(message))];
+    assert_eq!(conditions_of(&ledger, "p", &pool, T1), expected);
+}
+
+#[test]
+fn exc_3_excluded_addresses_that_are_held() {
+    let pool = excluding(example(), "172.20.1.3-172.20.1.4, 172.20.9.9");
+    let mut ledger = ledger(&[("p", &pool)]);
+    assert!(ledger.observe(record("172.20.1.4", "a", 1, None)));
+    assert!(ledger.observe(record("172.20.1.2", "b", 2, None)));
+    let message = "1 excluded addresses are held, the first is 172.20.1.4 of LoadBalancer shop/a; they stay allocated until their owners are deleted, and are not allocated again";
+    let expected = [
+        ready(),
+        condition(ADDRESS_EXCLUDED, "True", ADDRESS_EXCLUDED, Some(message)),
+    ];
+    assert_eq!(conditions_of(&ledger, "p", &pool, T1), expected);
+    assert!(ledger.observe(record("172.20.1.4", "a", 10, Some(11))));
+    let pool = Pool {
+        conditions: expected.to_vec(),
+        ..pool
+    };
+    assert_eq!(conditions_of(&ledger, "p", &pool, T2), [ready()]);
+}
+
 #[test]
 fn pool_3_a_map_that_is_not_complete_says_so() {
     let pool = example();

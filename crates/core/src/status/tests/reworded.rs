@@ -5,7 +5,9 @@ use crate::merge_patch::difference;
 
 /// The condition as the version before stored it, and what this version says in the same situation.
 fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
-    use harvester_lb_ipam::{AddressConflict, Explanation, OwnerId, PoolVerdict, Verdict};
+    use harvester_lb_ipam::{
+        AddressConflict, Explanation, OwnerId, PoolVerdict, Standing, Verdict,
+    };
 
     use crate::backends::DiscoveredBackends;
     use crate::readiness::{extras, waiting_for_external_ip};
@@ -25,11 +27,11 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "api")),
     };
-    let extra = |out_of_pool: bool| StatusUpdate {
+    let extra = |standing: Standing| StatusUpdate {
         extras: extras(
-            (!out_of_pool).then_some(&address_conflict),
+            (standing == Standing::InPool).then_some(&address_conflict),
             Some("10.0.0.9"),
-            out_of_pool,
+            standing,
             &DiscoveredBackends::default(),
         ),
         ..StatusUpdate::only(Readiness::ready())
@@ -100,12 +102,12 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
         (
             ADDRESS_OUT_OF_POOL,
             "10.0.0.9 is no longer an address of its pool; it is kept until the load balancer goes",
-            extra(true),
+            extra(Standing::OutOfPool),
         ),
         (
             ADDRESS_LOST,
             "10.0.0.7 belongs to LoadBalancer shop/api; 10.0.0.9 was given instead",
-            extra(false),
+            extra(Standing::InPool),
         ),
         (
             FIRST_HEALTH_CHECKS,

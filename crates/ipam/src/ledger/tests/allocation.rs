@@ -277,7 +277,10 @@ fn alc_6_mask_and_gateway() {
             panic!("not taken");
         };
         assert_eq!((grant.addr, grant.mask.as_deref()), (ip(addr), Some(mask)));
-        assert_eq!((grant.gateway, grant.out_of_pool), (gateway.map(ip), false));
+        assert_eq!(
+            (grant.gateway, grant.standing),
+            (gateway.map(ip), Standing::InPool)
+        );
     }
 }
 

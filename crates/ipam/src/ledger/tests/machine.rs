@@ -16,11 +16,16 @@ const POOLS: [&str; 2] = ["p", "q"];
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];
 const CREATED: [i64; 6] = [3, 1, 2, 2, 5, 4];
 
-/// Variants of a pool; they overlap, some have IPv6 addresses, one cannot be decoded, one has an unsupported
-/// annotation, and one is invalid.
+/// The last bytes of the addresses that the pools with exclusions exclude (EXC-2).
+const EXCLUDED: [u8; 4] = [2, 4, 5, 13];
+
+/// Variants of a pool; they overlap, some have IPv6 addresses, one cannot be decoded, one has an invalid list of
+/// exclusions, two have exclusions, all addresses of one of these are excluded, and one is invalid.
 fn shape(number: usize) -> PoolSpec {
     let ranges = match number {
         0 | 7 => vec![range("10.0.0.0/29", "", "")],
+        10 => vec![range("10.0.0.0/29", "", ""), range("fd10::/126", "", "")],
+        11 => vec![range("10.0.0.0/29", "10.0.0.4", "10.0.0.5")],
         1 => vec![range("10.0.0.0/29", "10.0.0.4", "10.0.0.6")],
         2 => vec![range("10.0.0.8/30", "", ""), range("10.0.0.0/30", "", "")],
         3 => vec![
@@ -46,20 +51,29 @@ fn shape(number: usize) -> PoolSpec {
         ..Selector::default()
     };
     let withheld = match number {
-        7 => Some(Withheld::Unsupported("exclude")),
+        7 => Some(Withheld::InvalidExclude(
+            Exclusions::parse("x").unwrap_err(),
+        )),
         8 => Some(Withheld::Undecodable("no list".to_owned())),
         _ => None,
+    };
+    let plain = pool("", &ranges);
+    let excluded = EXCLUDED.map(|last| at(last).to_string()).join(", ");
+    let exclusions = match number {
+        10 | 11 => Exclusions::parse(&excluded).unwrap(),
+        _ => Exclusions::default(),
     };
     PoolSpec {
         selector,
         withheld,
         // Of two overlapping pools either may be the older one.
         created: Micros(i64::try_from(number % 3).unwrap()),
-        ..pool("", &ranges)
+        ranges: plain.ranges.map(|ranges| ranges.without(&exclusions)),
+        ..plain
     }
 }
 
-const SHAPES: usize = 10;
+const SHAPES: usize = 12;
 
 /// Number of addresses; the last few are IPv6.
 const ADDRESSES: u8 = 16;
@@ -124,7 +138,7 @@ enum Outcome {
 /// Why the model finds no address.
 enum Refused {
     Wait(WaitReason),
-    /// IPA-9.
+    /// EXC-1.
     HeldBack(WaitReason, IpAddr, PoolName),
 }
 
@@ -150,7 +164,7 @@ pub(super) struct Model {
     reserved: Vec<Reserved>,
     /// The pool that a map or a record names; none for a claim by status.
     claims: Vec<(IpAddr, Owner, Option<PoolName>)>,
-    /// IPA-9: load balancers that wait for a pool to confirm their address.
+    /// EXC-1: load balancers that wait for a pool to confirm their address.
     held_back: Vec<(Owner, IpAddr, PoolName)>,
     shown: Vec<(OwnerId, IpAddr)>,
     waiting: Vec<Request>,
@@ -193,8 +207,14 @@ impl Model {
                     .map(|a| (index, a)),
             );
         }
-        all.retain(|(_, addr)| !gateways.contains(addr));
+        all.retain(|(_, addr)| !gateways.contains(addr) && !Self::excludes(ranges, *addr));
         all
+    }
+
+    /// EXC-2: whether a pool has the address and excludes it.
+    fn excludes(ranges: &PoolRanges, addr: IpAddr) -> bool {
+        let is_in = ranges.ranges().iter().any(|range| range.contains(addr));
+        ranges.has_exclusions() && is_in && EXCLUDED.map(at).contains(&addr)
     }
 
     fn usable(&self, name: &str, addr: IpAddr) -> bool {
@@ -258,7 +278,7 @@ impl Model {
         older.map(seniority).min().map(|(_, name)| name)
     }
 
-    /// ALC-5, BE-7, IPA-9: whether a free address of the family of this one may be allocated: more of them are free
+    /// ALC-5, BE-7, EXC-1: whether a free address of the family of this one may be allocated: more of them are free
     /// than older load balancers wait for them.
     fn has_room(&self, name: &str, request: &Request, addr: IpAddr) -> bool {
         let listed = self.listed(name);

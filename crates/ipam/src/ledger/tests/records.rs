@@ -179,7 +179,7 @@ fn ipa_7_edit_or_deletion_of_the_pool_keeps_the_address() {
         &[range("172.20.1.0/24", "172.20.1.100", "172.20.1.109")],
     ));
     let (grant, _) = held(fixture.decide(&lb("a")));
-    assert!(grant.out_of_pool);
+    assert_eq!(grant.standing, Standing::OutOfPool);
     assert_eq!(grant.mask.as_deref(), Some("255.255.255.0"));
     assert_eq!(
         fixture.ledger.out_of_pool("p")[0].spec.addr,
@@ -194,15 +194,15 @@ fn ipa_7_edit_or_deletion_of_the_pool_keeps_the_address() {
     fixture.ledger.remove_pool("p");
     let (grant, _) = held(fixture.decide(&lb("a")));
     assert_eq!(
-        (grant.out_of_pool, grant.mask, grant.gateway),
-        (true, None, None)
+        (grant.standing, grant.mask, grant.gateway),
+        (Standing::OutOfPool, None, None)
     );
     assert!(fixture.ledger.projection("p").is_none());
     assert_eq!(fixture.ledger.out_of_pool("p").len(), 1);
     fixture
         .ledger
         .set_pool(pool("p", &[range("172.20.1.0/29", "", "")]));
-    assert!(!held(fixture.decide(&lb("a"))).0.out_of_pool);
+    assert_eq!(held(fixture.decide(&lb("a"))).0.standing, Standing::InPool);
     assert_eq!(fixture.ledger.projection("p").unwrap().available, 4);
 }
 
@@ -213,7 +213,10 @@ fn ipa_7_gateway_moved_onto_an_address() {
     let mut moved = range("172.20.1.0/29", "", "");
     moved.gateway = Some("172.20.1.2".into());
     fixture.ledger.set_pool(pool("p", &[moved]));
-    assert!(held(fixture.decide(&lb("a"))).0.out_of_pool);
+    assert_eq!(
+        held(fixture.decide(&lb("a"))).0.standing,
+        Standing::OutOfPool
+    );
     assert_eq!(fixture.ledger.projection("p").unwrap().available, 5);
 }
 

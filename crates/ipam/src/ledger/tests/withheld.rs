@@ -1,9 +1,6 @@
-//! Withheld pools: those that cannot be decoded, and those with an annotation that this version does not support
-//! (IPA-9).
+//! Withheld pools: those that cannot be decoded, and those with an invalid list of exclusions (EXC-1).
 
 use super::*;
-
-const EXCLUDE: &str = "example.org/exclude";
 
 fn plain() -> PoolSpec {
     pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.12")])
@@ -11,7 +8,9 @@ fn plain() -> PoolSpec {
 
 fn excluding() -> PoolSpec {
     PoolSpec {
-        withheld: Some(Withheld::Unsupported(EXCLUDE)),
+        withheld: Some(Withheld::InvalidExclude(
+            Exclusions::parse("10.0.0.x").unwrap_err(),
+        )),
         ..plain()
     }
 }
@@ -39,7 +38,7 @@ fn waits(decision: Decision) -> (WaitReason, String) {
 }
 
 #[test]
-fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
+fn exc_1_nothing_new_from_a_pool_with_an_invalid_list() {
     let mut fixture = Fixture::new(&[plain()]);
     assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
     assert_eq!(fixture.ask(&lb("gone")), Some(ip("10.0.0.11")));
@@ -53,9 +52,9 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
         with_status(lb("forged"), "p", "10.0.0.12"),
     ] {
         let (reason, message) = waits(fixture.decide(&request));
-        assert_eq!(reason.as_str(), "UnsupportedAnnotation");
+        assert_eq!(reason.as_str(), "InvalidExclude");
         assert!(
-            message.contains(EXCLUDE) && message.contains("pool p"),
+            message.contains("10.0.0.x") && message.contains("pool p"),
             "{message}"
         );
     }
@@ -65,11 +64,11 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
         fixture.ask(&lb_uid("held", "held-2")),
         Some(ip("10.0.0.10"))
     );
-    // The status counts as before, as the exclusions are unknown here. The address in a status may be its own.
+    // The status counts as before, as the exclusions are unknown. The address in a status may be its own.
     let view = fixture.ledger.projection("p").unwrap();
     assert_eq!((view.total, view.available), (3, 1));
     assert!(fixture.ledger.take_wakes().is_empty());
-    // Without the annotation the waiting ones are served, oldest first, and the others' explanation becomes that it is
+    // With a valid list the waiting ones are served, oldest first, and the others' explanation becomes that it is
     // full.
     fixture.ledger.set_pool(plain());
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged", "gone"]);
@@ -81,7 +80,7 @@ fn ipa_9_nothing_new_from_a_pool_with_exclusions() {
 }
 
 #[test]
-fn ipa_9_what_is_shown_or_trusted_is_nothing_new() {
+fn exc_1_what_is_shown_or_trusted_is_nothing_new() {
     let mut fixture = Fixture::new(&[excluding()]);
     let shown = with_status(lb("shown"), "p", "10.0.0.10");
     fixture
@@ -130,9 +129,9 @@ fn keep_service(decision: &Decision) -> bool {
 }
 
 #[test]
-fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
+fn exc_1_what_only_a_status_names_stays_until_the_pool_can_tell() {
     for (withheld, expected) in [
-        (excluding(), WaitReason::PoolUnsupported),
+        (excluding(), WaitReason::InvalidExclude),
         (undecodable("x"), WaitReason::PoolInvalid),
     ] {
         // Imported at the start or decided about later; naming the pool or matched by its selector.
@@ -173,7 +172,7 @@ fn ipa_9_what_only_a_status_names_stays_until_the_pool_can_tell() {
 }
 
 #[test]
-fn ipa_9_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
+fn exc_1_what_a_status_names_of_others_or_of_elsewhere_does_not_stay() {
     let mut fixture = Fixture::new(&[plain()]);
     assert_eq!(fixture.ask(&lb("held")), Some(ip("10.0.0.10")));
     fixture.ledger.set_pool(excluding());
@@ -218,7 +217,7 @@ fn stays_of(fixture: &mut Fixture, request: &Request) -> bool {
 }
 
 #[test]
-fn ipa_9_what_cannot_be_told_blocks_nobody_elses_address() {
+fn exc_1_what_cannot_be_told_blocks_nobody_elses_address() {
     let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
     let mut fixture = Fixture::new(&[undecodable("x"), one]);
     let forged = with_status(lb("forged"), "p", "10.0.0.10");

@@ -99,15 +99,15 @@ fn serves(ctx: &Context, server: &FakeApiServer) {
 }
 
 #[tokio::test]
-async fn ipa_9_nothing_is_taken_down_of_one_whose_address_a_withheld_pool_may_have() {
-    let excluding = || pool(&json!({ keys::ANNOTATION_EXCLUDE: "10.0.0.9" }));
+async fn exc_1_nothing_is_taken_down_of_one_whose_address_a_withheld_pool_may_have() {
+    let excluding = || pool(&json!({ keys::ANNOTATION_EXCLUDE: "10.0.0.x" }));
     let undecodable = || Pool {
         spec: Err("spec.ranges: not a list".to_owned()),
         ..pool(&json!({}))
     };
     for (workload, pool, reason) in [
-        ("vm", excluding(), "UnsupportedAnnotation"),
-        ("cluster", excluding(), "UnsupportedAnnotation"),
+        ("vm", excluding(), "InvalidExclude"),
+        ("cluster", excluding(), "InvalidExclude"),
         ("vm", undecodable(), "PoolInvalid"),
         ("cluster", undecodable(), "PoolInvalid"),
     ] {

@@ -99,7 +99,7 @@ impl Model {
                 Outcome::Wait(_, extra, _) => (None, extra),
             };
             let extra = extra.clone();
-            // IPA-9: a load balancer that is held back loses nothing.
+            // EXC-1: a load balancer that is held back loses nothing.
             let keep_service = matches!(outcome, Outcome::Wait(_, _, true));
             let has_own = |addr| {
                 let record = self.record(addr);

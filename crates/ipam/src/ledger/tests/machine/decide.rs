@@ -116,7 +116,7 @@ impl Model {
         }
     }
 
-    /// IPA-9: the address that the status names and a pool may have that hands out nothing new.
+    /// EXC-1: the address that the status names and a pool may have that hands out nothing new.
     fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
         let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
         let recorded = self
@@ -206,7 +206,7 @@ impl Model {
         }
         if let Some((addr, pool)) = self.held_back_of(request, bound) {
             let reason = match self.pool(&pool).map(|pool| &pool.withheld) {
-                Some(Some(Withheld::Unsupported(_))) => WaitReason::PoolUnsupported,
+                Some(Some(Withheld::InvalidExclude(_))) => WaitReason::InvalidExclude,
                 _ => WaitReason::PoolInvalid,
             };
             return Err(Refused::HeldBack(reason, addr, pool));
@@ -217,7 +217,7 @@ impl Model {
         let ranges = pool.ranges.as_ref().map_err(|_| WaitReason::PoolInvalid)?;
         let listed = self.listed(&target);
         let none = match pool.withheld {
-            Some(Withheld::Unsupported(_)) => WaitReason::PoolUnsupported,
+            Some(Withheld::InvalidExclude(_)) => WaitReason::InvalidExclude,
             _ => WaitReason::NoAvailableIp,
         };
         let is_mismatch =

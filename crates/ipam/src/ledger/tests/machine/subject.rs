@@ -206,7 +206,13 @@ impl StateMachineTest for Subject {
                 .map(|(addr, _)| addr)
                 .filter(|addr| model.ranges(name).is_some() && !model.usable(name, *addr))
                 .collect();
-            assert_eq!(addrs(&ledger.out_of_pool(name)), strays);
+            let excludes = |addr: &IpAddr| {
+                let ranges = model.ranges(name);
+                ranges.is_some_and(|ranges| Model::excludes(ranges, *addr))
+            };
+            let (excluded, out): (Vec<_>, Vec<_>) = strays.into_iter().partition(excludes);
+            assert_eq!(addrs(&ledger.out_of_pool(name)), out);
+            assert_eq!(addrs(&ledger.excluded(name)), excluded);
             // Every load balancer that can be served was woken.
             assert_eq!(view.waiting, model.queue(name).len());
             let queue = model.queue(name).into_iter();

@@ -3,7 +3,7 @@
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::plan::Address;
 use harvester_lb_fixtures::{load_balancer, vm_spec, with};
-use harvester_lb_ipam::{Ledger, Settings};
+use harvester_lb_ipam::{Ledger, Settings, Standing};
 
 use super::*;
 
@@ -58,7 +58,7 @@ async fn brought(
         load_balancer_ip: named.to_owned(),
         extra_records: Vec::new(),
         address_conflict: None,
-        out_of_pool: false,
+        standing: Standing::InPool,
     };
     let goal = Goal::Serve(Box::new(vm), address);
     let outcome = walk::walk(&ctx, &key, &copy, &goal).await;
