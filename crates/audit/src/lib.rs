@@ -16,6 +16,7 @@
 //! | `unknown` | objects that cannot be decoded |
 //! | `machines` | virtual machines and nodes, indexed for look-ups |
 //! | `objects` | the snapshot, indexed for look-ups |
+//! | `exclusions` | the list of addresses that a pool excludes (EXC-1) |
 //! | `ranges` | the addresses of a pool |
 //! | `selection` | the pool that section 5 selects for a load balancer |
 //! | `later` | features of later versions of the operator (IPA-9) |

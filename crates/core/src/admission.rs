@@ -16,7 +16,7 @@
 //! | [`response`] | patches, warnings, refusals, the wire format of responses |
 //! | [`facts`] | what is read of other objects |
 //! | `load_balancer` | the rules for LoadBalancers: WM-1 to WM-4, WV-1 to WV-10 |
-//! | `ip_pool` | the rules for IPPools: WM-5, PV-1 to PV-9 |
+//! | `ip_pool` | the rules for IPPools: WM-5, PV-1 to PV-9, EXC-1 |
 //! | `host_ports` | the ports that Harvester's hosts use, for a warning |
 //! | [`guest_networks`], [`removed_clusters`], [`allocated_addresses`], [`address_holders`] | facts, indexed incrementally |
 //!

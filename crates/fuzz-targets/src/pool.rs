@@ -28,7 +28,8 @@ pub fn run(data: &[u8]) -> bool {
     );
     let spec = pool_spec(&name, &pool, NOW);
     let ready = conditions.iter().find(|c| c.type_ == "Ready").unwrap();
-    assert_eq!(ready.status == "True", spec.ranges.is_ok());
+    let serves = spec.ranges.is_ok() && spec.withheld.is_none();
+    assert_eq!(ready.status == "True", serves);
     for wish in pool
         .meta
         .annotations

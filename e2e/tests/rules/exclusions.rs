@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::{allocated, condition, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet};
+use harvester_lb_testkit::eventually;
 use serde_json::{Value, json};
 
 use super::pools::pool_condition;
@@ -62,6 +64,11 @@ async fn exc_2_excluded_addresses_are_not_allocated(world: Arc<World>) -> anyhow
     // Not from history either.
     world.lb(ns, "gone", cluster(pool)).await?;
     world.lb_reason(ns, "gone", "NoAvailableIP").await?;
+    eventually("its record is deleted", SOON, || async {
+        let record = world.record("10.126.0.10").await?;
+        Ok(record.is_none().then_some(()))
+    })
+    .await?;
     world.merge(&world.pools(), pool, exclude("")).await?;
     // Its former address is forgotten: the next one after the last.
     assert_eq!(world.lb_address(ns, "gone").await?, "10.126.0.12");

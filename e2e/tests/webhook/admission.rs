@@ -286,14 +286,13 @@ async fn exchange_rules(world: &World, rules: Option<Value>) -> anyhow::Result<V
 /// An object that breaks a rule, stored while no webhook ran: its status can be written, its spec only to the better.
 async fn status_of_an_old_object(world: &World, replica: &Replica) -> anyhow::Result<()> {
     let before = replica.metric(DENIED).await?;
-    for (version, kind) in [VALIDATING, MUTATING] {
-        world
-            .cluster
-            .delete(version, kind, None, CONFIGURATION)
-            .await?;
-    }
     let broken = listeners(&[("a", "TCP", 80, 8080), ("b", "TCP", 81, 8080)]);
     eventually("it is stored", SOON, || async {
+        // The webhook restores them, which the API server may see before this creation; each time a little later.
+        for (version, kind) in [VALIDATING, MUTATING] {
+            let deleted = world.cluster.delete(version, kind, None, CONFIGURATION);
+            deleted.await?;
+        }
         Ok(world.lb(NS, "old", broken.clone()).await.ok())
     })
     .await?;

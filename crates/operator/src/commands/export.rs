@@ -118,7 +118,7 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
     (exports, lacking)
 }
 
-/// What a later version of this operator made, and the Go operator would serve wrongly: shared addresses, exclusions, leases
+/// What this or a later version made, and the Go operator would serve wrongly: shared addresses, exclusions, leases
 /// (SHR-9). One message for each object.
 fn unknown_to_go(read: &Read) -> Vec<String> {
     let shared = read.lbs.iter().filter(|lb| unsupported::names_primary(lb));
