@@ -27,6 +27,11 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 
+{{/* Labels of a site over those of the chart, each key once; the argument is a list of the chart's, as text, and the site's. */}}
+{{- define "hlb.mergedLabels" -}}
+{{- mergeOverwrite (first . | fromYaml) (last . | default dict) | toYaml -}}
+{{- end -}}
+
 {{/* Number of operators. Older charts of the Go operator spell it replicasCount. */}}
 {{- define "hlb.replicas" -}}
 {{- if kindIs "invalid" .Values.replicasCount -}}

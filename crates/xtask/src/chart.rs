@@ -29,6 +29,14 @@ struct Row {
     meaning: String,
 }
 
+impl Row {
+    /// Whether the templates need a value. Helm leaves out a value that a user sets to null, and so do the defaults then.
+    fn is_needed(&self) -> bool {
+        let is_map = self.default.contains(": ");
+        !is_map && !["", "\"\"", "{}", "[]"].contains(&&*self.default)
+    }
+}
+
 pub(crate) fn check(root: &Path) -> anyhow::Result<Faults> {
     let mut faults = Faults::new();
     if read(root, CRDS)? != read(root, COPY)? {
@@ -158,10 +166,15 @@ fn in_schema(rows: &[Row], schema: &Value) -> Faults {
     for row in rows {
         let mut part = schema;
         for key in row.path.split('.') {
-            match part.get("properties") {
-                Some(properties) => part = &properties[key],
-                None => break,
+            let Some(properties) = part.get("properties") else {
+                break;
+            };
+            let required = part["required"].as_array();
+            let is_required = required.is_some_and(|keys| keys.iter().any(|it| it == key));
+            if row.is_needed() && !is_required {
+                faults.push(format!("{SCHEMA} does not require {key} of {}", row.path));
             }
+            part = &properties[key];
         }
         if part.is_null() {
             faults.push(format!("{SCHEMA} lacks {}", row.path));
@@ -280,6 +293,9 @@ last: []
             "b": {"properties": {"c": {}, "d": {}}},
         }});
         let rows = ["a", "free", "b.c", "missing"].map(|path| row(path, "", ""));
+        let needed = [row("b.c", "3", "")];
+        let faults = ["b", "c"].map(|key| format!("{SCHEMA} does not require {key} of b.c"));
+        assert_eq!(in_schema(&needed, &schema)[..2], faults);
         assert_eq!(
             in_schema(&rows, &schema),
             [

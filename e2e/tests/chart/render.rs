@@ -420,6 +420,7 @@ pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::
         .context("promtool")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{said}");
+    webhook_of_this_namespace_is_missed(&world, &rule["spec"], absent).await?;
     let map = object(&objects, "ConfigMap", "harvester-lb-dashboard")?;
     let labels = &map["metadata"]["labels"];
     ensure!(labels["grafana_dashboard"] == "1", "{labels}");
@@ -434,5 +435,45 @@ pub async fn chart_alerts_are_the_documented_ones(world: Arc<World>) -> anyhow::
         ensure!(service["metadata"]["labels"][label] == *value, "{label}");
     }
     ensure!(service["spec"]["ports"][0]["name"] == monitor["spec"]["endpoints"][0]["port"]);
+    Ok(())
+}
+
+/// The alert on the absence of the webhook, as the chart renders it, on a real promtool.
+async fn webhook_of_this_namespace_is_missed(
+    world: &World,
+    rules: &Value,
+    alert: &str,
+) -> anyhow::Result<()> {
+    let scraped_in = |namespace: &str| {
+        let series = format!("harvester_lb_webhook_connections{{namespace=\"{namespace}\"}}");
+        json!({"series": series, "values": "0x12"})
+    };
+    let test = |fires: bool, namespace: &str| {
+        let firing = format!("count(ALERTS{{alertname=\"{alert}\",alertstate=\"firing\"}})");
+        json!({
+            "interval": "1m", "input_series": [scraped_in(namespace)],
+            "promql_expr_test": [{
+                "expr": format!("{firing} or vector(0)"),
+                "eval_time": "11m", "exp_samples": [{"labels": "{}", "value": u8::from(fires)}],
+            }],
+        })
+    };
+    let folder = world.cluster.folder();
+    std::fs::write(folder.join("rendered.yaml"), rules.to_string())?;
+    let tests = json!({
+        "rule_files": ["rendered.yaml"], "evaluation_interval": "1m",
+        "tests": [test(true, "elsewhere"), test(false, NAMESPACE)],
+    });
+    let path = folder.join("rendered.test.yaml");
+    std::fs::write(&path, tests.to_string())?;
+    let output = tokio::process::Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(&path)
+        .output()
+        .await
+        .context("promtool")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
     Ok(())
 }

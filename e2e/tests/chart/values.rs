@@ -109,6 +109,11 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
             &["podLabels: app.kubernetes.io/instance is a label that the chart selects Pods by"],
         ),
         ("adminPort=80", &["/adminPort", "minimum"]),
+        // Helm leaves these out, and their defaults too.
+        ("adminPort=null", &["adminPort"]),
+        ("crds.manage=null", &["/crds", "manage"]),
+        ("webhook=null", &["webhook"]),
+        ("logLevel=[a{]=info", &["/logLevel"]),
         ("hooks.stopTimeoutSeconds=1", &["/hooks/stopTimeoutSeconds"]),
         ("webhook.serviceName=Not_A_Name", &["/webhook/serviceName"]),
         (
@@ -161,11 +166,51 @@ pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
         json!({"logLevel": "WARN", "webhook": {"logLevel": "warning, kube::client=trace,[span]=info"}}),
         json!({"logLevel": "3", "webhook": {"logLevel": "debug,"}}),
         json!({"logLevel": "kube=,a[b{c}]=DEBUG", "webhook": {"logLevel": ""}}),
-        json!({"podLabels": {"app.kubernetes.io/version": "mine", "team": "a"}}),
+        json!({"securityContext": null, "podLabels": null}),
     ] {
         let objects = rendered(&world, &values).await;
         let objects = objects.with_context(|| values.to_string())?;
         object(&objects, "Deployment", "harvester-lb-operator")?;
+    }
+    // Labels of a site replace those of the chart, and each key is there once: the documents are read strictly.
+    let (part_of, version) = ("app.kubernetes.io/part-of", "app.kubernetes.io/version");
+    let mine = json!({part_of: "mine", version: "", "team": "a"});
+    let labelled = json!({"enabled": true, "labels": mine});
+    let values = json!({
+        "podLabels": mine,
+        "monitoring": {"serviceMonitor": labelled, "prometheusRule": labelled, "dashboard": labelled},
+    });
+    let objects = rendered(&world, &values).await?;
+    for (kind, name, at) in [
+        (
+            "Deployment",
+            "harvester-lb-operator",
+            "/spec/template/metadata/labels",
+        ),
+        (
+            "ServiceMonitor",
+            "harvester-lb-operator",
+            "/metadata/labels",
+        ),
+        ("ServiceMonitor", "harvester-lb-webhook", "/metadata/labels"),
+        (
+            "PrometheusRule",
+            "harvester-lb-operator",
+            "/metadata/labels",
+        ),
+        ("ConfigMap", "harvester-lb-dashboard", "/metadata/labels"),
+    ] {
+        let found = object(&objects, kind, name)?.pointer(at).cloned();
+        let found = found.context(kind)?;
+        let is_mine = mine
+            .as_object()
+            .into_iter()
+            .flatten()
+            .all(|(key, value)| found[key] == *value);
+        ensure!(
+            is_mine && !found["helm.sh/chart"].is_null(),
+            "{kind} {name}: {found}"
+        );
     }
     Ok(())
 }

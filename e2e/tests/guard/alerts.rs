@@ -20,15 +20,15 @@ const STOPPED: Duration = Duration::from_secs(4);
 /// The alert on the absence of the webhook, which does not run here.
 const NO_WEBHOOK: &str = "HarvesterLoadBalancerWebhookAbsent";
 
-/// The last four hours of a pool that has lost an address a minute and has 300 left: samples for [`Prometheus::backfill`].
+/// The last four hours of a pool of which an address a minute was allocated: samples for [`Prometheus::backfill`].
 fn filling(pool: &str) -> anyhow::Result<String> {
     let metric = "harvester_lb_ippool_addresses";
-    let labels = format!("pool=\"{pool}\",state=\"available\",instance=\"former\"");
+    let labels = format!("pool=\"{pool}\",state=\"allocated\",instance=\"former\"");
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut samples = format!("# TYPE {metric} gauge\n");
     for minutes in (15..=240).rev() {
-        let (left, at) = (285 + minutes, now - minutes * 60);
-        writeln!(samples, "{metric}{{{labels}}} {left} {at}")?;
+        let (allocated, at) = (240 - minutes, now - minutes * 60);
+        writeln!(samples, "{metric}{{{labels}}} {allocated} {at}")?;
     }
     samples.push_str("# EOF\n");
     Ok(samples)

@@ -65,6 +65,11 @@ const EXPIRY: &str = "webhook_certificate_expiry_timestamp_seconds{certificate=\
 const CONTESTED: &str =
     "webhook_registration_writes_total{object=\"validating\",reason=\"changed_by_others\"}";
 
+/// [`CONTESTED`] of one replica.
+fn contested_by(pod: &str) -> String {
+    CONTESTED.replace('{', &format!("{{pod=\"{pod}\","))
+}
+
 /// A test of promtool: whether an alert fires after a time.
 fn test_of(name: &str, fires: bool, at: &str, input: &[Value]) -> Value {
     let alerts = format!("ALERTS{{alertname=\"{name}\",alertstate=\"firing\"}}");
@@ -77,34 +82,48 @@ fn test_of(name: &str, fires: bool, at: &str, input: &[Value]) -> Value {
     })
 }
 
-/// How a pool fills up: whether the alert is called for, after how many minutes, and the free addresses, as each leader exports
-/// them.
+/// How a pool fills up: whether the alert is called for, after how many minutes, and its addresses, as each leader exports them.
 fn trends() -> Vec<(bool, u32, Vec<Value>)> {
-    let leader = |instance: &str, values: &str| {
-        let labels = format!("pool=\"p\",state=\"available\",instance=\"{instance}\"");
+    let series = |instance: &str, state: &str, values: &str| {
+        let labels = format!("pool=\"p\",state=\"{state}\",instance=\"{instance}\"");
         let series = format!("harvester_lb_ippool_addresses{{{labels}}}");
         json!({"series": series, "values": values})
     };
-    let steady = vec![leader("a", "200-0.2x400")];
-    let over_two_leaders = vec![
-        leader("a", "200-0.2x200 stale"),
-        leader("b", "_x201 159.8-0.2x200"),
+    let leader = |instance: &str, allocated: &str, total: &str| {
+        vec![
+            series(instance, "allocated", allocated),
+            series(instance, "total", total),
+        ]
+    };
+    let steady = || leader("a", "50+0.2x400", "250x400");
+    let over_two_leaders = [
+        leader("a", "50+0.2x200 stale", "250x200 stale"),
+        leader("b", "_x201 90.2+0.2x200", "_x201 250x200"),
     ];
     // A few load balancers that are created after a failover are no trend.
-    let after_failover = vec![leader("a", "20x380 stale"), leader("b", "_x381 20-0.25x19")];
+    let after_failover = [
+        leader("a", "230x380 stale", "250x380 stale"),
+        leader("b", "_x381 230+0.25x19", "_x381 250x19"),
+    ];
+    // A pool that was deleted a quarter of an hour ago.
+    let deleted = || leader("a", "50+0.2x383 stale", "250x383 stale");
     vec![
-        (true, 390, steady.clone()),
-        (true, 390, over_two_leaders),
-        (false, 170, steady),
-        (false, 399, after_failover),
-        (false, 390, vec![leader("a", "200x400")]),
+        (true, 390, steady()),
+        (true, 390, over_two_leaders.concat()),
+        (false, 170, steady()),
+        (false, 399, after_failover.concat()),
+        (false, 390, leader("a", "50x400", "250x400")),
+        (false, 390, leader("a", "150-0.2x400", "250x400")),
+        // It is full, which another alert says.
+        (false, 390, leader("a", "250x400", "250x400")),
         // A day is not enough for the rest.
-        (false, 390, vec![leader("a", "2000-0.2x400")]),
-        // A pool that was deleted a quarter of an hour ago.
-        (false, 399, vec![leader("a", "200-0.2x383 stale")]),
-        (true, 383, vec![leader("a", "200-0.2x383 stale")]),
+        (false, 390, leader("a", "50+0.2x400", "2000x400")),
+        // A range was removed, or addresses were excluded.
+        (false, 390, leader("a", "50x400", "250x200 160x200")),
+        (false, 399, deleted()),
+        (true, 383, deleted()),
         // A new pool.
-        (false, 60, vec![leader("a", "100-1x60")]),
+        (false, 60, leader("a", "0+1x60", "100x60")),
     ]
 }
 
@@ -160,11 +179,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             "HarvesterLoadBalancerPoolFillsUp",
             // Hours, below.
             vec![],
-            vec![
-                vec![rising("ippool_addresses{state=\"available\"}", -1.0)],
-                vec![rising("ippool_addresses{state=\"available\"}", 0.0)],
-                vec![rising("ippool_addresses{state=\"available\"}", 1.0)],
-            ],
+            vec![],
         ),
         (
             "HarvesterLoadBalancerWaitingForAddress",
@@ -253,16 +268,36 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerWebhookContested",
-            vec![vec![rising(CONTESTED, 1.0)]],
-            vec![vec![rising(CONTESTED, 0.0)], vec![]],
+            vec![
+                vec![rising(CONTESTED, 1.0)],
+                // Replicas restore it in turns.
+                ["1", "2"]
+                    .map(|pod| rising(&contested_by(pod), 0.25))
+                    .to_vec(),
+            ],
+            vec![
+                vec![rising(CONTESTED, 0.0)],
+                vec![rising(&contested_by("1"), 0.25)],
+                vec![],
+            ],
         ),
         (
             "HarvesterLoadBalancerWebhookNotReady",
-            vec![vec![rising(
-                "conversion_requests_total{result=\"not_ready\"}",
-                9.0,
-            )]],
             vec![
+                vec![rising(
+                    "conversion_requests_total{result=\"not_ready\"}",
+                    9.0,
+                )],
+                vec![rising(
+                    "admission_requests_total{kind=\"LoadBalancer\",result=\"not_ready\"}",
+                    0.25,
+                )],
+            ],
+            vec![
+                vec![rising(
+                    "admission_requests_total{kind=\"LoadBalancer\",result=\"refused\"}",
+                    9.0,
+                )],
                 vec![rising(
                     "conversion_requests_total{result=\"not_ready\"}",
                     0.0,

@@ -55,6 +55,8 @@ fn keys_that_are_over_are_forgotten_and_no_others() {
     throttle.changed(&0, false, now);
     throttle.urgent(&1);
     for key in 2..10_000 {
+        throttle.changed(&key, false, now);
+        throttle.deciding(&key, now);
         throttle.wrote(&key, Duration::ZERO, now);
         throttle.deciding(&(key + 1_000_000), now);
         now += 100 * MS;

@@ -164,7 +164,10 @@ fn missing_findings(missing: &[Missing], state: State) -> Vec<Finding> {
             let text = format!("no right to {}", rights.join(", "));
             (&kinds::PERMISSION_MISSING, text)
         } else {
-            let text = format!("{} of the operator's rights are missing", rights.len());
+            let text = format!(
+                "this user lacks {} of the rights that the operator needs",
+                rights.len()
+            );
             (&kinds::PERMISSIONS_NOT_CHECKED, text)
         };
         let user = ObjectRef::cluster("User", "(of this command)");

@@ -4,8 +4,8 @@
 //! while this lasts: if it fails and is not repeated, they go back to work. They continue to answer. The
 //! two configurations go. Objects that are stored as v1alpha1 are written once, which stores them as v1beta1, and the
 //! definition's `storedVersions` is trimmed. Only then conversion is switched off, the replicas end if their Deployment is
-//! named, and the Secrets go. If one step fails, those after it are left out, and the replicas go back to work at once:
-//! everything can be run again.
+//! named, and the Secrets go. If one step fails, those after it are left out, and the replicas go back to work at once, as long
+//! as there is a Secret that can tell them: everything can be run again.
 //!
 //! Without conversion an object that is stored as v1alpha1 is read without what v1beta1 has elsewhere, and every write stores
 //! that. So nothing is done if conversion is off while there may be such objects, and whether it still is on is read again
@@ -115,7 +115,9 @@ impl Uninstall {
             }
         }
         self.remove_secrets().await?;
-        // A replica that has started since then was not told. Without one this is a few reads.
+        // A replica that has started since then was not told, and a write may have been under way. Without one this is a few
+        // reads.
+        tokio::time::sleep(SETTLED).await;
         let has_authority = self.remove_registration().await?;
         if has_authority {
             self.remove_secrets().await?;

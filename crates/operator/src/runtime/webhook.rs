@@ -74,7 +74,7 @@ impl Progress {
             ));
         }
         if stored.is_uninstalled() {
-            let text = "uninstall-webhook has removed the authority, nothing is registered by this process any more";
+            let text = "uninstall-webhook has removed the authority, nothing is registered until there is one again";
             return Some(text.to_owned());
         }
         let until = stored.missed_until(now).map(time)?;

@@ -217,6 +217,9 @@ impl Metrics {
         // 0 from the start: a replica that never becomes ready registers nothing, and an alert on no series is silent.
         for object in ["conversion", "validating", "mutating"] {
             self.registered.with_label_values(&[object]);
+            // So that the first restoration is a rise, too.
+            self.registrations
+                .with_label_values(&[object, "changed_by_others"]);
         }
     }
 

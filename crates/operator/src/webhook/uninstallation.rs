@@ -75,11 +75,13 @@ impl Uninstallation {
             }
             (Some(_), None) if was_missed => {
                 warn!(
-                    "there was no uninstallation, or it is long over: the webhook is registered again"
+                    "there was no uninstallation, or it is long over: the registration is kept up again"
                 );
             }
             (Some(_), None) => {
-                warn!("uninstall-webhook was not completed, the webhook is registered again");
+                warn!(
+                    "the registration is kept up again: uninstall-webhook was not completed, or another process has made an authority"
+                );
             }
             _ => {}
         }

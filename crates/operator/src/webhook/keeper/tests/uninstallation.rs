@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::*;
 use crate::webhook::certificates::x509::seconds;
-use crate::webhook_names::{ANNOTATION_UNINSTALLED, UNINSTALLATION};
+use crate::webhook_names::{ANNOTATION_UNINSTALLED, DEFINITION, UNINSTALLATION};
 
 #[tokio::test(start_paused = true)]
 async fn section_1_an_uninstallation_that_failed_does_not_keep_the_webhook_from_registering() {
@@ -162,10 +162,30 @@ async fn section_1_an_uninstallation_that_was_missed_is_seen_although_the_regist
     let server = FakeApiServer::default();
     let mut keeper = keeper(&server.client());
     registers(&server, &mut keeper).await;
-    // The watches of the registration are still interrupted.
+    // The watches of the registration are still interrupted. Conversion is switched off, the definition stays.
     for path in [VALIDATING, MUTATING] {
         server.remove(&format!("{path}/{CONFIGURATION}"));
     }
+    let definition = |version: &str, conversion: Value| {
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": DEFINITION, "uid": "definition", "resourceVersion": version},
+            "spec": {
+                "group": "g", "scope": "Namespaced", "names": {"kind": "K", "plural": "ks"},
+                "versions": [], "conversion": conversion,
+            },
+        })
+    };
+    let service = json!({"namespace": "ns", "name": "svc", "path": "/v1/convert"});
+    let client_config = json!({"service": service, "caBundle": "eA=="});
+    let webhook = json!({"clientConfig": client_config, "conversionReviewVersions": ["v1"]});
+    let called = definition("5", json!({"strategy": "Webhook", "webhook": webhook}));
+    let decoded = |d| Some(Definition::of(d));
+    let known = &keeper.stored.definition;
+    list::<CustomResourceDefinition, _>(known, &[called], decoded, |_, _| {});
+    assert!(!keeper.stored.bundles().is_empty());
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{DEFINITION}");
+    server.put(&path, definition("6", json!({"strategy": "None"})));
     for name in ["svc-tls", "svc-ca"] {
         delete(&server, name).await;
     }
