@@ -16,7 +16,7 @@ pub const ANNOTATION_PROJECT_ID: &str = "field.cattle.io/projectId";
 pub const ANNOTATION_MANUALLY_RELEASE_IP: &str = "loadbalancer.harvesterhci.io/manuallyReleaseIP";
 /// On a pool: digest of the two address maps as this operator last wrote them (IPA-1).
 pub const ANNOTATION_PROJECTION: &str = "loadbalancer.harvesterhci.io/projection";
-/// On a load balancer: the address that it requests. Used by a later version only (IPA-9).
+/// On a load balancer: the address that it requests (REQ-1).
 pub const ANNOTATION_REQUESTED_ADDRESS: &str = "loadbalancer.harvesterhci.io/requested-address";
 /// On a load balancer: the load balancer whose address it shares. Used by a later version only (IPA-9).
 pub const ANNOTATION_PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";

@@ -149,7 +149,7 @@ fn check_endpoints(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// POOL-2, IPA-4: checks one pool.
+/// POOL-2, EXC-1, IPA-4: checks one pool.
 pub(crate) fn check_pool(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding> {
     must!(
         "POOL-2",
@@ -157,6 +157,14 @@ pub(crate) fn check_pool(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), F
         pool,
         !matches!(pool.ranges, Ranges::Invalid),
         "its ranges are invalid"
+    );
+    must!(
+        "EXC-1",
+        POOL_INVALID,
+        pool,
+        !pool.has_invalid_list,
+        "its annotation {} is invalid",
+        keys::ANNOTATION_EXCLUDE
     );
     // Of two that overlap the second by name is reported.
     let mut others = objects.overlapping(pool);

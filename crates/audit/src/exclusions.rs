@@ -20,11 +20,6 @@ pub(crate) fn excluded(pool: &IPPool) -> Option<Vec<(IpAddr, IpAddr)>> {
     entries.into_iter().map(entry).collect()
 }
 
-/// Whether nothing is allocated from a pool because its list is invalid.
-pub(crate) fn has_invalid_list(pool: &IPPool) -> bool {
-    excluded(pool).is_none()
-}
-
 fn entry(text: &str) -> Option<(IpAddr, IpAddr)> {
     if let Some((first, last)) = text.split_once('-') {
         let (first, last) = (address(first)?, address(last)?);

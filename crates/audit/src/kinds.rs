@@ -195,8 +195,8 @@ kinds! {
         "an endpoint written by the Go operator has an address that no VirtualMachineInstance of the namespace reports; this operator removes it"
         "none";
     POOL_INVALID Minor "PoolInvalid"
-        "the ranges of an IPPool are invalid, so nothing is allocated from it; allocated addresses stay"
-        "correct `spec.ranges`";
+        "the ranges of an IPPool or its list of exclusions are invalid, so nothing is allocated from it; allocated addresses stay"
+        "correct `spec.ranges`, or the annotation `exclude`";
     POOLS_OVERLAP Minor "PoolsOverlap"
         "two IPPools have addresses in common; an address allocated from one is taken in both"
         "make them disjoint";

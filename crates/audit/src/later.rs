@@ -14,7 +14,6 @@ use crate::snapshot::Snapshot;
 pub(crate) fn asks_for_more(lb: &LoadBalancer) -> bool {
     let annotations = lb.metadata.annotations.as_ref();
     let asked = [
-        keys::ANNOTATION_REQUESTED_ADDRESS,
         keys::ANNOTATION_PRIMARY,
         keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ];

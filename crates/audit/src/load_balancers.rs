@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use harvester_lb_api::{Ipam, WorkloadType, keys};
 
 use crate::finding::{Finding, describe, must};
+use crate::meta::requested;
 use crate::objects::{Lb, Objects};
 use crate::ranges::Ranges;
 use crate::spec::Spec;
@@ -12,7 +13,12 @@ use crate::waiting::waits;
 use crate::{backends, kinds, owned_objects};
 
 /// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
-const REFUSED: [&str; 3] = ["InvalidListener", "InvalidSelector", "InvalidHealthCheck"];
+const REFUSED: [&str; 4] = [
+    "InvalidListener",
+    "InvalidSelector",
+    "InvalidHealthCheck",
+    "InvalidRequestedAddress",
+];
 
 /// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
 pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {
@@ -53,12 +59,13 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         match spec {
             Spec::Valid => !REFUSED.contains(&reason),
             Spec::WithoutListeners => reason == "InvalidListener",
+            Spec::BadRequest => reason == "InvalidRequestedAddress",
             Spec::Unknown => true,
         },
         "its spec is {spec:?}, and the condition Ready is {}",
         describe(ready)
     );
-    if spec == Spec::WithoutListeners || REFUSED.contains(&reason) {
+    if REFUSED.contains(&reason) {
         return backends::check_kept_endpoints(objects, lb).map(|()| waiting);
     }
     if lb.object.spec.address_source() == Ipam::Dhcp {
@@ -149,11 +156,15 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         says.unwrap_or_default()
     );
     let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
+    let of_named = named.is_empty() || named == of;
+    // REQ-4: while what it requests cannot be had, it keeps what it has.
+    let has_another =
+        requested(lb.object).is_some_and(|it| it.ok() != address.parse().ok() || !of_named);
     must!(
         "REL-4",
         POOL_MISMATCH,
         lb,
-        named.is_empty() || named == of,
+        of_named || has_another,
         "spec.ipPool is {named}, and its address {address} is of IPPool {of}"
     );
     if objects.unknown.pools.contains(of) {
@@ -177,6 +188,14 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         lb,
         outside == told,
         "has {address} of IPPool {of}; outside of its ranges: {outside}, condition AddressOutOfPool: {told}"
+    );
+    let condition = lb.condition("RequestedAddress");
+    must!(
+        "REQ-4",
+        CONDITION_MISMATCH,
+        lb,
+        condition.is_some_and(|it| it.status == "False") == has_another,
+        "has {address}; has not what it requests: {has_another}, and the condition RequestedAddress is {condition:?}"
     );
     let told = lb.has_true_condition("AddressExcluded");
     must!(

@@ -94,3 +94,10 @@ pub(crate) fn is_misnamed(record: &IPAllocation) -> bool {
     let named = address_of_name(name_of(record));
     named.is_some() && named != record.spec.address.parse().ok()
 }
+
+/// The address that a load balancer requests; an error if it is none (REQ-1).
+pub(crate) fn requested(lb: &LoadBalancer) -> Option<Result<IpAddr, ()>> {
+    let text = annotation(&lb.metadata, keys::ANNOTATION_REQUESTED_ADDRESS)?;
+    let address = text.trim().parse::<IpAddr>();
+    Some(address.map(|it| it.to_canonical()).map_err(|_| ()))
+}

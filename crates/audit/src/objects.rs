@@ -10,12 +10,13 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
-use crate::exclusions::{excluded, has_invalid_list};
+use crate::exclusions::excluded;
 use crate::finding::ObjectRef;
 use crate::later::{Sharing, asks_for_more, leases};
 use crate::machines::Machines;
 use crate::meta::{
-    address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, shown,
+    address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, requested,
+    shown,
 };
 use crate::ranges::{self, Ranges};
 use crate::selection::Selections;
@@ -36,6 +37,8 @@ pub(crate) struct Pool<'a> {
     pub(crate) name: &'a str,
     pub(crate) object: &'a IPPool,
     pub(crate) ranges: Ranges,
+    /// Nothing is allocated from it, because its list of exclusions is invalid (EXC-1).
+    pub(crate) has_invalid_list: bool,
     /// The first free address, and the first free IPv4 address; computed when first asked for.
     free: [OnceCell<Option<IpAddr>>; 2],
 }
@@ -157,11 +160,7 @@ impl<'a> Objects<'a> {
     }
 
     fn all_held_back(&self) -> BTreeMap<Key, IpAddr> {
-        if !self
-            .pools
-            .values()
-            .any(|pool| has_invalid_list(pool.object))
-        {
+        if !self.pools.values().any(|pool| pool.has_invalid_list) {
             return BTreeMap::new();
         }
         let lbs = self.lbs.values();
@@ -175,10 +174,16 @@ impl<'a> Objects<'a> {
         // The address that a load balancer left alone names is taken too, with a record or without.
         let lbs = self.lbs.values().filter(|lb| self.is_left_alone(lb));
         let texts = held.chain(asked).chain(lbs.map(|lb| lb.given));
+        // Who waits for an address by name gets it, and nobody else.
+        let requested = self
+            .lbs
+            .values()
+            .filter_map(|lb| requested(lb.object)?.ok());
         texts
             .filter_map(|text| text.parse().ok())
             .chain(self.held_back.values().copied())
             .chain(self.unknown.records.iter().copied())
+            .chain(requested)
             .collect()
     }
 
@@ -203,16 +208,28 @@ impl<'a> Objects<'a> {
     }
 
     fn find_held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
+        let (pool, given) = self.unconfirmed(lb)?;
+        pool.ranges.plain()?.contains(given).then_some(given)
+    }
+
+    /// The same for a pool whose addresses are unknown, or invalid: it cannot be told from the objects whether the load balancer
+    /// keeps the address.
+    pub(crate) fn may_be_held_back(&self, lb: &Lb<'_>) -> bool {
+        let found = self.unconfirmed(lb);
+        found.is_some_and(|(pool, _)| pool.ranges.plain().is_none())
+    }
+
+    /// The address that only the status of a load balancer names, and the pool with an invalid list that serves it.
+    fn unconfirmed(&self, lb: &Lb<'_>) -> Option<(&Pool<'a>, IpAddr)> {
         let spec = &lb.object.spec;
         let named = spec.ip_pool.as_deref().filter(|name| !name.is_empty());
         let pool = self.pools.get(named.or_else(|| self.selected(lb))?)?;
         let given: IpAddr = lb.given.parse().ok()?;
-        let may_have = has_invalid_list(pool.object) && pool.ranges.plain()?.contains(given);
         let record = self.record_of_address(lb.given);
         let is_held = record.is_some_and(|record| record.spec.phase == Phase::Bound)
             || self.by_owner.contains_key(&lb.key);
         let pooled = spec.address_source() != Ipam::Dhcp && !self.is_left_alone(lb);
-        (may_have && !is_held && pooled).then_some(given)
+        (pool.has_invalid_list && !is_held && pooled).then_some((pool, given))
     }
 
     /// The name of the pool that section 5 selects for a load balancer that names none.
@@ -334,9 +351,11 @@ impl<'a> Lb<'a> {
 
 impl<'a> Pool<'a> {
     fn new(object: &'a IPPool) -> Self {
+        let excluded = excluded(object);
         Self {
             name: object.metadata.name.as_deref().unwrap_or_default(),
-            ranges: Ranges::read(&object.spec.ranges, &excluded(object).unwrap_or_default()),
+            has_invalid_list: excluded.is_none(),
+            ranges: Ranges::read(&object.spec.ranges, &excluded.unwrap_or_default()),
             object,
             free: Default::default(),
         }

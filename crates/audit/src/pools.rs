@@ -5,7 +5,6 @@ use std::net::IpAddr;
 
 use harvester_lb_api::{Phase, keys, projection};
 
-use crate::exclusions::has_invalid_list;
 use crate::finding::{Finding, Report, describe, first_few, must};
 use crate::kinds;
 use crate::objects::{Objects, Pool};
@@ -192,7 +191,7 @@ fn the_conditions(objects: &Objects<'_>, pool: &Pool<'_>) -> Result<(), Finding>
     let expected = match &pool.ranges {
         Ranges::Unknown => None,
         Ranges::Invalid => Some("InvalidRanges"),
-        Ranges::Plain(_) if has_invalid_list(pool.object) => Some("InvalidExclude"),
+        Ranges::Plain(_) if pool.has_invalid_list => Some("InvalidExclude"),
         Ranges::Plain(_) => Some("Ready"),
     };
     if let Some(expected) = expected {

@@ -24,6 +24,8 @@ pub(crate) struct Plain {
     gateways: BTreeSet<IpAddr>,
     /// The addresses that the pool excludes, in its ranges or not (EXC-2).
     excluded: Vec<Span>,
+    /// The addresses that are not excluded, as spans that do not overlap; gateways included.
+    left: Vec<Span>,
 }
 
 /// Addresses of one family, first and last inclusive.
@@ -84,6 +86,7 @@ impl Ranges {
         if unknown {
             Self::Unknown
         } else {
+            plain.left = plain.all_left();
             Self::Plain(plain)
         }
     }
@@ -164,8 +167,7 @@ impl Plain {
 
     /// Number of addresses that can be allocated (RNG-10). `v4`: only IPv4 addresses.
     pub(crate) fn size(&self, v4: bool) -> u128 {
-        let left = self.left();
-        let spans = left.iter().filter(|span| span.v4 || !v4);
+        let spans = self.left.iter().filter(|span| span.v4 || !v4);
         let size = |span: &Span| (span.bits.end() - span.bits.start()).saturating_add(1);
         let all = spans.clone().map(size).fold(0, u128::saturating_add);
         let gateways = self.gateways.iter();
@@ -175,8 +177,7 @@ impl Plain {
 
     /// Number of addresses of a set that can be allocated.
     pub(crate) fn count(&self, all: &BTreeSet<IpAddr>) -> usize {
-        let left = self.left();
-        let inside = left.iter().flat_map(|span| {
+        let inside = self.left.iter().flat_map(|span| {
             let (first, last) = (span.addr(*span.bits.start()), span.addr(*span.bits.end()));
             all.range(first..=last)
         });
@@ -193,8 +194,7 @@ impl Plain {
         all.find(|addr| !taken.contains(addr) && !self.gateways.contains(addr))
     }
 
-    /// The addresses that are not excluded, as spans that do not overlap; gateways included.
-    fn left(&self) -> Vec<Span> {
+    fn all_left(&self) -> Vec<Span> {
         let disjoint = self.disjoint().into_iter();
         disjoint
             .flat_map(|span| without(span, &self.excluded))

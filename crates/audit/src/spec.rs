@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use harvester_lb_api::WorkloadType;
 use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
+use harvester_lb_api::{Ipam, WorkloadType};
 
+use crate::meta::requested;
 use crate::objects::Lb;
 
 /// Validity of a spec, as far as it is known without the operator's validation.
@@ -14,6 +15,8 @@ pub(crate) enum Spec {
     Valid,
     /// Of VM type without a listener (WV-1): certainly invalid.
     WithoutListeners,
+    /// It requests something that is no address, or an address although its own comes by DHCP (REQ-1): certainly invalid.
+    BadRequest,
     /// Valid or not.
     Unknown,
 }
@@ -22,8 +25,17 @@ impl Spec {
     /// The validity of the spec of a load balancer.
     pub(crate) fn of(lb: &Lb<'_>) -> Self {
         let spec = &lb.object.spec;
+        let is_bad = match requested(lb.object) {
+            None => false,
+            Some(Err(())) => true,
+            Some(Ok(_)) => spec.address_source() == Ipam::Dhcp,
+        };
         if spec.workload() == WorkloadType::Cluster {
-            return Self::Valid;
+            return if is_bad {
+                Self::BadRequest
+            } else {
+                Self::Valid
+            };
         }
         let listeners = spec.listeners.as_deref().unwrap_or_default();
         let selector = spec.backend_server_selector.iter().flatten();
@@ -35,7 +47,11 @@ impl Spec {
                 .all(|values| !values.is_empty())
             && spec.health_check.as_ref().is_none_or(is_plain)
         {
-            Self::Valid
+            if is_bad {
+                Self::BadRequest
+            } else {
+                Self::Valid
+            }
         } else {
             Self::Unknown
         }

@@ -1,11 +1,12 @@
 //! Load balancers that wait for an address: why they have none, and that nothing is left of an earlier one (sections 5, 6
 //! and 9).
 
+use std::net::IpAddr;
+
 use harvester_lb_api::{Condition, Phase, WorkloadType};
 
-use crate::exclusions::has_invalid_list;
 use crate::finding::{Finding, describe, must};
-use crate::meta::is_ours;
+use crate::meta::{is_ours, requested};
 use crate::objects::{Lb, Objects, Pool};
 use crate::ranges::Ranges;
 use crate::{backends, details};
@@ -20,6 +21,9 @@ pub(crate) fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     let given = lb.given.parse().ok();
     if given.is_some_and(|address| objects.unknown.records.contains(&address)) {
         return Ok(());
+    }
+    if objects.may_be_held_back(lb) {
+        return backends::check_kept_endpoints(objects, lb);
     }
     let held_back = objects.held_back(lb).is_some();
     must!(
@@ -45,6 +49,11 @@ pub(crate) fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     let unknown = &objects.unknown.pools;
     if named.map_or(!unknown.is_empty(), |name| unknown.contains(name)) {
         return Ok(());
+    }
+    if let Some(Ok(address)) = requested(lb.object)
+        && !held_back
+    {
+        return waits_for(lb, ready, address);
     }
     let name = named.or_else(|| objects.selected(lb));
     let pool = name.and_then(|name| objects.pools.get(name));
@@ -79,6 +88,24 @@ pub(crate) fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     if held_back {
         return Ok(());
     }
+    details::of_waiting(lb, ready)
+}
+
+/// REQ-2, REQ-3: one that waits for the address that it requests says which.
+fn waits_for(lb: &Lb<'_>, ready: &Condition, address: IpAddr) -> Result<(), Finding> {
+    let message = ready.message.as_deref().unwrap_or_default();
+    let says = message.len() > MESSAGE
+        || message.contains(&address.to_string())
+        || message.contains("pool ")
+        || message == "there are no pools";
+    must!(
+        "REQ-3",
+        CONDITION_MISMATCH,
+        lb,
+        ready.reason.as_deref() == Some("RequestedAddressUnavailable") && says,
+        "waits for {address}; the condition Ready is {}",
+        describe(ready)
+    );
     details::of_waiting(lb, ready)
 }
 
@@ -146,7 +173,7 @@ fn exhausted(
         Ranges::Invalid => return Ok(Some(("PoolInvalid", "its ranges are invalid"))),
         Ranges::Plain(ranges) => ranges,
     };
-    if has_invalid_list(pool.object) {
+    if pool.has_invalid_list {
         return Ok(Some((
             "InvalidExclude",
             "its annotation exclude is invalid",

@@ -12,7 +12,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`request`] | the wire format of requests |
-//! | [`object`] | the objects in them, before and after |
+//! | [`object`] | the objects in them, before and after: specs, and the annotations that are a part of them (section 15) |
 //! | [`response`] | patches, warnings, refusals, the wire format of responses |
 //! | [`facts`] | what is read of other objects |
 //! | `load_balancer` | the rules for LoadBalancers: WM-1 to WM-4, WV-1 to WV-10 |

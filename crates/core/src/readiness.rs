@@ -1,7 +1,7 @@
 //! Readiness and extra conditions of a load balancer, from its observed state (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_ipam::{AddressConflict, Standing};
+use harvester_lb_ipam::{AddressConflict, Explanation, Standing};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -134,42 +134,33 @@ fn states(found: &DiscoveredBackends) -> String {
     format!("; of these virtual machines {}", named.join(", "))
 }
 
+/// The address that a load balancer has.
+#[derive(Clone, Copy, Debug)]
+pub struct Present<'a> {
+    /// The address.
+    pub address: &'a str,
+    /// Whether its pool still has it to allocate (IPA-7, EXC-3).
+    pub standing: Standing,
+    /// Why the load balancer cannot have the address that it requests instead (REQ-4).
+    pub unserved: Option<&'a Explanation>,
+}
+
 /// The extra conditions of a load balancer. `address_conflict`: an address in its status that it may not have (IPA-2,
-/// ALC-7). `instead`: the address that it has. `standing`: whether its pool still has that address to allocate (IPA-7, EXC-3).
-/// `found`: its discovered backends (BE-8).
+/// ALC-7). `present`: the address that it has. `found`: its discovered backends (BE-8).
 pub fn extras(
     address_conflict: Option<&AddressConflict>,
-    instead: Option<&str>,
-    standing: Standing,
+    present: Option<Present<'_>>,
     found: &DiscoveredBackends,
 ) -> Vec<ExtraCondition> {
     let left_out = found.left_out;
-    let mut extras = vec![
-        ExtraCondition {
-            type_: status::ADDRESS_OUT_OF_POOL,
-            message: (standing == Standing::OutOfPool).then(|| {
-                format!(
-                    "{} is no longer an address of its pool; it stays allocated until the load balancer is deleted",
-                    instead.unwrap_or_default()
-                )
-            }),
-        },
-        ExtraCondition {
-            type_: status::ADDRESS_EXCLUDED,
-            message: (standing == Standing::Excluded).then(|| {
-                format!(
-                    "{} is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again",
-                    instead.unwrap_or_default()
-                )
-            }),
-        },
-        ExtraCondition {
-            type_: status::BACKENDS_LEFT_OUT,
-            message: (left_out > 0).then(|| {
-                format!("{left_out} more backends match than the {} that are served", backends::MAX_BACKENDS)
-            }),
-        },
-    ];
+    let left_out = (left_out > 0).then(|| {
+        format!(
+            "{left_out} more backends match than the {} that are served",
+            backends::MAX_BACKENDS
+        )
+    });
+    let mut extras = Vec::from(address(present));
+    extras.push(ExtraCondition::new(status::BACKENDS_LEFT_OUT, left_out));
     extras.extend(backend_addresses(found));
     // Never cleared: it explains why the address has changed.
     if let Some(address_conflict) = address_conflict {
@@ -177,21 +168,47 @@ pub fn extras(
             Some(holder) => format!("belongs to LoadBalancer {holder}"),
             None => "is not an address that this load balancer may have".to_owned(),
         };
-        let now = instead.map_or_else(String::new, |i| format!("; {i} was allocated instead"));
-        extras.push(ExtraCondition {
-            type_: status::ADDRESS_LOST,
-            message: Some(format!("{} {holder}{now}", address_conflict.addr)),
+        let now = present.map_or_else(String::new, |it| {
+            format!("; {} was allocated instead", it.address)
         });
+        let message = format!("{} {holder}{now}", address_conflict.addr);
+        extras.push(ExtraCondition::new(status::ADDRESS_LOST, Some(message)));
     }
     extras
 }
 
+/// The extra conditions about the address that a load balancer has.
+fn address(present: Option<Present<'_>>) -> [ExtraCondition; 3] {
+    let stands = |standing: Standing, text: &str| {
+        let present = present.filter(|it| it.standing == standing)?;
+        Some(format!("{} {text}", present.address))
+    };
+    let out_of_pool = stands(
+        Standing::OutOfPool,
+        "is no longer an address of its pool; it stays allocated until the load balancer is deleted",
+    );
+    let excluded = stands(
+        Standing::Excluded,
+        "is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again",
+    );
+    let unserved = present.and_then(|it| {
+        let why = it.unserved?;
+        Some(format!("{} is served meanwhile: {why}", it.address))
+    });
+    [
+        ExtraCondition::new(status::ADDRESS_OUT_OF_POOL, out_of_pool),
+        ExtraCondition::new(status::ADDRESS_EXCLUDED, excluded),
+        ExtraCondition {
+            denial: Some(status::REQUESTED_ADDRESS_UNAVAILABLE),
+            ..ExtraCondition::new(status::REQUESTED_ADDRESS, unserved)
+        },
+    ]
+}
+
 /// The extra condition of a health check whose port is not the backend port of a TCP listener (HC-7). `None`: cluster type.
 pub fn port_mismatch(vm: Option<&VmSpec>) -> ExtraCondition {
-    ExtraCondition {
-        type_: status::HEALTH_CHECK_PORT_MISMATCH,
-        message: vm.and_then(|vm| Some(vm.mismatch.as_ref()?.to_string())),
-    }
+    let message = vm.and_then(|vm| Some(vm.mismatch.as_ref()?.to_string()));
+    ExtraCondition::new(status::HEALTH_CHECK_PORT_MISMATCH, message)
 }
 
 /// The extra conditions about the addresses that virtual machines report (BE-8).
@@ -204,17 +221,13 @@ fn backend_addresses(found: &DiscoveredBackends) -> [ExtraCondition; 2] {
         .shared
         .iter()
         .map(|(name, address)| format!("VirtualMachineInstance {name} reports {address}"));
+    let refused = listed(refused).map(|who| format!("excluded from the backends: {who}"));
+    let shared = listed(shared).map(|who| {
+        format!("a virtual machine of another namespace reports the same address: {who}")
+    });
     [
-        ExtraCondition {
-            type_: status::BACKEND_ADDRESS_REFUSED,
-            message: listed(refused).map(|who| format!("excluded from the backends: {who}")),
-        },
-        ExtraCondition {
-            type_: status::BACKEND_ADDRESS_SHARED,
-            message: listed(shared).map(|who| {
-                format!("a virtual machine of another namespace reports the same address: {who}")
-            }),
-        },
+        ExtraCondition::new(status::BACKEND_ADDRESS_REFUSED, refused),
+        ExtraCondition::new(status::BACKEND_ADDRESS_SHARED, shared),
     ]
 }
 

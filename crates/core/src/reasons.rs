@@ -23,6 +23,12 @@ pub const INVALID_OBJECT: &str = "InvalidObject";
 pub const ADDRESS_OUT_OF_POOL: &str = "AddressOutOfPool";
 /// Condition: the address is excluded by its pool (EXC-3).
 pub const ADDRESS_EXCLUDED: &str = "AddressExcluded";
+/// Reason, and that of [`REQUESTED_ADDRESS`]: the requested address cannot be had now (REQ-2, REQ-3).
+pub const REQUESTED_ADDRESS_UNAVAILABLE: &str = "RequestedAddressUnavailable";
+/// Reason: the requested address is no address, or not one of a pool (REQ-1).
+pub const INVALID_REQUESTED_ADDRESS: &str = "InvalidRequestedAddress";
+/// Condition, False: the load balancer has another address than the one that it requests (REQ-4).
+pub const REQUESTED_ADDRESS: &str = "RequestedAddress";
 /// Condition: the load balancer may not have the address that its status named (IPA-2, ALC-7).
 pub const ADDRESS_LOST: &str = "AddressLost";
 /// Condition: more backends match than an EndpointSlice can have, see [`crate::backends::MAX_BACKENDS`].

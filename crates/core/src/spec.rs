@@ -13,6 +13,8 @@ use harvester_lb_prober::HealthCheck;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::Selector;
+use crate::reasons::INVALID_REQUESTED_ADDRESS;
+use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::time;
 use crate::validation::{self, Consumer, Severity, Violation};
 
@@ -94,6 +96,7 @@ impl Refusal {
         match self.first {
             Violation::SelectorWithoutValues(_) => "InvalidSelector",
             Violation::CheckPortOutOfRange(_) => "InvalidHealthCheck",
+            Violation::RequestedAddress { .. } => INVALID_REQUESTED_ADDRESS,
             _ => "InvalidListener",
         }
     }
@@ -170,6 +173,10 @@ pub fn request(lb: &LoadBalancer) -> Request {
                 addr,
             })
         }),
+        requested: match requested_address(meta) {
+            RequestedAddress::Of(addr) => Some(addr),
+            RequestedAddress::None | RequestedAddress::Invalid(_) => None,
+        },
     }
 }
 

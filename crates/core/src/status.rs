@@ -68,13 +68,26 @@ pub enum FieldUpdate<T> {
     Set(Option<T>),
 }
 
-/// A condition besides `Ready`. It is either True, with its type as the reason, or absent.
+/// A condition besides `Ready`. It is present only while there is something to say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExtraCondition {
     /// Its type.
     pub type_: &'static str,
+    /// The reason, if its status is False. Otherwise its status is True and its reason its type.
+    pub denial: Option<&'static str>,
     /// Its message; `None` removes the condition.
     pub message: Option<String>,
+}
+
+impl ExtraCondition {
+    /// One whose status is True; a message of `None` removes it.
+    pub const fn new(type_: &'static str, message: Option<String>) -> Self {
+        Self {
+            type_,
+            denial: None,
+            message,
+        }
+    }
 }
 
 /// The changes to the status of a load balancer.
@@ -166,22 +179,20 @@ pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalance
     };
     let message = limited(&readiness.message);
     wording::set(conditions, READY, verdict, readiness.reason, message, now);
-    let first_checks = ExtraCondition {
-        type_: FIRST_HEALTH_CHECKS,
-        message: readiness
-            .first_checks
-            .then(|| "no backend has a health check result yet".to_owned()),
-    };
+    let first_checks = readiness
+        .first_checks
+        .then(|| "no backend has a health check result yet".to_owned());
+    let first_checks = ExtraCondition::new(FIRST_HEALTH_CHECKS, first_checks);
     for extra in update.extras.iter().chain([&first_checks]) {
         match &extra.message {
-            Some(message) => wording::set(
-                conditions,
-                extra.type_,
-                ConditionStatus::True,
-                extra.type_,
-                limited(message),
-                now,
-            ),
+            Some(message) => {
+                let (status, reason) = match extra.denial {
+                    None => (ConditionStatus::True, extra.type_),
+                    Some(reason) => (ConditionStatus::False, reason),
+                };
+                let message = limited(message);
+                wording::set(conditions, extra.type_, status, reason, message, now);
+            }
             None => condition::clear(conditions, extra.type_),
         }
     }

@@ -1,4 +1,4 @@
-//! Features of later versions that this version lacks (IPA-9): requested addresses, shared addresses, built-in DHCP leases.
+//! Features of later versions that this version lacks (IPA-9): shared addresses, built-in DHCP leases.
 //! This module alone decides which objects the operator leaves alone because of them.
 //!
 //! The decision depends on the objects only, so every process decides alike. Of such a load balancer nothing is created,
@@ -21,8 +21,7 @@ use crate::spec;
 
 /// Annotations of a load balancer that request a missing feature, with any value. Those of kube-vip (KVA-1) are not among
 /// them: they are ignored, and the load balancer is served.
-const OF_LOAD_BALANCERS: [&str; 3] = [
-    keys::ANNOTATION_REQUESTED_ADDRESS,
+const OF_LOAD_BALANCERS: [&str; 2] = [
     keys::ANNOTATION_PRIMARY,
     keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
 ];

@@ -2,7 +2,7 @@
 //! consumer. Pure: depends on the API types only.
 //!
 //! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
-//! WV-6; WV-7. Pools are in [`pools`] and [`pool_index`].
+//! WV-6; WV-7; REQ-1. Pools are in [`pools`] and [`pool_index`].
 
 mod intervals;
 pub mod pool_index;
@@ -14,7 +14,12 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType};
+use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType, keys};
+
+use crate::spec_annotations::{self, RequestedAddress};
+
+/// Characters of an annotation that a message quotes.
+const VALUE_SHOWN: usize = 64;
 
 /// The consumer of a violation (VAL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +124,17 @@ pub enum Violation {
         /// The value; 0 if absent.
         value: i64,
     },
+    /// REQ-1: the requested address is no address, or not one of a pool.
+    #[error(
+        "annotation {} is {value:?}: {problem}",
+        keys::ANNOTATION_REQUESTED_ADDRESS
+    )]
+    RequestedAddress {
+        /// The text, truncated to 64 characters.
+        value: String,
+        /// What is wrong with it, and what to do.
+        problem: &'static str,
+    },
     /// WV-8, WV-9: a change of an immutable field.
     #[error(
         "spec.{field} cannot be changed from {before} to {after}: delete the load balancer and create it again"
@@ -160,6 +176,7 @@ impl Violation {
             Self::SelectorWithoutValues(_) => "BE-1",
             Self::CheckPortOutOfRange(_) | Self::CheckPortMismatch { .. } => "WV-6",
             Self::CheckNumber { .. } => "WV-7",
+            Self::RequestedAddress { .. } => "REQ-1",
             Self::Immutable { field: "ipam", .. } => "WV-8",
             Self::Immutable { .. } => "WV-9",
         }
@@ -181,6 +198,12 @@ impl Violation {
                 "spec.healthCheck.port".to_owned()
             }
             Self::CheckNumber { field, .. } => format!("spec.healthCheck.{field}"),
+            Self::RequestedAddress { .. } => {
+                format!(
+                    "metadata.annotations[{}]",
+                    keys::ANNOTATION_REQUESTED_ADDRESS
+                )
+            }
             Self::Immutable { field, .. } => format!("spec.{field}"),
         }
     }
@@ -189,9 +212,9 @@ impl Violation {
     pub fn value(&self) -> String {
         match self {
             Self::NoListener | Self::SelectorWithoutValues(_) => "[]".to_owned(),
-            Self::DuplicateName { value, .. } | Self::UnknownProtocol { value, .. } => {
-                value.clone()
-            }
+            Self::DuplicateName { value, .. }
+            | Self::UnknownProtocol { value, .. }
+            | Self::RequestedAddress { value, .. } => value.clone(),
             Self::DuplicatePort { port: value, .. }
             | Self::DuplicateBackendPort {
                 backend_port: value,
@@ -254,18 +277,40 @@ pub fn protocol(index: usize, value: &str) -> Result<&'static str, Violation> {
         })
 }
 
-/// Every violation of the rules for a single load balancer, in the order of the rules (VAL-1). Cluster type has none: its
-/// listeners and health check are ignored (REC-1).
+/// Every violation of the rules for a single load balancer, in the order of the rules (VAL-1). Listeners and health check of
+/// cluster type are ignored (REC-1).
 pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
     let mut found = Vec::new();
-    if lb.spec.workload() == WorkloadType::Cluster {
-        return found;
+    if lb.spec.workload() == WorkloadType::Vm {
+        of_vm_type(lb, &mut found);
     }
+    found.extend(requested_address(lb));
+    found
+}
+
+/// REQ-1.
+fn requested_address(lb: &LoadBalancer) -> Option<Violation> {
+    let is_dhcp = lb.spec.address_source() == Ipam::Dhcp;
+    let (value, problem) = match spec_annotations::requested_address(&lb.metadata) {
+        RequestedAddress::Invalid(text) => (
+            text.chars().take(VALUE_SHOWN).collect(),
+            "it must be an IP address, such as 10.0.0.9; or remove the annotation",
+        ),
+        RequestedAddress::Of(addr) if is_dhcp => (
+            addr.to_string(),
+            "only an address of a pool can be requested, and spec.ipam is dhcp; remove the annotation",
+        ),
+        RequestedAddress::None | RequestedAddress::Of(_) => return None,
+    };
+    Some(Violation::RequestedAddress { value, problem })
+}
+
+fn of_vm_type(lb: &LoadBalancer, found: &mut Vec<Violation>) {
     let listeners = lb.spec.listeners.as_deref().unwrap_or_default();
     if listeners.is_empty() {
         found.push(Violation::NoListener);
     }
-    unique(listeners, &mut found);
+    unique(listeners, found);
     for (index, listener) in listeners.iter().enumerate() {
         found.extend(protocol(index, &listener.protocol).err());
         found.extend(port(index, "port", listener.port).err());
@@ -279,9 +324,8 @@ pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
             .map(|(key, _)| Violation::SelectorWithoutValues(key.clone())),
     );
     if let Some(check) = &lb.spec.health_check {
-        health_check(listeners, check, &mut found);
+        health_check(listeners, check, found);
     }
-    found
 }
 
 /// WV-2 to WV-4 for each listener.

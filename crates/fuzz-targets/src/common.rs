@@ -49,6 +49,7 @@ pub(crate) fn request(name: &str, uid: &str, pool: Option<&str>) -> Request {
         requirement: Requirement::default(),
         workload: Workload::Vm,
         status: None,
+        requested: None,
     }
 }
 

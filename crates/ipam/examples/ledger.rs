@@ -190,6 +190,7 @@ fn request(n: usize, length: usize) -> Request {
         requirement: Requirement::default(),
         workload: Workload::Cluster,
         status: None,
+        requested: None,
     }
 }
 

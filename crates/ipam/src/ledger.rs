@@ -24,15 +24,17 @@
 //! | `pools` | all pools, and which of them overlap (IPA-4) |
 //! | `near` | index of the pools by address |
 //! | `queue`, `wake` | the waiting load balancers, and which of them a change wakes |
+//! | `requested`, `askers` | load balancers that request an address (REQ-1 to REQ-4), and the store of those that wait for it |
 //! | `outdated` | waiting load balancers whose explanation is outdated |
 //! | `release` | records that may be released or deleted |
 //! | `view` | the pool's status and the metrics |
 //!
 //! An address is *taken* if a Bound record, a reservation, a claim, a Service or an unreadable
-//! record says so. One set of intervals holds the taken addresses of all pools, so that overlapping
+//! record says so, or if a load balancer waits for it by name. One set of intervals holds the taken addresses of all pools, so that overlapping
 //! pools see each other's (IPA-4).
 
 mod address_conflict;
+mod askers;
 mod choose;
 mod decide;
 mod decision;
@@ -48,6 +50,7 @@ mod pools;
 mod queue;
 mod records;
 mod release;
+mod requested;
 mod taken;
 mod takeover;
 mod unfinished;
@@ -70,6 +73,7 @@ pub use decision::{
 };
 pub use view::{Counts, PoolView};
 
+use askers::Askers;
 use held_back_lbs::HeldBackLbs;
 use holds::{Claim, Holds};
 use pool::{Pool, Spec};
@@ -99,6 +103,8 @@ pub struct Ledger {
     blocked_by_record: FxHashMap<OwnerId, IpAddr>,
     /// Load balancers that wait for a pool to confirm their address (EXC-1); in no queue either.
     held_back: HeldBackLbs,
+    /// Load balancers that wait for the address that they request (REQ-3); in no queue either.
+    askers: Askers,
     /// Waiting load balancers that name no pool.
     choosing: BTreeSet<Age>,
     /// Cache of pool selections (section 5), by workload type; cleared when a selector changes.
@@ -168,6 +174,7 @@ impl Ledger {
         // The selector of an undecodable pool is unknown; the explanations of all that it might serve say so.
         let selects = |spec: &Spec| (spec.selector.clone(), spec.withheld.clone());
         let reselects = self.pools[at].spec.as_ref().map(selects) != spec.as_ref().map(selects);
+        self.wake_askers_of(at);
         let says = |pool: &Pool| (pool.refusal(Workload::Vm), pool.full(Workload::Vm));
         let before = says(&self.pools[at]);
         self.pools
@@ -183,8 +190,10 @@ impl Ledger {
         }
         self.maybe_outdated
             .extend(self.pools[at].queue.take_behind());
+        self.maybe_outdated.extend(self.askers.unmatched().cloned());
         self.freed.insert(at);
         self.wake_held_back(at);
+        self.wake_askers_of(at);
     }
 
     /// Adds or updates a record as stored, from the watch or the response to our own write. False
@@ -267,6 +276,8 @@ impl Ledger {
     fn after_record_change(&mut self, addr: IpAddr, old: Option<&RecordEntry>, bound: bool) {
         self.set_taken(addr, bound);
         self.wake_after_release(addr);
+        // Their explanations name the holder.
+        self.wake_requested.extend(self.askers.at(addr).cloned());
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }
@@ -283,6 +294,7 @@ impl Ledger {
     pub fn withdraw(&mut self, id: &OwnerId) {
         self.leave_queue(id);
         self.leave_waiting_sets(id);
+        self.leave_asking(id);
         self.drop_holds(id, |_, _| true);
     }
 
@@ -291,6 +303,7 @@ impl Ledger {
     pub fn dequeue(&mut self, id: &OwnerId) {
         self.leave_queue(id);
         self.leave_waiting_sets(id);
+        self.leave_asking(id);
     }
 
     /// The record of an address.

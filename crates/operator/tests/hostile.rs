@@ -214,12 +214,17 @@ fn build_all(
         .map(|(backend, ready)| BackendHealth::new(backend, *ready, None))
         .collect();
     let healthy = details::backends_healthy(&health, vm.check.is_some(), status::conditions(lb));
+    let present = readiness::Present {
+        address: HELD,
+        standing: Standing::OutOfPool,
+        unserved: None,
+    };
     StatusUpdate {
         readiness,
         allocated: FieldUpdate::Unchanged,
         address: FieldUpdate::Set(external.clone()),
         backend_servers: FieldUpdate::Set(Some(servers)),
-        extras: readiness::extras(None, Some(HELD), Standing::OutOfPool, found),
+        extras: readiness::extras(None, Some(present), found),
         details: vec![
             details::allocated_from_pool(HELD, "p"),
             details::announced(external.as_deref(), HELD, false),

@@ -23,12 +23,19 @@ const NO_WEBHOOK: &str = "HarvesterLoadBalancerWebhookAbsent";
 /// The last four hours of a pool of which an address a minute was allocated: samples for [`Prometheus::backfill`].
 fn filling(pool: &str) -> anyhow::Result<String> {
     let metric = "harvester_lb_ippool_addresses";
-    let labels = format!("pool=\"{pool}\",state=\"allocated\",instance=\"former\"");
     let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut samples = format!("# TYPE {metric} gauge\n");
-    for minutes in (15..=240).rev() {
-        let (allocated, at) = (240 - minutes, now - minutes * 60);
-        writeln!(samples, "{metric}{{{labels}}} {allocated} {at}")?;
+    for state in ["allocated", "available"] {
+        let labels = format!("pool=\"{pool}\",state=\"{state}\",instance=\"former\"");
+        for minutes in (15..=240).rev() {
+            let (allocated, at) = (240 - minutes, now - minutes * 60);
+            let value = if state == "allocated" {
+                allocated
+            } else {
+                254 - allocated
+            };
+            writeln!(samples, "{metric}{{{labels}}} {value} {at}")?;
+        }
     }
     samples.push_str("# EOF\n");
     Ok(samples)

@@ -159,7 +159,7 @@ async fn objects(world: &World) -> anyhow::Result<()> {
     set_lease(world, &name).await?;
     let lbs = world.lbs(NS);
     for (name, key, value) in [
-        ("asked", "requested-address", "10.76.0.77"),
+        ("asked", "dhcp-hardware-address", "02:00:00:00:00:77"),
         ("shares", "primary-load-balancer", "plain"),
     ] {
         world.merge(&lbs, name, annotate(key, Some(value))).await?;
@@ -287,7 +287,7 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
     // Rolled back for good: without the annotations and the lease everything is served by this version.
     let lbs = world.lbs(NS);
     for (name, key) in [
-        ("asked", "requested-address"),
+        ("asked", "dhcp-hardware-address"),
         ("shares", "primary-load-balancer"),
     ] {
         world.merge(&lbs, name, annotate(key, None)).await?;

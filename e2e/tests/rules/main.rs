@@ -22,6 +22,7 @@ mod pools;
 mod records;
 mod refused;
 mod release;
+mod requested;
 mod requirement;
 mod selection;
 mod status;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
         pools::tests(),
         records::tests(),
         exclusions::tests(),
+        requested::tests(),
         status::tests(),
         input::tests(),
         guests::tests(),

@@ -320,7 +320,6 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         .await?;
     let meta = |name: &str, key: &str, value: &str| json!({"namespace": ns, "name": name, "annotations": { key: value }});
     for (name, key) in [
-        ("requested", "requested-address"),
         ("secondary", "primary-load-balancer"),
         ("hardware", "dhcp-hardware-address"),
     ] {
@@ -347,15 +346,15 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     assert_eq!(
         (
             &*address,
-            world.services(ns).get_opt("requested").await?.is_none()
+            world.services(ns).get_opt("secondary").await?.is_none()
         ),
         ("10.111.0.3", true)
     );
 
     // A LoadBalancer that is already served stays as it is.
-    let ask = |value| annotate("requested-address", value);
+    let ask = |value| annotate("dhcp-hardware-address", value);
     world
-        .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
+        .merge(&world.lbs(ns), "served", ask(Some("02:00:00:00:00:77")))
         .await?;
     let lb = world
         .lb_reason(ns, "served", "UnsupportedAnnotation")
@@ -399,7 +398,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
     // Once it is deleted, its Service is collected and its address released, regardless of the annotation.
     world
-        .merge(&world.lbs(ns), "served", ask(Some("10.111.0.77")))
+        .merge(&world.lbs(ns), "served", ask(Some("02:00:00:00:00:77")))
         .await?;
     world
         .lb_reason(ns, "served", "UnsupportedAnnotation")

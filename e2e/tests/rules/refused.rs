@@ -17,6 +17,7 @@ use super::records::{
     ipa_7_an_edit_keeps_the_address,
 };
 use super::release::rel_2_deleted_in_each_phase;
+use super::requested::req_1_what_is_no_address_of_a_pool_is_refused;
 use super::selection::sel_5_priority_then_name;
 use super::status::section_9_the_reasons_in_their_order;
 
@@ -40,6 +41,8 @@ pub(crate) fn tests() -> Vec<Test> {
         pool_2_invalid_ranges,
         // EXC-1: an invalid list of exclusions.
         exc_1_nothing_new_from_a_pool_with_an_invalid_list,
+        // REQ-1: requests that are no address of a pool.
+        req_1_what_is_no_address_of_a_pool_is_refused,
         // PV-3: pools that share addresses.
         ipa_4_overlapping_pools,
         // PV-4: an edit that leaves an allocated address out.

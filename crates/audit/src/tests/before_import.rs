@@ -65,7 +65,7 @@ fn ops_2_the_holder_of_the_lease_is_told_by_its_name() {
 #[test]
 fn ops_2_what_is_wrong_before_the_import_is_named() {
     type Case = (fn(&mut Snapshot), &'static Kind, &'static str, Severity);
-    let cases: [Case; 11] = [
+    let cases: [Case; 12] = [
         (
             |all| all.load_balancers[0] = served("a", cluster_spec(), "10.0.0.3", &[]),
             &kinds::DUPLICATE_ADDRESS,
@@ -131,6 +131,15 @@ fn ops_2_what_is_wrong_before_the_import_is_named() {
             |all| all.pools[0].spec.ranges[0].subnet = "10.0.0.0".into(),
             &kinds::POOL_INVALID,
             "its ranges are invalid",
+            Severity::Warning,
+        ),
+        (
+            |all| {
+                let list = [(keys::ANNOTATION_EXCLUDE.to_owned(), "x".to_owned())];
+                all.pools[0].metadata.annotations = Some(list.into());
+            },
+            &kinds::POOL_INVALID,
+            "its annotation loadbalancer.harvesterhci.io/exclude is invalid",
             Severity::Warning,
         ),
         (

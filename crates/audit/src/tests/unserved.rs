@@ -130,6 +130,18 @@ fn not_to_be_ready_can_be_right() {
             says(&mut all.load_balancers[1], "NameConflict", "");
         }),
         ("an address of a pool with exclusions", held_back),
+        ("an address of a pool of which nothing is known", |all| {
+            held_back(all);
+            all.pools[0].spec.ranges[0].subnet = "10.0.0.0".into();
+            let status = status(all);
+            (status.total, status.available) = (0, 0);
+            status.conditions = made(condition("InvalidRanges", ""));
+            says(
+                &mut all.load_balancers[0],
+                "PoolInvalid",
+                "pool p: its ranges are invalid",
+            );
+        }),
         ("a spec that is refused", |all| {
             let lb = &mut all.load_balancers[1];
             lb.spec.backend_server_selector = made(json!({"app": []}));

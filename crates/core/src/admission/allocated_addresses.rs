@@ -108,6 +108,15 @@ impl AllocatedAddresses {
         self.maps.remove(name);
     }
 
+    /// What holds an address by an IPAllocation, of whatever pool.
+    pub(super) fn holder_of(&self, address: IpAddr) -> Option<Holder<'_>> {
+        if self.unreadable.contains(&address) {
+            return Some(Holder::Unreadable(address));
+        }
+        let bound = self.bound.get(self.pools.get(&address)?)?;
+        bound.get(&address).map(Holder::Record)
+    }
+
     /// The allocated addresses of a pool, each once. `ranges`: those of the pool as stored, if they are valid; unreadable
     /// IPAllocations outside of them do not count.
     pub(super) fn of<'a>(

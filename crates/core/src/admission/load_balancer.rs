@@ -1,17 +1,20 @@
 //! Admission of LoadBalancers (10.1, 10.2): WM-1 to WM-4, WV-1 to WV-10, and warnings. Pure.
 
+use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{HealthCheck, LoadBalancer, WorkloadType, keys};
 use serde_json::{Value, json};
 
+use crate::admission::allocated_addresses::Holder;
 use crate::admission::facts::{Fact, Incomplete, Lookup, MutationFacts, ValidationFacts};
 use crate::admission::host_ports;
 use crate::admission::object::Change;
 use crate::admission::request::{Operation, Request};
 use crate::admission::response::{Denial, Patch, Refusal, Warning};
 use crate::guest_cluster;
+use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::validation::{self, Consumer, Severity, Violation};
 
 /// The value of the label of LoadBalancers whose cluster has no name of its own: guests use it when none is configured
@@ -158,16 +161,21 @@ pub(super) fn validate(
         .filter(|v| v.severity(Consumer::Admission) == Severity::Warn);
     let warnings = warned.map(Warning::new);
     Ok(warnings
+        .chain(requested_warning(request, lb, facts))
         .chain(listener_warnings(lb))
         .take(Warning::MOST)
         .collect())
 }
 
-/// Whether an update leaves alone what the rules are about: the spec. No rule reads one of the annotations yet that are a part
-/// of the spec ([`keys::SPEC_ANNOTATIONS`]).
+/// Whether an update leaves alone what the rules are about: the spec, and the annotation that is a part of it (REQ-1). Of one that
+/// cannot be decoded only the spec counts: it is not served.
 fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
-    let both = change.stored().zip(change.new_object().ok());
-    change.is_same_text || both.is_some_and(|(stored, lb)| stored.spec == lb.spec)
+    let Some((stored, lb)) = change.stored().zip(change.new_object().ok()) else {
+        return change.is_same_text;
+    };
+    let [before, after] =
+        [stored, lb].map(|lb| annotation(&lb.metadata, keys::ANNOTATION_REQUESTED_ADDRESS));
+    before == after && (change.is_same_text || stored.spec == lb.spec)
 }
 
 /// WV-10: a LoadBalancer of a guest cluster that is being removed is not created again.
@@ -196,6 +204,47 @@ fn cluster_exists(
             Err(Refusal::new(&object, &reason, "WV-10").into())
         }
     }
+}
+
+/// REQ-3: the load balancer will wait for the address that it requests, because another one holds it, or no pool has it. What is
+/// not known is not warned about.
+fn requested_warning(
+    request: &Request,
+    lb: &LoadBalancer,
+    facts: &impl ValidationFacts,
+) -> Option<Warning> {
+    let RequestedAddress::Of(address) = requested_address(&lb.metadata) else {
+        return None;
+    };
+    let named = lb.spec.ip_pool.as_deref().filter(|name| !name.is_empty());
+    let why = if let Some(holder) = holder_but(request, address, facts) {
+        format!("{address} is allocated to {holder}")
+    } else {
+        let pools = facts.pools().ok()?;
+        match named {
+            Some(name) if !pools.has_address(name, address) => {
+                format!("IPPool {name}, which spec.ipPool names, does not have {address}")
+            }
+            None if !pools.any_has_address(address) => format!("no IPPool has {address}"),
+            _ => return None,
+        }
+    };
+    Some(Warning::new(&format!(
+        "annotation {}: {why}: the load balancer gets no other address, and waits for it",
+        keys::ANNOTATION_REQUESTED_ADDRESS
+    )))
+}
+
+/// The holder of an address, if that is not the load balancer of the request.
+fn holder_but<'a>(
+    request: &Request,
+    address: IpAddr,
+    facts: &'a impl ValidationFacts,
+) -> Option<Holder<'a>> {
+    let holder = facts.allocated().ok()?.holder_of(address)?;
+    let is_own = matches!(holder, Holder::Record(owner)
+        if (owner.namespace(), owner.name()) == (&*request.namespace, &*request.name));
+    (!is_own).then_some(holder)
 }
 
 /// Listeners of VM type whose port the hosts use too.

@@ -1,7 +1,7 @@
 //! What a load balancer is to have, after its spec is validated and its address allocated.
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
-use harvester_lb_ipam::{AddressConflict, Grant, Record, Standing, WaitReason, addr};
+use harvester_lb_ipam::{AddressConflict, Explanation, Grant, Record, Standing, WaitReason, addr};
 use harvester_lb_object::Key;
 
 use crate::backends::DiscoveredBackends;
@@ -39,6 +39,8 @@ pub struct Address {
     pub address_conflict: Option<AddressConflict>,
     /// Whether its pool still has the address to allocate (IPA-7, EXC-3).
     pub standing: Standing,
+    /// Why the load balancer cannot have the address that it requests instead (REQ-4).
+    pub unserved: Option<Explanation>,
 }
 
 impl Address {
@@ -50,6 +52,16 @@ impl Address {
             extra_records,
             address_conflict: grant.address_conflict,
             standing: grant.standing,
+            unserved: grant.unserved,
+        }
+    }
+
+    /// What the conditions say about it.
+    pub fn present(&self) -> readiness::Present<'_> {
+        readiness::Present {
+            address: &self.load_balancer_ip,
+            standing: self.standing,
+            unserved: self.unserved.as_ref(),
         }
     }
 
@@ -65,6 +77,7 @@ impl Address {
             extra_records,
             address_conflict: None,
             standing: Standing::InPool,
+            unserved: None,
         }
     }
 
@@ -193,12 +206,9 @@ impl Keep {
         let readiness = Readiness::not(WaitReason::AddressFamilyMismatch.as_str(), message);
         let mut keep = Self::until(lb, readiness, Next::AwaitChange);
         if let Some(update) = &mut keep.status {
-            update.extras = readiness::extras(
-                address.address_conflict.as_ref(),
-                Some(&address.load_balancer_ip),
-                address.standing,
-                &DiscoveredBackends::default(),
-            );
+            let (conflict, present) = (address.address_conflict.as_ref(), address.present());
+            let nothing = DiscoveredBackends::default();
+            update.extras = readiness::extras(conflict, Some(present), &nothing);
             let pool = address.allocated.ip_pool.as_deref().unwrap_or_default();
             let ip = &address.load_balancer_ip;
             update.details.push(details::allocated_from_pool(ip, pool));

@@ -234,8 +234,7 @@ fn servers(view: &View<'_>) -> FieldUpdate<Vec<String>> {
 pub(super) fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<ExtraCondition> {
     readiness::extras(
         address.address_conflict.as_ref(),
-        Some(&address.load_balancer_ip),
-        address.standing,
+        Some(address.present()),
         found,
     )
 }

@@ -1,8 +1,6 @@
 //! Deletion of a Service and an EndpointSlice that are no longer wanted, the Service first. Deletions do not wait: the event of
 //! each brings the load balancer back.
 
-use harvester_lb_ipam::Standing;
-
 use crate::backends::DiscoveredBackends;
 use crate::details;
 use crate::plan::goal::{Address, Waiting};
@@ -19,7 +17,6 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
     let mut extras = readiness::extras(
         waiting.address_conflict.as_ref(),
         None,
-        Standing::InPool,
         &DiscoveredBackends::default(),
     );
     extras.push(readiness::port_mismatch(vm));

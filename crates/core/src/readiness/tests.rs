@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use harvester_lb_ipam::{OwnerId, Standing};
+use harvester_lb_ipam::{OwnerId, PoolVerdict, Standing, Verdict};
 use harvester_lb_prober::HealthCheck;
 use serde_json::json;
 
@@ -190,17 +190,25 @@ fn rec_2_an_ingress_entry_without_an_address_is_none() {
     );
 }
 
+/// A load balancer with this address.
+fn present(address: &str, standing: Standing) -> Present<'_> {
+    Present {
+        address,
+        standing,
+        unserved: None,
+    }
+}
+
 #[test]
 fn ipa_2_who_lost_an_address_is_told_to_whom() {
     let address_conflict = AddressConflict {
         addr: [10, 0, 0, 7].into(),
         holder: Some(OwnerId::new("shop", "web")),
     };
-    let message = |address_conflict: &AddressConflict, instead| {
+    let message = |address_conflict: &AddressConflict, instead: Option<&str>| {
         let all = extras(
             Some(address_conflict),
-            instead,
-            Standing::InPool,
+            instead.map(|address| present(address, Standing::InPool)),
             &DiscoveredBackends::default(),
         );
         all.into_iter()
@@ -219,7 +227,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
     };
     assert!(message(&address_conflict, None).ends_with("may have"));
     assert!(
-        extras(None, None, Standing::InPool, &DiscoveredBackends::default())
+        extras(None, None, &DiscoveredBackends::default())
             .iter()
             .all(|e| e.message.is_none())
     );
@@ -234,11 +242,11 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         ..DiscoveredBackends::default()
     };
     for (standing, lacks) in [
-        (Standing::InPool, 2),
-        (Standing::OutOfPool, 1),
-        (Standing::Excluded, 1),
+        (Standing::InPool, 3),
+        (Standing::OutOfPool, 2),
+        (Standing::Excluded, 2),
     ] {
-        let all = extras(None, Some("10.0.0.7"), standing, &all);
+        let all = extras(None, Some(present("10.0.0.7", standing)), &all);
         let lacking = all.iter().filter(|e| e.message.is_none());
         assert_eq!(lacking.count(), lacks, "{standing:?}");
     }
@@ -248,7 +256,7 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
 fn exc_3_the_condition_says_that_the_address_stays() {
     let none = DiscoveredBackends::default();
     let of = |standing, type_| {
-        let all = extras(None, Some("10.0.0.7"), standing, &none);
+        let all = extras(None, Some(present("10.0.0.7", standing)), &none);
         let found = all.into_iter().find(|e| e.type_ == type_);
         found.unwrap().message
     };
@@ -259,6 +267,30 @@ fn exc_3_the_condition_says_that_the_address_stays() {
     );
     assert_eq!(of(Standing::Excluded, status::ADDRESS_OUT_OF_POOL), None);
     assert_eq!(of(Standing::OutOfPool, status::ADDRESS_EXCLUDED), None);
+}
+
+#[test]
+fn req_4_the_condition_says_what_is_served_and_why() {
+    let verdict = Verdict::AddressHeld {
+        addr: [10, 0, 0, 9].into(),
+        holder: OwnerId::new("shop", "web"),
+    };
+    let pool = "p".into();
+    let why = Explanation::new(vec![PoolVerdict { pool, verdict }], 1);
+    let present = Present {
+        unserved: Some(&why),
+        ..present("10.0.0.7", Standing::InPool)
+    };
+    let all = extras(None, Some(present), &DiscoveredBackends::default());
+    let mut told = all.iter().filter(|it| it.message.is_some());
+    let told = told.next().unwrap();
+    assert_eq!(told.type_, "RequestedAddress");
+    assert_eq!(told.denial, Some("RequestedAddressUnavailable"));
+    let message = told.message.as_deref();
+    assert_eq!(
+        message,
+        Some("10.0.0.7 is served meanwhile: pool p: 10.0.0.9 is held by LoadBalancer shop/web")
+    );
 }
 
 #[test]

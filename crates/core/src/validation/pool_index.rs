@@ -5,6 +5,7 @@
 //! number of ranges of all pools.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use harvester_lb_api::IPPoolSpec;
@@ -21,6 +22,13 @@ struct Entry {
     ranges: Vec<harvester_lb_api::Range>,
     selector: Option<harvester_lb_api::Selector>,
     parsed: ParsedPool,
+}
+
+impl Entry {
+    fn has_address(&self, addr: IpAddr) -> bool {
+        let ranges = self.parsed.ranges();
+        ranges.is_some_and(|ranges| ranges.contains(addr))
+    }
 }
 
 /// All pools by name.
@@ -166,6 +174,17 @@ impl PoolIndex {
         let mut found = self.range_violations(name, pool);
         found.extend(self.scope_violations(name, pool));
         found
+    }
+
+    /// Whether a pool of this name exists, and has the address in a valid range.
+    pub fn has_address(&self, name: &str, addr: IpAddr) -> bool {
+        let entry = self.entries.get(name);
+        entry.is_some_and(|entry| entry.has_address(addr))
+    }
+
+    /// Whether any pool has the address in a valid range. Looks through all pools.
+    pub fn any_has_address(&self, addr: IpAddr) -> bool {
+        self.entries.values().any(|entry| entry.has_address(addr))
     }
 
     /// Number of pools.

@@ -57,6 +57,7 @@ fn request(n: usize) -> Request {
         requirement: Requirement::default(),
         workload: Workload::Cluster,
         status: None,
+        requested: None,
     }
 }
 

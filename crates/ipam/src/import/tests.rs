@@ -198,6 +198,7 @@ fn ipa_1_claims_turn_into_records() {
             requirement: Requirement::default(),
             workload: Workload::Vm,
             status: existing[lb].status.clone(),
+            requested: None,
         };
         match ledger.decide(&request, Micros(100)) {
             Decision::Take {

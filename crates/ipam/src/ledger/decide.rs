@@ -14,7 +14,7 @@ use crate::select::{Explanation, PoolVerdict, Verdict};
 use crate::types::{Micros, OwnerId, Phase, PoolName, Record, RecordSpec};
 
 impl Ledger {
-    /// Decides about a load balancer's address (ALC-1 to ALC-7, REL-4, IPA-6).
+    /// Decides about a load balancer's address (ALC-1 to ALC-7, REL-4, IPA-6, REQ-2 to REQ-4).
     ///
     /// Idempotent: a proposed address stays reserved until its record is observed, the load
     /// balancer is withdrawn, or its request changes. A load balancer without an address is put
@@ -34,6 +34,10 @@ impl Ledger {
         }
 
         let mut bound = self.bound_of(id);
+        if let Some(addr) = request.requested {
+            return self.decide_requested(request, addr, bound, now);
+        }
+        self.leave_asking(id);
         if let Some(kept) = self.choose_bound(request, &bound) {
             let kept = bound.swap_remove(kept);
             self.leave_queue(id);
@@ -52,7 +56,20 @@ impl Ledger {
                 self.leave_queue(id);
                 self.take(request, candidate, extra_records, now)
             }
-            Err(NoAddress::Unreadable { addr, pool }) => {
+            Err(none) => self.waits_without(request, none, extra_records),
+        }
+    }
+
+    /// The decision for a load balancer without an address.
+    pub(super) fn waits_without(
+        &mut self,
+        request: &Request,
+        none: NoAddress,
+        extra_records: Vec<Record>,
+    ) -> Decision {
+        let id = &request.owner.id;
+        match none {
+            NoAddress::Unreadable { addr, pool } => {
                 self.leave_queue(id);
                 self.blocked_by_record.insert(id.clone(), addr);
                 let verdict = Verdict::RecordUnreadable {
@@ -68,7 +85,7 @@ impl Ledger {
                     keep_service: true,
                 }
             }
-            Err(NoAddress::HeldBack(held)) => {
+            NoAddress::HeldBack(held) => {
                 self.leave_queue(id);
                 let pool = held.pool;
                 self.held_back.insert(held);
@@ -84,10 +101,10 @@ impl Ledger {
                     keep_service: true,
                 }
             }
-            Err(NoAddress::Wait {
+            NoAddress::Wait {
                 reason,
                 address_conflict,
-            }) => {
+            } => {
                 let explanation = self.explain_to(request);
                 self.enqueue_waiter(request.clone(), Some(&explanation));
                 Decision::Wait {
@@ -261,6 +278,7 @@ impl Ledger {
             gateway: range.and_then(Range::gateway),
             standing,
             address_conflict,
+            unserved: None,
         }
     }
 }

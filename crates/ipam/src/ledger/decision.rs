@@ -82,6 +82,8 @@ pub struct Request {
     pub workload: Workload,
     /// `status.allocatedAddress`, if it names an address.
     pub status: Option<StatusAddress>,
+    /// REQ-1: the address that it requests.
+    pub requested: Option<IpAddr>,
 }
 
 impl Request {
@@ -143,6 +145,8 @@ pub struct Grant {
     pub standing: Standing,
     /// IPA-2, ALC-7: the status named an address that the load balancer does not get.
     pub address_conflict: Option<AddressConflict>,
+    /// REQ-4: why the load balancer cannot have the address that it requests now; none: it has it, or requests none.
+    pub unserved: Option<Explanation>,
 }
 
 /// Why an address was allocated.
@@ -176,6 +180,8 @@ pub enum WaitReason {
     RecordUnreadable,
     /// BE-7: the pool has only IPv6 addresses, which no VM-type load balancer gets.
     AddressFamilyMismatch,
+    /// REQ-2, REQ-3: the address that it requests cannot be had now.
+    RequestedAddressUnavailable,
 }
 
 impl WaitReason {
@@ -189,6 +195,7 @@ impl WaitReason {
             Self::InvalidExclude => "InvalidExclude",
             Self::RecordUnreadable => "RecordUnreadable",
             Self::AddressFamilyMismatch => "AddressFamilyMismatch",
+            Self::RequestedAddressUnavailable => "RequestedAddressUnavailable",
         }
     }
 }

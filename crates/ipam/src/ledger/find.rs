@@ -80,12 +80,16 @@ impl Ledger {
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
+            // EXC-1: a proposal of which no record was observed is still something new.
             let usable = reason == AllocationReason::Recorded
                 || self
                     .pools
                     .by_name(&pool)
-                    .is_some_and(|pool| pool.usable(addr));
-            if owner == request.owner && demanded && usable {
+                    .is_some_and(|pool| pool.usable(addr) && pool.withheld().is_none());
+            // REQ-4: an address that it has already stays, whatever it requests.
+            let is_present = reason == AllocationReason::Recorded && request.requested.is_some();
+            let asked = is_present || request.requested.is_none_or(|asked| asked == addr);
+            if owner == request.owner && (demanded || is_present) && asked && usable {
                 let address_conflict = self.address_conflict(request, addr, &pool);
                 return Some(Candidate::new(addr, pool, reason, address_conflict));
             }
@@ -122,8 +126,9 @@ impl Ledger {
                 address_conflict,
             })
         };
-        // A taken address, if only by its own Service, is none of the free ones that older ones wait for.
-        let allowed = |addr| room.has(addr) || self.taken.contains(addr);
+        // An address that is held, if only by its own Service, is none of the free ones that older ones wait for.
+        let is_awaited = |addr| self.askers.await_it(addr);
+        let allowed = |addr| self.holds.contains(addr) || (room.has(addr) && !is_awaited(addr));
 
         if let Some(addr) = self.status_to_consider(request) {
             address_conflict = self.address_conflict(request, addr, &name);

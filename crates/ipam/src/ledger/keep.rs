@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Ledger;
 use super::decision::{AllocationReason, Decision, Request};
-use super::find::Candidate;
+use super::find::{Candidate, NoAddress};
 use crate::types::{Micros, OwnerId, Record};
 
 impl Ledger {
@@ -42,10 +42,21 @@ impl Ledger {
         let extra_records = self.to_records(&mut bound);
         let candidate = match self.reserved(&anywhere) {
             Some(candidate) => Some(candidate),
-            // An address with an unreadable record is blocked for all, and so stays as it is.
-            None => self.claimed(request, true).unwrap_or_default(),
+            None => match self.claimed(request, true) {
+                Ok(candidate) => candidate,
+                // EXC-1: it is recorded once its pool can confirm it.
+                Err(NoAddress::HeldBack(held)) => {
+                    self.held_back.insert(held);
+                    None
+                }
+                // An address with an unreadable record is blocked for all, and so stays as it is.
+                Err(_) => None,
+            },
         };
         let candidate = candidate.or_else(|| self.shown_or_named(request));
+        if candidate.is_some() {
+            self.held_back.remove(id);
+        }
         // The request for a missing pool has interned its name.
         if let Some(at) = request.pool.as_ref().and_then(|pool| self.pools.find(pool)) {
             self.pools.tidy(at);
@@ -94,7 +105,8 @@ impl Ledger {
         }
         let (at, addr) = (target?, named?);
         let pool = &self.pools[at];
-        (usable(at, addr) && free(addr) && pool.room(request).has(addr))
+        let has_room = pool.room(request).has(addr) && !self.askers.await_it(addr);
+        (usable(at, addr) && free(addr) && has_room)
             .then(|| Candidate::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
     }
 }

@@ -40,6 +40,13 @@ impl Ledger {
             let Some(age) = self.maybe_outdated.pop_first() else {
                 break;
             };
+            if let Some(asker) = self.askers.get(&age.id) {
+                let now = self.explain_requested(&asker.request, asker.addr);
+                if asker.explanation_digest != now.as_ref().map(digest) {
+                    found.push(age.id);
+                }
+                continue;
+            }
             let known = self.waiting.get(&age.id).filter(|(_, known)| *known == age);
             let Some(place) = known.map(|(place, _)| *place) else {
                 continue;

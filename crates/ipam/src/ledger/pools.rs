@@ -121,10 +121,13 @@ impl Pools {
 
     /// Name and selector of each existing pool.
     pub(crate) fn selectors(&self) -> impl Iterator<Item = (&str, &Selector)> {
-        self.existing().filter_map(|at| {
-            let pool = &self[at];
-            Some((&*pool.name, &pool.spec.as_ref()?.selector))
-        })
+        self.existing().filter_map(|at| self.selector(at))
+    }
+
+    /// Name and selector of a pool, if it exists.
+    pub(crate) fn selector(&self, at: u32) -> Option<(&str, &Selector)> {
+        let pool = &self[at];
+        Some((&*pool.name, &pool.spec.as_ref()?.selector))
     }
 }
 

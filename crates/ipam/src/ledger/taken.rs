@@ -129,15 +129,18 @@ impl Ledger {
         ours
     }
 
-    /// Updates the set of taken addresses and the counts of all pools for one address.
+    /// Updates the set of taken addresses and the counts of all pools for one address, and wakes the load balancers that ask for it:
+    /// one of them may get it, and their explanations name the holder.
     pub(super) fn sync_taken(&mut self, addr: IpAddr) {
         self.set_taken(addr, self.records.is_bound(addr));
+        self.wake_requested.extend(self.askers.at(addr).cloned());
     }
 
-    /// As [`sync_taken`](Self::sync_taken); `bound`: whether the address has a Bound record.
+    /// As [`sync_taken`](Self::sync_taken), and wakes none of those; `bound`: whether the address has a Bound record.
     pub(super) fn set_taken(&mut self, addr: IpAddr, bound: bool) {
-        let taken = bound || self.holds.contains(addr);
-        let proposed = !bound && self.holds.is_proposed(addr);
+        let (held, awaited) = (self.holds.contains(addr), self.askers.await_it(addr));
+        let taken = bound || held || awaited;
+        let proposed = !bound && (self.holds.is_proposed(addr) || (awaited && !held));
         let (was_taken, was_proposed);
         if taken {
             was_taken = !self.taken.insert(addr);

@@ -8,6 +8,7 @@ mod machine;
 mod properties;
 mod records;
 mod release;
+mod requested;
 mod waiting;
 mod withheld;
 
@@ -186,6 +187,7 @@ pub(crate) fn lb_uid(name: &str, uid: &str) -> Request {
         requirement: Requirement::default(),
         workload: Workload::Vm,
         status: None,
+        requested: None,
     }
 }
 

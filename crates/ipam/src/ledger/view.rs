@@ -198,7 +198,7 @@ impl Ledger {
             reserved: held(|hold| hold.reservation.is_some()),
             claimed: held(|hold| hold.claim.is_some()),
             blocked: held(|hold| hold.blocked.is_some()),
-            waiting: self.waiting.len() + self.blocked_by_record.len(),
+            waiting: self.waiting.len() + self.blocked_by_record.len() + self.askers.without(),
             pools: self.pools.existing().count(),
         }
     }

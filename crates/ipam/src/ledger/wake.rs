@@ -33,6 +33,11 @@ impl Ledger {
             self.wake_requested.insert(id.clone());
             return;
         }
+        if let Some(addr) = request.requested {
+            self.enlist_requested(&request, addr);
+            return;
+        }
+        self.leave_asking(&request.owner.id);
         self.enqueue_waiter(request, None);
     }
 

@@ -1,9 +1,10 @@
 //! Why a pool serves a load balancer, or does not: the verdicts and their wording.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::{Fit, Requirement, Selector, Workload, fit, select};
-use crate::types::PoolName;
+use crate::types::{OwnerId, PoolName};
 
 /// Why a pool serves a load balancer, or does not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,6 +32,35 @@ pub enum Verdict {
     },
     /// Chosen, but it excludes all its addresses, gateways aside (EXC-2).
     AllExcluded,
+    /// It has the requested address, and another load balancer holds that (REQ-3).
+    AddressHeld {
+        /// The address.
+        addr: IpAddr,
+        /// The holder.
+        holder: OwnerId,
+    },
+    /// It has the requested address, and an older load balancer requests that too (REQ-3).
+    AddressAwaited {
+        /// The address.
+        addr: IpAddr,
+        /// The older one.
+        by: OwnerId,
+    },
+    /// It excludes the requested address (REQ-3, EXC-2).
+    AddressExcluded {
+        /// The address.
+        addr: IpAddr,
+    },
+    /// The requested address is a gateway (REQ-3, RNG-5).
+    AddressIsGateway {
+        /// The address.
+        addr: IpAddr,
+    },
+    /// It has the requested address, which is IPv6, and the load balancer is of VM type (REQ-3, BE-7).
+    AddressOfOtherFamily {
+        /// The address.
+        addr: IpAddr,
+    },
     /// Chosen, but only IPv6 addresses are free (BE-7).
     FullOfFamily,
     /// Chosen, but it has only IPv6 addresses (BE-7).
@@ -73,6 +103,11 @@ pub enum Verdict {
         /// The network required.
         required: String,
     },
+    /// None of its ranges has the requested address (REQ-2).
+    AddressElsewhere {
+        /// The address.
+        addr: IpAddr,
+    },
     /// The pool has no scope and so matches nothing.
     NoScope,
     /// No tuple of the scope matches.
@@ -95,6 +130,21 @@ impl fmt::Display for Verdict {
                 "its annotation exclude is invalid, so no new address is allocated: {error}"
             ),
             Self::AllExcluded => f.write_str("its annotation exclude leaves no address to allocate"),
+            Self::AddressHeld { addr, holder } => {
+                write!(f, "{addr} is held by LoadBalancer {holder}")
+            }
+            Self::AddressAwaited { addr, by } => {
+                write!(f, "{addr} is requested by LoadBalancer {by} too, which is older")
+            }
+            Self::AddressExcluded { addr } => {
+                write!(f, "{addr} is excluded by its annotation exclude")
+            }
+            Self::AddressIsGateway { addr } => write!(f, "{addr} is a gateway of its ranges"),
+            Self::AddressOfOtherFamily { addr } => write!(
+                f,
+                "{addr} is an IPv6 address, which a load balancer of workload type vm cannot use"
+            ),
+            Self::AddressElsewhere { addr } => write!(f, "{addr} is in none of its ranges"),
             Self::FullOfFamily => f.write_str("all IPv4 addresses are taken, and a load balancer of workload type vm can use no other"),
             Self::OtherFamily => f.write_str("has only IPv6 addresses, which a load balancer of workload type vm cannot use: name a pool with IPv4 addresses"),
             Self::Missing => f.write_str("does not exist"),

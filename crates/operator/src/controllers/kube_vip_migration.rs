@@ -16,7 +16,7 @@ use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::kube_vip_config::{
     self, Announced, CONFIG_MAP, CONFIG_NAMESPACE, NewPool, SERVICES,
 };
-use harvester_lb_core::pool_spec::ranges_of;
+use harvester_lb_core::pool_spec::{exclusions_of, ranges_of};
 use harvester_lb_ipam::{
     Micros, Owner, Phase, PoolName, PoolRanges, RecordSpec, Settings, Uid, addr,
 };
@@ -235,7 +235,9 @@ impl<'a> Migration<'a> {
             .filter_map(|(key, pool)| {
                 let spec = pool.spec.as_ref().ok()?;
                 let ranges = PoolRanges::parse(&ranges_of(spec)).ok()?;
-                Some((key.name.to_string(), ranges))
+                // What the list excludes is not to be had again (EXC-2).
+                let excluded = exclusions_of(&pool.meta).unwrap_or_default();
+                Some((key.name.to_string(), ranges.without(&excluded)))
             })
             .collect();
         let limits = Settings::default();

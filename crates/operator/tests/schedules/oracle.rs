@@ -16,6 +16,8 @@ use super::failure::{Failure, must};
 struct Lb {
     uid: String,
     pool: Option<String>,
+    /// The address that it requests (REQ-4).
+    requested: Option<String>,
     dhcp: bool,
     /// `status.allocatedAddress.ip`
     committed: Option<String>,
@@ -74,6 +76,9 @@ impl Lb {
         Self {
             uid: text(object, "/metadata/uid").unwrap(),
             pool: text(object, "/spec/ipPool"),
+            requested: object["metadata"]["annotations"][keys::ANNOTATION_REQUESTED_ADDRESS]
+                .as_str()
+                .map(str::to_owned),
             dhcp: object["spec"]["ipam"] == "dhcp",
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
@@ -127,8 +132,7 @@ fn without_details(status: &Value) -> Value {
 /// IPA-9: whether a load balancer requests a later version's feature.
 fn asks_for_more(lb: &Value) -> bool {
     let annotations = &lb["metadata"]["annotations"];
-    !annotations[keys::ANNOTATION_REQUESTED_ADDRESS].is_null()
-        || !annotations[keys::ANNOTATION_PRIMARY].is_null()
+    !annotations[keys::ANNOTATION_PRIMARY].is_null()
 }
 
 /// Whether a Service is the operator's.
@@ -204,7 +208,9 @@ impl Oracle {
         if let Some(left) = &before.committed
             && let Some(record) = holds(left)
         {
-            let leaves = now.dhcp || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
+            let is_served = now.requested.is_some() && now.requested == now.committed;
+            let leaves =
+                now.dhcp || is_served || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
             must!(
                 "IPA-7",
                 leaves,

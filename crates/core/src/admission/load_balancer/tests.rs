@@ -1,4 +1,4 @@
-use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
+use harvester_lb_fixtures::{cluster_spec, listener, record, subnet, vm_spec, with};
 use serde_json::{Value, json};
 
 use crate::admission::response::Warning;
@@ -363,6 +363,55 @@ fn val_1_warnings() {
     let long = json!({"listeners": [listener("a", &"é".repeat(500), 5000, 1)]});
     let long = of(&long);
     assert!(long[0].len() <= 256 && long[0].ends_with("..."), "{long:?}");
+}
+
+#[test]
+fn req_3_an_address_that_is_waited_for_is_warned_about() {
+    let mut world = World::default();
+    let pool =
+        |name: &str, range: Value| json!({"metadata": {"name": name}, "spec": {"ranges": [range]}});
+    world.pool(&pool("p", subnet("10.0.0.0/24")));
+    world.pool(&pool("q", subnet("10.0.1.0/24")));
+    for (address, owner) in [("10.0.0.5", "other"), ("10.0.0.6", "web")] {
+        world.record(&record(address, "p", "Bound", ("shop", owner, "u")));
+    }
+    let spec = |pool: &str| with(cluster_spec(), json!({"ipPool": pool}));
+    let wanted = "loadbalancer.harvesterhci.io/requested-address";
+    for (address, named, why) in [
+        (
+            "10.0.0.5",
+            "",
+            Some("10.0.0.5 is allocated to LoadBalancer shop/other"),
+        ),
+        ("10.0.0.6", "", None),
+        ("10.0.0.7", "", None),
+        ("10.0.0.7", "p", None),
+        (
+            "10.0.0.7",
+            "q",
+            Some("IPPool q, which spec.ipPool names, does not have 10.0.0.7"),
+        ),
+        (
+            "10.0.0.7",
+            "r",
+            Some("IPPool r, which spec.ipPool names, does not have 10.0.0.7"),
+        ),
+        ("10.9.0.7", "", Some("no IPPool has 10.9.0.7")),
+    ] {
+        let mut object = lb(&spec(named));
+        object["metadata"]["annotations"] = json!({ wanted: address });
+        let found = warnings(&review("CREATE", &object), &world);
+        let expected = why.map(|why| {
+            format!("annotation {wanted}: {why}: the load balancer gets no other address, and waits for it")
+        });
+        assert_eq!(
+            found,
+            expected.into_iter().collect::<Vec<_>>(),
+            "{address} {named}"
+        );
+        // What is not known is not warned about.
+        assert!(warnings(&review("CREATE", &object), &World::unlisted()).is_empty());
+    }
 }
 
 #[test]

@@ -101,6 +101,7 @@ pub(super) fn address(ip: &str) -> Address {
         extra_records: Vec::new(),
         address_conflict: None,
         standing: Standing::InPool,
+        unserved: None,
     }
 }
 

@@ -27,14 +27,8 @@ fn rec_5_the_same_report_later_is_no_difference() {
         StatusUpdate::only(Readiness::not(NO_BACKEND, "nothing matches")),
         StatusUpdate {
             extras: vec![
-                ExtraCondition {
-                    type_: ADDRESS_LOST,
-                    message: Some("x".repeat(5000)),
-                },
-                ExtraCondition {
-                    type_: BACKENDS_LEFT_OUT,
-                    message: None,
-                },
+                ExtraCondition::new(ADDRESS_LOST, Some("x".repeat(5000))),
+                ExtraCondition::new(BACKENDS_LEFT_OUT, None),
             ],
             ..StatusUpdate::only(Readiness::not(API_ERROR, "y".repeat(5000)))
         },
@@ -167,14 +161,8 @@ fn section_9_further_conditions_come_and_go_and_those_of_others_stay() {
     let present = lb(&json!({"conditions": [foreign, held]}));
     let report = StatusUpdate {
         extras: vec![
-            ExtraCondition {
-                type_: ADDRESS_OUT_OF_POOL,
-                message: None,
-            },
-            ExtraCondition {
-                type_: BACKENDS_LEFT_OUT,
-                message: Some("5 more".into()),
-            },
+            ExtraCondition::new(ADDRESS_OUT_OF_POOL, None),
+            ExtraCondition::new(BACKENDS_LEFT_OUT, Some("5 more".into())),
         ],
         ..StatusUpdate::only(Readiness::ready())
     };
@@ -201,10 +189,7 @@ fn section_9_messages_are_cut_between_characters() {
     // 1,023 bytes and then a character of two.
     let long = format!("{}äöü", "a".repeat(1023));
     let report = StatusUpdate {
-        extras: vec![ExtraCondition {
-            type_: ADDRESS_LOST,
-            message: Some(long.clone()),
-        }],
+        extras: vec![ExtraCondition::new(ADDRESS_LOST, Some(long.clone()))],
         ..StatusUpdate::only(Readiness::not(API_ERROR, long))
     };
     let wanted = apply(&lb(&json!(null)), &report, T1);

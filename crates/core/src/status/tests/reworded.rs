@@ -10,7 +10,7 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
     };
 
     use crate::backends::DiscoveredBackends;
-    use crate::readiness::{extras, waiting_for_external_ip};
+    use crate::readiness::{Present, extras, waiting_for_external_ip};
     use crate::unsupported::Unsupported;
 
     let waits = |verdicts: Vec<Verdict>| {
@@ -30,8 +30,11 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
     let extra = |standing: Standing| StatusUpdate {
         extras: extras(
             (standing == Standing::InPool).then_some(&address_conflict),
-            Some("10.0.0.9"),
-            standing,
+            Some(Present {
+                address: "10.0.0.9",
+                standing,
+                unserved: None,
+            }),
             &DiscoveredBackends::default(),
         ),
         ..StatusUpdate::only(Readiness::ready())

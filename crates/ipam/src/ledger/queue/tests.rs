@@ -18,6 +18,7 @@ fn request(name: u8, created: i64) -> Request {
         pool: None,
         requirement: Requirement::default(),
         status: None,
+        requested: None,
     }
 }
 

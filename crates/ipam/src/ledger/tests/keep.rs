@@ -163,3 +163,25 @@ fn alc_10_what_only_its_status_names_is_for_the_pool_that_serves_it() {
         .set_pool(pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.12")]));
     assert_eq!(recorded(keep(&mut fixture, &status(lb("a")))), expected);
 }
+
+#[test]
+fn alc_10_what_a_withheld_pool_may_have_is_recorded_once_it_can_tell() {
+    let mut fixture = fixture();
+    let plain = pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.12")]);
+    let invalid = Exclusions::parse("x").unwrap_err();
+    fixture.ledger.set_pool(PoolSpec {
+        withheld: Some(Withheld::InvalidExclude(invalid)),
+        ..plain.clone()
+    });
+    let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    fixture.ledger.take_wakes();
+    fixture.ledger.set_pool(plain.clone());
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    // Nobody else gets it before.
+    assert_eq!(fixture.ask(&in_pool(lb("b"), "p")), Some(ip("10.0.0.11")));
+    let expected = ("10.0.0.10".to_owned(), "p".to_owned());
+    assert_eq!(recorded(keep(&mut fixture, &a)), expected);
+    fixture.ledger.set_pool(plain);
+    assert!(fixture.ledger.take_wakes().is_empty());
+}

@@ -1,9 +1,11 @@
 //! The ledger against a model that keeps lists and scans them, step by step. Here: the model; what it
-//! answers is in `decide`, what a step does to it in `steps`, allocations in `allocate` and `fate`, the comparison in `subject`.
+//! answers is in `decide`, what a step does to it in `steps`, allocations in `allocate` and `fate`, requested addresses in
+//! `requested`, the comparison in `subject`.
 
 mod allocate;
 mod decide;
 mod fate;
+mod requested;
 mod steps;
 mod subject;
 
@@ -107,6 +109,8 @@ pub(super) enum Step {
     Shows(usize, Vec<u8>),
     Status(usize, Option<u8>),
     Demand(usize, Option<usize>),
+    /// REQ-1.
+    Request(usize, Option<u8>),
 }
 
 /// Effect of a step on the ledger, and the expected result.
@@ -149,6 +153,15 @@ impl From<WaitReason> for Refused {
 }
 
 #[derive(Clone, Debug)]
+struct Asking {
+    addr: IpAddr,
+    request: Request,
+    /// Whether a pool would allocate the address to it, taken or free.
+    is_served: bool,
+    has_address: bool,
+}
+
+#[derive(Clone, Debug)]
 struct Reserved {
     addr: IpAddr,
     owner: Owner,
@@ -168,10 +181,13 @@ pub(super) struct Model {
     held_back: Vec<(Owner, IpAddr, PoolName)>,
     shown: Vec<(OwnerId, IpAddr)>,
     waiting: Vec<Request>,
+    /// REQ-3: those that wait for the address that they request.
+    asking: Vec<Asking>,
     last: Vec<(PoolName, IpAddr, i64)>,
     uid: [u32; 6],
     status: [Option<u8>; 6],
     demand: [Option<usize>; 6],
+    requested: [Option<u8>; 6],
     now: i64,
     stamp: i64,
     version: u64,
@@ -252,6 +268,15 @@ impl Model {
         reserved.chain(claims).chain(shown).cloned().collect()
     }
 
+    /// REQ-3: whether a load balancer waits for the address that a pool would serve.
+    fn is_awaited(&self, addr: IpAddr) -> bool {
+        self.asking.iter().any(|it| it.addr == addr && it.is_served)
+    }
+
+    fn is_taken(&self, addr: IpAddr) -> bool {
+        !self.holders(addr).is_empty() || self.is_awaited(addr)
+    }
+
     fn shown_by(&self, id: &OwnerId) -> Vec<IpAddr> {
         let shown = self.shown.iter().filter(|shown| shown.0 == *id);
         shown.map(|shown| shown.1).collect()
@@ -285,7 +310,7 @@ impl Model {
         let free = listed
             .iter()
             .filter(|(_, other)| other.is_ipv4() == addr.is_ipv4())
-            .filter(|(_, other)| self.holders(*other).is_empty())
+            .filter(|(_, other)| !self.is_taken(*other))
             .count();
         let queue = self.queue(name);
         let older = queue
@@ -325,6 +350,7 @@ impl Model {
             } else {
                 Workload::Cluster
             },
+            requested: self.requested[lb].map(at),
             ..lb_uid(NAMES[lb], &format!("{}-{}", NAMES[lb], self.uid[lb]))
         }
     }
@@ -386,6 +412,8 @@ impl Model {
     fn earlier_ones_leave(&mut self, owner: &Owner) {
         self.waiting
             .retain(|w| w.owner.id != owner.id || w.owner == *owner);
+        let other = |it: &Asking| it.request.owner.id != owner.id || it.request.owner == *owner;
+        self.asking.retain(other);
         self.tidy();
     }
 

@@ -80,6 +80,29 @@ fn exc_1_nothing_new_from_a_pool_with_an_invalid_list() {
 }
 
 #[test]
+fn exc_1_a_proposal_is_dropped_when_the_list_becomes_invalid() {
+    let mut fixture = Fixture::new(&[plain()]);
+    fixture.ask(&lb("gone"));
+    fixture.delete("gone");
+    let requested = Request {
+        requested: Some(ip("10.0.0.12")),
+        ..lb("requested")
+    };
+    // Proposed from history, as a free address, and on request; no record of them was observed.
+    let all = [lb_uid("gone", "gone-2"), lb("fresh"), requested];
+    for request in &all {
+        let decision = fixture.decide(request);
+        assert!(matches!(decision, Decision::Take { .. }), "{decision:?}");
+    }
+    fixture.ledger.set_pool(excluding());
+    for request in &all {
+        let (_, message) = waits(fixture.decide(request));
+        assert!(message.contains("10.0.0.x"), "{message}");
+    }
+    assert_eq!(fixture.ledger.counts().reserved, 0);
+}
+
+#[test]
 fn exc_1_what_is_shown_or_trusted_is_nothing_new() {
     let mut fixture = Fixture::new(&[excluding()]);
     let shown = with_status(lb("shown"), "p", "10.0.0.10");

@@ -221,7 +221,9 @@ fn skipped(all: &[Skipped]) -> Vec<Finding> {
         let why = match entry.reason {
             SkipReason::NotAnAddress => "is not an IP address",
             SkipReason::NotAnOwner => "does not name a LoadBalancer",
-            SkipReason::OutOfRange => "is outside of the ranges",
+            SkipReason::OutOfRange => {
+                "the pool cannot allocate: outside of its ranges, a gateway, or excluded"
+            }
             SkipReason::HistoryFull => "is more than the history may have",
         };
         let group = groups.entry((&entry.pool, field, why)).or_default();

@@ -118,6 +118,7 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
         requirement: harvester_lb_ipam::Requirement::default(),
         workload: harvester_lb_ipam::Workload::Cluster,
         status: Some(harvester_lb_ipam::StatusAddress { pool: None, addr }),
+        requested: None,
     };
     let waits = |leader: &mut LeaderState| {
         let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);

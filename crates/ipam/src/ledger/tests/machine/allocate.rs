@@ -297,11 +297,13 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
                 .pool
                 .as_ref()
                 .is_none_or(|it_is| *it_is == it.spec.pool);
+            // REQ-4: it moves to what it requests.
+            let asked = request.requested.is_none_or(|addr| addr == it.spec.addr);
             is_own(it)
                 && if keeps {
                     it.spec.owner == request.owner
                 } else {
-                    demanded
+                    demanded && asked
                 }
         };
         let serving = stored.iter().find(serves);

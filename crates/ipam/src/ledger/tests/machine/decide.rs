@@ -3,16 +3,16 @@
 use super::*;
 
 /// An address for a load balancer without one.
-struct Found {
-    addr: IpAddr,
-    pool: PoolName,
-    reason: AllocationReason,
+pub(super) struct Found {
+    pub(super) addr: IpAddr,
+    pub(super) pool: PoolName,
+    pub(super) reason: AllocationReason,
     /// When it was reserved, if it was before.
-    reserved_at: Option<i64>,
+    pub(super) reserved_at: Option<i64>,
 }
 
 impl Found {
-    fn new(addr: IpAddr, pool: PoolName, reason: AllocationReason) -> Self {
+    pub(super) fn new(addr: IpAddr, pool: PoolName, reason: AllocationReason) -> Self {
         Self {
             addr,
             pool,
@@ -32,6 +32,10 @@ impl Model {
         self.held_back.retain(|held| held.0.id != *id);
         let status = request.status.as_ref().map(|status| status.addr);
         let bound: Vec<Record> = self.bound_of(id).into_iter().cloned().collect();
+        if let Some(addr) = request.requested {
+            return self.decide_requested(request, addr, &bound);
+        }
+        self.asking.retain(|it| it.request.owner.id != *id);
         let kept = bound
             .iter()
             .filter(|r| {
@@ -65,39 +69,7 @@ impl Model {
             };
         }
         match self.find(request, status, &bound) {
-            Ok(found) => {
-                let Found {
-                    addr,
-                    pool,
-                    reason,
-                    reserved_at,
-                } = found;
-                self.waiting.retain(|w| w.owner.id != *id);
-                self.drop_holds(id, Some(addr));
-                self.reserved.retain(|r| r.addr != addr);
-                let (owner, stamp) = (request.owner.clone(), reserved_at.unwrap_or(self.now));
-                if reserved_at.is_none() {
-                    self.stamp = self.now;
-                }
-                let reserved = Reserved {
-                    addr,
-                    owner,
-                    pool: pool.clone(),
-                    reason,
-                    at: stamp,
-                };
-                self.reserved.push(reserved);
-                let spec = RecordSpec {
-                    addr,
-                    pool,
-                    owner: request.owner.clone(),
-                    phase: Phase::Bound,
-                    bound_at: Micros(stamp),
-                    released_at: None,
-                };
-                let replaces = self.record(addr).map(|record| record.version);
-                Outcome::Take(spec, replaces, reason, rest(None))
-            }
+            Ok(found) => self.take(request, found, rest(None)),
             Err(Refused::Wait(reason)) => {
                 self.drop_holds(id, None);
                 self.waiting.retain(|w| w.owner.id != *id);
@@ -105,19 +77,69 @@ impl Model {
                 Outcome::Wait(reason, rest(None), false)
             }
             Err(Refused::HeldBack(reason, addr, pool)) => {
-                self.waiting.retain(|w| w.owner.id != *id);
-                let is_known = self.usable(&pool, addr);
-                self.drop_holds(id, Some(addr).filter(|_| is_known));
-                let held = (request.owner.clone(), addr, pool);
-                self.claim_held_back(&held);
-                self.held_back.push(held);
+                self.hold_back(request, addr, pool);
                 Outcome::Wait(reason, rest(None), true)
             }
         }
     }
 
+    pub(super) fn hold_back(&mut self, request: &Request, addr: IpAddr, pool: PoolName) {
+        let id = &request.owner.id;
+        self.waiting.retain(|w| w.owner.id != *id);
+        let is_known = self.usable(&pool, addr);
+        self.drop_holds(id, Some(addr).filter(|_| is_known));
+        let held = (request.owner.clone(), addr, pool);
+        self.claim_held_back(&held);
+        self.held_back.push(held);
+    }
+
+    pub(super) fn take(&mut self, request: &Request, found: Found, rest: Vec<IpAddr>) -> Outcome {
+        let Found {
+            addr,
+            pool,
+            reason,
+            reserved_at,
+        } = found;
+        let id = &request.owner.id;
+        self.waiting.retain(|w| w.owner.id != *id);
+        self.drop_holds(id, Some(addr));
+        self.reserved.retain(|r| r.addr != addr);
+        let (owner, stamp) = (request.owner.clone(), reserved_at.unwrap_or(self.now));
+        if reserved_at.is_none() {
+            self.stamp = self.now;
+        }
+        let reserved = Reserved {
+            addr,
+            owner,
+            pool: pool.clone(),
+            reason,
+            at: stamp,
+        };
+        self.reserved.push(reserved);
+        let spec = RecordSpec {
+            addr,
+            pool,
+            owner: request.owner.clone(),
+            phase: Phase::Bound,
+            bound_at: Micros(stamp),
+            released_at: None,
+        };
+        let replaces = self.record(addr).map(|record| record.version);
+        Outcome::Take(spec, replaces, reason, rest)
+    }
+
+    /// Whether a pool hands out the address to somebody who does not have it already.
+    pub(super) fn hands_out(&self, pool: &PoolName, addr: IpAddr) -> bool {
+        let is_withheld = self.pool(pool).is_none_or(|pool| pool.withheld.is_some());
+        !is_withheld && self.usable(pool, addr)
+    }
+
     /// EXC-1: the address that the status names and a pool may have that hands out nothing new.
-    fn held_back_of(&self, request: &Request, bound: &[Record]) -> Option<(IpAddr, PoolName)> {
+    pub(super) fn held_back_of(
+        &self,
+        request: &Request,
+        bound: &[Record],
+    ) -> Option<(IpAddr, PoolName)> {
         let (addr, id) = (request.status.as_ref()?.addr, &request.owner.id);
         let recorded = self
             .reserved
@@ -177,7 +199,7 @@ impl Model {
         };
         if let Some(r) = self.reserved.iter().find(|r| r.owner == request.owner)
             && demanded(&r.pool)
-            && (r.reason == AllocationReason::Recorded || self.usable(&r.pool, r.addr))
+            && (r.reason == AllocationReason::Recorded || self.hands_out(&r.pool, r.addr))
         {
             return Ok(Found {
                 reserved_at: Some(r.at),
@@ -229,7 +251,8 @@ impl Model {
         let has_room = |addr: IpAddr| self.has_room(&target, request, addr);
         let mine = |addr: IpAddr| self.holders(addr).iter().all(|holder| holder == id);
         let allowed = |addr: IpAddr| {
-            request.takes(addr) && (has_room(addr) || !self.holders(addr).is_empty())
+            let is_free = has_room(addr) && !self.is_awaited(addr);
+            request.takes(addr) && (is_free || !self.holders(addr).is_empty())
         };
         if let Some(addr) = status
             && !bound.iter().any(|r| r.spec.addr == addr)
@@ -275,7 +298,7 @@ impl Model {
         let turn = listed.iter().cycle().skip(start).take(listed.len());
         let free = turn
             .map(|(_, addr)| *addr)
-            .find(|addr| self.holders(*addr).is_empty() && has_room(*addr));
+            .find(|addr| !self.is_taken(*addr) && has_room(*addr));
         let moved = bound.iter().any(|r| r.spec.owner == request.owner);
         let reason = if moved {
             AllocationReason::Moved

@@ -18,10 +18,12 @@ impl ReferenceStateMachine for Model {
             held_back: Vec::new(),
             shown: Vec::new(),
             waiting: Vec::new(),
+            asking: Vec::new(),
             last: Vec::new(),
             uid: [0; 6],
             status: [None; 6],
             demand: [None; 6],
+            requested: [None; 6],
             now: 100,
             stamp: i64::MIN,
             version: 0,
@@ -53,7 +55,8 @@ impl ReferenceStateMachine for Model {
             1 => lb.clone().prop_map(Step::Withdraw),
             2 => (lb.clone(), prop::collection::vec(addr.clone(), 0..3))
                 .prop_map(|(l, a)| Step::Shows(l, a)),
-            2 => (lb.clone(), prop::option::of(addr)).prop_map(|(l, a)| Step::Status(l, a)),
+            2 => (lb.clone(), prop::option::of(addr.clone())).prop_map(|(l, a)| Step::Status(l, a)),
+            2 => (lb.clone(), prop::option::of(addr)).prop_map(|(l, a)| Step::Request(l, a)),
             2 => (lb, prop::option::of(pool)).prop_map(|(l, p)| Step::Demand(l, p)),
         ]
         .boxed()
@@ -109,8 +112,13 @@ impl ReferenceStateMachine for Model {
                     || model.claims.iter().any(|c| c.1.id == *id);
                 if !holds {
                     model.earlier_ones_leave(&request.owner);
-                    model.waiting.retain(|w| w.owner.id != *id);
-                    model.waiting.push(request.clone());
+                    if let Some(addr) = request.requested {
+                        model.enlist_requested(&request, addr);
+                    } else {
+                        model.asking.retain(|it| it.request.owner.id != *id);
+                        model.waiting.retain(|w| w.owner.id != *id);
+                        model.waiting.push(request.clone());
+                    }
                 }
                 model.effect = Effect::Enlist(request);
             }
@@ -180,6 +188,7 @@ impl ReferenceStateMachine for Model {
                 let id = OwnerId::new("ns", NAMES[lb]);
                 model.drop_holds(&id, None);
                 model.waiting.retain(|w| w.owner.id != id);
+                model.asking.retain(|it| it.request.owner.id != id);
                 model.held_back.retain(|held| held.0.id != id);
                 model.effect = Effect::Withdraw(id);
             }
@@ -196,6 +205,7 @@ impl ReferenceStateMachine for Model {
             }
             Step::Status(lb, last) => model.status[lb] = last,
             Step::Demand(lb, pool) => model.demand[lb] = pool,
+            Step::Request(lb, last) => model.requested[lb] = last,
         }
         model.tidy();
         model

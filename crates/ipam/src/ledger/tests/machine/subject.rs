@@ -14,8 +14,15 @@ struct Subject {
 }
 
 /// No waiting load balancer has an outdated explanation, unless it was woken.
-fn explanations_are_current(ledger: &mut Ledger) {
+fn explanations_are_current(ledger: &mut Ledger, woken: &BTreeSet<OwnerId>) {
     assert!(!ledger.may_have_outdated());
+    for asker in ledger.askers.all() {
+        let now = ledger.explain_requested(&asker.request, asker.addr);
+        let now = now.as_ref().map(super::super::super::outdated::digest);
+        let is_current = now.is_some() && now == asker.explanation_digest;
+        let id = &asker.request.owner.id;
+        assert!(is_current || woken.contains(id), "{id} sleeps");
+    }
     let waiting: Vec<_> = ledger.waiting.values().cloned().collect();
     for (place, age) in waiting {
         let waiter = ledger.queue(place).get(&age).unwrap();
@@ -130,7 +137,7 @@ impl StateMachineTest for Subject {
             .ledger
             .take_outdated_explanations(usize::MAX, usize::MAX);
         subject.woken.extend(outdated);
-        explanations_are_current(&mut subject.ledger);
+        explanations_are_current(&mut subject.ledger, &subject.woken);
         let overlap_changed = subject.ledger.take_overlap_changes();
         for (name, known) in POOLS.iter().zip(&mut subject.overlaps) {
             if overlap_changed.contains(*name) {
@@ -156,13 +163,11 @@ impl StateMachineTest for Subject {
             (counts.reserved, counts.claimed),
             (model.reserved.len(), model.claims.len())
         );
-        assert_eq!(counts.waiting, model.waiting.len());
+        let asking = model.asking.iter().filter(|it| !it.has_address);
+        assert_eq!(counts.waiting, model.waiting.len() + asking.count());
         assert_eq!(ledger.held_back.len(), model.held_back.len());
         for last in 0..ADDRESSES {
-            assert_eq!(
-                ledger.taken.contains(at(last)),
-                !model.holders(at(last)).is_empty()
-            );
+            assert_eq!(ledger.taken.contains(at(last)), model.is_taken(at(last)));
             assert_eq!(ledger.record(at(last)).as_ref(), model.record(at(last)));
         }
         for (name, overlaps) in POOLS.into_iter().zip(&subject.overlaps) {

@@ -88,7 +88,6 @@ fn due(ctx: &Context) -> Vec<Key> {
 async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_and_by_who_comes_later()
  {
     let annotations = [
-        keys::ANNOTATION_REQUESTED_ADDRESS,
         keys::ANNOTATION_PRIMARY,
         keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ];

@@ -59,6 +59,7 @@ async fn brought(
         extra_records: Vec::new(),
         address_conflict: None,
         standing: Standing::InPool,
+        unserved: None,
     };
     let goal = Goal::Serve(Box::new(vm), address);
     let outcome = walk::walk(&ctx, &key, &copy, &goal).await;

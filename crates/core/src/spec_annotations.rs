@@ -1,0 +1,68 @@
+//! The annotations of a load balancer that are a part of its spec (section 15). Pure.
+
+use std::net::IpAddr;
+
+use harvester_lb_api::keys;
+use harvester_lb_api::meta::annotation;
+use harvester_lb_ipam::addr;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The annotation `requested-address` (REQ-1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedAddress<'a> {
+    /// There is none.
+    None,
+    /// This address. An IPv4-mapped IPv6 address is the IPv4 address.
+    Of(IpAddr),
+    /// This text is no address.
+    Invalid(&'a str),
+}
+
+/// The address that a load balancer requests (REQ-1). Blanks around it do not matter.
+pub fn requested_address(meta: &ObjectMeta) -> RequestedAddress<'_> {
+    match annotation(meta, keys::ANNOTATION_REQUESTED_ADDRESS) {
+        None => RequestedAddress::None,
+        Some(text) => match addr::parse(text.trim()) {
+            Some(addr) => RequestedAddress::Of(addr.to_canonical()),
+            None => RequestedAddress::Invalid(text),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn req_1_any_valid_text_of_an_address() {
+        let of = |text: &str| {
+            let annotations = [(
+                keys::ANNOTATION_REQUESTED_ADDRESS.to_owned(),
+                text.to_owned(),
+            )];
+            let meta = ObjectMeta {
+                annotations: Some(annotations.into()),
+                ..ObjectMeta::default()
+            };
+            match requested_address(&meta) {
+                RequestedAddress::Of(addr) => addr.to_string(),
+                other => format!("{other:?}"),
+            }
+        };
+        for (text, expected) in [
+            ("10.0.0.9", "10.0.0.9"),
+            (" 10.0.0.9 ", "10.0.0.9"),
+            ("fd10::9", "fd10::9"),
+            ("FD10:0::9", "fd10::9"),
+            ("::ffff:10.0.0.9", "10.0.0.9"),
+            ("", "Invalid(\"\")"),
+            ("x", "Invalid(\"x\")"),
+            ("10.0.0.9/24", "Invalid(\"10.0.0.9/24\")"),
+            ("10.0.0", "Invalid(\"10.0.0\")"),
+        ] {
+            assert_eq!(of(text), expected, "{text:?}");
+        }
+        let bare = ObjectMeta::default();
+        assert_eq!(requested_address(&bare), RequestedAddress::None);
+    }
+}

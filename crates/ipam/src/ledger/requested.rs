@@ -1,0 +1,317 @@
+//! The address that a load balancer requests (REQ-1 to REQ-4): whether it gets it, and why not.
+//!
+//! It gets no other address. While it waits it is in no pool's queue: it would block others there that can be served. Once the
+//! address is free it is kept for the oldest of those that ask for it and that a pool would serve.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::askers::Asker;
+use super::decision::{AddressConflict, AllocationReason, Decision, Request, WaitReason};
+use super::find::Candidate;
+use super::queue::Age;
+use super::records::RecordEntry;
+use super::{Ledger, outdated};
+use crate::addr;
+use crate::select::{self, Explanation, PoolVerdict, Verdict};
+use crate::types::{Micros, OwnerId, PoolName};
+
+/// Whether a load balancer gets the address.
+enum Answer {
+    /// This pool allocates it now.
+    Free(PoolName),
+    /// Not now: why. `is_served`: the pool allocates it once it is free.
+    No {
+        explanation: Explanation,
+        is_served: bool,
+    },
+}
+
+impl Ledger {
+    /// Decides about a load balancer that requests an address. `bound`: the Bound records of its id.
+    pub(super) fn decide_requested(
+        &mut self,
+        request: &Request,
+        addr: IpAddr,
+        mut bound: Vec<RecordEntry>,
+        now: Micros,
+    ) -> Decision {
+        let id = &request.owner.id;
+        // An earlier load balancer of the name is no rival.
+        let known = self.askers.get(id).map(|it| &it.request.owner);
+        if known.is_some_and(|owner| *owner != request.owner) {
+            self.leave_asking(id);
+        }
+        let is_pool_s = |ledger: &Self, entry: &RecordEntry| {
+            let pool = &ledger.pools[entry.pool].name;
+            request.pool.as_ref().is_none_or(|named| named == pool)
+        };
+        let has = bound.iter().position(|entry| entry.addr == addr);
+        if let Some(at) = has.filter(|at| is_pool_s(self, &bound[*at])) {
+            let kept = bound.swap_remove(at);
+            self.leave_queue(id);
+            self.leave_asking(id);
+            self.drop_holds(id, |_, _| true);
+            return self.held(request, &kept, &bound);
+        }
+        self.leave_queue(id);
+        if bound.is_empty() {
+            // REQ-4: an address that it has without a record is recorded first, and moved afterwards.
+            let known = match self.reserved(request) {
+                Some(candidate) => Ok(Some(candidate)),
+                None => self.claimed(request, true),
+            };
+            match known {
+                Ok(Some(candidate)) => {
+                    self.leave_asking(id);
+                    return self.take(request, candidate, Vec::new(), now);
+                }
+                Ok(None) => {}
+                Err(none) => {
+                    self.leave_asking(id);
+                    return self.waits_without(request, none, Vec::new());
+                }
+            }
+        } else if let Some(candidate) = self.reserved(request) {
+            self.leave_asking(id);
+            let extra_records = self.to_records(&mut bound);
+            return self.take(request, candidate, extra_records, now);
+        }
+        match self.answer(request, addr) {
+            Answer::Free(pool) => {
+                self.leave_asking(id);
+                let is_own = |entry: &RecordEntry| entry.owner == request.owner;
+                let reason = if bound.iter().any(is_own) {
+                    AllocationReason::Moved
+                } else if self.remembers(id, addr) {
+                    AllocationReason::Sticky
+                } else {
+                    AllocationReason::Fresh
+                };
+                let address_conflict = self.address_conflict(request, addr, &pool);
+                let candidate = Candidate::new(addr, pool, reason, address_conflict);
+                let extra_records = self.to_records(&mut bound);
+                self.take(request, candidate, extra_records, now)
+            }
+            Answer::No {
+                explanation,
+                is_served,
+            } => {
+                let asker = Asker {
+                    addr,
+                    request: request.clone(),
+                    is_served,
+                    has_address: !bound.is_empty(),
+                    explanation_digest: Some(outdated::digest(&explanation)),
+                };
+                self.ask(asker);
+                self.kept_or_none(request, bound, explanation)
+            }
+        }
+    }
+
+    /// REQ-4: the decision for one whose requested address cannot be had: the present one stays.
+    fn kept_or_none(
+        &mut self,
+        request: &Request,
+        mut bound: Vec<RecordEntry>,
+        explanation: Explanation,
+    ) -> Decision {
+        let anywhere = Request {
+            pool: None,
+            ..request.clone()
+        };
+        if let Some(at) = self.choose_bound(&anywhere, &bound) {
+            let kept = bound.swap_remove(at);
+            self.drop_holds(&request.owner.id, |_, _| true);
+            let mut decision = self.held(&anywhere, &kept, &bound);
+            if let Decision::Held { grant, .. } | Decision::Adopt { grant, .. } = &mut decision {
+                grant.unserved = Some(explanation);
+            }
+            return decision;
+        }
+        let address_conflict = self.conflict_of_waiter(request);
+        Decision::Wait {
+            reason: WaitReason::RequestedAddressUnavailable,
+            explanation,
+            address_conflict,
+            extra_records: Vec::new(),
+            keep_service: false,
+        }
+    }
+
+    /// Whether the last owner of the address is this id.
+    fn remembers(&self, id: &OwnerId, addr: IpAddr) -> bool {
+        let released = self.records.get(addr).filter(|entry| !entry.is_bound());
+        released.is_some_and(|entry| entry.owner.id == *id)
+    }
+
+    /// REQ-2: the place of the pool that the load balancer names, else of the best one that has the address.
+    fn requested_pool(&self, request: &Request, addr: IpAddr) -> Option<u32> {
+        if let Some(name) = &request.pool {
+            return self
+                .pools
+                .find(name)
+                .filter(|at| self.pools[*at].spec.is_some());
+        }
+        let namespace = request.owner.id.namespace();
+        let requirement = request.requirement.clone().or_namespace(namespace);
+        let near: BTreeSet<u32> = self.pools.near(addr).collect();
+        let selectors = near.iter().filter_map(|at| self.pools.selector(*at));
+        let name = select::select(selectors, &requirement, request.workload)?;
+        self.pools.find(name)
+    }
+
+    fn answer(&self, request: &Request, addr: IpAddr) -> Answer {
+        let no = |pool: PoolName, verdict: Verdict, is_served: bool| Answer::No {
+            explanation: Explanation::new(vec![PoolVerdict { pool, verdict }], 1),
+            is_served,
+        };
+        let Some(at) = self.requested_pool(request, addr) else {
+            return match &request.pool {
+                Some(named) => no(named.clone(), Verdict::Missing, false),
+                None => Answer::No {
+                    explanation: self.explain_unmatched(request, addr),
+                    is_served: false,
+                },
+            };
+        };
+        let (id, name) = (&request.owner.id, self.pools[at].name.clone());
+        if let Some(verdict) = self.never(request, at, addr) {
+            return no(name, verdict, false);
+        }
+        if self.holds.is_blocked(addr) {
+            let record = addr::record_name(addr);
+            return no(name, Verdict::RecordUnreadable { record }, true);
+        }
+        // Its own record of another pool, which overlaps this one, counts too: an address is not moved to itself.
+        let record = self.records.get(addr).filter(|entry| entry.is_bound());
+        let holder = self.rival(addr, id);
+        if let Some(holder) = holder.or_else(|| record.map(|entry| &entry.owner.id)) {
+            let holder = holder.clone();
+            return no(name, Verdict::AddressHeld { addr, holder }, true);
+        }
+        let older = self
+            .askers
+            .first(addr)
+            .filter(|first| **first < Age::of(request));
+        if let Some(older) = older {
+            let by = older.id.clone();
+            return no(name, Verdict::AddressAwaited { addr, by }, true);
+        }
+        Answer::Free(name)
+    }
+
+    /// Why a pool does not allocate the address to this load balancer, taken or free; none if it does.
+    fn never(&self, request: &Request, at: u32, addr: IpAddr) -> Option<Verdict> {
+        let pool = &self.pools[at];
+        match pool.refusal(request.workload) {
+            // It may have other addresses than this one.
+            None | Some(Verdict::OtherFamily) => {}
+            refusal => return refusal,
+        }
+        let ranges = pool.ranges()?;
+        if !ranges.contains(addr) {
+            Some(Verdict::AddressElsewhere { addr })
+        } else if ranges.excludes(addr) {
+            Some(Verdict::AddressExcluded { addr })
+        } else if !ranges.usable(addr) {
+            Some(Verdict::AddressIsGateway { addr })
+        } else if request.takes(addr) {
+            None
+        } else {
+            Some(Verdict::AddressOfOtherFamily { addr })
+        }
+    }
+
+    /// REQ-2: why no pool serves a load balancer that names none.
+    fn explain_unmatched(&self, request: &Request, addr: IpAddr) -> Explanation {
+        let namespace = request.owner.id.namespace();
+        let requirement = request.requirement.clone().or_namespace(namespace);
+        let near: BTreeSet<u32> = self.pools.near(addr).collect();
+        let selectors = near.iter().filter_map(|at| self.pools.selector(*at));
+        let mut verdicts = select::explain(selectors, &requirement, request.workload);
+        let others = self.pools.existing().filter(|at| !near.contains(at));
+        // No more than are shown, and one that says that there are others.
+        for at in others.take(Explanation::SHOWN + 1) {
+            let pool = &self.pools[at];
+            let verdict = match pool.refusal(request.workload) {
+                None | Some(Verdict::OtherFamily) => Verdict::AddressElsewhere { addr },
+                Some(refusal) => refusal,
+            };
+            let pool = pool.name.clone();
+            verdicts.push(PoolVerdict { pool, verdict });
+        }
+        verdicts.sort_by(super::choose::nearest_first);
+        Explanation::new(verdicts, Explanation::SHOWN)
+    }
+
+    /// The explanation of one that waits for the address that it requests.
+    pub(super) fn explain_requested(&self, request: &Request, addr: IpAddr) -> Option<Explanation> {
+        match self.answer(request, addr) {
+            Answer::Free(_) => None,
+            Answer::No { explanation, .. } => Some(explanation),
+        }
+    }
+
+    /// REQ-3: puts a load balancer among those that ask for an address, or updates it there.
+    fn ask(&mut self, asker: Asker) {
+        let age = Age::of(&asker.request);
+        self.maybe_outdated.remove(&age);
+        for addr in self.askers.insert(asker) {
+            self.set_taken(addr, self.records.is_bound(addr));
+            // Another one may be the first now, and the others' explanations name it.
+            let others = self.askers.at(addr).filter(|id| **id != age.id);
+            self.wake_requested.extend(others.cloned());
+        }
+    }
+
+    /// The same for one that was not decided about yet.
+    pub(super) fn enlist_requested(&mut self, request: &Request, addr: IpAddr) {
+        self.leave_queue(&request.owner.id);
+        self.leave_asking(&request.owner.id);
+        let is_served = match self.answer(request, addr) {
+            Answer::Free(_) => true,
+            Answer::No { is_served, .. } => is_served,
+        };
+        self.ask(Asker {
+            addr,
+            request: request.clone(),
+            is_served,
+            has_address: false,
+            explanation_digest: None,
+        });
+        self.wake_requested.insert(request.owner.id.clone());
+    }
+
+    /// Removes a load balancer from those that ask for an address; the next one may get it.
+    pub(super) fn leave_asking(&mut self, id: &OwnerId) {
+        let Some(asker) = self.askers.get(id) else {
+            return;
+        };
+        self.maybe_outdated.remove(&Age::of(&asker.request));
+        if let Some(addr) = self.askers.remove(id) {
+            self.sync_taken(addr);
+        }
+    }
+
+    /// After a change of a pool, and before the next decision: wakes those that ask for an address of its present ranges, or
+    /// name it. Called before and after the change.
+    pub(super) fn wake_askers_of(&mut self, at: u32) {
+        let pool = &self.pools[at];
+        let cover = pool.cover().iter();
+        let inside = cover.flat_map(|it| self.askers.within(it.start, it.end));
+        let concerned = inside.chain(self.askers.naming(&pool.name));
+        self.wake_requested.extend(concerned.cloned());
+    }
+
+    /// The conflict about the address in the status of one that gets none now.
+    fn conflict_of_waiter(&self, request: &Request) -> Option<AddressConflict> {
+        let named = self.status_to_consider(request)?;
+        let holder = self.rival(named, &request.owner.id)?.clone();
+        (!self.claims(request, named)).then_some(AddressConflict {
+            addr: named,
+            holder: Some(holder),
+        })
+    }
+}
