@@ -9,7 +9,7 @@ use crate::meta::requested;
 use crate::objects::{Lb, Objects};
 use crate::ranges::Ranges;
 use crate::spec::Spec;
-use crate::waiting::waits;
+use crate::waiting::{self, waits};
 use crate::{backends, kinds, owned_objects};
 
 /// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
@@ -91,7 +91,7 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     match held(objects, lb)[..] {
         [] => waits(objects, lb, ready).map(|()| Some(reason)),
         [(address, pool)] => {
-            holds(objects, lb, address, pool)?;
+            holds(objects, lb, address, pool, reason)?;
             if suits(lb, address) {
                 return owned_objects::check(objects, lb, ready).map(|()| None);
             }
@@ -134,8 +134,14 @@ fn suits(lb: &Lb<'_>, address: &str) -> bool {
     lb.object.spec.workload() != WorkloadType::Vm || !address.contains(':')
 }
 
-/// ALC-6, REL-4, IPA-7: checks a load balancer with a Bound record.
-fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<(), Finding> {
+/// ALC-6, REL-4, IPA-7: checks a load balancer with a Bound record, whose condition Ready has this reason.
+fn holds(
+    objects: &Objects<'_>,
+    lb: &Lb<'_>,
+    address: &str,
+    of: &str,
+    reason: &str,
+) -> Result<(), Finding> {
     must!(
         "ALC-6",
         ADDRESS_MISMATCH,
@@ -194,9 +200,16 @@ fn holds(objects: &Objects<'_>, lb: &Lb<'_>, address: &str, of: &str) -> Result<
         "REQ-4",
         CONDITION_MISMATCH,
         lb,
-        condition.is_some_and(|it| it.status == "False") == has_another,
+        // While the API server refuses its new IPAllocation, the conditions are those of before.
+        reason == "ApiError" || condition.is_some_and(|it| it.status == "False") == has_another,
         "has {address}; has not what it requests: {has_another}, and the condition RequestedAddress is {condition:?}"
     );
+    if let Some(Ok(requested)) = requested(lb.object)
+        && has_another
+        && reason != "ApiError"
+    {
+        waiting::is_unavailable(objects, lb, requested)?;
+    }
     let told = lb.has_true_condition("AddressExcluded");
     must!(
         "EXC-3",

@@ -209,12 +209,18 @@ impl<'a> Objects<'a> {
 
     fn find_held_back(&self, lb: &Lb<'_>) -> Option<IpAddr> {
         let (pool, given) = self.unconfirmed(lb)?;
-        pool.ranges.plain()?.contains(given).then_some(given)
+        let is_requested = requested(lb.object) == Some(Ok(given));
+        (!is_requested && pool.ranges.plain()?.contains(given)).then_some(given)
     }
 
     /// The same for a pool whose addresses are unknown, or invalid: it cannot be told from the objects whether the load balancer
     /// keeps the address.
     pub(crate) fn may_be_held_back(&self, lb: &Lb<'_>) -> bool {
+        // REQ-2: the pool of one that requests this very address is another choice than that of section 5.
+        let requests_it = requested(lb.object).is_some_and(|it| it.ok() == lb.given.parse().ok());
+        if requests_it && self.pools.values().any(|pool| pool.has_invalid_list) {
+            return !lb.given.is_empty() && !self.by_owner.contains_key(&lb.key);
+        }
         let found = self.unconfirmed(lb);
         found.is_some_and(|(pool, _)| pool.ranges.plain().is_none())
     }
@@ -258,6 +264,17 @@ impl<'a> Objects<'a> {
     pub(crate) fn free(&self, pool: &Pool<'_>, v4: bool) -> Option<IpAddr> {
         let ranges = pool.ranges.plain()?;
         *pool.free[usize::from(v4)].get_or_init(|| ranges.first_free(&self.taken, v4))
+    }
+
+    /// Whether an address is taken, apart from by this load balancer's request, or may be: an IPAllocation, a Service or another
+    /// load balancer names it.
+    pub(crate) fn is_held_or_wanted(&self, lb: &Lb<'_>, address: IpAddr) -> bool {
+        let names = |text: &str| text.parse() == Ok(address);
+        let mut lbs = self.lbs.values().filter(|it| it.key != lb.key);
+        let mut services = self.services.values();
+        self.occupied.contains(&address)
+            || services.any(|service| shown(service).any(names))
+            || lbs.any(|it| names(it.given) || requested(it.object) == Some(Ok(address)))
     }
 
     /// The records Bound to a load balancer of this name, of any uid.

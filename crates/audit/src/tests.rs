@@ -2,6 +2,7 @@
 
 mod before_import;
 mod documentation;
+mod requested;
 mod selection;
 mod surroundings;
 mod undecodable;

@@ -53,6 +53,7 @@ pub(crate) fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     if let Some(Ok(address)) = requested(lb.object)
         && !held_back
     {
+        is_unavailable(objects, lb, address)?;
         return waits_for(lb, ready, address);
     }
     let name = named.or_else(|| objects.selected(lb));
@@ -89,6 +90,33 @@ pub(crate) fn waits(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         return Ok(());
     }
     details::of_waiting(lb, ready)
+}
+
+/// REQ-3, REQ-4: the pool that a load balancer names does not have the address that it requests, or somebody else has it, or asks for
+/// it too. Of one that names no pool it is not known here which would serve it.
+pub(crate) fn is_unavailable(
+    objects: &Objects<'_>,
+    lb: &Lb<'_>,
+    address: IpAddr,
+) -> Result<(), Finding> {
+    let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
+    let Some(pool) = objects.pools.get(named) else {
+        return Ok(());
+    };
+    let fits = lb.object.spec.workload() == WorkloadType::Cluster || address.is_ipv4();
+    let ranges = pool.ranges.plain();
+    let is_allocatable = fits
+        && !pool.has_invalid_list
+        && !objects.unknown.pools.contains(named)
+        && ranges.is_some_and(|ranges| ranges.contains(address));
+    must!(
+        "REQ-3",
+        FREE_ADDRESS_NOT_ALLOCATED,
+        lb,
+        !is_allocatable || objects.is_held_or_wanted(lb, address),
+        "requests {address} of {pool}, which is free"
+    );
+    Ok(())
 }
 
 /// REQ-2, REQ-3: one that waits for the address that it requests says which.

@@ -11,6 +11,7 @@
 //! | [`address_move`] | how long kube-vip may take to announce a changed address |
 //! | [`readiness`] | the condition `Ready` and the extra conditions of a load balancer of VM type |
 //! | [`spec_annotations`] | the annotations of a load balancer that are a part of its spec |
+//! | [`sharing`] | load balancers that share an address: who may, and whose port a contested one is |
 //! | [`reasons`] | reasons of `Ready`, types of further conditions |
 //! | [`details`] | the detail conditions `AddressAllocated`, `Announced`, `BackendsHealthy` |
 //! | [`status`] | the status of a load balancer, whether it is written, and the Events of its changes |
@@ -46,6 +47,7 @@ pub mod pool_spec;
 pub mod pool_status;
 pub mod readiness;
 pub mod reasons;
+pub mod sharing;
 pub mod spec;
 pub mod spec_annotations;
 pub mod status;

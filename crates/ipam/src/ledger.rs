@@ -174,7 +174,7 @@ impl Ledger {
         // The selector of an undecodable pool is unknown; the explanations of all that it might serve say so.
         let selects = |spec: &Spec| (spec.selector.clone(), spec.withheld.clone());
         let reselects = self.pools[at].spec.as_ref().map(selects) != spec.as_ref().map(selects);
-        self.wake_askers_of(at);
+        let askers = self.askers_of(at);
         let says = |pool: &Pool| (pool.refusal(Workload::Vm), pool.full(Workload::Vm));
         let before = says(&self.pools[at]);
         self.pools
@@ -193,7 +193,7 @@ impl Ledger {
         self.maybe_outdated.extend(self.askers.unmatched().cloned());
         self.freed.insert(at);
         self.wake_held_back(at);
-        self.wake_askers_of(at);
+        self.pool_of_askers_changed(at, askers);
     }
 
     /// Adds or updates a record as stored, from the watch or the response to our own write. False

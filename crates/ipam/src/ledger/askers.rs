@@ -91,21 +91,11 @@ impl Askers {
         self.unmatched.iter()
     }
 
-    /// Adds or replaces one. Returns the addresses for which another one may be the first now, or none; none if all is as before
-    /// but the explanation.
-    pub(crate) fn insert(&mut self, asker: Asker) -> Vec<IpAddr> {
+    /// Adds or replaces one.
+    pub(crate) fn insert(&mut self, asker: Asker) {
         let age = Age::of(&asker.request);
         let id = age.id.clone();
-        if let Some(known) = self.by_owner.get_mut(&id) {
-            let is_same = known.request == asker.request
-                && known.addr == asker.addr
-                && (known.is_served, known.has_address) == (asker.is_served, asker.has_address);
-            if is_same {
-                known.explanation_digest = asker.explanation_digest;
-                return Vec::new();
-            }
-        }
-        let mut changed: Vec<IpAddr> = self.remove(&id).into_iter().collect();
+        self.remove(&id);
         self.without += usize::from(!asker.has_address);
         self.by_addr
             .entry(asker.addr)
@@ -124,15 +114,14 @@ impl Askers {
         if asker.is_served {
             add(&mut self.served, asker.addr, age);
         }
-        changed.push(asker.addr);
-        changed.dedup();
         self.by_owner.insert(id, asker);
-        changed
     }
 
-    /// Removes one. Returns the address that it asked for.
-    pub(crate) fn remove(&mut self, id: &OwnerId) -> Option<IpAddr> {
-        let asker = self.by_owner.remove(id)?;
+    /// Removes one.
+    pub(crate) fn remove(&mut self, id: &OwnerId) {
+        let Some(asker) = self.by_owner.remove(id) else {
+            return;
+        };
         self.without -= usize::from(!asker.has_address);
         let age = Age::of(&asker.request);
         if let Some(ages) = self.by_addr.get_mut(&asker.addr) {
@@ -156,6 +145,5 @@ impl Askers {
             }
         }
         self.unmatched.remove(&age);
-        Some(asker.addr)
     }
 }

@@ -209,7 +209,7 @@ impl Ledger {
                     .is_none_or(|demanded| keep || *demanded == pool)
                     .then_some(pool),
                 Evidence::Status => self
-                    .target(request)
+                    .pool_of_present(request, addr)
                     .map(|at| &self.pools[at])
                     .filter(|pool| pool.usable(addr))
                     // EXC-1: a list that cannot be read may exclude it.

@@ -38,7 +38,7 @@ impl Ledger {
         let of_status = of_status.filter(|at| request.pool.is_none() && undecodable(at));
         let place = match of_status {
             Some(place) => place,
-            None => self.target(request)?,
+            None => self.pool_of_present(request, addr)?,
         };
         let pool = &self.pools[place];
         pool.withheld()?;

@@ -1,7 +1,5 @@
 //! The address that a load balancer with an invalid spec keeps (ALC-10).
 
-use std::net::IpAddr;
-
 use super::Ledger;
 use super::decision::{AllocationReason, Decision, Request};
 use super::find::{Candidate, NoAddress};
@@ -81,15 +79,19 @@ impl Ledger {
 
     /// The address that the load balancer's own Service shows, else the one that its status names, if it can be
     /// recorded.
-    fn shown_or_named(&mut self, request: &Request) -> Option<Candidate> {
+    pub(super) fn shown_or_named(&mut self, request: &Request) -> Option<Candidate> {
         let id = &request.owner.id;
-        let target = self.target(request);
         let named = self.status_to_consider(request);
         let mut shown = self.holds.shown_by(id).to_vec();
         shown.sort_by_key(|addr| (Some(*addr) != named, *addr));
-        let usable = |at: u32, addr: IpAddr| self.pools[at].usable(addr);
-        let free = |addr| self.rival(addr, id).is_none() && !self.holds.is_blocked(addr);
-        for addr in shown.into_iter().filter(|addr| free(*addr)) {
+        let is_free = |ledger: &Self, addr| {
+            ledger.rival(addr, id).is_none() && !ledger.holds.is_blocked(addr)
+        };
+        for addr in shown {
+            if !is_free(self, addr) {
+                continue;
+            }
+            let target = self.pool_of_present(request, addr);
             let status = request.status.as_ref().filter(|it| it.addr == addr);
             let of_status = status
                 .and_then(|it| it.pool.as_ref())
@@ -97,16 +99,17 @@ impl Ledger {
             let pool = [of_status, target]
                 .into_iter()
                 .flatten()
-                .find(|at| usable(*at, addr));
+                .find(|at| self.pools[*at].usable(addr));
             if let Some(at) = pool {
                 let pool = self.pools[at].name.clone();
                 return Some(Candidate::new(addr, pool, AllocationReason::Recorded, None));
             }
         }
-        let (at, addr) = (target?, named?);
+        let addr = named?;
+        let at = self.pool_of_present(request, addr)?;
         let pool = &self.pools[at];
         let has_room = pool.room(request).has(addr) && !self.askers.await_it(addr);
-        (usable(at, addr) && free(addr) && has_room)
+        (pool.usable(addr) && is_free(self, addr) && has_room)
             .then(|| Candidate::new(addr, pool.name.clone(), AllocationReason::Recorded, None))
     }
 }

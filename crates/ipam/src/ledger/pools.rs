@@ -102,6 +102,12 @@ impl Pools {
         self.existing.iter().copied()
     }
 
+    /// The same by name.
+    pub(crate) fn by_name_existing(&self) -> impl Iterator<Item = u32> {
+        let all = self.by_name.values().copied();
+        all.filter(|at| self.existing.contains(at))
+    }
+
     /// Calls `each` for every pool with a range that contains the address.
     pub(crate) fn for_each_near(&mut self, addr: IpAddr, mut each: impl FnMut(u32, &mut Pool)) {
         for at in self.near.at(addr) {

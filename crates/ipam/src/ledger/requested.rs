@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::askers::Asker;
+use super::askers::{Asker, Askers};
 use super::decision::{AddressConflict, AllocationReason, Decision, Request, WaitReason};
-use super::find::Candidate;
+use super::find::{Candidate, NoAddress};
 use super::queue::Age;
 use super::records::RecordEntry;
 use super::{Ledger, outdated};
@@ -30,6 +30,21 @@ enum Answer {
 impl Ledger {
     /// Decides about a load balancer that requests an address. `bound`: the Bound records of its id.
     pub(super) fn decide_requested(
+        &mut self,
+        request: &Request,
+        addr: IpAddr,
+        bound: Vec<RecordEntry>,
+        now: Micros,
+    ) -> Decision {
+        let decision = self.decide_about(request, addr, bound, now);
+        // The request for a missing pool may have interned its name.
+        if let Some(at) = request.pool.as_ref().and_then(|pool| self.pools.find(pool)) {
+            self.pools.tidy(at);
+        }
+        decision
+    }
+
+    fn decide_about(
         &mut self,
         request: &Request,
         addr: IpAddr,
@@ -57,11 +72,7 @@ impl Ledger {
         self.leave_queue(id);
         if bound.is_empty() {
             // REQ-4: an address that it has without a record is recorded first, and moved afterwards.
-            let known = match self.reserved(request) {
-                Some(candidate) => Ok(Some(candidate)),
-                None => self.claimed(request, true),
-            };
-            match known {
+            match self.present(request) {
                 Ok(Some(candidate)) => {
                     self.leave_asking(id);
                     return self.take(request, candidate, Vec::new(), now);
@@ -101,13 +112,62 @@ impl Ledger {
                     addr,
                     request: request.clone(),
                     is_served,
-                    has_address: !bound.is_empty(),
+                    has_address: self.kept(request, &bound).is_some(),
                     explanation_digest: Some(outdated::digest(&explanation)),
                 };
                 self.ask(asker);
                 self.kept_or_none(request, bound, explanation)
             }
         }
+    }
+
+    /// The address that a load balancer without a Bound record has (IPA-1, ALC-7).
+    fn present(&mut self, request: &Request) -> Result<Option<Candidate>, NoAddress> {
+        if let Some(candidate) = self.reserved(request) {
+            return Ok(Some(candidate));
+        }
+        if let Some(candidate) = self.claimed(request, true)? {
+            return Ok(Some(candidate));
+        }
+        if let Some(candidate) = self.shown_or_named(request)
+            && request.takes(candidate.addr)
+        {
+            return Ok(Some(candidate));
+        }
+        // As without a request: what is unreadable may be its own.
+        let named = self
+            .status_to_consider(request)
+            .filter(|addr| self.holds.is_blocked(*addr));
+        if let Some(addr) = named
+            && let Some(at) = self.pool_of_present(request, addr)
+            && self.pools[at].usable(addr)
+        {
+            let pool = self.pools[at].name.clone();
+            return Err(NoAddress::Unreadable { addr, pool });
+        }
+        Ok(None)
+    }
+
+    /// The place of the pool that serves a load balancer which has this address without a record: that of the request if it
+    /// requests the same (REQ-2), else the one that serves it.
+    pub(super) fn pool_of_present(&mut self, request: &Request, addr: IpAddr) -> Option<u32> {
+        if request.pool.is_none() && request.requested == Some(addr) {
+            return self.requested_pool(request, addr);
+        }
+        self.target(request)
+    }
+
+    /// Which of these Bound records a load balancer keeps while it cannot have what it requests: its own, or one of an earlier load
+    /// balancer of its name that its status names (IPA-3). What an earlier one left is no reason to give it another address (REQ-3).
+    fn kept(&self, request: &Request, bound: &[RecordEntry]) -> Option<usize> {
+        let anywhere = Request {
+            pool: None,
+            ..request.clone()
+        };
+        let at = self.choose_bound(&anywhere, bound)?;
+        let entry = &bound[at];
+        let is_named = request.names(entry.addr);
+        (entry.owner.uid == request.owner.uid || is_named).then_some(at)
     }
 
     /// REQ-4: the decision for one whose requested address cannot be had: the present one stays.
@@ -121,7 +181,7 @@ impl Ledger {
             pool: None,
             ..request.clone()
         };
-        if let Some(at) = self.choose_bound(&anywhere, &bound) {
+        if let Some(at) = self.kept(request, &bound) {
             let kept = bound.swap_remove(at);
             self.drop_holds(&request.owner.id, |_, _| true);
             let mut decision = self.held(&anywhere, &kept, &bound);
@@ -135,7 +195,7 @@ impl Ledger {
             reason: WaitReason::RequestedAddressUnavailable,
             explanation,
             address_conflict,
-            extra_records: Vec::new(),
+            extra_records: self.to_records(&mut bound),
             keep_service: false,
         }
     }
@@ -160,6 +220,12 @@ impl Ledger {
         let selectors = near.iter().filter_map(|at| self.pools.selector(*at));
         let name = select::select(selectors, &requirement, request.workload)?;
         self.pools.find(name)
+    }
+
+    /// Whether a pool allocates the address to the load balancer as soon as it is free and nobody older asks for it.
+    fn is_served(&self, request: &Request, addr: IpAddr) -> bool {
+        let at = self.requested_pool(request, addr);
+        at.is_some_and(|at| self.never(request, at, addr).is_none())
     }
 
     fn answer(&self, request: &Request, addr: IpAddr) -> Answer {
@@ -231,8 +297,11 @@ impl Ledger {
         let near: BTreeSet<u32> = self.pools.near(addr).collect();
         let selectors = near.iter().filter_map(|at| self.pools.selector(*at));
         let mut verdicts = select::explain(selectors, &requirement, request.workload);
-        let others = self.pools.existing().filter(|at| !near.contains(at));
-        // No more than are shown, and one that says that there are others.
+        // No more than are shown, and one that says that there are others; the same ones whoever explains.
+        let others = self
+            .pools
+            .by_name_existing()
+            .filter(|at| !near.contains(at));
         for at in others.take(Explanation::SHOWN + 1) {
             let pool = &self.pools[at];
             let verdict = match pool.refusal(request.workload) {
@@ -258,22 +327,35 @@ impl Ledger {
     fn ask(&mut self, asker: Asker) {
         let age = Age::of(&asker.request);
         self.maybe_outdated.remove(&age);
-        for addr in self.askers.insert(asker) {
-            self.set_taken(addr, self.records.is_bound(addr));
-            // Another one may be the first now, and the others' explanations name it.
-            let others = self.askers.at(addr).filter(|id| **id != age.id);
-            self.wake_requested.extend(others.cloned());
+        let known = self.askers.get(&age.id).map(|it| it.addr);
+        let addrs: BTreeSet<IpAddr> = known.into_iter().chain([asker.addr]).collect();
+        let first = |askers: &Askers, addr| (addr, askers.first(addr).cloned());
+        let before: Vec<_> = addrs
+            .into_iter()
+            .map(|it| first(&self.askers, it))
+            .collect();
+        self.askers.insert(asker);
+        for (addr, before) in before {
+            self.after_asking(addr, before.as_ref(), &age.id);
         }
+    }
+
+    /// After a change of those that ask for an address, by one of them. `before`: the first one before.
+    fn after_asking(&mut self, addr: IpAddr, before: Option<&Age>, by: &OwnerId) {
+        if self.askers.first(addr) == before {
+            return;
+        }
+        self.set_taken(addr, self.records.is_bound(addr));
+        // The others' explanations name the first one.
+        let others = self.askers.at(addr).filter(|id| *id != by);
+        self.wake_requested.extend(others.cloned());
     }
 
     /// The same for one that was not decided about yet.
     pub(super) fn enlist_requested(&mut self, request: &Request, addr: IpAddr) {
         self.leave_queue(&request.owner.id);
         self.leave_asking(&request.owner.id);
-        let is_served = match self.answer(request, addr) {
-            Answer::Free(_) => true,
-            Answer::No { is_served, .. } => is_served,
-        };
+        let is_served = self.is_served(request, addr);
         self.ask(Asker {
             addr,
             request: request.clone(),
@@ -290,19 +372,43 @@ impl Ledger {
             return;
         };
         self.maybe_outdated.remove(&Age::of(&asker.request));
-        if let Some(addr) = self.askers.remove(id) {
-            self.sync_taken(addr);
-        }
+        let addr = asker.addr;
+        let before = self.askers.first(addr).cloned();
+        self.askers.remove(id);
+        self.after_asking(addr, before.as_ref(), id);
     }
 
-    /// After a change of a pool, and before the next decision: wakes those that ask for an address of its present ranges, or
-    /// name it. Called before and after the change.
-    pub(super) fn wake_askers_of(&mut self, at: u32) {
+    /// Those that ask for an address of a pool's present ranges, or name it.
+    pub(super) fn askers_of(&self, at: u32) -> BTreeSet<OwnerId> {
         let pool = &self.pools[at];
         let cover = pool.cover().iter();
         let inside = cover.flat_map(|it| self.askers.within(it.start, it.end));
-        let concerned = inside.chain(self.askers.naming(&pool.name));
-        self.wake_requested.extend(concerned.cloned());
+        inside
+            .chain(self.askers.naming(&pool.name))
+            .cloned()
+            .collect()
+    }
+
+    /// After a change of a pool: wakes those that ask for its addresses, or name it, and before that decides for which of them the
+    /// addresses are kept, so that neither a younger one nor one that takes any address gets them (REQ-3). `before`:
+    /// [`askers_of`](Self::askers_of) before the change.
+    pub(super) fn pool_of_askers_changed(&mut self, at: u32, before: BTreeSet<OwnerId>) {
+        let mut concerned = self.askers_of(at);
+        concerned.extend(before);
+        for id in &concerned {
+            let Some(asker) = self.askers.get(id) else {
+                continue;
+            };
+            let is_served = self.is_served(&asker.request, asker.addr);
+            if is_served != asker.is_served {
+                let asker = Asker {
+                    is_served,
+                    ..asker.clone()
+                };
+                self.ask(asker);
+            }
+        }
+        self.wake_requested.extend(concerned);
     }
 
     /// The conflict about the address in the status of one that gets none now.

@@ -156,8 +156,6 @@ impl From<WaitReason> for Refused {
 struct Asking {
     addr: IpAddr,
     request: Request,
-    /// Whether a pool would allocate the address to it, taken or free.
-    is_served: bool,
     has_address: bool,
 }
 
@@ -270,7 +268,8 @@ impl Model {
 
     /// REQ-3: whether a load balancer waits for the address that a pool would serve.
     fn is_awaited(&self, addr: IpAddr) -> bool {
-        self.asking.iter().any(|it| it.addr == addr && it.is_served)
+        let mut all = self.asking.iter();
+        all.any(|it| it.addr == addr && self.is_served(it))
     }
 
     fn is_taken(&self, addr: IpAddr) -> bool {

@@ -251,12 +251,168 @@ fn req_4_a_changed_request_ends_the_one_before() {
 #[test]
 fn req_3_at_a_start_the_oldest_of_those_that_wait_is_first() {
     let mut fixture = Fixture::new(&[plain()]);
-    let young = created(asking(lb("young"), "10.0.0.11"), 3);
-    let old = created(asking(lb("old"), "10.0.0.11"), 2);
+    // Wakes are by name; the order of the decisions does not matter.
+    let young = created(asking(lb("a-young"), "10.0.0.11"), 3);
+    let old = created(asking(lb("z-old"), "10.0.0.11"), 2);
     fixture.ledger.enlist(young.clone());
     fixture.ledger.enlist(old.clone());
     let woken = names(fixture.ledger.take_wakes());
-    assert_eq!(woken, ["old", "young"]);
-    assert!(waits(fixture.decide(&young)).contains("ns/old"));
+    assert_eq!(woken, ["a-young", "z-old"]);
+    assert!(waits(fixture.decide(&young)).contains("ns/z-old"));
     assert_eq!(fixture.ask(&old), Some(ip("10.0.0.11")));
+}
+
+#[test]
+fn req_3_once_a_pool_gives_it_the_oldest_is_first_whoever_is_decided_about_first() {
+    let excluding = |list: &str| {
+        let excluded = Exclusions::parse(list).unwrap();
+        PoolSpec {
+            ranges: plain().ranges.map(|ranges| ranges.without(&excluded)),
+            ..plain()
+        }
+    };
+    let young = created(asking(lb("a-young"), "10.0.0.11"), 3);
+    let old = created(asking(lb("z-old"), "10.0.0.11"), 2);
+    let any = created(lb("any"), 1);
+    // It was excluded, or in no pool.
+    for before in [Some(excluding("10.0.0.11")), None] {
+        let has_pool = before.is_some();
+        let mut fixture = Fixture::new(&before.into_iter().collect::<Vec<_>>());
+        if has_pool {
+            for name in ["w", "x", "y"] {
+                assert!(fixture.ask(&lb(name)).is_some());
+            }
+        }
+        for request in [&young, &old] {
+            waits(fixture.decide(request));
+        }
+        assert!(!has_pool || fixture.ask(&any).is_none());
+        fixture.ledger.set_pool(plain());
+        assert_eq!(
+            fixture.ledger.projection("p").unwrap().available,
+            if has_pool { 1 } else { 4 }
+        );
+        assert!(
+            waits(fixture.decide(&young)).contains("is requested by LoadBalancer ns/z-old too")
+        );
+        if has_pool {
+            assert_eq!(fixture.ask(&any), None);
+        } else {
+            assert_eq!(fixture.ask(&any), Some(ip("10.0.0.10")));
+            assert_eq!(fixture.ask(&lb("more")), Some(ip("10.0.0.12")));
+        }
+        assert_eq!(fixture.ask(&old), Some(ip("10.0.0.11")));
+    }
+}
+
+#[test]
+fn req_4_what_only_its_service_and_its_status_show_is_recorded_before_it_moves() {
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("b")), Some(ip("10.0.0.10")));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.11")));
+    let a = asking(with_status(lb("a"), "p", "10.0.0.11"), "10.0.0.10");
+    let own = a.owner.id.clone();
+    for is_shown in [true, false] {
+        // Its record was released by hand.
+        fixture.release(ip("10.0.0.11"), "a-1");
+        if is_shown {
+            fixture.ledger.set_shown(&own, &[ip("10.0.0.11")]);
+        }
+        assert_eq!(fixture.ask(&a), Some(ip("10.0.0.11")), "{is_shown}");
+        let (addr, _) = stays(fixture.decide(&a));
+        assert_eq!(addr, ip("10.0.0.11"));
+        fixture.ledger.set_shown(&own, &[]);
+    }
+}
+
+#[test]
+fn req_2_a_claim_on_the_requested_address_is_one_on_the_pool_that_has_it() {
+    let best = PoolSpec {
+        selector: Selector {
+            priority: 9,
+            ..global()
+        },
+        ..pool("best", &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.13")])
+    };
+    let mut fixture = Fixture::new(&[plain(), best]);
+    // The records are lost, and an older one asks for the address too.
+    let a = asking(
+        with_status(created(lb("a"), 2), "p", "10.0.0.11"),
+        "10.0.0.11",
+    );
+    let owner = a.owner.clone();
+    fixture
+        .ledger
+        .claim(ip("10.0.0.11"), owner, Evidence::Status);
+    let older = created(asking(lb("older"), "10.0.0.11"), 1);
+    assert!(waits(fixture.decide(&older)).contains("held by LoadBalancer ns/a"));
+    assert_eq!(fixture.ask(&a), Some(ip("10.0.0.11")));
+}
+
+#[test]
+fn req_3_one_that_is_made_anew_does_not_get_what_the_earlier_one_had() {
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("b")), Some(ip("10.0.0.10")));
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.11")));
+    let again = asking(lb_uid("a", "a-2"), "10.0.0.10");
+    let Decision::Wait { extra_records, .. } = fixture.decide(&again) else {
+        panic!()
+    };
+    let released: Vec<IpAddr> = extra_records.iter().map(|it| it.spec.addr).collect();
+    assert_eq!(released, [ip("10.0.0.11")]);
+    // Restored from a backup its status names it.
+    let restored = with_status(again, "p", "10.0.0.11");
+    assert!(matches!(fixture.decide(&restored), Decision::Adopt { .. }));
+}
+
+#[test]
+fn req_3_an_unreadable_record_of_the_present_address_keeps_the_service() {
+    let mut fixture = Fixture::new(&[plain()]);
+    let a = asking(with_status(lb("a"), "p", "10.0.0.11"), "10.0.0.10");
+    assert_eq!(fixture.ask(&lb("b")), Some(ip("10.0.0.10")));
+    assert!(fixture.ledger.block_name("10.0.0.11", Version(99)));
+    let decision = fixture.decide(&a);
+    assert!(
+        matches!(
+            decision,
+            Decision::Wait {
+                keep_service: true,
+                ..
+            }
+        ),
+        "{decision:?}"
+    );
+}
+
+#[test]
+fn req_3_only_those_are_woken_whose_explanation_changes() {
+    let mut fixture = Fixture::new(&[plain()]);
+    fixture.ask(&lb("holder"));
+    let all: Vec<Request> = (0..20)
+        .map(|n| created(asking(lb(&format!("lb{n:02}")), "10.0.0.10"), n + 2))
+        .collect();
+    for request in &all {
+        waits(fixture.decide(request));
+        // The others know the holder, and the first one is the same.
+        let woken = names(fixture.ledger.take_wakes());
+        assert!(
+            woken.is_empty() || request.owner.id.name() == "lb00",
+            "{woken:?}"
+        );
+    }
+    fixture.ledger.withdraw(&all[7].owner.id);
+    assert!(fixture.ledger.take_wakes().is_empty());
+    fixture.ledger.withdraw(&all[0].owner.id);
+    assert_eq!(fixture.ledger.take_wakes().len(), 18);
+}
+
+#[test]
+fn req_2_a_missing_pool_that_is_named_leaves_nothing_behind() {
+    let mut fixture = Fixture::new(&[plain()]);
+    for n in 0..9 {
+        let request = with_status(in_pool(lb("a"), &format!("gone{n}")), "p", "192.0.2.1");
+        waits(fixture.decide(&asking(request, "10.0.0.10")));
+    }
+    // The place of the pool, and one that is used again.
+    assert!(fixture.ledger.pools.all().len() <= 2);
 }

@@ -156,7 +156,7 @@ impl Model {
         if taken || bound.iter().any(|r| r.spec.addr == addr) {
             return None;
         }
-        let pool = self.pool(&self.target(request)?)?;
+        let pool = self.pool(&self.pool_of_present(request, addr)?)?;
         pool.withheld.as_ref()?;
         let shown = self.shown.contains(&(id.clone(), addr));
         let may_have = pool.ranges.is_err() || (self.usable(&pool.name, addr) && !shown);

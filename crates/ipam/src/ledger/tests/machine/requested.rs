@@ -19,12 +19,19 @@ impl Model {
         select(views, &requirement, request.workload).map(PoolName::from)
     }
 
-    /// The pool that allocates the address now, or whether one would if it were free.
-    fn answer(&self, request: &Request, addr: IpAddr) -> Result<PoolName, bool> {
-        let pool = self.requested_pool(request, addr).ok_or(false)?;
-        if !self.hands_out(&pool, addr) || !request.takes(addr) {
-            return Err(false);
-        }
+    /// The pool that allocates the address, taken or free.
+    fn serves(&self, request: &Request, addr: IpAddr) -> Option<PoolName> {
+        let pool = self.requested_pool(request, addr)?;
+        (self.hands_out(&pool, addr) && request.takes(addr)).then_some(pool)
+    }
+
+    pub(super) fn is_served(&self, asking: &Asking) -> bool {
+        self.serves(&asking.request, asking.addr).is_some()
+    }
+
+    /// The pool that allocates the address now.
+    fn answer(&self, request: &Request, addr: IpAddr) -> Option<PoolName> {
+        let pool = self.serves(request, addr)?;
         let others = self.holders(addr);
         let has_it = self
             .bound_of(&request.owner.id)
@@ -32,30 +39,24 @@ impl Model {
             .any(|r| r.spec.addr == addr);
         let is_held = has_it || others.iter().any(|holder| *holder != request.owner.id);
         let older = self.asking.iter().any(|it| {
-            it.addr == addr && it.is_served && Self::key(&it.request) < Self::key(request)
+            it.addr == addr && self.is_served(it) && Self::key(&it.request) < Self::key(request)
         });
-        if is_held || older {
-            Err(true)
-        } else {
-            Ok(pool)
-        }
+        (!is_held && !older).then_some(pool)
     }
 
-    fn asks(&mut self, request: &Request, addr: IpAddr, is_served: bool, has_address: bool) {
+    fn asks(&mut self, request: &Request, addr: IpAddr, has_address: bool) {
         let id = &request.owner.id;
         self.asking.retain(|it| it.request.owner.id != *id);
         self.asking.push(Asking {
             addr,
             request: request.clone(),
-            is_served,
             has_address,
         });
     }
 
     pub(super) fn enlist_requested(&mut self, request: &Request, addr: IpAddr) {
         self.waiting.retain(|w| w.owner.id != request.owner.id);
-        let is_served = self.answer(request, addr).map_or_else(|it| it, |_| true);
-        self.asks(request, addr, is_served, false);
+        self.asks(request, addr, false);
     }
 
     pub(super) fn decide_requested(
@@ -115,39 +116,41 @@ impl Model {
                 return Outcome::Wait(reason, Vec::new(), true);
             }
             self.drop_holds(id, None);
-        }
-        match self.answer(request, addr) {
-            Ok(pool) => {
+            if let Some((addr, pool)) = self.present_status(request) {
                 self.asking.retain(|it| it.request.owner.id != *id);
-                let released = self.record(addr).map(|record| &record.spec);
-                let released = released.filter(|spec| spec.phase == Phase::Released);
-                let reason = if bound.iter().any(|r| r.spec.owner == request.owner) {
-                    AllocationReason::Moved
-                } else if released.is_some_and(|spec| spec.owner.id == *id) {
-                    AllocationReason::Sticky
-                } else {
-                    AllocationReason::Fresh
-                };
-                self.take(request, Found::new(addr, pool, reason), rest(None))
+                let found = Found::new(addr, pool, AllocationReason::Recorded);
+                return self.take(request, found, Vec::new());
             }
-            Err(is_served) => {
-                self.asks(request, addr, is_served, !bound.is_empty());
-                let status = request.status.as_ref().map(|status| status.addr);
-                let kept = bound.iter().min_by_key(|r| {
-                    let spec = &r.spec;
-                    (
-                        spec.owner != request.owner,
-                        Some(spec.addr) != status,
-                        spec.addr,
-                    )
-                });
-                match kept {
-                    Some(kept) => keep(self, kept),
-                    None => {
-                        Outcome::Wait(WaitReason::RequestedAddressUnavailable, Vec::new(), false)
-                    }
-                }
-            }
+        }
+        if let Some(pool) = self.answer(request, addr) {
+            self.asking.retain(|it| it.request.owner.id != *id);
+            let released = self.record(addr).map(|record| &record.spec);
+            let released = released.filter(|spec| spec.phase == Phase::Released);
+            let reason = if bound.iter().any(|r| r.spec.owner == request.owner) {
+                AllocationReason::Moved
+            } else if released.is_some_and(|spec| spec.owner.id == *id) {
+                AllocationReason::Sticky
+            } else {
+                AllocationReason::Fresh
+            };
+            return self.take(request, Found::new(addr, pool, reason), rest(None));
+        }
+        let status = request.status.as_ref().map(|status| status.addr);
+        let own = bound
+            .iter()
+            .filter(|r| r.spec.owner == request.owner || Some(r.spec.addr) == status);
+        let kept = own.min_by_key(|r| {
+            let spec = &r.spec;
+            (
+                spec.owner != request.owner,
+                Some(spec.addr) != status,
+                spec.addr,
+            )
+        });
+        self.asks(request, addr, kept.is_some());
+        match kept {
+            Some(kept) => keep(self, kept),
+            None => Outcome::Wait(WaitReason::RequestedAddressUnavailable, rest(None), false),
         }
     }
 
@@ -159,7 +162,7 @@ impl Model {
         claims.sort_by_key(|c| (Some(c.0) != status, c.0));
         let of = |claim: &(IpAddr, Owner, Option<PoolName>)| match &claim.2 {
             Some(pool) => Some(pool.clone()),
-            None => self.target(request).filter(|target| {
+            None => self.pool_of_present(request, claim.0).filter(|target| {
                 let pool = self.pool(target);
                 let hands_out = pool.is_some_and(|pool| pool.withheld.is_none());
                 let id = request.owner.id.clone();
@@ -168,5 +171,42 @@ impl Model {
             }),
         };
         claims.into_iter().find_map(|c| Some((c.0, of(c)?)))
+    }
+
+    /// The pool that serves one which has the address without a record.
+    pub(super) fn pool_of_present(&self, request: &Request, addr: IpAddr) -> Option<PoolName> {
+        if request.pool.is_none() && request.requested == Some(addr) {
+            return self.requested_pool(request, addr);
+        }
+        self.target(request)
+    }
+
+    /// ALC-7: an address that its Service shows, or its status names.
+    fn present_status(&self, request: &Request) -> Option<(IpAddr, PoolName)> {
+        let id = &request.owner.id;
+        let status = request.status.as_ref();
+        let named = status.map(|status| status.addr);
+        let mine = |addr: IpAddr| self.holders(addr).iter().all(|holder| holder == id);
+        let shown = self.shown.iter().filter(|(owner, _)| owner == id);
+        let mut shown: Vec<IpAddr> = shown.map(|(_, addr)| *addr).collect();
+        shown.sort_by_key(|addr| (Some(*addr) != named, *addr));
+        let shown = shown
+            .into_iter()
+            .filter(|addr| mine(*addr))
+            .find_map(|addr| {
+                let of_status = status.filter(|it| it.addr == addr);
+                let of_status = of_status.and_then(|it| it.pool.clone());
+                let pools = [of_status, self.pool_of_present(request, addr)];
+                let mut pools = pools.into_iter().flatten();
+                Some((addr, pools.find(|pool| self.usable(pool, addr))?))
+            });
+        let by_name = || {
+            let addr = named?;
+            let pool = self.pool_of_present(request, addr)?;
+            let has_room = self.has_room(&pool, request, addr) && !self.is_awaited(addr);
+            (self.usable(&pool, addr) && mine(addr) && has_room).then_some((addr, pool))
+        };
+        let found = shown.or_else(by_name);
+        found.filter(|(addr, _)| request.takes(*addr))
     }
 }

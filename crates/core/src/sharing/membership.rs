@@ -1,0 +1,221 @@
+//! Who may belong to a group, and who has its address (SHR-1, SHR-5 to SHR-7).
+
+use harvester_lb_api::{Ipam, WorkloadType, keys};
+use harvester_lb_ipam::Micros;
+
+/// The annotation, in messages.
+const KEY: &str = keys::ANNOTATION_PRIMARY;
+
+/// What counts of a load balancer.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+    /// When it was created.
+    pub created: Micros,
+    /// Its type.
+    pub workload: WorkloadType,
+    /// Where its address comes from.
+    pub ipam: Ipam,
+    /// The pool that it names.
+    pub pool: Option<&'a str>,
+    /// Whether it requests an address of its own.
+    pub requests_address: bool,
+    /// The group that it names: the value of its annotation.
+    pub primary: Option<&'a str>,
+    /// A load balancer that shares its address now, if any (SHR-7).
+    pub secondary: Option<&'a str>,
+}
+
+/// The group that a load balancer names, as it is.
+#[derive(Clone, Debug, Default)]
+pub struct Group<'a> {
+    /// The load balancer of its name, if that exists.
+    pub primary: Option<Candidate<'a>>,
+    /// The present members besides that one: they share the address, and one of them owns its record if there is no primary.
+    pub members: Vec<Candidate<'a>>,
+    /// The pool of the address; `None` while it has none.
+    pub pool: Option<&'a str>,
+}
+
+/// Why a load balancer does not share the address of the group that it names.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAMember {
+    /// It names itself.
+    #[error(
+        "annotation {KEY} is {0:?}, the load balancer itself: name another one, or remove the annotation"
+    )]
+    Itself(String),
+    /// The text is no name.
+    #[error(
+        "annotation {KEY} is {0:?}: it must be the name of a load balancer of the same namespace, without the namespace"
+    )]
+    NoName(String),
+    /// It requests an address.
+    #[error("annotation {KEY} is {0:?}, and {requested} is set too: remove one of the two", requested = keys::ANNOTATION_REQUESTED_ADDRESS)]
+    RequestsAddress(String),
+    /// It gets its address by DHCP.
+    #[error(
+        "annotation {KEY} is {0:?}, and spec.ipam is dhcp: only addresses of pools can be shared"
+    )]
+    Dhcp(String),
+    /// The primary gets its address by DHCP.
+    #[error(
+        "annotation {KEY} is {0:?}, and spec.ipam of that load balancer is dhcp: only addresses of pools can be shared"
+    )]
+    PrimaryUsesDhcp(String),
+    /// The primary shares the address of another one itself.
+    #[error(
+        "annotation {KEY} is {primary:?}, which shares the address of {of:?} itself: name that one"
+    )]
+    Chain {
+        /// The value.
+        primary: String,
+        /// The primary of that load balancer.
+        of: String,
+    },
+    /// Others share its own address.
+    #[error(
+        "annotation {KEY} is {primary:?}, but {secondary} shares the address of this load balancer, which goes on serving: remove the annotation here, or there first"
+    )]
+    HasSecondaries {
+        /// The value.
+        primary: String,
+        /// One that shares its address.
+        secondary: String,
+    },
+    /// The types differ.
+    #[error(
+        "annotation {KEY} is {primary:?}, a load balancer of workload type {theirs}, and this one is of type {own}: the types must be the same"
+    )]
+    OtherType {
+        /// The value.
+        primary: String,
+        /// The type in the group.
+        theirs: &'static str,
+        /// Its own.
+        own: &'static str,
+    },
+    /// It names another pool.
+    #[error(
+        "annotation {KEY} is {primary:?}, whose address is of pool {of}, and spec.ipPool is {named}: leave spec.ipPool empty, or name that pool"
+    )]
+    OtherPool {
+        /// The value.
+        primary: String,
+        /// The pool that the load balancer names.
+        named: String,
+        /// That of the address.
+        of: String,
+    },
+    /// There is neither the primary nor anybody who shares its address.
+    #[error("annotation {KEY} is {0:?}: there is no such load balancer in this namespace")]
+    NotFound(String),
+}
+
+impl NotAMember {
+    /// Whether only an edit of the load balancer itself can cure it, so that admission denies it.
+    pub const fn is_final(&self) -> bool {
+        matches!(
+            self,
+            Self::Itself(_) | Self::NoName(_) | Self::RequestsAddress(_) | Self::Dhcp(_)
+        )
+    }
+}
+
+/// What is wrong with a request to share an address, whatever else exists (SHR-1).
+pub fn own_fault(lb: &Candidate<'_>, primary: &str) -> Option<NotAMember> {
+    let value = || primary.to_owned();
+    if primary.is_empty() || primary.contains('/') {
+        Some(NotAMember::NoName(value()))
+    } else if primary == lb.name {
+        Some(NotAMember::Itself(value()))
+    } else if lb.requests_address {
+        Some(NotAMember::RequestsAddress(value()))
+    } else if lb.ipam == Ipam::Dhcp {
+        Some(NotAMember::Dhcp(value()))
+    } else {
+        None
+    }
+}
+
+/// Why a load balancer does not share the address of the group that it names (SHR-1, SHR-7). Contested ports are decided
+/// afterwards, see [`super::ports`].
+///
+/// # Errors
+/// The first reason.
+pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), NotAMember> {
+    if let Some(fault) = own_fault(lb, primary) {
+        return Err(fault);
+    }
+    let value = || primary.to_owned();
+    if let Some(secondary) = lb.secondary {
+        return Err(NotAMember::HasSecondaries {
+            primary: value(),
+            secondary: secondary.to_owned(),
+        });
+    }
+    if let Some(present) = &group.primary {
+        // One that others share with names a primary in vain, and stays one itself (SHR-7).
+        if let Some(of) = present.primary.filter(|_| present.secondary.is_none())
+            && own_fault(present, of).is_none()
+        {
+            return Err(NotAMember::Chain {
+                primary: value(),
+                of: of.to_owned(),
+            });
+        }
+        if present.ipam == Ipam::Dhcp {
+            return Err(NotAMember::PrimaryUsesDhcp(value()));
+        }
+    }
+    let Some(one) = group.primary.as_ref().or_else(|| oldest(&group.members)) else {
+        return Err(NotAMember::NotFound(value()));
+    };
+    if one.workload != lb.workload {
+        return Err(NotAMember::OtherType {
+            primary: value(),
+            theirs: text(one.workload),
+            own: text(lb.workload),
+        });
+    }
+    let pool = group.pool.or(one.pool);
+    match (lb.pool, pool) {
+        (Some(named), Some(of)) if named != of => Err(NotAMember::OtherPool {
+            primary: value(),
+            named: named.to_owned(),
+            of: of.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Who owns the record of a group: the primary, else the oldest member (SHR-5). `held_by`: the uid in the record. A load balancer of
+/// the group's name that was created while others shared the address is none of them (SHR-6).
+pub fn holder<'a, 'b>(group: &'b Group<'a>, held_by: &str) -> Option<&'b Candidate<'a>> {
+    let primary = group.primary.as_ref();
+    let primary = primary.filter(|it| !is_name_taken(it, group, held_by));
+    primary.or_else(|| oldest(&group.members))
+}
+
+/// SHR-6: whether others share the address of an earlier load balancer of this name.
+pub fn is_name_taken(primary: &Candidate<'_>, group: &Group<'_>, held_by: &str) -> bool {
+    !group.members.is_empty() && primary.uid != held_by
+}
+
+/// A type as `spec.workloadType` has it.
+const fn text(of: WorkloadType) -> &'static str {
+    match of {
+        WorkloadType::Vm => "vm",
+        WorkloadType::Cluster => "cluster",
+    }
+}
+
+fn oldest<'a, 'b>(members: &'b [Candidate<'a>]) -> Option<&'b Candidate<'a>> {
+    members.iter().min_by_key(|it| (it.created, it.name))
+}
+
+#[cfg(test)]
+mod tests;

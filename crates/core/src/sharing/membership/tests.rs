@@ -1,0 +1,204 @@
+use super::*;
+
+fn lb(name: &'static str) -> Candidate<'static> {
+    Candidate {
+        name,
+        uid: name,
+        created: Micros(1),
+        workload: WorkloadType::Vm,
+        ipam: Ipam::Pool,
+        pool: None,
+        requests_address: false,
+        primary: None,
+        secondary: None,
+    }
+}
+
+/// The group of `primary`, with an address of the pool p.
+fn group() -> Group<'static> {
+    Group {
+        primary: Some(lb("primary")),
+        members: Vec::new(),
+        pool: Some("p"),
+    }
+}
+
+/// The answer to `b`, which names `primary`.
+fn told(change: impl FnOnce(&mut Candidate<'static>, &mut Group<'static>)) -> String {
+    let (mut b, mut group) = (lb("b"), group());
+    b.primary = Some("primary");
+    change(&mut b, &mut group);
+    let primary = b.primary.unwrap();
+    match join(&b, primary, &group) {
+        Ok(()) => "joins".to_owned(),
+        Err(why) => {
+            let text = why.to_string();
+            let own = format!("annotation {KEY} is {primary:?}");
+            let Some(rest) = text.strip_prefix(&own) else {
+                panic!("{text}")
+            };
+            rest.to_owned()
+        }
+    }
+}
+
+#[test]
+fn shr_1_who_is_accepted() {
+    assert_eq!(told(|_, _| {}), "joins");
+    assert_eq!(told(|b, _| b.pool = Some("p")), "joins", "the group's pool");
+    let without_address = told(|b, group| {
+        b.pool = Some("q");
+        group.pool = None;
+    });
+    assert_eq!(
+        without_address, "joins",
+        "the primary has no address yet, and names no pool"
+    );
+    let orphaned = told(|_, group| {
+        group.primary = None;
+        group.members = vec![lb("c")];
+    });
+    assert_eq!(orphaned, "joins", "the primary is gone, the group is not");
+    let vain = told(|_, group| {
+        let primary = group.primary.as_mut().unwrap();
+        (primary.primary, primary.secondary) = (Some("other"), Some("c"));
+    });
+    assert_eq!(
+        vain, "joins",
+        "a primary that others share with stays one (SHR-7)"
+    );
+    let broken = told(|_, group| group.primary.as_mut().unwrap().primary = Some("a/b"));
+    assert_eq!(broken, "joins", "a primary whose own request is no request");
+}
+
+#[test]
+fn shr_1_who_is_refused() {
+    for (what, found, expected) in [
+        (
+            "itself",
+            told(|b, _| b.primary = Some("b")),
+            ", the load balancer itself",
+        ),
+        (
+            "a namespace",
+            told(|b, _| b.primary = Some("n/primary")),
+            ": it must be the name",
+        ),
+        (
+            "no name",
+            told(|b, _| b.primary = Some("")),
+            ": it must be the name",
+        ),
+        (
+            "a request",
+            told(|b, _| b.requests_address = true),
+            ", and loadbalancer.harvesterhci.io/requested-address is set too",
+        ),
+        (
+            "its dhcp",
+            told(|b, _| b.ipam = Ipam::Dhcp),
+            ", and spec.ipam is dhcp",
+        ),
+        (
+            "the primary's dhcp",
+            told(|_, group| group.primary.as_mut().unwrap().ipam = Ipam::Dhcp),
+            ", and spec.ipam of that load balancer is dhcp",
+        ),
+        (
+            "a chain",
+            told(|_, group| group.primary.as_mut().unwrap().primary = Some("other")),
+            ", which shares the address of \"other\" itself",
+        ),
+        (
+            "it has secondaries",
+            told(|b, _| b.secondary = Some("c")),
+            ", but c shares the address of this load balancer, which goes on serving",
+        ),
+        (
+            "another type",
+            told(|b, _| b.workload = WorkloadType::Cluster),
+            ", a load balancer of workload type vm, and this one is of type cluster",
+        ),
+        (
+            "another type than that of the members",
+            told(|b, group| {
+                b.workload = WorkloadType::Cluster;
+                group.primary = None;
+                group.members = vec![lb("c")];
+            }),
+            ", a load balancer of workload type vm",
+        ),
+        (
+            "another pool",
+            told(|b, _| b.pool = Some("q")),
+            ", whose address is of pool p, and spec.ipPool is q",
+        ),
+        (
+            "another pool than the primary names",
+            told(|b, group| {
+                b.pool = Some("q");
+                group.pool = None;
+                group.primary.as_mut().unwrap().pool = Some("p");
+            }),
+            ", whose address is of pool p",
+        ),
+        (
+            "nobody",
+            told(|_, group| group.primary = None),
+            ": there is no such load balancer",
+        ),
+    ] {
+        assert!(found.starts_with(expected), "{what}: {found}");
+    }
+}
+
+#[test]
+fn shr_1_admission_denies_what_only_an_edit_cures() {
+    let value = || "x".to_owned();
+    for (fault, is_final) in [
+        (NotAMember::Itself(value()), true),
+        (NotAMember::NoName(value()), true),
+        (NotAMember::RequestsAddress(value()), true),
+        (NotAMember::Dhcp(value()), true),
+        (NotAMember::PrimaryUsesDhcp(value()), false),
+        (NotAMember::NotFound(value()), false),
+    ] {
+        assert_eq!(fault.is_final(), is_final, "{fault}");
+    }
+}
+
+#[test]
+fn shr_5_the_holder_is_the_primary_then_the_oldest_member() {
+    let at = |name, created| Candidate {
+        created: Micros(created),
+        ..lb(name)
+    };
+    let mut group = Group {
+        members: vec![at("d", 2), at("c", 1), at("b", 1)],
+        ..group()
+    };
+    let name = |group: &Group<'static>, held_by| holder(group, held_by).map(|it| it.name);
+    assert_eq!(name(&group, "primary"), Some("primary"));
+    group.primary = None;
+    assert_eq!(name(&group, "primary"), Some("b"));
+    group.members.clear();
+    assert_eq!(name(&group, "primary"), None);
+}
+
+#[test]
+fn shr_6_one_that_is_made_anew_does_not_take_the_address_of_those_who_share_it() {
+    let mut group = group();
+    group.members = vec![lb("c")];
+    // Handed over already, or its deletion and creation are seen together.
+    for held_by in ["c", "primary-0"] {
+        let primary = group.primary.clone().unwrap();
+        assert!(is_name_taken(&primary, &group, held_by));
+        assert_eq!(holder(&group, held_by).map(|it| it.name), Some("c"));
+    }
+    // The group has ended.
+    group.members.clear();
+    assert_eq!(
+        holder(&group, "primary-0").map(|it| it.name),
+        Some("primary")
+    );
+}
