@@ -58,9 +58,12 @@ impl Ledger {
             else {
                 continue;
             };
-            if known_digest != Some(digest(&self.explain_to(&request))) {
+            let now = self.explain_to(&request);
+            if known_digest != Some(digest(&now)) {
                 self.queue_mut(place).mark_woken(&age);
                 found.push(age.id);
+            } else if is_behind(&now) {
+                self.queue_mut(place).still_behind(&age);
             }
         }
         found

@@ -224,6 +224,14 @@ impl Queue {
         }
     }
 
+    /// Returns a load balancer to those whose explanation says that older ones wait for the free addresses: it was taken out with
+    /// [`take_behind`](Self::take_behind), and an address is free again.
+    pub(crate) fn still_behind(&mut self, age: &Age) {
+        if let Some(waiter) = self.waiters.get(age) {
+            self.behind[waiter.request.workload as usize].insert(age.clone());
+        }
+    }
+
     /// The load balancers with room that were not woken since they were last decided about; marks them as woken.
     pub(crate) fn take_due(&mut self) -> Vec<Age> {
         let gained = mem::take(&mut self.gained).into_iter();

@@ -192,3 +192,31 @@ fn ops_6_answers_to_long_requirements_are_not_kept() {
     assert!(fixture.ask(&asks("fits", "x".repeat(1022))).is_some());
     assert_eq!(kept(&fixture), 1);
 }
+
+#[test]
+fn sel_7_who_waits_behind_others_is_told_when_nothing_is_free_any_more_however_often_that_changed()
+{
+    let mut fixture = Fixture::new(&[pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")])]);
+    let aged = |name: &str, created| Request {
+        created: Micros(created),
+        ..in_pool(lb(name), "p")
+    };
+    let (old, young) = (aged("old", 1), aged("young", 2));
+    fixture.ledger.enlist(old.clone());
+    let Decision::Wait { explanation, .. } = fixture.decide(&young) else {
+        panic!()
+    };
+    let behind = "pool p: older load balancers wait for its free addresses";
+    assert_eq!(explanation.to_string(), behind);
+    // Reserved and given up before anybody was told.
+    fixture.decide(&old);
+    fixture.ledger.abandon(&old.owner.id, ip("10.0.0.10"));
+    fixture.ledger.enlist(old.clone());
+    assert_eq!(
+        fixture.outdated(),
+        ["old"],
+        "as nothing changed for the young one"
+    );
+    assert_eq!(fixture.ask(&old), Some(ip("10.0.0.10")));
+    assert_eq!(fixture.outdated(), ["young"]);
+}
