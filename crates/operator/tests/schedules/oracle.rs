@@ -426,7 +426,12 @@ impl Oracle {
             record.filter(|r| r.bound && r.owner == *key && r.uid == lb.uid)
         };
         if lb.dhcp {
-            let leased = service.announced.as_ref().filter(|a| holds(a).is_none());
+            // One with a record of this name is no lease, but the address that it had before, maybe as an earlier load balancer.
+            let is_recorded = |address: &&String| {
+                let record = self.records.get(*address);
+                record.is_some_and(|r| r.bound && r.owner == *key)
+            };
+            let leased = service.announced.as_ref().filter(|a| !is_recorded(a));
             must!(
                 "REL-4",
                 leased.is_none() || service.asked.as_deref() != Some("0.0.0.0"),
