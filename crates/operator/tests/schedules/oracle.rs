@@ -64,6 +64,8 @@ pub(crate) struct Oracle {
     slices_changed: BTreeSet<Key>,
     /// Addresses whose IPAllocations a user has edited or deleted: their rules are not checked.
     by_hand: BTreeSet<String>,
+    /// Those of which a user has released the IPAllocation.
+    released_by_hand: BTreeSet<String>,
 }
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
@@ -284,6 +286,9 @@ impl Oracle {
             None => self.records.remove(&address),
         };
         if event.by == By::User {
+            if after.is_some_and(|record| !record.bound) {
+                self.released_by_hand.insert(address.clone());
+            }
             self.by_hand.insert(address);
             return Ok(());
         }
@@ -469,6 +474,12 @@ impl Oracle {
             }
         }
         Ok(())
+    }
+
+    /// Addresses that a user has released although a Service may show them. A leader whose copy of that Service is still to come
+    /// allocates them anew.
+    pub(crate) fn released_by_hand(&self) -> &BTreeSet<String> {
+        &self.released_by_hand
     }
 
     /// How many load balancers have an address of a pool.

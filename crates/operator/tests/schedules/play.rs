@@ -67,7 +67,7 @@ impl Simulation {
         self.rest().await?;
         self.statistics.served = self.oracle.served();
         self.statistics.waiting = self.oracle.waiting();
-        at_rest::judge(&self.server)?;
+        at_rest::judge(&self.server, self.oracle.released_by_hand())?;
         self.writes_nothing("a further look at everything", true)
             .await?;
         if self.rng.u8(..4) > 0 {
