@@ -121,6 +121,11 @@ impl<K: Clone + Eq + Hash + Ord> Queue<K> {
         }
     }
 
+    /// Whether a worker has the key.
+    pub fn is_working(&self, key: &K) -> bool {
+        self.inner.lock().working.contains(key)
+    }
+
     /// Number of due keys that wait for a worker.
     pub fn depth(&self) -> usize {
         self.inner.lock().ready.len()

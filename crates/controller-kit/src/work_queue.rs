@@ -93,6 +93,11 @@ impl<K: Clone + Display + Eq + Hash + Ord> WorkQueue<K> {
         self.queue.done(key);
     }
 
+    /// Whether a worker has the key.
+    pub fn is_working(&self, key: &K) -> bool {
+        self.queue.is_working(key)
+    }
+
     /// Forgets the failures of a key: its object is gone.
     pub fn forget(&self, key: &K) {
         self.failures.forget(key);

@@ -165,6 +165,13 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                     record.spec.addr
                 )));
             };
+            // A reconcile that began before may still create the Service, from a copy of the load balancer. Those that begin now know
+            // from the live read that it is gone.
+            if ctx.index.queues.lbs.is_working(&key) {
+                return Err(WriteError::Conflict(format!(
+                    "LoadBalancer {key} is being reconciled"
+                )));
+            }
             records::release(ctx, &record).await?;
             info!(%pool, value, "manual release done");
         }

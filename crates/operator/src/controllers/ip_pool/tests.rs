@@ -85,6 +85,25 @@ async fn ipa_3_a_release_by_hand_spares_what_only_the_current_service_shows() {
     assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
 }
 
+/// A reconcile that began before the load balancer was deleted may still create its Service.
+#[tokio::test]
+async fn ipa_3_a_release_by_hand_waits_for_a_reconcile_of_the_holder() {
+    let (server, ctx) = leader();
+    let key = Key::new("shop", "gone");
+    ctx.index.queues.lbs.add(key.clone());
+    assert_eq!(ctx.index.queues.lbs.next().await.as_ref(), Some(&key));
+    let outcome = write_now(&ctx, &PoolName::from("p")).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Conflict(_))),
+        "{outcome:?}"
+    );
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
+    let done = Ok(Requeue::AwaitChange);
+    ctx.index.queues.lbs.done(&key, &done);
+    let _ = write_now(&ctx, &PoolName::from("p")).await;
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Released");
+}
+
 /// The leader with the pools a, b and c without a status, on an API server whose answers to writes of pools take `took`.
 fn leader_of_pools(took: Duration) -> (FakeApiServer, Context) {
     let server = FakeApiServer::default();
