@@ -24,17 +24,19 @@
 //! | `pools` | all pools, and which of them overlap (IPA-4) |
 //! | `near` | index of the pools by address |
 //! | `queue`, `wake` | the waiting load balancers, and which of them a change wakes |
-//! | `requested`, `askers` | load balancers that request an address (REQ-1 to REQ-4), and the store of those that wait for it |
+//! | `requested` | load balancers that request an address (REQ-1 to REQ-4): who gets it, and why not |
+//! | `asking`, `askers` | those that wait for it: for whom it is kept, and their store |
 //! | `outdated` | waiting load balancers whose explanation is outdated |
 //! | `release` | records that may be released or deleted |
 //! | `view` | the pool's status and the metrics |
 //!
 //! An address is *taken* if a Bound record, a reservation, a claim, a Service or an unreadable
-//! record says so, or if a load balancer waits for it by name. One set of intervals holds the taken addresses of all pools, so that overlapping
-//! pools see each other's (IPA-4).
+//! record says so, or if a load balancer waits for it by name. One set of intervals holds the
+//! taken addresses of all pools, so that overlapping pools see each other's (IPA-4).
 
 mod address_conflict;
 mod askers;
+mod asking;
 mod choose;
 mod decide;
 mod decision;
@@ -103,6 +105,9 @@ pub struct Ledger {
     blocked_by_record: FxHashMap<OwnerId, IpAddr>,
     /// Load balancers that wait for a pool to confirm their address (EXC-1); in no queue either.
     held_back: HeldBackLbs,
+    /// Load balancers with an invalid spec whose status names an address that could not be recorded (ALC-10); all under the place
+    /// 0, since any pool may serve them next.
+    unkept: HeldBackLbs,
     /// Load balancers that wait for the address that they request (REQ-3); in no queue either.
     askers: Askers,
     /// Waiting load balancers that name no pool.
@@ -193,6 +198,8 @@ impl Ledger {
         self.maybe_outdated.extend(self.askers.unmatched().cloned());
         self.freed.insert(at);
         self.wake_held_back(at);
+        let unkept = self.unkept.of_pool(0).map(|it| it.owner.id.clone());
+        self.wake_requested.extend(unkept);
         self.pool_of_askers_changed(at, askers);
     }
 
@@ -278,6 +285,7 @@ impl Ledger {
         self.wake_after_release(addr);
         // Their explanations name the holder.
         self.wake_requested.extend(self.askers.at(addr).cloned());
+        self.wake_requested.extend(self.unkept.at(addr).cloned());
         if let Some(old) = old {
             self.pools.tidy(old.pool);
         }

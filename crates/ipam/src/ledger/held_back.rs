@@ -82,5 +82,6 @@ impl Ledger {
     pub(super) fn leave_waiting_sets(&mut self, id: &OwnerId) {
         self.blocked_by_record.remove(id);
         self.held_back.remove(id);
+        self.unkept.remove(id);
     }
 }

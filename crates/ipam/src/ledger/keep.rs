@@ -3,6 +3,7 @@
 use super::Ledger;
 use super::decision::{AllocationReason, Decision, Request};
 use super::find::{Candidate, NoAddress};
+use super::held_back_lbs::HeldBack;
 use crate::types::{Micros, OwnerId, Record};
 
 impl Ledger {
@@ -16,7 +17,7 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// It has no address to keep. The Bound records of its name, by address, are those of earlier load balancers and
+    /// It has no address to keep; it is woken when that may be otherwise. The Bound records of its name, by address, are those of earlier load balancers and
     /// are to be released.
     pub fn keep(&mut self, request: &Request, now: Micros) -> Result<Decision, Vec<Record>> {
         self.reselect_waiters();
@@ -59,10 +60,17 @@ impl Ledger {
         if let Some(at) = request.pool.as_ref().and_then(|pool| self.pools.find(pool)) {
             self.pools.tidy(at);
         }
-        match candidate {
-            Some(candidate) => Ok(self.take(request, candidate, extra_records, now)),
-            None => Err(extra_records),
+        if let Some(candidate) = candidate {
+            return Ok(self.take(request, candidate, extra_records, now));
         }
+        if let Some(addr) = named {
+            self.unkept.insert(HeldBack {
+                owner: request.owner.clone(),
+                addr,
+                pool: 0,
+            });
+        }
+        Err(extra_records)
     }
 
     /// Removes a load balancer that gets no new address from the queue, and drops the new addresses reserved for it.

@@ -185,3 +185,34 @@ fn alc_10_what_a_withheld_pool_may_have_is_recorded_once_it_can_tell() {
     fixture.ledger.set_pool(plain);
     assert!(fixture.ledger.take_wakes().is_empty());
 }
+
+#[test]
+fn alc_10_what_its_status_names_is_looked_at_again_when_pools_or_its_record_change() {
+    let named = |name: &str, priority, ranges: &[RangeSpec]| PoolSpec {
+        selector: Selector {
+            priority,
+            ..global()
+        },
+        ..pool(name, ranges)
+    };
+    let of_p = named("p", 1, &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.12")]);
+    let better = named("q", 9, &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.12")]);
+    let mut fixture = Fixture::new(&[of_p, better]);
+    fixture.bind("10.0.0.10", "p", "other", "other-1");
+    fixture.ledger.take_wakes();
+    // A better pool serves it, which does not have the address.
+    let a = with_status(lb("a"), "p", "10.0.0.11");
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    fixture.ledger.remove_pool("q");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    let expected = ("10.0.0.11".to_owned(), "p".to_owned());
+    assert_eq!(recorded(keep(&mut fixture, &a)), expected);
+    // Another load balancer has it.
+    let b = with_status(lb("b"), "p", "10.0.0.10");
+    assert_eq!(keep(&mut fixture, &b), Err(vec![]));
+    fixture.ledger.take_wakes();
+    fixture.release(ip("10.0.0.10"), "other-1");
+    assert!(names(fixture.ledger.take_wakes()).contains(&"b".to_owned()));
+    let expected = ("10.0.0.10".to_owned(), "p".to_owned());
+    assert_eq!(recorded(keep(&mut fixture, &b)), expected);
+}
