@@ -220,7 +220,11 @@ impl Model {
                         self.ledger.withdraw(id);
                         self.proposed.retain(|owner, _| owner.id != *id);
                     }
-                    1 => self.ledger.dequeue(id),
+                    1 => {
+                        self.ledger.dequeue(&request.owner);
+                        let is_void = |owner: &Owner| owner.id == *id && *owner != request.owner;
+                        self.proposed.retain(|owner, _| !is_void(owner));
+                    }
                     2 => self.ledger.enlist(request),
                     _ => {
                         if let Some(spec) = self.proposed.remove(&request.owner) {

@@ -67,7 +67,7 @@ use rustc_hash::FxHashMap;
 
 use crate::interval::IntervalSet;
 use crate::select::{Explanation, Requirement, Workload};
-use crate::types::{Micros, OwnerId, Phase, Record, RecordSpec};
+use crate::types::{Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 
 pub use decision::{
     AddressConflict, AllocationReason, Blocked, Decision, Evidence, Grant, PoolSpec, Request,
@@ -307,8 +307,11 @@ impl Ledger {
     }
 
     /// Removes a load balancer that cannot be served until its spec changes from the queue, so that
-    /// no other waits behind it. Its records, reservations and claims stay.
-    pub fn dequeue(&mut self, id: &OwnerId) {
+    /// no other waits behind it. Its records, reservations and claims stay; those of an earlier one
+    /// of its name are void.
+    pub fn dequeue(&mut self, owner: &Owner) {
+        let id = &owner.id;
+        self.drop_holds(id, |_, other| other.uid != owner.uid);
         self.leave_queue(id);
         self.leave_waiting_sets(id);
         self.leave_asking(id);

@@ -299,7 +299,7 @@ fn input_mutated_load_balancers() {
             Lb::Invalid(meta, error) => {
                 is_named("LoadBalancer", key, error);
                 let owner = spec::owner(meta);
-                scene.leader.ledger.dequeue(&owner.id);
+                scene.leader.ledger.dequeue(&owner);
                 let existing = import::ExistingLb {
                     owner,
                     created: Micros(0),

@@ -4,7 +4,7 @@ use super::Ledger;
 use super::decision::{AllocationReason, Decision, Request};
 use super::find::{Candidate, NoAddress};
 use super::held_back_lbs::HeldBack;
-use crate::types::{Micros, OwnerId, Record};
+use crate::types::{Micros, Owner, Record};
 
 impl Ledger {
     /// Decides about the address of a load balancer with an invalid spec (ALC-10): it never gets a new address, and
@@ -22,8 +22,7 @@ impl Ledger {
     pub fn keep(&mut self, request: &Request, now: Micros) -> Result<Decision, Vec<Record>> {
         self.reselect_waiters();
         let id = &request.owner.id;
-        self.drop_holds(id, |_, owner| owner.uid != request.owner.uid);
-        self.set_aside(id);
+        self.set_aside(&request.owner);
         let anywhere = Request {
             pool: None,
             ..request.clone()
@@ -75,8 +74,9 @@ impl Ledger {
 
     /// Removes a load balancer that gets no new address from the queue, and drops the new addresses reserved for it.
     /// The addresses that it has stay its own.
-    pub fn set_aside(&mut self, id: &OwnerId) {
-        self.dequeue(id);
+    pub fn set_aside(&mut self, owner: &Owner) {
+        let id = &owner.id;
+        self.dequeue(owner);
         for addr in self.holds.of(id) {
             let reservation = self.holds.get(addr).and_then(|it| it.reservation.as_ref());
             if reservation.is_some_and(|it| it.reason != AllocationReason::Recorded) {

@@ -16,6 +16,7 @@ use harvester_lb_core::address_move::{
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::plan::LeftBehind;
 use harvester_lb_core::pool_status::{self, Projection, Snapshot};
+use harvester_lb_core::spec;
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::allocation::{Allocation, Step};
 use harvester_lb_ipam::manual_release::{self, Verdict};
@@ -95,14 +96,14 @@ impl Index {
 
     /// Removes a load balancer that cannot be served from the queue of waiters; it keeps everything else (ALC-10). No-op on a
     /// standby.
-    pub fn dequeue(&self, lb: &Key) {
-        self.with_leader(|leader| leader.ledger.dequeue(&cached::id(lb)));
+    pub fn dequeue(&self, lb: &ObjectMeta) {
+        self.with_leader(|leader| leader.ledger.dequeue(&spec::owner(lb)));
     }
 
     /// Removes a load balancer that gets no new address, unsupported or being deleted, from the queue of waiters; its address
     /// stays its own (IPA-9, FIN-2). No-op on a standby.
-    pub fn set_aside(&self, lb: &Key) {
-        self.with_leader(|leader| leader.ledger.set_aside(&cached::id(lb)));
+    pub fn set_aside(&self, lb: &ObjectMeta) {
+        self.with_leader(|leader| leader.ledger.set_aside(&spec::owner(lb)));
     }
 
     /// Whether a load balancer of that name has a Bound record; false on a standby.

@@ -216,3 +216,23 @@ fn alc_10_what_its_status_names_is_looked_at_again_when_pools_or_its_record_chan
     let expected = ("10.0.0.10".to_owned(), "p".to_owned());
     assert_eq!(recorded(keep(&mut fixture, &b)), expected);
 }
+
+#[test]
+fn alc_1_the_claims_of_an_earlier_one_are_void_whether_the_present_one_is_served_or_not() {
+    let claim = |fixture: &mut Fixture| {
+        let owner = lb("a").owner;
+        fixture
+            .ledger
+            .claim(ip("10.0.0.10"), owner, Evidence::Status);
+        assert_eq!(fixture.ledger.counts().claimed, 1);
+    };
+    let mut fixture = fixture();
+    claim(&mut fixture);
+    fixture.ledger.set_aside(&lb("a").owner);
+    assert_eq!(fixture.ledger.counts().claimed, 1, "its own");
+    fixture.ledger.set_aside(&lb_uid("a", "a-2").owner);
+    assert_eq!(fixture.ledger.counts().claimed, 0);
+    claim(&mut fixture);
+    fixture.ledger.dequeue(&lb_uid("a", "a-2").owner);
+    assert_eq!(fixture.ledger.counts().claimed, 0);
+}

@@ -112,7 +112,7 @@ fn alc_5_nobody_waits_behind_one_that_does_not_ask() {
     waits(fixture.decide(&lb("a")));
     waits(fixture.decide(&lb("b")));
     // `a` was edited so that it cannot be served: it keeps its claims, but not its place in the queue.
-    fixture.ledger.dequeue(&OwnerId::new("ns", "a"));
+    fixture.ledger.dequeue(&lb("a").owner);
     fixture.delete("holder");
     assert_eq!(names(fixture.ledger.take_wakes()), ["b"]);
     assert_eq!(fixture.ask(&lb("b")), Some(ip("172.20.1.2")));

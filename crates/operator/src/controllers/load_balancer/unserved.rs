@@ -24,7 +24,7 @@ pub async fn invalid(
     meta: &ObjectMeta,
     why: &str,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.dequeue(key);
+    ctx.index.dequeue(meta);
     let lb = LoadBalancer {
         metadata: meta.clone(),
         ..LoadBalancer::default()
@@ -56,7 +56,7 @@ pub async fn leave_alone(
     lb: &LoadBalancer,
     why: &Unsupported,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.set_aside(key);
+    ctx.index.set_aside(&lb.metadata);
     walk(ctx, key, lb, &Goal::Keep(Keep::unsupported(key, lb, why))).await
 }
 

@@ -80,7 +80,7 @@ pub async fn drop_finalizers(
     key: &Key,
     lb: &LoadBalancer,
 ) -> Result<Requeue, WriteError> {
-    ctx.index.set_aside(key);
+    ctx.index.set_aside(&lb.metadata);
     let mut wanted = lb.clone();
     if let Some(kept) = meta::finalizers_without(&lb.metadata, &keys::LEGACY_FINALIZERS) {
         wanted.metadata.finalizers = (!kept.is_empty()).then_some(kept);
