@@ -45,7 +45,11 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
     }
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
+        // One whose spec is refused gets no other address, and keeps its status: it would be told at each start. Its condition comes
+        // with the correction.
+        let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
         if let Some(lb) = ctx.index.stores.lbs.get(&key)
+            && is_served(&lb)
             && ctx.index.unsupported(&key, lb.meta()).is_none()
         {
             let text = format!(
