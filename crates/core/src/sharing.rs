@@ -7,10 +7,12 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`group`] | the role of each load balancer in a group, from the stored objects |
 //! | [`membership`] | who may belong to a group, and why not (SHR-1, SHR-6, SHR-7) |
 //! | [`naming`] | the names of the ports of Service and EndpointSlices, and how they change without a failed request (SHR-4) |
 //! | [`ports`] | which members serve their ports, and whose port a contested one is (SHR-2) |
 
+pub mod group;
 pub mod membership;
 pub mod naming;
 pub mod ports;

@@ -27,6 +27,8 @@ pub struct Candidate<'a> {
     pub primary: Option<&'a str>,
     /// A load balancer that shares its address now, if any (SHR-7).
     pub secondary: Option<&'a str>,
+    /// Whether its status names the address of the group.
+    pub names_address: bool,
 }
 
 /// The group that a load balancer names, as it is.
@@ -192,17 +194,28 @@ pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), 
     }
 }
 
-/// Who owns the record of a group: the primary, else the oldest member (SHR-5). `held_by`: the uid in the record. A load balancer of
-/// the group's name that was created while others shared the address is none of them (SHR-6).
-pub fn holder<'a, 'b>(group: &'b Group<'a>, held_by: &str) -> Option<&'b Candidate<'a>> {
+/// The owner in the record of a group's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldBy<'a> {
+    /// Name of the load balancer.
+    pub name: &'a str,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+/// Who is to own the record of a group: the primary, else the oldest member (SHR-5). A load balancer of the group's name that was
+/// created while others shared the address is none of them (SHR-6).
+pub fn holder<'a, 'b>(group: &'b Group<'a>, held_by: HeldBy<'_>) -> Option<&'b Candidate<'a>> {
     let primary = group.primary.as_ref();
     let primary = primary.filter(|it| !is_name_taken(it, group, held_by));
     primary.or_else(|| oldest(&group.members))
 }
 
-/// SHR-6: whether others share the address of an earlier load balancer of this name.
-pub fn is_name_taken(primary: &Candidate<'_>, group: &Group<'_>, held_by: &str) -> bool {
-    !group.members.is_empty() && primary.uid != held_by
+/// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1). One
+/// that was restored from a backup is that earlier one: its status names the address (IPA-3).
+pub fn is_name_taken(primary: &Candidate<'_>, group: &Group<'_>, held_by: HeldBy<'_>) -> bool {
+    let is_restored = held_by.name == primary.name && primary.names_address;
+    !group.members.is_empty() && primary.uid != held_by.uid && !is_restored
 }
 
 /// A type as `spec.workloadType` has it.

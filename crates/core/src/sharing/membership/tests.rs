@@ -11,7 +11,12 @@ fn lb(name: &'static str) -> Candidate<'static> {
         requests_address: false,
         primary: None,
         secondary: None,
+        names_address: false,
     }
+}
+
+fn held_by(name: &'static str, uid: &'static str) -> HeldBy<'static> {
+    HeldBy { name, uid }
 }
 
 /// The group of `primary`, with an address of the pool p.
@@ -177,12 +182,15 @@ fn shr_5_the_holder_is_the_primary_then_the_oldest_member() {
         members: vec![at("d", 2), at("c", 1), at("b", 1)],
         ..group()
     };
-    let name = |group: &Group<'static>, held_by| holder(group, held_by).map(|it| it.name);
-    assert_eq!(name(&group, "primary"), Some("primary"));
+    let name = |group: &Group<'static>| {
+        let found = holder(group, held_by("primary", "primary"));
+        found.map(|it| it.name)
+    };
+    assert_eq!(name(&group), Some("primary"));
     group.primary = None;
-    assert_eq!(name(&group, "primary"), Some("b"));
+    assert_eq!(name(&group), Some("b"));
     group.members.clear();
-    assert_eq!(name(&group, "primary"), None);
+    assert_eq!(name(&group), None);
 }
 
 #[test]
@@ -190,15 +198,20 @@ fn shr_6_one_that_is_made_anew_does_not_take_the_address_of_those_who_share_it()
     let mut group = group();
     group.members = vec![lb("c")];
     // Handed over already, or its deletion and creation are seen together.
-    for held_by in ["c", "primary-0"] {
+    let earlier = held_by("primary", "primary-0");
+    for held_by in [held_by("c", "c"), earlier] {
         let primary = group.primary.clone().unwrap();
         assert!(is_name_taken(&primary, &group, held_by));
         assert_eq!(holder(&group, held_by).map(|it| it.name), Some("c"));
     }
+    // Restored from a backup.
+    group.primary.as_mut().unwrap().names_address = true;
+    let name = |group: &Group<'static>, held_by| holder(group, held_by).map(|it| it.name);
+    assert_eq!(name(&group, earlier), Some("primary"));
+    let handed_over = held_by("c", "c");
+    assert_eq!(name(&group, handed_over), Some("c"));
     // The group has ended.
+    group.primary.as_mut().unwrap().names_address = false;
     group.members.clear();
-    assert_eq!(
-        holder(&group, "primary-0").map(|it| it.name),
-        Some("primary")
-    );
+    assert_eq!(name(&group, earlier), Some("primary"));
 }

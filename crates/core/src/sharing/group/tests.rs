@@ -1,0 +1,203 @@
+use harvester_lb_api::{Ipam, keys};
+use harvester_lb_ipam::Micros;
+use serde_json::{Value, json};
+
+use super::*;
+
+fn candidate(name: &'static str, created: i64) -> Candidate<'static> {
+    Candidate {
+        name,
+        uid: name,
+        created: Micros(created),
+        workload: WorkloadType::Vm,
+        ipam: Ipam::Pool,
+        pool: None,
+        requests_address: false,
+        primary: (name != "p").then_some("p"),
+        secondary: None,
+        names_address: false,
+    }
+}
+
+fn tcp(port: u16) -> Served {
+    Served {
+        port,
+        protocol: "TCP",
+    }
+}
+
+/// A Service of this name that these load balancers own, with ports: number and name.
+fn service(name: &str, owners: &[&str], ports: &[(u16, &str)]) -> Service {
+    let owners: Vec<Value> = owners
+        .iter()
+        .map(|name| json!({"apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer", "name": name, "uid": name}))
+        .collect();
+    let ports: Vec<Value> = ports
+        .iter()
+        .map(|(port, name)| json!({"port": port, "name": name, "protocol": "TCP"}))
+        .collect();
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "ownerReferences": owners}, "spec": {"ports": ports},
+    }))
+    .unwrap()
+}
+
+/// The EndpointSlice of a load balancer for this Service, with these names of ports.
+fn slice(of: &str, names: &[&str]) -> EndpointSlice {
+    let ports: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
+    serde_json::from_value(json!({
+        "metadata": {"labels": { keys::LABEL_SERVICE_NAME: of }},
+        "addressType": "IPv4", "endpoints": [], "ports": ports,
+    }))
+    .unwrap()
+}
+
+fn held(name: &'static str) -> (HeldBy<'static>, &'static str) {
+    (HeldBy { name, uid: name }, "pool")
+}
+
+fn wish<'a>(lb: Candidate<'a>, port: u16, slice: Option<&'a EndpointSlice>) -> Wish<'a> {
+    Wish {
+        candidate: lb,
+        ports: [tcp(port)].into(),
+        slice,
+    }
+}
+
+/// The roles in a few words, by name.
+fn say(stored: &Stored<'_>) -> Vec<String> {
+    let all = roles(stored).into_iter();
+    all.map(|(name, role)| match role {
+        Role::Member { is_holder: true } => format!("{name} holds"),
+        Role::Member { is_holder: false } => format!("{name} shares"),
+        Role::NameTaken => format!("{name} has its name in vain"),
+        Role::Refused(why) => format!("{name}: {why}"),
+        Role::PortConflict(it) => format!("{name}: {} is {}'s", it.port.port, it.holder),
+    })
+    .collect()
+}
+
+#[test]
+fn shr_3_a_load_balancer_alone_is_a_group_of_one() {
+    let stored = Stored {
+        name: "p",
+        lbs: vec![wish(candidate("p", 1), 80, None)],
+        ..Stored::default()
+    };
+    assert_eq!(say(&stored), ["p holds"]);
+}
+
+#[test]
+fn shr_2_the_ports_that_the_service_carries_are_told_by_the_names_in_the_slices() {
+    let shared = service("p", &["p", "b"], &[(80, "80-tcp"), (443, "443-tcp")]);
+    let (of_p, of_b) = (slice("p", &["443-tcp"]), slice("p", &["80-tcp", "gone"]));
+    assert_eq!(carried(Some(&shared), Some(&of_p)), [tcp(443)].into());
+    assert_eq!(carried(Some(&shared), Some(&of_b)), [tcp(80)].into());
+    // An EndpointSlice of its own Service, which it had before.
+    assert!(carried(Some(&shared), Some(&slice("b", &["80-tcp"]))).is_empty());
+    assert!(carried(None, Some(&of_p)).is_empty() && carried(Some(&shared), None).is_empty());
+    // The primary asks for a port of the secondary, and the secondary keeps it.
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            Wish {
+                ports: [tcp(80), tcp(443)].into(),
+                ..wish(candidate("p", 1), 443, Some(&of_p))
+            },
+            wish(candidate("b", 2), 80, Some(&of_b)),
+            wish(candidate("c", 0), 443, None),
+        ],
+        service: Some(&shared),
+        record: Some(held("p")),
+    };
+    assert_eq!(say(&stored), ["b shares", "c holds", "p: 80 is b's"]);
+}
+
+#[test]
+fn shr_5_the_oldest_member_holds_the_address_of_a_deleted_primary() {
+    let shared = service("p", &["p", "b", "c"], &[]);
+    let lbs = || {
+        vec![
+            wish(candidate("b", 5), 80, None),
+            wish(candidate("c", 4), 443, None),
+            wish(candidate("new", 9), 22, None),
+        ]
+    };
+    let stored = Stored {
+        name: "p",
+        lbs: lbs(),
+        service: Some(&shared),
+        record: Some(held("p")),
+    };
+    assert_eq!(say(&stored), ["b shares", "c holds", "new shares"]);
+    // SHR-6: made anew, before or after the record was handed over.
+    for holder in ["earlier", "c"] {
+        let mut lbs = lbs();
+        lbs.push(wish(candidate("p", 10), 8080, None));
+        let record = Some(held(holder));
+        let stored = Stored {
+            lbs,
+            record,
+            ..stored.clone()
+        };
+        let expected = [
+            "b shares",
+            "c holds",
+            "new shares",
+            "p has its name in vain",
+        ];
+        assert_eq!(say(&stored), expected, "{holder}");
+    }
+    // All members are gone: the group has ended.
+    let bare = service("p", &["p"], &[]);
+    let stored = Stored {
+        lbs: vec![
+            wish(candidate("p", 10), 80, None),
+            wish(candidate("new", 9), 22, None),
+        ],
+        service: Some(&bare),
+        record: Some(held("earlier")),
+        name: "p",
+    };
+    assert_eq!(say(&stored), ["new shares", "p holds"]);
+}
+
+#[test]
+fn shr_1_one_that_names_a_group_that_has_ended_is_told() {
+    let stored = Stored {
+        name: "p",
+        lbs: vec![wish(candidate("b", 1), 80, None)],
+        ..Stored::default()
+    };
+    let expected = "b: annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"p\": there is no such load balancer in this namespace";
+    assert_eq!(say(&stored), [expected]);
+}
+
+#[test]
+fn shr_8_members_of_cluster_type_are_told_by_their_status() {
+    let cluster = |name, names_address| Candidate {
+        workload: WorkloadType::Cluster,
+        names_address,
+        ..candidate(name, 1)
+    };
+    let lb = |name, names| Wish {
+        ports: BTreeSet::new(),
+        ..wish(cluster(name, names), 80, None)
+    };
+    let stored = |lbs| Stored {
+        name: "p",
+        lbs,
+        service: None,
+        record: Some(held("p")),
+    };
+    assert_eq!(
+        say(&stored(vec![lb("b", true), lb("p", true)])),
+        ["b shares", "p holds"]
+    );
+    // The primary is gone.
+    assert_eq!(
+        say(&stored(vec![lb("b", true), lb("c", false)])),
+        ["b holds", "c shares"]
+    );
+    assert!(say(&stored(vec![lb("c", false)]))[0].contains("no such load balancer"));
+}
