@@ -178,7 +178,8 @@ where
     }
 }
 
-fn probe(ctx: &Context, key: &Key, probes: &Probes) {
+/// Changes which targets are probed.
+pub(super) fn probe(ctx: &Context, key: &Key, probes: &Probes) {
     match probes {
         Probes::Unchanged => {}
         Probes::End => {

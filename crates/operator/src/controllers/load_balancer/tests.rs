@@ -1,3 +1,4 @@
+mod checks;
 mod converted;
 mod detail_conditions;
 mod executor;
