@@ -85,6 +85,31 @@ pub struct Prometheus {
     at: SocketAddr,
 }
 
+/// Runs tests of these rules with promtool, in a folder of the cluster; `name`: of the files.
+pub async fn promtool(
+    world: &World,
+    name: &str,
+    rules: &Value,
+    tests: &[Value],
+) -> anyhow::Result<()> {
+    let folder = world.cluster.folder();
+    let rules_file = format!("{name}.yaml");
+    std::fs::write(folder.join(&rules_file), rules.to_string())?;
+    let tests = json!({"rule_files": [rules_file], "evaluation_interval": "1m", "tests": tests});
+    let path = folder.join(format!("{name}.test.yaml"));
+    std::fs::write(&path, tests.to_string())?;
+    let output = tokio::process::Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(&path)
+        .output()
+        .await
+        .context("promtool")?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        + &String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{said}");
+    Ok(())
+}
+
 impl Prometheus {
     /// Starts one on the first node, which scrapes the operators on these nodes and evaluates these rules each second. The test
     /// cluster must have been started with the program `prometheus`.

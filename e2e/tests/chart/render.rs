@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::prometheus::{DashboardQueries, documented_alerts};
+use harvester_lb_e2e::prometheus::{DashboardQueries, documented_alerts, promtool};
 use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
 use serde_json::{Value, json};
@@ -458,22 +458,6 @@ async fn webhook_of_this_namespace_is_missed(
             }],
         })
     };
-    let folder = world.cluster.folder();
-    std::fs::write(folder.join("rendered.yaml"), rules.to_string())?;
-    let tests = json!({
-        "rule_files": ["rendered.yaml"], "evaluation_interval": "1m",
-        "tests": [test(true, "elsewhere"), test(false, NAMESPACE)],
-    });
-    let path = folder.join("rendered.test.yaml");
-    std::fs::write(&path, tests.to_string())?;
-    let output = tokio::process::Command::new("promtool")
-        .args(["test", "rules"])
-        .arg(&path)
-        .output()
-        .await
-        .context("promtool")?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    Ok(())
+    let tests = [test(true, "elsewhere"), test(false, NAMESPACE)];
+    promtool(world, "rendered", rules, &tests).await
 }

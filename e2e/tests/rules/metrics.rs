@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_e2e::prometheus::{documented_alerts, rules};
+use harvester_lb_e2e::prometheus::{documented_alerts, promtool, rules};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
@@ -327,22 +327,7 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             &input,
         ));
     }
-    let folder = world.cluster.folder();
-    let rules = rules(&alerts, false);
-    std::fs::write(folder.join("alerts.yaml"), rules.to_string())?;
-    let tests = json!({"rule_files": ["alerts.yaml"], "evaluation_interval": "1m", "tests": tests});
-    let path = folder.join("alerts.test.yaml");
-    std::fs::write(&path, tests.to_string())?;
-    let output = tokio::process::Command::new("promtool")
-        .args(["test", "rules"])
-        .arg(&path)
-        .output()
-        .await
-        .context("promtool")?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "{said}");
-    Ok(())
+    promtool(&world, "alerts", &rules(&alerts, false), &tests).await
 }
 
 pub(crate) async fn ops_1_values_match_and_series_go(world: Arc<World>) -> anyhow::Result<()> {

@@ -7,6 +7,17 @@ fn plain() -> PoolSpec {
     pool("p", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.13")])
 }
 
+/// A pool of 10.0.1.10 to 10.0.1.13 that section 5 prefers.
+fn best() -> PoolSpec {
+    PoolSpec {
+        selector: Selector {
+            priority: 9,
+            ..global()
+        },
+        ..pool("best", &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.13")])
+    }
+}
+
 fn asking(request: Request, addr: &str) -> Request {
     Request {
         requested: Some(ip(addr)),
@@ -48,14 +59,7 @@ fn stays(decision: Decision) -> (IpAddr, String) {
 
 #[test]
 fn req_2_the_pool_is_the_named_one_or_the_best_that_has_the_address() {
-    let best = PoolSpec {
-        selector: Selector {
-            priority: 9,
-            ..global()
-        },
-        ..pool("best", &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.13")])
-    };
-    let mut fixture = Fixture::new(&[plain(), best]);
+    let mut fixture = Fixture::new(&[plain(), best()]);
     // The best one does not have it.
     assert_eq!(
         fixture.ask(&asking(lb("a"), "10.0.0.12")),
@@ -327,14 +331,7 @@ fn req_4_what_only_its_service_and_its_status_show_is_recorded_before_it_moves()
 
 #[test]
 fn req_2_a_claim_on_the_requested_address_is_one_on_the_pool_that_has_it() {
-    let best = PoolSpec {
-        selector: Selector {
-            priority: 9,
-            ..global()
-        },
-        ..pool("best", &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.13")])
-    };
-    let mut fixture = Fixture::new(&[plain(), best]);
+    let mut fixture = Fixture::new(&[plain(), best()]);
     // The records are lost, and an older one asks for the address too.
     let a = asking(
         with_status(created(lb("a"), 2), "p", "10.0.0.11"),

@@ -6,7 +6,7 @@ use fastrand::Rng;
 use harvester_lb_core::plan::Checks;
 use harvester_lb_core::plan::step::Probes;
 use harvester_lb_prober::{HealthCheck, Target};
-use tokio::time::{Duration, sleep};
+use tokio::time::{Duration, sleep, timeout};
 
 use super::*;
 use crate::controllers::load_balancer::apply::probe;
@@ -24,18 +24,20 @@ fn random(rng: &mut Rng) -> Probes {
     match rng.u8(..10) {
         0 => Probes::Unchanged,
         1 => Probes::End,
-        _ => {
-            // Nobody listens; each may be there twice.
-            let check = HealthCheck::new(Some(9), None, Some(rng.i64(1..3)), Some(1), Some(1));
-            let target = |rng: &mut Rng| {
-                let addr: IpAddr = [127, 0, 0, rng.u8(1..5)].into();
-                let id = ["a", "b"][rng.usize(..2)];
-                Target::new(id, addr, rng.bool())
-            };
-            let targets = (0..rng.usize(..6)).map(|_| target(rng)).collect();
-            Probes::Run(check.unwrap().unwrap(), targets)
-        }
+        _ => random_targets(rng, 0),
     }
+}
+
+/// At least so many targets, where nobody listens; each may be there twice.
+fn random_targets(rng: &mut Rng, least: usize) -> Probes {
+    let check = HealthCheck::new(Some(9), None, Some(rng.i64(1..3)), Some(1), Some(1));
+    let target = |rng: &mut Rng| {
+        let addr: IpAddr = [127, 0, 0, rng.u8(1..5)].into();
+        let id = ["a", "b"][rng.usize(..2)];
+        Target::new(id, addr, rng.bool())
+    };
+    let targets = (0..rng.usize(least..6)).map(|_| target(rng)).collect();
+    Probes::Run(check.unwrap().unwrap(), targets)
 }
 
 #[tokio::test]
@@ -45,8 +47,13 @@ async fn hc_2_the_prober_is_after_each_step_as_the_plan_expects() {
     let (mut failed, mut kept) = (0, 0);
     for round in 0..600 {
         if round % 200 == 150 {
-            // Some have failed by now.
-            sleep(Duration::from_millis(1_300)).await;
+            probe(&ctx, &key(), &random_targets(&mut rng, 1));
+            let has_failed = async {
+                while seen(&ctx).targets.iter().all(|it| it.last.is_none()) {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            timeout(Duration::from_secs(20), has_failed).await.unwrap();
         }
         let before = seen(&ctx);
         failed += before.targets.iter().filter(|it| it.last.is_some()).count();
