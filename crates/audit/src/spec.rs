@@ -30,12 +30,13 @@ impl Spec {
             Some(Err(())) => true,
             Some(Ok(_)) => spec.address_source() == Ipam::Dhcp,
         };
+        let without_other_faults = if is_bad {
+            Self::BadRequest
+        } else {
+            Self::Valid
+        };
         if spec.workload() == WorkloadType::Cluster {
-            return if is_bad {
-                Self::BadRequest
-            } else {
-                Self::Valid
-            };
+            return without_other_faults;
         }
         let listeners = spec.listeners.as_deref().unwrap_or_default();
         let selector = spec.backend_server_selector.iter().flatten();
@@ -47,11 +48,7 @@ impl Spec {
                 .all(|values| !values.is_empty())
             && spec.health_check.as_ref().is_none_or(is_plain)
         {
-            if is_bad {
-                Self::BadRequest
-            } else {
-                Self::Valid
-            }
+            without_other_faults
         } else {
             Self::Unknown
         }

@@ -98,10 +98,7 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
             None => members.push(&wish.candidate),
         }
     }
-    let holder = members
-        .iter()
-        .min_by_key(|it| (it.name != stored.name, it.created, it.name))
-        .map(|it| it.name);
+    let holder = membership::holder(stored.name, &members).map(|it| it.name);
     for member in &members {
         let is_holder = holder == Some(member.name);
         roles.insert(member.name.to_owned(), Role::Member { is_holder });

@@ -203,12 +203,10 @@ pub struct HeldBy<'a> {
     pub uid: &'a str,
 }
 
-/// Who is to own the record of a group: the primary, else the oldest member (SHR-5). A load balancer of the group's name that was
-/// created while others shared the address is none of them (SHR-6).
-pub fn holder<'a, 'b>(group: &'b Group<'a>, held_by: HeldBy<'_>) -> Option<&'b Candidate<'a>> {
-    let primary = group.primary.as_ref();
-    let primary = primary.filter(|it| !is_name_taken(it, group, held_by));
-    primary.or_else(|| oldest(&group.members))
+/// Who of its members is to own the record of a group: the one of its name, the primary, else the oldest (SHR-5).
+pub fn holder<'a, 'b>(name: &str, members: &[&'b Candidate<'a>]) -> Option<&'b Candidate<'a>> {
+    let members = members.iter().copied();
+    members.min_by_key(|it| (it.name != name, it.created, it.name))
 }
 
 /// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1). One

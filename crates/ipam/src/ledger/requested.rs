@@ -108,15 +108,16 @@ impl Ledger {
                 explanation,
                 is_served,
             } => {
+                let kept = self.kept(request, &bound);
                 let asker = Asker {
                     addr,
                     request: request.clone(),
                     is_served,
-                    has_address: self.kept(request, &bound).is_some(),
+                    has_address: kept.is_some(),
                     explanation_digest: Some(outdated::digest(&explanation)),
                 };
                 self.ask(asker);
-                self.kept_or_none(request, bound, explanation)
+                self.kept_or_none(request, bound, kept, explanation)
             }
         }
     }
@@ -170,21 +171,18 @@ impl Ledger {
         (entry.owner.uid == request.owner.uid || is_named).then_some(at)
     }
 
-    /// REQ-4: the decision for one whose requested address cannot be had: the present one stays.
+    /// REQ-4: the decision for one whose requested address cannot be had: the present one, of the record at `kept`, stays.
     fn kept_or_none(
         &mut self,
         request: &Request,
         mut bound: Vec<RecordEntry>,
+        kept: Option<usize>,
         explanation: Explanation,
     ) -> Decision {
-        let anywhere = Request {
-            pool: None,
-            ..request.clone()
-        };
-        if let Some(at) = self.kept(request, &bound) {
+        if let Some(at) = kept {
             let kept = bound.swap_remove(at);
             self.drop_holds(&request.owner.id, |_, _| true);
-            let mut decision = self.held(&anywhere, &kept, &bound);
+            let mut decision = self.held(request, &kept, &bound);
             if let Decision::Held { grant, .. } | Decision::Adopt { grant, .. } = &mut decision {
                 grant.unserved = Some(explanation);
             }
