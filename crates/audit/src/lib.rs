@@ -22,6 +22,7 @@
 //! | `later` | features of later versions of the operator (IPA-9) |
 //! | `load_balancers` | the address of a load balancer |
 //! | `waiting` | why a load balancer has no address |
+//! | `sharing` | load balancers that share an address (SHR-1 to SHR-8) |
 //! | `pairs` | two objects with one address |
 //! | `spec` | the validity of a load balancer's spec |
 //! | `owned_objects` | Service and EndpointSlice |
@@ -51,6 +52,7 @@ mod pools;
 mod ranges;
 mod records;
 mod selection;
+mod sharing;
 mod snapshot;
 mod spec;
 mod surroundings;

@@ -8,6 +8,7 @@ use crate::finding::{Finding, describe, must};
 use crate::meta::requested;
 use crate::objects::{Lb, Objects};
 use crate::ranges::Ranges;
+use crate::sharing::{self, Part};
 use crate::spec::Spec;
 use crate::waiting::{self, waits};
 use crate::{backends, kinds, owned_objects};
@@ -88,6 +89,16 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         );
         return owned_objects::check(objects, lb, ready).map(|()| None);
     }
+    match sharing::part(objects, lb, reason) {
+        Part::None => {}
+        Part::Secondary => return sharing::shares(objects, lb, ready).map(|()| None),
+        Part::Refused(why) => {
+            sharing::is_refused(objects, lb, why)?;
+            return sharing::waits(lb, ready).map(|()| Some(reason));
+        }
+        Part::NameTaken => return sharing::waits(lb, ready).map(|()| Some(reason)),
+        Part::Apart(why) => sharing::is_refused(objects, lb, why)?,
+    }
     match held(objects, lb)[..] {
         [] => waits(objects, lb, ready).map(|()| Some(reason)),
         [(address, pool)] => {
@@ -117,13 +128,11 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     }
 }
 
-/// Address and pool of the records Bound to a load balancer, of any uid. Not those that it does not need and others may
-/// share.
+/// Address and pool of the records Bound to a load balancer, of any uid, without that of a group.
 fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
-    let records = objects.bound_of(&lb.key).filter(|record| {
-        let own = record.address == lb.given && record.uid == lb.uid;
-        own || !objects.may_be_shared(record.address, &lb.key)
-    });
+    let records = objects
+        .bound_of(&lb.key)
+        .filter(|record| record.group.is_none());
     records
         .map(|record| (record.address, record.pool))
         .collect()

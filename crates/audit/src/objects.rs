@@ -5,14 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
-use harvester_lb_api::{Condition, IPAllocation, IPPool, Ipam, LoadBalancer, Phase, condition};
+use harvester_lb_api::{
+    Condition, IPAllocation, IPPool, Ipam, LoadBalancer, Phase, condition, keys,
+};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::exclusions::excluded;
 use crate::finding::ObjectRef;
-use crate::later::{Sharing, asks_for_more, leases};
+use crate::later::{asks_for_more, leases};
 use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, requested,
@@ -50,6 +52,8 @@ pub(crate) struct Bound<'a> {
     pub(crate) pool: &'a str,
     pub(crate) owner: Key,
     pub(crate) uid: &'a str,
+    /// The group whose address it has, if that is not its owner's (SHR-5).
+    pub(crate) group: Option<&'a str>,
 }
 
 /// The snapshot by namespace and name.
@@ -80,7 +84,6 @@ pub(crate) struct Objects<'a> {
     pub(crate) occupied: BTreeSet<IpAddr>,
     /// The result of [`held_back`](Self::held_back).
     held_back: BTreeMap<Key, IpAddr>,
-    pub(crate) sharing: Sharing<'a>,
     /// Uids of load balancers with a DHCP lease (IPA-9).
     leases: BTreeSet<&'a str>,
     /// The pools that were selected so far (section 5), for load balancers with the same requirement.
@@ -148,7 +151,6 @@ impl<'a> Objects<'a> {
             taken: BTreeSet::new(),
             occupied: BTreeSet::new(),
             held_back: BTreeMap::new(),
-            sharing: Sharing::read(&snapshot.load_balancers, &snapshot.services),
             leases: leases(snapshot),
             selections: Selections::default(),
             lbs,
@@ -283,23 +285,9 @@ impl<'a> Objects<'a> {
         places.map(|at| &self.bound[*at])
     }
 
-    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation or a lease, owns a shared
-    /// Service, or would take over the record of an address that others share.
+    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation or a lease.
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
-        let mut uids = self.bound_of(&lb.key).map(|record| record.uid).peekable();
-        let would_take_over = uids.peek().is_some() && !uids.any(|uid| uid == lb.uid);
-        asks_for_more(lb.object)
-            || self.leases.contains(lb.uid)
-            || self.sharing.parts.contains(&lb.key)
-            || (would_take_over && self.sharing.primaries.contains(&lb.key))
-    }
-
-    /// Whether another load balancer may share the address of a record that its owner does not need.
-    pub(crate) fn may_be_shared(&self, address: &str, owner: &Key) -> bool {
-        let sharing = &self.sharing;
-        sharing.addresses.contains(&(&*owner.namespace, address))
-            || sharing.parts.contains(owner)
-            || sharing.primaries.contains(owner)
+        asks_for_more(lb.object) || self.leases.contains(lb.uid)
     }
 }
 
@@ -407,6 +395,8 @@ impl<'a> Bound<'a> {
             pool: &spec.pool,
             owner: Key::new(&spec.owner.namespace, &spec.owner.name),
             uid: &spec.owner.uid,
+            group: annotation(&record.metadata, keys::ANNOTATION_PRIMARY)
+                .filter(|group| *group != spec.owner.name),
         })
     }
 

@@ -11,6 +11,7 @@ use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
 use crate::meta::{annotation, announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
+use crate::sharing;
 
 /// Checks the owned objects of one load balancer, and the rest of its status.
 pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
@@ -57,7 +58,17 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         let kind = &kinds::SERVICE_MISSING;
         return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
-    the_service(lb, service)?;
+    the_service(objects, lb, service, reason)?;
+    if reason == "PortConflict" {
+        must!(
+            "SHR-2",
+            CONDITION_MISMATCH,
+            lb,
+            sharing::wants_a_port_of_another(objects, lb, &lb.key),
+            "is Ready False PortConflict, and no other load balancer has one of its ports"
+        );
+        return Ok(());
+    }
     let announced = announced(service);
     must!(
         "REC-2",
@@ -139,13 +150,21 @@ fn of_cluster(
 }
 
 /// Section 8.2.
-fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
+fn the_service(
+    objects: &Objects<'_>,
+    lb: &Lb<'_>,
+    service: &Service,
+    reason: &str,
+) -> Result<(), Finding> {
     let meta = &service.metadata;
+    let others = sharing::ports_of_others(objects, service, &lb.key);
+    let mut owners_of = meta.owner_references.iter().flatten();
     must!(
         "section 8.2",
         SERVICE_MISMATCH,
         lb,
-        is_owned_by(meta, lb.uid),
+        is_owned_by(meta, lb.uid)
+            || (others.is_some() && owners_of.any(|owner| owner.uid == lb.uid)),
         "the ownerReferences of its Service are {}",
         owners(meta)
     );
@@ -170,7 +189,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         "its Service has a selector"
     );
     let listeners = lb.object.spec.listeners.iter().flatten();
-    let expected: Vec<String> = listeners
+    let mut expected: Vec<String> = listeners
         .map(|listener| {
             let name = listener.name.as_deref().unwrap_or_default();
             let (port, target) = (listener.port, listener.backend_port);
@@ -178,7 +197,7 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
         })
         .collect();
     let ports = spec.ports.iter().flatten();
-    let ports: Vec<String> = ports
+    let mut ports: Vec<String> = ports
         .map(|port| {
             let name = port.name.as_deref().unwrap_or_default();
             let target = match &port.target_port {
@@ -190,6 +209,13 @@ fn the_service(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
             format!("{name} {}/{protocol} to {target}", port.port)
         })
         .collect();
+    if let Some(others) = others {
+        // SHR-2: of one whose ports others have the Service has none.
+        let own = lb.object.spec.listeners.iter().flatten();
+        let own = own.filter(|_| reason != "PortConflict");
+        expected = sharing::as_shared(own.chain(others));
+        ports.sort();
+    }
     must!(
         "section 8.2",
         SERVICE_MISMATCH,

@@ -8,6 +8,7 @@ use crate::finding::{Finding, ObjectRef, Report};
 use crate::kinds;
 use crate::meta::{asked, is_ours};
 use crate::objects::{Lb, Objects};
+use crate::sharing;
 use crate::spec::Spec;
 
 /// No two load balancers have the same address (ALC-8), and no two Services request it (REL-3).
@@ -27,8 +28,9 @@ pub(crate) fn check_claims(objects: &Objects<'_>, report: &mut Report) {
 fn check_addresses(objects: &Objects<'_>, report: &mut Report, counts: impl Fn(&Lb<'_>) -> bool) {
     let mut given: BTreeMap<&str, &Lb<'_>> = BTreeMap::new();
     for lb in objects.lbs.values() {
-        // Load balancers that share an address all name it (IPA-9).
-        let aside = objects.is_left_alone(lb) || !counts(lb);
+        // Load balancers that share an address all name it (SHR-3).
+        let shares = sharing::primary(&lb.object.metadata).is_some();
+        let aside = objects.is_left_alone(lb) || !counts(lb) || shares;
         if lb.given.is_empty() || lb.given == keys::DHCP_ADDRESS || aside {
             continue;
         }

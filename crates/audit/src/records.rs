@@ -7,9 +7,9 @@ use harvester_lb_api::Phase;
 
 use crate::finding::{Finding, ObjectRef, Report, must};
 use crate::kinds;
-use crate::later::is_shared;
 use crate::meta::{is_misnamed, is_ours, name_of};
 use crate::objects::{Bound, Objects};
+use crate::sharing::is_shared;
 use crate::snapshot::Snapshot;
 
 /// Limits of Released records per pool, and in all (section 6.5).
@@ -45,7 +45,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     let lb = objects.lbs.get(owner);
     let left_alone = lb.is_some_and(|lb| objects.is_left_alone(lb));
     let unknown = objects.unknown.lbs.contains(owner);
-    if left_alone || unknown || objects.may_be_shared(address, owner) {
+    if left_alone || unknown {
         return Ok(());
     }
     let Some(lb) = lb else {

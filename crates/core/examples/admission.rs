@@ -18,7 +18,7 @@ use std::time::Instant;
 use harvester_lb_api::{IPAllocation, IPPool};
 use harvester_lb_core::admission::{
     AddressHolders, AllocatedAddresses, Denial, GuestNetworks, Incomplete, Lookup, MutationFacts,
-    RemovedClusters, Request, Response, ValidationFacts, mutate, validate,
+    Neighbours, RemovedClusters, Request, Response, ValidationFacts, mutate, validate,
 };
 use harvester_lb_core::cached::{Allocation, Pool};
 use harvester_lb_core::validation::pool_index::PoolIndex;
@@ -66,6 +66,7 @@ struct World {
     removed: RemovedClusters,
     nodes: AddressHolders,
     services: AddressHolders,
+    neighbours: Neighbours,
 }
 
 impl World {
@@ -77,6 +78,7 @@ impl World {
             removed: RemovedClusters::default(),
             nodes: AddressHolders::default(),
             services: AddressHolders::default(),
+            neighbours: Neighbours::default(),
         };
         for number in 0..pools {
             let object: IPPool = serde_json::from_value(pool(number))?;
@@ -137,6 +139,10 @@ impl ValidationFacts for World {
 
     fn services(&self) -> Option<&AddressHolders> {
         Some(&self.services)
+    }
+
+    fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {
+        Lookup::Found(&self.neighbours)
     }
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use harvester_lb_api::{API_VERSION, LoadBalancer, keys};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::{ObjectReference, Service, ServicePort};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -26,26 +27,20 @@ pub const ADDRESS_TYPE: &str = "IPv4";
 /// The owner of a Service or EndpointSlice with the load balancer's name (SVC-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ownership {
-    /// This operator created it, for this load balancer or for an earlier one of the same name.
+    /// This operator created it, for this load balancer, for an earlier one of the same name, or for those that share its address.
     Ours,
-    /// It has an ownerReference to a LoadBalancer of another name. A later version, with shared addresses, created it; this
-    /// version does not write it (IPA-9).
-    Shared,
     /// Another owner's; the operator does not write it.
     Foreign,
 }
 
 /// Determines the owner of an object with the load balancer's name (SVC-1). It is ours if it has our label or an
-/// ownerReference to a LoadBalancer of that name, and no ownerReference to another LoadBalancer.
+/// ownerReference to a LoadBalancer of that name.
 pub fn ownership(meta: &ObjectMeta, lb_name: &str) -> Ownership {
-    let owners = meta.owner_references.as_deref().unwrap_or_default();
-    let lbs = || owners.iter().filter(|o| is_lb(o));
-    if !is_labelled(meta) && lbs().all(|o| o.name != lb_name) {
-        Ownership::Foreign
-    } else if lbs().any(|o| o.name != lb_name) {
-        Ownership::Shared
-    } else {
+    let mut owners = meta.owner_references.iter().flatten();
+    if is_labelled(meta) || owners.any(|o| is_lb(o) && o.name == lb_name) {
         Ownership::Ours
+    } else {
+        Ownership::Foreign
     }
 }
 
@@ -56,7 +51,49 @@ pub fn is_owned_by_other_uid(meta: &ObjectMeta, lb_name: &str, uid: &str) -> boo
     owners.any(|o| is_lb(o) && o.name == lb_name && o.uid != uid)
 }
 
-/// The desired Service (REC-3, REC-4), from the observed one if there is one. `address` is the value of
+/// A port of a Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesiredPort {
+    /// Its name; may be empty if it is the only one.
+    pub name: String,
+    /// `TCP`, `UDP` or `SCTP`.
+    pub protocol: &'static str,
+    /// 1 to 65535.
+    pub port: u16,
+    /// Port of the backends.
+    pub target: IntOrString,
+}
+
+impl DesiredPort {
+    /// A port as a Service has it; `None` if its protocol or number is unknown.
+    pub fn stored(port: &ServicePort) -> Option<Self> {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let number = u16::try_from(port.port).ok()?;
+        Some(Self {
+            name: port.name.clone().unwrap_or_default(),
+            protocol: ["TCP", "UDP", "SCTP"]
+                .into_iter()
+                .find(|it| *it == protocol)?,
+            port: number,
+            target: port
+                .target_port
+                .clone()
+                .unwrap_or(IntOrString::Int(port.port)),
+        })
+    }
+
+    /// The port of a listener.
+    pub fn of_listener(port: &Port) -> Self {
+        Self {
+            name: port.name.clone(),
+            protocol: port.protocol,
+            port: port.port,
+            target: IntOrString::Int(i32::from(port.backend_port)),
+        }
+    }
+}
+
+/// The desired Service of one load balancer (REC-3, REC-4), from the observed one if there is one. `address` is the value of
 /// `spec.loadBalancerIP`: the allocated address, or 0.0.0.0 for DHCP (OPS-3).
 pub fn service(
     lb: &LoadBalancer,
@@ -64,8 +101,24 @@ pub fn service(
     ports: &[Port],
     address: &str,
 ) -> Service {
+    let meta = &lb.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    let key = Key::new(meta.namespace.as_deref().unwrap_or_default(), &*name);
+    let owners = [(name, meta.uid.clone().unwrap_or_default())];
+    let ports: Vec<DesiredPort> = ports.iter().map(DesiredPort::of_listener).collect();
+    shared_service(&key, present, &owners, &ports, address)
+}
+
+/// The desired Service of several load balancers: `owners` are their names and uids (SHR-3). `address` as for [`service`].
+pub fn shared_service(
+    key: &Key,
+    present: Option<&Service>,
+    owners: &[(String, String)],
+    ports: &[DesiredPort],
+    address: &str,
+) -> Service {
     let mut service = present.cloned().unwrap_or_default();
-    own(&mut service.metadata, lb);
+    own(&mut service.metadata, key, owners);
     label(&mut service.metadata, keys::LABEL_SERVICELB, "true");
     let spec = service.spec.get_or_insert_default();
     let present_ports = spec.ports.take().unwrap_or_default();
@@ -87,7 +140,7 @@ pub fn service(
     service
 }
 
-fn service_port(port: &Port, present: &[ServicePort]) -> ServicePort {
+fn service_port(port: &DesiredPort, present: &[ServicePort]) -> ServicePort {
     let number = i32::from(port.port);
     let same = present
         .iter()
@@ -96,7 +149,7 @@ fn service_port(port: &Port, present: &[ServicePort]) -> ServicePort {
         name: (!port.name.is_empty()).then(|| port.name.clone()),
         protocol: Some(port.protocol.to_owned()),
         port: number,
-        target_port: Some(IntOrString::Int(i32::from(port.backend_port))),
+        target_port: Some(port.target.clone()),
         // An assigned node port stays.
         node_port: same.and_then(|p| p.node_port),
         app_protocol: same.and_then(|p| p.app_protocol.clone()),
@@ -139,14 +192,27 @@ pub fn endpoint_slice(
     ports: &[Port],
     backends: &[(Backend, bool)],
 ) -> EndpointSlice {
+    let of = lb.metadata.name.as_deref().unwrap_or_default();
+    let ports: Vec<DesiredPort> = ports.iter().map(DesiredPort::of_listener).collect();
+    shared_endpoint_slice(lb, of, present, &ports, backends)
+}
+
+/// As [`endpoint_slice`], for the Service of this name, under which several load balancers share an address (SHR-3).
+pub fn shared_endpoint_slice(
+    lb: &LoadBalancer,
+    service: &str,
+    present: Option<&EndpointSlice>,
+    ports: &[DesiredPort],
+    backends: &[(Backend, bool)],
+) -> EndpointSlice {
     let mut slice = present.cloned().unwrap_or_default();
-    own(&mut slice.metadata, lb);
+    let meta = &lb.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    let key = Key::new(meta.namespace.as_deref().unwrap_or_default(), &*name);
+    let owners = [(name, meta.uid.clone().unwrap_or_default())];
+    own(&mut slice.metadata, &key, &owners);
     label(&mut slice.metadata, keys::LABEL_SERVICELB, "true");
-    label(
-        &mut slice.metadata,
-        keys::LABEL_SERVICE_NAME,
-        lb.metadata.name.as_deref().unwrap_or_default(),
-    );
+    label(&mut slice.metadata, keys::LABEL_SERVICE_NAME, service);
     label(&mut slice.metadata, keys::LABEL_MANAGED_BY, keys::MANAGER);
     ADDRESS_TYPE.clone_into(&mut slice.address_type);
     slice.ports = Some(ports.iter().map(slice_port).collect());
@@ -224,12 +290,15 @@ fn conditions(ready: bool) -> EndpointConditions {
     }
 }
 
-fn slice_port(port: &Port) -> EndpointPort {
+fn slice_port(port: &DesiredPort) -> EndpointPort {
     EndpointPort {
         // The API server stores an absent name as an empty one, and it must equal the Service port's.
         name: Some(port.name.clone()),
         protocol: Some(port.protocol.to_owned()),
-        port: Some(i32::from(port.backend_port)),
+        port: match port.target {
+            IntOrString::Int(number) => Some(number),
+            IntOrString::String(_) => None,
+        },
         ..EndpointPort::default()
     }
 }
@@ -243,24 +312,25 @@ pub fn real_endpoints(slice: &EndpointSlice) -> impl Iterator<Item = &Endpoint> 
     })
 }
 
-/// Sets name, namespace and ownerReference. A reference to a deleted load balancer of the same name is replaced (SVC-1);
-/// other references stay.
-fn own(meta: &mut ObjectMeta, lb: &LoadBalancer) {
-    let name = lb.metadata.name.clone().unwrap_or_default();
-    meta.namespace.clone_from(&lb.metadata.namespace);
-    meta.name = Some(name.clone());
+/// Sets name, namespace and the ownerReferences to load balancers: their names and uids. References to others of them are removed,
+/// such as that to a deleted one of the same name (SVC-1); those to other kinds stay.
+fn own(meta: &mut ObjectMeta, key: &Key, owners: &[(String, String)]) {
+    meta.namespace = Some(key.namespace.to_string());
+    meta.name = Some(key.name.to_string());
     let references = meta.owner_references.get_or_insert_default();
-    let reference = OwnerReference {
-        api_version: API_VERSION.to_owned(),
-        kind: KIND.to_owned(),
-        name: name.clone(),
-        uid: lb.metadata.uid.clone().unwrap_or_default(),
-        ..OwnerReference::default()
-    };
-    references.retain(|o| *o == reference || !(is_lb(o) && o.name == name));
-    if !references.contains(&reference) {
-        references.push(reference);
-    }
+    let mut wanted: Vec<OwnerReference> = owners
+        .iter()
+        .map(|(name, uid)| OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: KIND.to_owned(),
+            name: name.clone(),
+            uid: uid.clone(),
+            ..OwnerReference::default()
+        })
+        .collect();
+    references.retain(|o| wanted.contains(o) || !is_lb(o));
+    wanted.retain(|o| !references.contains(o));
+    references.append(&mut wanted);
 }
 
 fn label(meta: &mut ObjectMeta, key: &str, value: &str) {

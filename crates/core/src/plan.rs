@@ -19,6 +19,7 @@
 //! | [`applied`] | what became of the steps, and what follows them |
 //! | [`outline`] | [`Plan`]: steps, and what to do when one fails |
 //! | [`serve`] | VM type with an address: EndpointSlice, then Service (REC-3) |
+//! | [`share`] | VM type with a shared address: the ports of several load balancers (SHR-3 to SHR-7) |
 //! | [`take_down`] | deletion of Service and EndpointSlice that are no longer wanted (REL-4, SVC-1) |
 //! | [`keep`] | updates of existing endpoints only (BE-6) |
 //! | [`gone`] | the cleanup after a deleted load balancer (REL-3) |
@@ -32,6 +33,7 @@ pub mod keep;
 pub mod outline;
 pub mod report;
 pub mod serve;
+pub mod share;
 pub mod step;
 pub mod take_down;
 pub mod view;
@@ -40,10 +42,10 @@ pub use applied::{Applied, Conclusion, Verdict};
 pub use goal::{Address, Goal, Keep, Waiting};
 pub use gone::{Cleanup, DeletedLb, LeftBehind, cleanup};
 pub use health::CheckSource;
-pub use outline::{OnFailure, Plan};
+pub use outline::{OnFailure, Plan, ServiceOf};
 pub use report::shows_other_address;
 pub use step::{Guard, Guarded, Kind, Next, SeenPool, Step, Write};
-pub use view::{Checks, Objects, View};
+pub use view::{Checks, Objects, Primary, Secondary, Sharing, View};
 
 /// The plan from a view to a goal.
 pub fn plan<'a>(view: &View<'_>, goal: &'a Goal) -> Plan<'a> {

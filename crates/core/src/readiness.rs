@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Service;
 
 use crate::backends::{self, DiscoveredBackends};
 use crate::cached::VmiState;
+use crate::sharing::telling::Shared;
 use crate::spec::VmSpec;
 use crate::status::{self, ExtraCondition, Readiness};
 use crate::wording::says_the_same;
@@ -143,6 +144,8 @@ pub struct Present<'a> {
     pub standing: Standing,
     /// Why the load balancer cannot have the address that it requests instead (REQ-4).
     pub unserved: Option<&'a Explanation>,
+    /// How it is shared, or why it is not (SHR-3).
+    pub shared: Option<&'a Shared>,
 }
 
 /// The extra conditions of a load balancer. `address_conflict`: an address in its status that it may not have (IPA-2,
@@ -178,7 +181,7 @@ pub fn extras(
 }
 
 /// The extra conditions about the address that a load balancer has.
-fn address(present: Option<Present<'_>>) -> [ExtraCondition; 3] {
+fn address(present: Option<Present<'_>>) -> [ExtraCondition; 4] {
     let stands = |standing: Standing, text: &str| {
         let present = present.filter(|it| it.standing == standing)?;
         Some(format!("{} {text}", present.address))
@@ -195,13 +198,17 @@ fn address(present: Option<Present<'_>>) -> [ExtraCondition; 3] {
         let why = it.unserved?;
         Some(format!("{} is served meanwhile: {why}", it.address))
     });
+    let shared = present.and_then(|it| Some(it.shared?.condition(it.address)));
+    let shared = shared.unwrap_or(ExtraCondition::new(status::ADDRESS_SHARED, None));
     [
         ExtraCondition::new(status::ADDRESS_OUT_OF_POOL, out_of_pool),
         ExtraCondition::new(status::ADDRESS_EXCLUDED, excluded),
-        ExtraCondition {
-            denial: Some(status::REQUESTED_ADDRESS_UNAVAILABLE),
-            ..ExtraCondition::new(status::REQUESTED_ADDRESS, unserved)
-        },
+        ExtraCondition::denied(
+            status::REQUESTED_ADDRESS,
+            status::REQUESTED_ADDRESS_UNAVAILABLE,
+            unserved,
+        ),
+        shared,
     ]
 }
 

@@ -43,3 +43,21 @@ pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
 pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
 /// Condition: virtual machines of another namespace report the same address (BE-8).
 pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
+
+/// Condition: the load balancer shares an address (SHR-3). Its reason is its role, [`SHARED_PRIMARY`], [`SHARED_SECONDARY`] or
+/// [`SHARED_HOLDER`]; False: why it has an address of its own, although it asks for that of another one.
+pub const ADDRESS_SHARED: &str = "AddressShared";
+/// Role: others share its address.
+pub const SHARED_PRIMARY: &str = "Primary";
+/// Role: its address is that of another load balancer.
+pub const SHARED_SECONDARY: &str = "Secondary";
+/// Role: its address was that of a load balancer that is gone, and others may share it (SHR-5).
+pub const SHARED_HOLDER: &str = "Holder";
+/// Reason: it may not share the address that it asks for (SHR-1).
+pub const INVALID_PRIMARY: &str = "InvalidPrimary";
+/// Reason: the load balancer whose address it asks for does not exist (SHR-1).
+pub const PRIMARY_NOT_FOUND: &str = "PrimaryNotFound";
+/// Reason: the load balancer whose address it asks for has none yet, or its Service does not have the ports yet.
+pub const WAITING_FOR_PRIMARY: &str = "WaitingForPrimary";
+/// Reason: one of its ports belongs to another load balancer of the group (SHR-2).
+pub const PORT_CONFLICT: &str = "PortConflict";

@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::Selector;
 use crate::reasons::INVALID_REQUESTED_ADDRESS;
+use crate::sharing::telling::was_of_another;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::time;
 use crate::validation::{self, Consumer, Severity, Violation};
@@ -165,7 +166,8 @@ pub fn request(lb: &LoadBalancer) -> Request {
             WorkloadType::Vm => Workload::Vm,
             WorkloadType::Cluster => Workload::Cluster,
         },
-        status: allocated.and_then(|a| {
+        // An address that was shared is another one's (SHR-3).
+        status: allocated.filter(|_| !was_of_another(lb)).and_then(|a| {
             let addr = harvester_lb_ipam::addr::parse(a.ip.as_deref()?)?;
             // 0.0.0.0 stands for DHCP.
             (!addr.is_unspecified()).then(|| StatusAddress {

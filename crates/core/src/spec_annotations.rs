@@ -7,6 +7,14 @@ use harvester_lb_api::meta::annotation;
 use harvester_lb_ipam::addr;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+/// Characters of an annotation that a message quotes.
+const VALUE_SHOWN: usize = 64;
+
+/// The beginning of an annotation, which may be any text, for messages.
+pub fn shown(value: &str) -> String {
+    value.chars().take(VALUE_SHOWN).collect()
+}
+
 /// The annotation `requested-address` (REQ-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedAddress<'a> {

@@ -73,18 +73,35 @@ pub enum FieldUpdate<T> {
 pub struct ExtraCondition {
     /// Its type.
     pub type_: &'static str,
-    /// The reason, if its status is False. Otherwise its status is True and its reason its type.
-    pub denial: Option<&'static str>,
+    /// Whether its status is True.
+    pub holds: bool,
+    /// Its reason; the type, where there is only one.
+    pub reason: &'static str,
     /// Its message; `None` removes the condition.
     pub message: Option<String>,
 }
 
 impl ExtraCondition {
-    /// One whose status is True; a message of `None` removes it.
+    /// One whose status is True, with its type as reason; a message of `None` removes it.
     pub const fn new(type_: &'static str, message: Option<String>) -> Self {
         Self {
             type_,
-            denial: None,
+            holds: true,
+            reason: type_,
+            message,
+        }
+    }
+
+    /// One whose status is False, for this reason; a message of `None` removes it.
+    pub const fn denied(
+        type_: &'static str,
+        reason: &'static str,
+        message: Option<String>,
+    ) -> Self {
+        Self {
+            type_,
+            holds: false,
+            reason,
             message,
         }
     }
@@ -186,12 +203,13 @@ pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalance
     for extra in update.extras.iter().chain([&first_checks]) {
         match &extra.message {
             Some(message) => {
-                let (status, reason) = match extra.denial {
-                    None => (ConditionStatus::True, extra.type_),
-                    Some(reason) => (ConditionStatus::False, reason),
+                let status = if extra.holds {
+                    ConditionStatus::True
+                } else {
+                    ConditionStatus::False
                 };
                 let message = limited(message);
-                wording::set(conditions, extra.type_, status, reason, message, now);
+                wording::set(conditions, extra.type_, status, extra.reason, message, now);
             }
             None => condition::clear(conditions, extra.type_),
         }
@@ -244,6 +262,14 @@ pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Ev
         if was.is_some_and(same) {
             continue;
         }
+        if now.type_ == ADDRESS_SHARED && holds(now) {
+            event_drafts.push(EventDraft {
+                warning: false,
+                reason: ADDRESS_SHARED.to_owned(),
+                text: now.message.clone().unwrap_or_default(),
+            });
+            continue;
+        }
         let reason = now.reason.clone().unwrap_or_default();
         let refused_before = was.is_some_and(|w| !holds(w) && !was_step);
         let good = now.type_ == READY && (holds(now) || step);
@@ -275,7 +301,7 @@ pub fn event_drafts(before: Option<&[Condition]>, after: &[Condition]) -> Vec<Ev
 /// Whether a condition, one of `all`, is a start-up step of every new load balancer.
 fn is_step(condition: &Condition, all: &[Condition]) -> bool {
     match condition.reason.as_deref() {
-        Some(WAITING_FOR_EXTERNAL_IP) => true,
+        Some(WAITING_FOR_EXTERNAL_IP | WAITING_FOR_PRIMARY) => true,
         Some(BACKENDS_UNHEALTHY) => condition::find(all, FIRST_HEALTH_CHECKS).is_some(),
         _ => false,
     }

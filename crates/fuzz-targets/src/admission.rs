@@ -5,8 +5,8 @@ use std::sync::LazyLock;
 use harvester_lb_api::IPPool;
 use harvester_lb_core::admission::{
     AddressHolders, AllocatedAddresses, Denial, GuestNetworks, Incomplete, Lookup, MutationFacts,
-    Operation, Patch, RemovedClusters, Request, Response, Subject, ValidationFacts, Warning,
-    mutate, validate,
+    Neighbours, Operation, Patch, RemovedClusters, Request, Response, Subject, ValidationFacts,
+    Warning, mutate, validate,
 };
 use harvester_lb_core::cached::{Allocation, Pool};
 use harvester_lb_core::validation::pool_index::PoolIndex;
@@ -16,6 +16,12 @@ use harvester_lb_object::Version;
 /// The pool that exists.
 const POOL: &str = r#"{"metadata":{"name":"calm"},"spec":{"ranges":[{"subnet":"10.200.0.0/24"}]}}"#;
 
+/// The load balancers of each namespace: one that has an address, and one that shares it.
+const LBS: [&str; 2] = [
+    r#"{"metadata":{"name":"a"},"spec":{"listeners":[{"port":80,"backendPort":1,"protocol":"TCP"}]}}"#,
+    r#"{"metadata":{"name":"b","annotations":{"loadbalancer.harvesterhci.io/primary-load-balancer":"a"}},"spec":{"listeners":[]},"status":{"conditions":[{"type":"AddressShared","status":"True","reason":"Secondary"}]}}"#,
+];
+
 /// The facts.
 struct Cluster {
     pools: PoolIndex,
@@ -23,6 +29,7 @@ struct Cluster {
     guests: GuestNetworks,
     removed: RemovedClusters,
     holders: AddressHolders,
+    neighbours: Neighbours,
 }
 
 static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
@@ -32,6 +39,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         guests: GuestNetworks::default(),
         removed: RemovedClusters::default(),
         holders: AddressHolders::default(),
+        neighbours: Neighbours::new(LBS.map(|lb| Ok(serde_json::from_str(lb).unwrap())), true),
     };
     let pool: IPPool = serde_json::from_str(POOL).unwrap();
     cluster.pools.set("calm", &pool.spec);
@@ -86,6 +94,10 @@ impl ValidationFacts for Cluster {
 
     fn services(&self) -> Option<&AddressHolders> {
         Some(&self.holders)
+    }
+
+    fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {
+        Lookup::Found(&self.neighbours)
     }
 }
 

@@ -92,6 +92,7 @@ impl Default for Bystander {
                 phase: Phase::Bound,
                 bound_at: Micros(1),
                 released_at: None,
+                group: None,
             },
             version: Version(1),
         });

@@ -158,6 +158,7 @@ impl Model {
                     } else {
                         None
                     },
+                    group: None,
                 };
                 self.store(spec);
             }

@@ -319,6 +319,7 @@ impl Plan {
                     phase: Phase::Released,
                     bound_at: Micros(0),
                     released_at: Some(now),
+                    group: None,
                 });
                 continue;
             };

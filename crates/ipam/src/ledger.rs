@@ -28,6 +28,7 @@
 //! | `asking`, `askers` | those that wait for it: for whom it is kept, and their store |
 //! | `outdated` | waiting load balancers whose explanation is outdated |
 //! | `release` | records that may be released or deleted |
+//! | `shared` | records that another load balancer of a group owns (SHR-5) |
 //! | `view` | the pool's status and the metrics |
 //!
 //! An address is *taken* if a Bound record, a reservation, a claim, a Service or an unreadable
@@ -53,6 +54,7 @@ mod queue;
 mod records;
 mod release;
 mod requested;
+mod shared;
 mod taken;
 mod takeover;
 mod unfinished;
@@ -90,6 +92,8 @@ pub struct Ledger {
     pub(crate) settings: Settings,
     pools: Pools,
     records: Records,
+    /// The owners of records that are under the id of another load balancer, whose address they share.
+    holders: FxHashMap<IpAddr, OwnerId>,
     holds: Holds,
     unfinished: Unfinished,
     /// The taken addresses of all pools.
@@ -213,8 +217,12 @@ impl Ledger {
         }
         self.unblock(addr);
         let pool = self.pools.intern(&spec.pool);
+        let owner = Owner {
+            id: spec.address_of(),
+            uid: spec.owner.uid.clone(),
+        };
         let ours = match spec.phase {
-            Phase::Bound => self.drop_holds_at(addr, &spec.owner),
+            Phase::Bound => self.drop_holds_at(addr, &owner),
             Phase::Released => None,
         };
         let member = &mut self.pools[pool];
@@ -227,11 +235,15 @@ impl Ledger {
             member.last = Some(addr);
             member.last_at = spec.bound_at;
         }
-        let mut entry = RecordEntry::new(addr, spec.owner, pool, spec.phase);
+        let is_shared = owner.id != spec.owner.id;
+        let mut entry = RecordEntry::new(addr, owner, pool, spec.phase);
         entry.bound_at = spec.bound_at;
         entry.released_at = spec.released_at.unwrap_or(Micros::MIN);
         entry.version = version;
         let old = self.take_out(addr);
+        if is_shared {
+            self.holders.insert(addr, spec.owner.id);
+        }
         let bound = entry.is_bound();
         self.pools[pool].count_member(&entry, true);
         self.records.insert(entry);
@@ -242,6 +254,7 @@ impl Ledger {
     /// Removes a record from the store and from its pool's counts.
     fn take_out(&mut self, addr: IpAddr) -> Option<RecordEntry> {
         let old = self.records.remove(addr)?;
+        self.holders.remove(&addr);
         self.pools[old.pool].count_member(&old, false);
         Some(old)
     }
@@ -322,7 +335,7 @@ impl Ledger {
         self.records.get(addr).map(|entry| self.to_record(entry))
     }
 
-    /// The records of an id, Bound or Released, by address.
+    /// The records of an id, Bound or Released, by address. A shared address counts to the id of its group (SHR-5).
     pub fn records_of(&self, id: &OwnerId) -> Vec<Record> {
         let mut records: Vec<_> = self
             .records
@@ -334,13 +347,15 @@ impl Ledger {
     }
 
     fn to_record(&self, entry: &RecordEntry) -> Record {
+        let (owner, group) = self.owner_of(entry);
         let spec = RecordSpec {
             addr: entry.addr,
             pool: self.pools[entry.pool].name.clone(),
-            owner: entry.owner.clone(),
+            owner,
             phase: entry.phase,
             bound_at: entry.bound_at,
             released_at: Some(entry.released_at).filter(|at| *at != Micros::MIN),
+            group,
         };
         Record {
             spec,

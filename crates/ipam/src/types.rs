@@ -191,6 +191,22 @@ pub struct RecordSpec {
     pub bound_at: Micros,
     /// Time of the release.
     pub released_at: Option<Micros>,
+    /// The name of the group whose address it is, if the owner is not the load balancer of that name (SHR-5). Bound records
+    /// only.
+    pub group: Option<Arc<str>>,
+}
+
+impl RecordSpec {
+    /// The id of the load balancer whose address it is or was at first, and of the Service that shows it: that of the group, else
+    /// the owner's.
+    pub fn address_of(&self) -> OwnerId {
+        match &self.group {
+            Some(group) if self.phase == Phase::Bound => {
+                OwnerId::new(self.owner.id.namespace(), group)
+            }
+            _ => self.owner.id.clone(),
+        }
+    }
 }
 
 /// An IPAllocation. As input of the ledger: the stored spec and its version. As output: the spec to

@@ -34,7 +34,9 @@ impl CachedResource<Index> for LoadBalancer {
 
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Lb>> {
         let stamp = Stamp::of(&object.metadata);
-        Self::store(index).written(key, stamp, Lb::valid(object.clone()))
+        let change = Self::store(index).written(key, stamp, Lb::valid(object.clone()))?;
+        index.lb_updated(key, &change);
+        Some(change)
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<Lb>) {
@@ -81,6 +83,7 @@ impl CachedResource<Index> for IPAllocation {
         let allocation = Allocation::decoded(object);
         index.observe_record(&key.name, &allocation);
         let change = Self::store(index).written(key, stamp, allocation)?;
+        index.shared_record_updated(&change);
         if let Change::Applied { old: None, .. } = &change {
             index.record_created_or_deleted(key);
         }
@@ -118,13 +121,14 @@ impl CachedResource<Index> for Service {
         let object = cached::service(Ok(object.clone()))?;
         let change = Self::store(index).written(key, stamp, object)?;
         index.service_updated(key);
+        index.queue_parties_of_service(key, &change);
         Some(change)
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<CachedService>) {
         match change {
             // `upsert` has updated the addresses.
-            Change::Applied { .. } => index.queue_lb_if_known(key),
+            Change::Applied { .. } => index.queue_lbs_of_service(key, change),
             Change::Deleted { .. } => index.service_changed(key, change),
         }
     }
@@ -148,7 +152,9 @@ impl CachedResource<Index> for EndpointSlice {
         }
         let stamp = Stamp::of(&object.metadata);
         let object = cached::slice(Ok(object.clone()))?;
-        Self::store(index).written(key, stamp, object)
+        let change = Self::store(index).written(key, stamp, object)?;
+        index.queue_group_of(key);
+        Some(change)
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<Self>) {

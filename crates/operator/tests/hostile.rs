@@ -218,6 +218,7 @@ fn build_all(
         address: HELD,
         standing: Standing::OutOfPool,
         unserved: None,
+        shared: None,
     };
     StatusUpdate {
         readiness,

@@ -14,7 +14,7 @@ use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
-use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::{OURS, QUICK_LEASE, SOON, repository};
 use harvester_lb_fixtures::{self as fixtures, cluster_spec, subnet, vm_spec, with};
 use harvester_lb_testkit::eventually;
@@ -158,19 +158,23 @@ async fn objects(world: &World) -> anyhow::Result<()> {
         .await?;
     set_lease(world, &name).await?;
     let lbs = world.lbs(NS);
-    for (name, key, value) in [
-        ("asked", "dhcp-hardware-address", "02:00:00:00:00:77"),
-        ("shares", "primary-load-balancer", "plain"),
-    ] {
-        world.merge(&lbs, name, annotate(key, Some(value))).await?;
-    }
+    let hardware = annotate("dhcp-hardware-address", Some("02:00:00:00:00:77"));
+    world.merge(&lbs, "asked", hardware).await?;
+    let shares = annotate("primary-load-balancer", Some("plain"));
+    world.merge(&lbs, "shares", shares).await?;
     let exclude = annotate("exclude", Some("10.76.1.3-10.76.1.254"));
     world
         .merge(&world.pools(), "versions-excluding", exclude)
         .await?;
-    for name in ["asked", "shares", "dhcp"] {
+    for name in ["asked", "dhcp"] {
         world.lb_reason(NS, name, "UnsupportedAnnotation").await?;
     }
+    let shared = &addresses["plain"];
+    world
+        .lb_until(NS, "shares", "the address of plain", |lb| {
+            allocated(lb).as_ref() == Some(shared)
+        })
+        .await?;
     world.lb(NS, "waits", from).await?;
     world.lb_reason(NS, "waits", "NoAvailableIP").await?;
     world.delete_lb(NS, "waits").await?;

@@ -25,6 +25,7 @@ mod release;
 mod requested;
 mod requirement;
 mod selection;
+mod sharing;
 mod status;
 mod support;
 mod vm;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         records::tests(),
         exclusions::tests(),
         requested::tests(),
+        sharing::tests(),
         status::tests(),
         input::tests(),
         guests::tests(),

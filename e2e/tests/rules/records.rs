@@ -7,7 +7,7 @@ use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::{allocated, condition, ready};
 use harvester_lb_e2e::waits::next_second;
 use harvester_lb_e2e::{Test, World};
-use harvester_lb_fixtures::{allocated_address, manual_release, part, record, subnet, with};
+use harvester_lb_fixtures::{part, record, subnet, with};
 use serde_json::{Value, json};
 
 use super::pools::pool_condition;
@@ -19,8 +19,6 @@ pub(crate) fn tests() -> Vec<Test> {
         ipa_1_an_unreadable_record_blocks_its_name,
         ipa_8_a_record_of_a_later_kind_holds_no_address,
         ipa_9_what_a_later_version_is_asked_for_is_left_alone,
-        ipa_9_a_shared_service_is_left_alone,
-        ipa_9_a_shared_address_outlives_its_owner,
     ]
 }
 
@@ -319,20 +317,15 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         .fake_vmi(ns, "web-1", json!({"app": "web"}), Some("10.211.0.1"))
         .await?;
     let meta = |name: &str, key: &str, value: &str| json!({"namespace": ns, "name": name, "annotations": { key: value }});
-    for (name, key) in [
-        ("secondary", "primary-load-balancer"),
-        ("hardware", "dhcp-hardware-address"),
-    ] {
-        let key = format!("{OURS}/{key}");
-        world
-            .lb_with(meta(name, &key, "x"), vm(pool, "web"))
-            .await?;
-        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
-        let (status, _, message) = ready(&lb).unwrap();
-        assert!(status == "False" && message.contains(&key), "{message}");
-        assert_eq!(allocated(&lb), None);
-        world.event(ns, "LoadBalancer", name, &key).await?;
-    }
+    let (name, key) = ("hardware", format!("{OURS}/dhcp-hardware-address"));
+    world
+        .lb_with(meta(name, &key, "x"), vm(pool, "web"))
+        .await?;
+    let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
+    let (status, _, message) = ready(&lb).unwrap();
+    assert!(status == "False" && message.contains(&key), "{message}");
+    assert_eq!(allocated(&lb), None);
+    world.event(ns, "LoadBalancer", name, &key).await?;
     // KVA-1: LoadBalancers with kube-vip's annotations are served.
     let kube_vip = meta("kube-vip", "kube-vip.io/serviceInterface", "eth0");
     world.lb_with(kube_vip, vm(pool, "web")).await?;
@@ -346,7 +339,7 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     assert_eq!(
         (
             &*address,
-            world.services(ns).get_opt("secondary").await?.is_none()
+            world.services(ns).get_opt("hardware").await?.is_none()
         ),
         ("10.111.0.3", true)
     );
@@ -406,104 +399,5 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     world.delete_lb(ns, "served").await?;
     world.collected(&world.services(ns), "served").await?;
     assert_eq!(world.phase(&address, Phase::Released).await?, "ipa9/served");
-    Ok(())
-}
-
-/// An owner reference to a LoadBalancer.
-fn owner(lb: &harvester_lb_api::LoadBalancer) -> Value {
-    json!({
-        "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": "LoadBalancer",
-        "name": lb.metadata.name, "uid": lb.metadata.uid,
-    })
-}
-
-async fn ipa_9_a_shared_service_is_left_alone(world: Arc<World>) -> anyhow::Result<()> {
-    let (ns, pool) = ("ipa9-shared", "ipa9-shared");
-    world.namespace(ns).await?;
-    world.ranges(pool, &[subnet("10.112.0.0/24")]).await?;
-    let address = world.announced(ns, "a", vm(pool, "web")).await?;
-    let second = world.announced(ns, "b", vm(pool, "web")).await?;
-    let owners = [
-        owner(&world.read(ns, "a").await?),
-        owner(&world.read(ns, "b").await?),
-    ];
-    let shared = json!({"metadata": {"ownerReferences": owners}});
-    let service = world.merge(&world.services(ns), "a", shared).await?;
-    for name in ["a", "b"] {
-        let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
-        let (_, _, message) = ready(&lb).unwrap();
-        assert!(message.contains("ipa9-shared/a"), "{message}");
-    }
-    let now = world.services(ns).get("a").await?;
-    assert_eq!(
-        now.metadata.resource_version,
-        service.metadata.resource_version
-    );
-    // The one in the name is deleted; the other co-owns everything that it leaves.
-    world.delete_lb(ns, "a").await?;
-    world.gone(&world.lbs(ns), "a").await?;
-    let by_hand = manual_release(&address, &format!("{ns}/a"));
-    world.merge(&world.pools(), pool, by_hand).await?;
-    world.manual_release_done(pool).await?;
-    assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9-shared/a");
-    let now = world.services(ns).get("a").await?;
-    assert_eq!(now.metadata.uid, service.metadata.uid);
-    assert_eq!(now.metadata.deletion_timestamp, None);
-    // A new one of the name takes nothing over.
-    world.lb(ns, "a", vm(pool, "web")).await?;
-    world.lb_reason(ns, "a", "UnsupportedAnnotation").await?;
-    world.delete_lb(ns, "a").await?;
-    world.gone(&world.lbs(ns), "a").await?;
-    // The last one is deleted: no owner is left.
-    world.delete_lb(ns, "b").await?;
-    world.collected(&world.services(ns), "a").await?;
-    world.phase(&address, Phase::Released).await?;
-    world.phase(&second, Phase::Released).await?;
-    Ok(())
-}
-
-async fn ipa_9_a_shared_address_outlives_its_owner(world: Arc<World>) -> anyhow::Result<()> {
-    let (ns, pool) = ("ipa9-guest", "ipa9-guest");
-    world.namespace(ns).await?;
-    world.ranges(pool, &[subnet("10.113.0.0/24")]).await?;
-    let address = world.served(ns, "first", pool).await?;
-    // Cluster type: the other's status has the same address, and no Service shows that (SHR-8).
-    world
-        .lb_with(
-            json!({
-                "namespace": ns, "name": "second",
-                "annotations": { format!("{OURS}/primary-load-balancer"): "first" },
-            }),
-            cluster(pool),
-        )
-        .await?;
-    world
-        .lb_reason(ns, "second", "UnsupportedAnnotation")
-        .await?;
-    let status = allocated_address(&address, pool);
-    world.merge(&world.lbs(ns), "second", status).await?;
-    world.delete_lb(ns, "first").await?;
-    world.gone(&world.lbs(ns), "first").await?;
-    let other = world.served(ns, "other", pool).await?;
-    assert_ne!(other, address);
-    world.remove(ns, "other", &other).await?;
-    assert_eq!(
-        world.phase(&address, Phase::Bound).await?,
-        "ipa9-guest/first"
-    );
-    // A new one of the group's name does not take it over.
-    world.lb(ns, "first", cluster(pool)).await?;
-    let lb = world
-        .lb_reason(ns, "first", "UnsupportedAnnotation")
-        .await?;
-    assert_eq!(allocated(&lb), None);
-    world.delete_lb(ns, "first").await?;
-    world.gone(&world.lbs(ns), "first").await?;
-    assert_eq!(
-        world.phase(&address, Phase::Bound).await?,
-        "ipa9-guest/first"
-    );
-    world.delete_lb(ns, "second").await?;
-    world.phase(&address, Phase::Released).await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The cached form of an IPAllocation, and its conversion from and to a record of the ledger.
 
 use harvester_lb_api::meta::{self, Decoded};
-use harvester_lb_api::{IPAllocation, Owner as ApiOwner, Phase as ApiPhase};
+use harvester_lb_api::{IPAllocation, Owner as ApiOwner, Phase as ApiPhase, keys};
 use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Uid, addr};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -108,12 +108,24 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
                         .unwrap_or(created),
                 ),
             },
+            group: group(object).map(Into::into),
         },
         version: meta::version(&object.metadata),
     })
 }
 
-/// The spec of the IPAllocation of a record, the inverse of [`record`]. Times are RFC 3339 with microseconds; an unknown
+/// The name of the group whose address a Bound IPAllocation has, if that is not its owner's (SHR-5). It is an annotation, because a
+/// definition of an earlier version would prune a field.
+fn group(object: &IPAllocation) -> Option<&str> {
+    let group = meta::annotation(&object.metadata, keys::ANNOTATION_PRIMARY)?;
+    let is_of_group = object.spec.phase == ApiPhase::Bound
+        && !group.is_empty()
+        && !group.contains('/')
+        && group != object.spec.owner.name;
+    is_of_group.then_some(group)
+}
+
+/// The spec of the IPAllocation of a record, the inverse of [`record`], its group apart. Times are RFC 3339 with microseconds; an unknown
 /// `boundAt` is left out.
 pub fn allocation_spec(spec: &RecordSpec) -> harvester_lb_api::IPAllocationSpec {
     harvester_lb_api::IPAllocationSpec {

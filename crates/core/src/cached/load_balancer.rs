@@ -16,6 +16,14 @@ pub enum Lb {
 }
 
 impl Lb {
+    /// The object, if it can be decoded.
+    pub fn as_valid(&self) -> Option<&LoadBalancer> {
+        match self {
+            Self::Valid(lb) => Some(lb),
+            Self::Invalid(..) => None,
+        }
+    }
+
     /// Converts an object from the watch or from the response to a write.
     pub fn from_watch(decoded: Decoded<LoadBalancer>) -> Self {
         match decoded {

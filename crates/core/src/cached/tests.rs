@@ -151,6 +151,7 @@ fn spec(addr: &str, phase: Phase, bound_at: i64, released_at: Option<i64>) -> Re
         phase,
         bound_at: Micros(bound_at),
         released_at: released_at.map(Micros),
+        group: None,
     }
 }
 

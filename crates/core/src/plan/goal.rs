@@ -9,6 +9,7 @@ use crate::details;
 use crate::plan::health::CheckSource;
 use crate::plan::step::{Next, SeenPool};
 use crate::readiness;
+use crate::sharing::telling::Shared;
 use crate::spec::{self, Refusal, VmSpec};
 use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use crate::unsupported::Unsupported;
@@ -41,6 +42,8 @@ pub struct Address {
     pub standing: Standing,
     /// Why the load balancer cannot have the address that it requests instead (REQ-4).
     pub unserved: Option<Explanation>,
+    /// How it is shared, or why it is not (SHR-3); `None` if nobody asks for that.
+    pub shared: Option<Shared>,
 }
 
 impl Address {
@@ -53,6 +56,7 @@ impl Address {
             address_conflict: grant.address_conflict,
             standing: grant.standing,
             unserved: grant.unserved,
+            shared: None,
         }
     }
 
@@ -62,6 +66,7 @@ impl Address {
             address: &self.load_balancer_ip,
             standing: self.standing,
             unserved: self.unserved.as_ref(),
+            shared: self.shared.as_ref(),
         }
     }
 
@@ -78,6 +83,7 @@ impl Address {
             address_conflict: None,
             standing: Standing::InPool,
             unserved: None,
+            shared: None,
         }
     }
 
@@ -130,6 +136,21 @@ pub struct Waiting {
     pub extra_records: Vec<Record>,
     /// The pool that it names, as it was before the allocation was decided.
     pub pool: Option<SeenPool>,
+    /// The Service and the EndpointSlice of its name are those of others that share an address (SHR-6).
+    pub is_name_taken: bool,
+}
+
+impl Waiting {
+    /// One that waits for no pool.
+    pub fn because(reason: &'static str, message: String, extra_records: Vec<Record>) -> Self {
+        Self {
+            readiness: Readiness::not(reason, message),
+            address_conflict: None,
+            extra_records,
+            pool: None,
+            is_name_taken: false,
+        }
+    }
 }
 
 /// A load balancer that stays as it is.

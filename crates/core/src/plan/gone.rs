@@ -5,7 +5,7 @@ use harvester_lb_ipam::Record;
 
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::Report;
-use crate::plan::step::{Next, Probes, Step};
+use crate::plan::step::Next;
 use crate::plan::take_down;
 use crate::plan::view::Objects;
 
@@ -27,8 +27,6 @@ pub struct LeftBehind {
     pub deleted: Option<DeletedLb>,
     /// The Bound records of its name.
     pub bound: Vec<Record>,
-    /// Other load balancers own the Service of its name too, or one of another name (IPA-9).
-    pub has_shared_service: bool,
 }
 
 /// The cleanup after a deleted load balancer.
@@ -48,11 +46,7 @@ pub struct Cleanup {
 /// The cleanup after a deleted load balancer; `None` if nothing is left of it. A record that was deleted by hand is not recreated
 /// without an owner (IPA-7).
 pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
-    let LeftBehind {
-        deleted,
-        bound,
-        has_shared_service,
-    } = left;
+    let LeftBehind { deleted, bound } = left;
     if deleted.is_none() && bound.is_empty() {
         return None;
     }
@@ -62,11 +56,7 @@ pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
             && bound.iter().all(is_its)
             && !objects.are_of_another(&deleted.uid)
     });
-    let steps = if has_shared_service {
-        vec![Step::HealthChecks(Probes::End).into()]
-    } else {
-        take_down::deletions(objects, Vec::new())
-    };
+    let steps = take_down::deletions(objects, Vec::new());
     let had_service = deleted.is_none_or(|deleted| deleted.had_service);
     Some(Cleanup {
         verify_absence: !is_gone,

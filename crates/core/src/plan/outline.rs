@@ -16,15 +16,27 @@ pub struct Plan<'a> {
     pub steps: Vec<Guarded>,
     /// What to do if a write of a Service or EndpointSlice fails.
     pub on_failure: OnFailure,
-    /// After the steps the Service of the name is the load balancer's own and has the desired address.
-    pub has_service: bool,
+    /// The Service that the status speaks of.
+    pub service: ServiceOf,
     /// Further records of the load balancer's name, to be released after its status is written (IPA-6).
     pub extra_records: Vec<Record>,
     /// The changed verdicts in the EndpointSlice, for the log.
     pub verdicts: Vec<Verdict>,
-    /// Verdicts that are not written yet, because the last write was too short ago: plan again after this time.
+    /// Plan again after this time: verdicts are not written yet, because the last write was too short ago, or names of ports have
+    /// not been there for long enough (SHR-4).
     pub postponed: Option<Duration>,
     pub(super) report: Report<'a>,
+}
+
+/// The Service that the status of a load balancer speaks of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceOf {
+    /// None.
+    None,
+    /// That of its name: after the steps it is the load balancer's own and has the desired address.
+    Own,
+    /// That of its group; no step writes it.
+    Group,
 }
 
 /// What follows a write of a Service or EndpointSlice that fails.
@@ -44,7 +56,7 @@ impl<'a> Plan<'a> {
         Self {
             steps,
             on_failure,
-            has_service: false,
+            service: ServiceOf::None,
             extra_records: Vec::new(),
             verdicts: Vec::new(),
             postponed: None,

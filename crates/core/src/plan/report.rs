@@ -11,8 +11,9 @@ use crate::plan::applied::{Applied, Conclusion, Verdict};
 use crate::plan::goal::{Address, Keep};
 use crate::plan::health::{Health, Paced, Served};
 use crate::plan::step::Next;
-use crate::plan::view::View;
+use crate::plan::view::{Sharing, View};
 use crate::readiness::{self, ReadinessInput};
+use crate::sharing;
 use crate::spec::VmSpec;
 use crate::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
 
@@ -110,7 +111,15 @@ fn served(
             next: Next::Backoff,
         };
     }
-    let service = applied.service;
+    let service = applied
+        .service
+        .filter(|service| is_carried(view, vm, service));
+    if let (None, Sharing::Secondary(with)) = (service, &view.sharing) {
+        return Conclusion {
+            status: Some(joining(view, vm, address, with.group)),
+            next: Next::Resync,
+        };
+    }
     let external = service.and_then(readiness::external_ip);
     let before = status::conditions(view.lb);
     let readiness = readiness::readiness(&ReadinessInput {
@@ -148,6 +157,27 @@ fn served(
     }
 }
 
+/// Whether a Service has the ports of the load balancer: one that is shared gets those of a secondary under another key.
+fn is_carried(view: &View<'_>, vm: &VmSpec, service: &Service) -> bool {
+    match view.sharing {
+        Sharing::Alone | Sharing::Primary(_) => true,
+        Sharing::Secondary(_) => {
+            sharing::service::carries(Some(service), view.objects.slice, &vm.ports)
+        }
+    }
+}
+
+/// The status of a secondary whose ports the Service does not have yet.
+fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, group: &str) -> StatusUpdate {
+    let message = format!("waiting until Service {group} has the ports of this load balancer");
+    let readiness = Readiness::not(status::WAITING_FOR_PRIMARY, message);
+    StatusUpdate {
+        address: FieldUpdate::Set(None),
+        details: first_details(view, vm, address),
+        ..of_vm(view, vm, address, readiness)
+    }
+}
+
 /// The status after a refused write. That changes nothing: an existing Service continues to work.
 fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> StatusUpdate {
     let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
@@ -160,7 +190,12 @@ fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> Status
 }
 
 /// What the status of a load balancer of VM type with an address says in any case.
-fn of_vm(view: &View<'_>, vm: &VmSpec, address: &Address, readiness: Readiness) -> StatusUpdate {
+pub(super) fn of_vm(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    readiness: Readiness,
+) -> StatusUpdate {
     let mut extras = extras(address, &view.found);
     extras.push(readiness::port_mismatch(Some(vm)));
     StatusUpdate {

@@ -5,31 +5,31 @@ use harvester_lb_api::LoadBalancer;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
-use crate::desired::{self, ADDRESS_TYPE, Ownership};
-use crate::merge_patch::difference;
+use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
 use crate::plan::goal::Address;
 use crate::plan::health::{CheckSource, Health, Paced};
-use crate::plan::outline::{OnFailure, Plan};
+use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::{self, Report};
+use crate::plan::share::{self, Layout};
 use crate::plan::step::{Guard, Guarded, Kind, Next, Step, Write};
 use crate::plan::take_down;
-use crate::plan::view::View;
+use crate::plan::view::{Sharing, View};
 use crate::spec::VmSpec;
 
-/// The plan of a load balancer of VM type with this address. Of a Service that belongs to several load balancers nothing is
-/// written or released (IPA-9).
+/// The plan of a load balancer of VM type with this address.
 pub(super) fn plan<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Plan<'a> {
-    let mut plan = match view.objects.service_owner() {
-        // The case is found at the beginning of the next look.
-        Some(Ownership::Shared) => {
-            let key = view.objects.key;
-            return look_again(format!("Service {key} belongs to several load balancers"));
-        }
-        Some(Ownership::Foreign) => take_down::name_taken(view, vm, address, Kind::Service),
-        Some(Ownership::Ours) | None if view.has_foreign_slice => {
+    let owner = view.objects.service_owner();
+    let secondary = match &view.sharing {
+        Sharing::Secondary(secondary) => Some(secondary),
+        Sharing::Alone | Sharing::Primary(_) => None,
+    };
+    let mut plan = match (owner, secondary) {
+        (Some(Ownership::Ours), Some(with)) => return share::leave_own_service(view, with),
+        (Some(Ownership::Foreign), None) => take_down::name_taken(view, vm, address, Kind::Service),
+        _ if view.has_foreign_slice => {
             take_down::name_taken(view, vm, address, Kind::EndpointSlice)
         }
-        Some(Ownership::Ours) | None => own_objects(view, vm, address),
+        _ => own_objects(view, vm, address),
     };
     if !commits(view.lb, address) {
         let update = report::commitment(view, vm, address);
@@ -47,10 +47,6 @@ fn commits(lb: &LoadBalancer, address: &Address) -> bool {
     before.and_then(|a| a.ip.as_ref()) == address.allocated.ip.as_ref()
 }
 
-fn look_again<'a>(why: String) -> Plan<'a> {
-    Plan::new(Vec::new(), OnFailure::Stop, Report::None(Next::Again(why)))
-}
-
 /// Health checks, EndpointSlice, Service.
 fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Plan<'a> {
     if let Some(present) = view
@@ -60,18 +56,26 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     {
         return remake_slice(view, present);
     }
+    if let Some(contested) = share::contested(view, vm, address) {
+        return contested;
+    }
+    let layout = Layout::of(view, vm);
     let health = Health::of(view, CheckSource::from(vm.check));
-    let build =
-        |backends: &[_]| desired::endpoint_slice(view.lb, view.objects.slice, &vm.ports, backends);
+    let build = |backends: &[_]| layout.slice(view, backends);
     let paced = Paced::of(view, &health, vm.check.is_some(), build);
     let verdicts = report::verdicts(&health, &paced);
     let mut steps = vec![Step::HealthChecks(health.probes.clone()).into()];
     steps.extend(slice_step(view, paced.slice, paced.patch));
     // The other fields of one that cannot be decoded are unknown and must not be overwritten.
-    let has_service = !view.objects.is_service_undecodable();
-    if has_service {
-        steps.extend(service_step(view, vm, address));
-    }
+    let service = match layout.service {
+        None => ServiceOf::Group,
+        Some(_) if view.objects.is_service_undecodable() => ServiceOf::None,
+        Some((owners, ports)) => {
+            let ip = &address.load_balancer_ip;
+            steps.extend(service_step(view, &owners, &ports, ip));
+            ServiceOf::Own
+        }
+    };
     let report = Report::Served {
         vm,
         address,
@@ -79,8 +83,11 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     };
     Plan {
         verdicts,
-        has_service,
-        postponed: paced.postponed,
+        service,
+        postponed: [paced.postponed, layout.again_in]
+            .into_iter()
+            .flatten()
+            .min(),
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     }
 }
@@ -110,14 +117,18 @@ fn slice_step(view: &View<'_>, wanted: EndpointSlice, patch: Option<Value>) -> O
 }
 
 /// Creates or patches the Service.
-fn service_step(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Guarded> {
-    let present = view.objects.service.map(|service| &**service);
-    let wanted = desired::service(view.lb, present, &vm.ports, &address.load_balancer_ip);
-    let write = match present {
-        None => Write::Create(Box::new(wanted)),
-        Some(present) => Write::Patch(present.metadata.clone(), difference(present, &wanted)?),
-    };
-    Some(guarded(Step::Service(write)))
+fn service_step(
+    view: &View<'_>,
+    owners: &[(String, String)],
+    ports: &[DesiredPort],
+    address: &str,
+) -> Option<Guarded> {
+    let mut step = guarded(share::write_service(&view.objects, owners, ports, address)?);
+    if let Sharing::Primary(primary) = &view.sharing {
+        let members = primary.members.clone();
+        step.guards.push(Guard::AllCaughtUp(members));
+    }
+    Some(step)
 }
 
 /// A step that acts on what the load balancer's copy says.

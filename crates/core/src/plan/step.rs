@@ -3,8 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use harvester_lb_ipam::PoolName;
-use harvester_lb_object::Version;
+use harvester_lb_ipam::{Owner, PoolName};
+use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::{HealthCheck, Target};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -56,6 +56,10 @@ pub enum Guard {
     /// As [`Guard::Unchanged`], at most once in a term: an earlier leader may have served a newer state than the copy that this
     /// process had when it became leader (IPA-6).
     CaughtUp,
+    /// As [`Guard::CaughtUp`], for each of the load balancers whose ports the Service carries.
+    AllCaughtUp(Vec<Key>),
+    /// A live read finds this load balancer.
+    Exists(Owner),
     /// A live read finds the pool, or its absence, unchanged (REL-4).
     PoolUnchanged(SeenPool),
     /// A live read finds that the object of the load balancer's name is another owner's (SVC-1).

@@ -39,7 +39,11 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
         },
         extras,
     };
-    let steps = deletions(&view.objects, unchanged(waiting.pool.as_ref()));
+    let steps = if waiting.is_name_taken {
+        vec![Step::HealthChecks(Probes::End).into()]
+    } else {
+        deletions(&view.objects, unchanged(waiting.pool.as_ref()))
+    };
     Plan {
         extra_records: waiting.extra_records.clone(),
         ..Plan::new(steps, OnFailure::Stop, Report::fixed(status, Next::Resync))

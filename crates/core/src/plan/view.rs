@@ -4,8 +4,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_ipam::Owner;
 use harvester_lb_object::Key;
 use harvester_lb_prober::{HealthCheck, Target, TargetView};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -13,6 +15,9 @@ use crate::backends::DiscoveredBackends;
 use crate::cached::CachedService;
 use crate::desired::{self, Ownership};
 use crate::plan::step::Probes;
+use crate::sharing::naming::Observed;
+use crate::sharing::ports::Contested;
+use crate::sharing::service::Others;
 
 /// The objects of a load balancer's name.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +30,44 @@ pub struct Objects<'a> {
     pub slice: Option<&'a EndpointSlice>,
 }
 
+/// With whom a load balancer shares its address (SHR-3).
+#[derive(Clone, Debug, Default)]
+pub enum Sharing<'a> {
+    /// With nobody.
+    #[default]
+    Alone,
+    /// It is the primary of others, or the names of its ports are still those of a shared Service.
+    Primary(Box<Primary>),
+    /// The address is that of another one.
+    Secondary(Secondary<'a>),
+}
+
+/// What a primary is served with.
+#[derive(Clone, Debug)]
+pub struct Primary {
+    /// The parts of the others in the Service.
+    pub others: Others,
+    /// They, for live reads of their copies.
+    pub members: Vec<Key>,
+    /// The names of its ports, and how long they have been those.
+    pub names: Observed,
+    /// The present time on the clock of these.
+    pub now: Duration,
+    /// Why it gets none of its ports (SHR-2).
+    pub contested: Option<Contested>,
+}
+
+/// What a secondary is served with.
+#[derive(Clone, Copy, Debug)]
+pub struct Secondary<'a> {
+    /// Name of the group and of its Service.
+    pub group: &'a str,
+    /// The Service, if it is ours and can be decoded.
+    pub service: Option<&'a Service>,
+    /// The owner of the record: the address is not that of anybody else as long as it exists.
+    pub holder: &'a Owner,
+}
+
 /// The observed state of one load balancer.
 #[derive(Clone, Debug)]
 pub struct View<'a> {
@@ -32,6 +75,8 @@ pub struct View<'a> {
     pub lb: &'a LoadBalancer,
     /// The Service and EndpointSlice of its name.
     pub objects: Objects<'a>,
+    /// With whom it shares its address.
+    pub sharing: Sharing<'a>,
     /// There is an EndpointSlice of its name that is not in [`View::objects`]: its creation failed, and a live read found that it
     /// is another owner's.
     pub has_foreign_slice: bool,
@@ -89,6 +134,7 @@ impl<'a> View<'a> {
         Self {
             lb,
             objects,
+            sharing: Sharing::Alone,
             has_foreign_slice: false,
             found: DiscoveredBackends::default(),
             checks: Checks::default(),

@@ -51,6 +51,7 @@ fn record(addr: &str, owner: &str, bound_at: i64, released_at: Option<i64>) -> R
             },
             bound_at: Micros(bound_at),
             released_at: released_at.map(Micros),
+            group: None,
         },
         version: harvester_lb_object::Version(u64::try_from(bound_at).unwrap()),
     }

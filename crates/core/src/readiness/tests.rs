@@ -196,6 +196,7 @@ fn present(address: &str, standing: Standing) -> Present<'_> {
         address,
         standing,
         unserved: None,
+        shared: None,
     }
 }
 
@@ -242,9 +243,9 @@ fn ipa_2_who_lost_an_address_is_told_to_whom() {
         ..DiscoveredBackends::default()
     };
     for (standing, lacks) in [
-        (Standing::InPool, 3),
-        (Standing::OutOfPool, 2),
-        (Standing::Excluded, 2),
+        (Standing::InPool, 4),
+        (Standing::OutOfPool, 3),
+        (Standing::Excluded, 3),
     ] {
         let all = extras(None, Some(present("10.0.0.7", standing)), &all);
         let lacking = all.iter().filter(|e| e.message.is_none());
@@ -285,7 +286,8 @@ fn req_4_the_condition_says_what_is_served_and_why() {
     let mut told = all.iter().filter(|it| it.message.is_some());
     let told = told.next().unwrap();
     assert_eq!(told.type_, "RequestedAddress");
-    assert_eq!(told.denial, Some("RequestedAddressUnavailable"));
+    assert!(!told.holds);
+    assert_eq!(told.reason, "RequestedAddressUnavailable");
     let message = told.message.as_deref();
     assert_eq!(
         message,

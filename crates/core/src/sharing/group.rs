@@ -16,8 +16,9 @@ use crate::cached::is_lb;
 pub struct Wish<'a> {
     /// What counts of it.
     pub candidate: Candidate<'a>,
-    /// Its ports.
-    pub ports: BTreeSet<Served>,
+    /// Its ports; `None`: those that the Service carries for it, as its spec is refused or unreadable, or it is being deleted.
+    /// Such a load balancer stays what it is, and does not join.
+    pub ports: Option<BTreeSet<Served>>,
     /// Its EndpointSlice.
     pub slice: Option<&'a EndpointSlice>,
 }
@@ -62,14 +63,21 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     let mut accepted = Vec::new();
     for wish in &stored.lbs {
         let lb = &wish.candidate;
-        let role = if lb.name == stored.name {
+        let is_primary = lb.name == stored.name;
+        let role = if is_primary {
             let taken = is_held && membership::is_name_taken(lb, &group, held_by);
             taken.then_some(Role::NameTaken)
+        } else if wish.ports.is_none() {
+            None
         } else {
             membership::join(lb, stored.name, &group)
                 .err()
                 .map(Role::Refused)
         };
+        let stays = wish.ports.is_none() && role.is_none();
+        if stays && !is_present(stored, lb) {
+            continue;
+        }
         match role {
             Some(role) => {
                 roles.insert(lb.name.to_owned(), role);
@@ -79,57 +87,73 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     }
     let claimants: Vec<Claimant> = accepted
         .iter()
-        .map(|wish| Claimant {
-            name: wish.candidate.name.to_owned(),
-            is_primary: wish.candidate.name == stored.name,
-            created: wish.candidate.created,
-            ports: wish.ports.clone(),
-            carried: carried(stored.service, wish.slice),
+        .map(|wish| {
+            let carried = carried(stored.service, wish.slice);
+            Claimant {
+                name: wish.candidate.name.to_owned(),
+                is_primary: wish.candidate.name == stored.name,
+                created: wish.candidate.created,
+                ports: wish.ports.clone().unwrap_or_else(|| carried.clone()),
+                carried,
+            }
         })
         .collect();
     let lost = ports::settle(&claimants);
-    let mut members: Vec<&Candidate<'_>> = Vec::new();
+    // The address is the primary's whether it gets its ports or not.
+    let may_hold = accepted.iter().zip(&lost);
+    let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
+    let may_hold: Vec<_> = may_hold.map(|(wish, _)| &wish.candidate).collect();
+    let holder = membership::holder(stored.name, &may_hold).map(|it| it.name);
     for (wish, lost) in accepted.iter().zip(lost) {
-        match lost {
-            Some(contested) => {
-                let name = wish.candidate.name.to_owned();
-                roles.insert(name, Role::PortConflict(contested));
-            }
-            None => members.push(&wish.candidate),
-        }
-    }
-    let holder = membership::holder(stored.name, &members).map(|it| it.name);
-    for member in &members {
-        let is_holder = holder == Some(member.name);
-        roles.insert(member.name.to_owned(), Role::Member { is_holder });
+        let name = wish.candidate.name;
+        let is_holder = holder == Some(name);
+        let role = lost.map_or(Role::Member { is_holder }, Role::PortConflict);
+        roles.insert(name.to_owned(), role);
     }
     roles
 }
 
+/// The load balancer that is to own the record of the group's address (SHR-5); `None` if nobody shares it.
+pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a str> {
+    let mut all = roles.iter();
+    all.find_map(|(lb, role)| match role {
+        Role::Member { is_holder: true } => Some(&**lb),
+        Role::PortConflict(_) if lb == name => Some(&**lb),
+        _ => None,
+    })
+}
+
+/// Whether a load balancer shares the address of a group now: it owns the record or the Service, or, of cluster type, its status
+/// names the address.
+fn is_present(stored: &Stored<'_>, lb: &Candidate<'_>) -> bool {
+    let holds = stored.record.is_some_and(|(held, _)| held.uid == lb.uid);
+    holds
+        || match lb.workload {
+            WorkloadType::Vm => is_owner(stored.service, lb.uid),
+            // There is no Service.
+            WorkloadType::Cluster => stored.record.is_some() && lb.names_address,
+        }
+}
+
+/// Whether the load balancer of this uid owns a Service.
+pub fn is_owner(service: Option<&Service>, uid: &str) -> bool {
+    let owners = service.map(|service| service.metadata.owner_references.iter().flatten());
+    let mut owners = owners.into_iter().flatten();
+    owners.any(|owner| is_lb(owner) && owner.uid == uid)
+}
+
 /// The group as it is: those that share the address now count as its members.
 fn group<'a>(stored: &Stored<'a>) -> Group<'a> {
-    let owners: BTreeSet<&str> = stored
-        .service
-        .into_iter()
-        .flat_map(|service| service.metadata.owner_references.iter().flatten())
-        .filter(|owner| is_lb(owner))
-        .map(|owner| &*owner.uid)
-        .collect();
-    let is_present = |lb: &Candidate<'_>| {
-        let holds = stored.record.is_some_and(|(held, _)| held.uid == lb.uid);
-        match lb.workload {
-            WorkloadType::Vm => holds || owners.contains(lb.uid),
-            // There is no Service.
-            WorkloadType::Cluster => holds || (stored.record.is_some() && lb.names_address),
-        }
-    };
     let of = |is_primary: bool| {
         let all = stored.lbs.iter().map(|wish| &wish.candidate);
         all.filter(move |lb| (lb.name == stored.name) == is_primary)
     };
     Group {
         primary: of(true).next().cloned(),
-        members: of(false).filter(|lb| is_present(lb)).cloned().collect(),
+        members: of(false)
+            .filter(|lb| is_present(stored, lb))
+            .cloned()
+            .collect(),
         pool: stored.record.map(|it| it.1),
     }
 }

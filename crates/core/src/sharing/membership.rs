@@ -1,7 +1,13 @@
 //! Who may belong to a group, and who has its address (SHR-1, SHR-5 to SHR-7).
 
-use harvester_lb_api::{Ipam, WorkloadType, keys};
+use harvester_lb_api::meta::annotation;
+use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
 use harvester_lb_ipam::Micros;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::reasons::{INVALID_PRIMARY, PRIMARY_NOT_FOUND};
+use crate::spec_annotations::shown;
+use crate::time;
 
 /// The annotation, in messages.
 const KEY: &str = keys::ANNOTATION_PRIMARY;
@@ -29,6 +35,34 @@ pub struct Candidate<'a> {
     pub secondary: Option<&'a str>,
     /// Whether its status names the address of the group.
     pub names_address: bool,
+}
+
+impl<'a> Candidate<'a> {
+    /// What counts of a load balancer by itself: nobody shares its address, and its status names none.
+    pub fn of(lb: &'a LoadBalancer) -> Self {
+        Self {
+            workload: lb.spec.workload(),
+            ipam: lb.spec.address_source(),
+            pool: lb.spec.ip_pool.as_deref().filter(|it| !it.is_empty()),
+            ..Self::of_meta(&lb.metadata)
+        }
+    }
+
+    /// The same of one that cannot be decoded.
+    pub fn of_meta(meta: &'a ObjectMeta) -> Self {
+        Self {
+            name: meta.name.as_deref().unwrap_or_default(),
+            uid: meta.uid.as_deref().unwrap_or_default(),
+            created: time::created(meta),
+            workload: WorkloadType::Vm,
+            ipam: Ipam::Pool,
+            pool: None,
+            requests_address: annotation(meta, keys::ANNOTATION_REQUESTED_ADDRESS).is_some(),
+            primary: annotation(meta, keys::ANNOTATION_PRIMARY),
+            secondary: None,
+            names_address: false,
+        }
+    }
 }
 
 /// The group that a load balancer names, as it is.
@@ -118,6 +152,14 @@ pub enum NotAMember {
 }
 
 impl NotAMember {
+    /// The reason of the condition (SHR-1).
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => PRIMARY_NOT_FOUND,
+            _ => INVALID_PRIMARY,
+        }
+    }
+
     /// Whether only an edit of the load balancer itself can cure it, so that admission denies it.
     pub const fn is_final(&self) -> bool {
         matches!(
@@ -125,11 +167,34 @@ impl NotAMember {
             Self::Itself(_) | Self::NoName(_) | Self::RequestsAddress(_) | Self::Dhcp(_)
         )
     }
+
+    /// The value of the annotation, as the text quotes it.
+    pub fn value(&self) -> &str {
+        match self {
+            Self::Itself(value)
+            | Self::NoName(value)
+            | Self::RequestsAddress(value)
+            | Self::Dhcp(value)
+            | Self::PrimaryUsesDhcp(value)
+            | Self::NotFound(value)
+            | Self::Chain { primary: value, .. }
+            | Self::HasSecondaries { primary: value, .. }
+            | Self::OtherType { primary: value, .. }
+            | Self::OtherPool { primary: value, .. } => value,
+        }
+    }
 }
 
-/// What is wrong with a request to share an address, whatever else exists (SHR-1).
+/// What is wrong with the request of a load balancer to share an address, whatever else exists (SHR-1); `None` also if it has none.
+pub fn fault_of(lb: &LoadBalancer) -> Option<NotAMember> {
+    let candidate = Candidate::of(lb);
+    own_fault(&candidate, candidate.primary?)
+}
+
+/// What is wrong with a request to share an address, whatever else exists (SHR-1). Of the value, which may be any text, only the
+/// beginning is quoted.
 pub fn own_fault(lb: &Candidate<'_>, primary: &str) -> Option<NotAMember> {
-    let value = || primary.to_owned();
+    let value = || shown(primary);
     if primary.is_empty() || primary.contains('/') {
         Some(NotAMember::NoName(value()))
     } else if primary == lb.name {

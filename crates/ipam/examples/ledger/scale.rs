@@ -114,6 +114,7 @@ fn edit(pools: usize, work: bool) -> Result<usize, Box<dyn Error>> {
                 phase: Phase::Bound,
                 bound_at: Micros(0),
                 released_at: None,
+                group: None,
             };
             let version = Version(1);
             ledger.observe(Record { spec, version });

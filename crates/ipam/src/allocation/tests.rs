@@ -28,6 +28,7 @@ fn spec(last: u8, name: &str, uid: &str, phase: Phase) -> RecordSpec {
         phase,
         bound_at: Micros(i64::from(last)),
         released_at: (phase == Phase::Released).then_some(Micros(100)),
+        group: None,
     }
 }
 

@@ -71,6 +71,7 @@ fn bound(ledger: &mut Ledger, addr: &str, name: &str, phase: Phase) {
         phase,
         bound_at: Micros(1),
         released_at: None,
+        group: None,
     };
     assert!(ledger.observe(Record {
         spec,

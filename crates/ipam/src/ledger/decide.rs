@@ -180,6 +180,7 @@ impl Ledger {
         }
         let mut record = self.to_record(kept);
         record.spec.owner = request.owner.clone();
+        record.spec.group = None;
         Decision::Adopt {
             grant,
             record,
@@ -235,6 +236,7 @@ impl Ledger {
             phase,
             bound_at,
             released_at: None,
+            group: None,
         };
         Decision::Take {
             grant,
@@ -247,7 +249,7 @@ impl Ledger {
     }
 
     /// ALC-6, IPA-7, EXC-3: the grant, with the pool's present mask and gateway.
-    fn grant(
+    pub(super) fn grant(
         &self,
         addr: IpAddr,
         name: &PoolName,

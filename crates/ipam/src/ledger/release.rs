@@ -36,6 +36,7 @@ impl Ledger {
         }
         let mut record = self.to_record(entry);
         record.spec.phase = Phase::Released;
+        record.spec.group = None;
         record.spec.released_at = Some(now);
         Ok(record)
     }

@@ -9,6 +9,7 @@ mod properties;
 mod records;
 mod release;
 mod requested;
+mod shared;
 mod waiting;
 mod withheld;
 
@@ -99,6 +100,7 @@ impl Fixture {
             phase: Phase::Bound,
             bound_at: Micros(self.now),
             released_at: None,
+            group: None,
         })
     }
 

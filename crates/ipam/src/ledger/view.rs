@@ -36,9 +36,10 @@ impl<'a> PoolView<'a> {
 
     /// `status.allocated`, by ascending address.
     pub fn allocated(&self) -> impl Iterator<Item = (IpAddr, &'a OwnerId)> + use<'a> {
+        let ledger = self.ledger;
         self.members()
             .filter(|entry| entry.is_bound())
-            .map(|entry| (entry.addr, &entry.owner.id))
+            .map(|entry| (entry.addr, ledger.owner_id(entry)))
     }
 
     /// `status.allocatedHistory`, last released first: without the records that are to be deleted, outside of the pool

@@ -18,6 +18,7 @@ fn ledger() -> Ledger {
             phase,
             bound_at: Micros(1),
             released_at: None,
+            group: None,
         };
         ledger.observe(Record {
             spec,

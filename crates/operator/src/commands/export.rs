@@ -11,7 +11,8 @@ use harvester_lb_controller_kit::decode_guard::DecodeGuard;
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::cached::{self, Allocation, CachedService, Pool};
 use harvester_lb_core::pool_spec::exclusions_of;
-use harvester_lb_core::{pool_status, time, unsupported};
+use harvester_lb_core::sharing::index;
+use harvester_lb_core::{pool_status, time};
 use harvester_lb_ipam::{Ledger, Micros, Phase, Settings, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -121,7 +122,10 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
 /// What this or a later version made, and the Go operator would serve wrongly: shared addresses, exclusions, leases
 /// (SHR-9). One message for each object.
 fn unknown_to_go(read: &Read) -> Vec<String> {
-    let shared = read.lbs.iter().filter(|lb| unsupported::names_primary(lb));
+    let shared = read
+        .lbs
+        .iter()
+        .filter(|lb| meta::annotation(lb, keys::ANNOTATION_PRIMARY).is_some());
     let shared = shared.map(|lb| {
         format!(
             "LoadBalancer {} shares an address (annotation {}), and would get another one",
@@ -130,7 +134,7 @@ fn unknown_to_go(read: &Read) -> Vec<String> {
         )
     });
     let services = read.services.iter();
-    let services = services.filter(|(_, service)| unsupported::is_shared(&service.metadata));
+    let services = services.filter(|(_, service)| index::is_shared(&service.metadata));
     let services = services.map(|(key, _)| {
         format!("Service {key} has the ports of several load balancers, and would lose them")
     });

@@ -143,7 +143,8 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                 refuse("the load balancer exists, and cannot be decoded");
                 return Ok(());
             }
-            let service = ctx.index.stores.services.get(&key);
+            let shows = cached::key(&record.spec.address_of());
+            let service = ctx.index.stores.services.get(&shows);
             if service.is_some_and(|service| service.undecodable.is_some()) {
                 refuse("the Service cannot be decoded, and may show the address");
                 return Ok(());
@@ -152,7 +153,7 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                 refuse("the load balancer exists; delete it instead");
                 return Ok(());
             }
-            let shown = live::shown_addresses(ctx, &key).await?;
+            let shown = live::shown_addresses(ctx, &shows).await?;
             if shown.contains(&record.spec.addr) {
                 refuse("the Service still shows the address");
                 return Ok(());
@@ -167,7 +168,7 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
             };
             // A reconcile that began before may still create the Service, from a copy of the load balancer. Those that begin now know
             // from the live read that it is gone.
-            if ctx.index.queues.lbs.is_working(&key) {
+            if ctx.index.queues.lbs.is_working(&key) || ctx.index.queues.lbs.is_working(&shows) {
                 return Err(WriteError::Conflict(format!(
                     "LoadBalancer {key} is being reconciled"
                 )));

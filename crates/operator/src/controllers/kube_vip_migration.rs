@@ -267,6 +267,7 @@ impl<'a> Migration<'a> {
                 // Unknown, as for history from the Go operator.
                 bound_at: Micros(0),
                 released_at: Some(clock::now()),
+                group: None,
             });
         }
         records

@@ -7,6 +7,7 @@
 //! | step | where |
 //! |---|---|
 //! | observe the object and choose the case | `observe`; `release` if it is deleted, `unserved` if it cannot be served |
+//! | determine its standing among those that share an address | `group` |
 //! | validate its spec | [`spec::check`] |
 //! | allocate its address | `allocate` |
 //! | plan Service, EndpointSlice, health checks | `walk`, [`harvester_lb_core::plan`] |
@@ -16,6 +17,7 @@
 pub mod allocate;
 pub mod announcement;
 pub mod apply;
+pub mod group;
 pub mod observe;
 pub mod release;
 pub mod unserved;
@@ -24,38 +26,60 @@ pub mod write_status;
 
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::Lb;
 use harvester_lb_core::plan::{Goal, Keep};
 use harvester_lb_core::spec;
 use harvester_lb_object::Key;
 
+use self::group::{Group, Standing};
 use self::observe::Case;
 use crate::context::Context;
 
-/// Reconciles the load balancer of this key, or cleans up after a deleted one.
+/// Reconciles the load balancer of this key, or cleans up after a deleted one; then those that share an address under its name.
 pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
-    let Some(stored) = ctx.index.stores.lbs.get(key) else {
-        return release::deleted_lb(ctx, key).await;
+    let shares = Group::of(ctx, key);
+    let own = match ctx.index.stores.lbs.get(key) {
+        Some(stored) => reconcile_one(ctx, key, &stored).await,
+        None if shares.as_ref().is_some_and(Group::has_holder) => Ok(Requeue::AwaitChange),
+        None => release::deleted_lb(ctx, key).await,
     };
+    let Some(group) = shares.and(Group::of(ctx, key)) else {
+        return own;
+    };
+    if matches!(own, Err(WriteError::Fenced)) {
+        return own;
+    }
+    group::wake(ctx, &group.snapshot());
+    // What becomes of one of them must not stop the others.
+    let others = group::keep_up(ctx, &group).await;
+    others.and(own)
+}
+
+async fn reconcile_one(ctx: &Context, key: &Key, stored: &Lb) -> Result<Requeue, WriteError> {
     ctx.index.untrack_endpoints(key);
-    let lb = match observe::case(ctx, key, &stored) {
+    let (lb, standing) = match observe::case(ctx, key, stored) {
         Case::Invalid(meta, why) => return unserved::invalid(ctx, key, meta, why).await,
         Case::Deleting(lb) => return unserved::deleting(ctx, key, lb).await,
         Case::Unsupported(lb, why) => return unserved::leave_alone(ctx, key, lb, &why).await,
-        Case::Usual(lb) => lb,
+        Case::Usual(lb, Standing::Leaving(group)) => {
+            return unserved::leaving(ctx, key, lb, group).await;
+        }
+        Case::Usual(lb, standing) => (lb, standing),
     };
 
-    let checked = match spec::check(lb) {
-        Err(why) => return unserved::refused(ctx, key, lb, &why).await,
-        Ok(checked) => checked,
+    let checked = match (spec::check(lb), &standing) {
+        (Ok(checked), _) => checked,
+        (Err(why), Standing::NameTaken(..)) => return unserved::nameless(ctx, key, lb, &why).await,
+        (Err(why), _) => return unserved::refused(ctx, key, lb, &why).await,
     };
 
-    let (goal, allocated) = match allocate::goal(ctx, key, lb, checked).await {
+    let (goal, allocated) = match group::goal(ctx, key, lb, checked, &standing).await {
         Ok(goal) => (goal, Ok(())),
         Err(WriteError::Fenced) => return Err(WriteError::Fenced),
         // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
         Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
     };
-    let walked = walk::walk(ctx, key, lb, &goal).await;
+    let walked = walk::walk(ctx, key, lb, &goal, standing.address_of(key)).await;
     allocated.and(walked)
 }
 

@@ -1,9 +1,10 @@
 //! Writes of IPAllocations (section 6.5). Each carries the version that it was decided from (IPA-5); on a conflict the ledger has
 //! the current object afterwards.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use harvester_lb_api::IPAllocation;
+use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
@@ -29,6 +30,7 @@ pub async fn write(
             let object = IPAllocation {
                 metadata: ObjectMeta {
                     name: Some(key.name.to_string()),
+                    annotations: spec.group.as_deref().map(group_annotation),
                     ..ObjectMeta::default()
                 },
                 spec: cached::allocation_spec(spec),
@@ -40,7 +42,11 @@ pub async fn write(
                 resource_version: Some(version.0.to_string()),
                 ..ObjectMeta::default()
             };
-            ctx.client.patch(&key, &from, spec_patch(spec)).await
+            let was_shared = ctx
+                .index
+                .record(spec.addr)
+                .is_some_and(|it| it.spec.group.is_some());
+            ctx.client.patch(&key, &from, patch(spec, was_shared)).await
         }
     };
     match written {
@@ -67,7 +73,22 @@ pub fn key(address: IpAddr) -> Key {
     Key::new("", addr::record_name(address))
 }
 
-/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values.
+/// The annotation of a record whose address is that of a group (SHR-5).
+fn group_annotation(group: &str) -> BTreeMap<String, String> {
+    [(keys::ANNOTATION_PRIMARY.to_owned(), group.to_owned())].into()
+}
+
+/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values. `was_shared`: it may have the
+/// annotation of a group.
+fn patch(spec: &RecordSpec, was_shared: bool) -> serde_json::Value {
+    let mut patch = spec_patch(spec);
+    if was_shared || spec.group.is_some() {
+        let group = spec.group.as_deref();
+        patch["metadata"] = json!({ "annotations": { keys::ANNOTATION_PRIMARY: group } });
+    }
+    patch
+}
+
 fn spec_patch(spec: &RecordSpec) -> serde_json::Value {
     let spec = cached::allocation_spec(spec);
     json!({ "spec": {
@@ -98,6 +119,13 @@ pub async fn touch(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
 pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
     rewrite(ctx, &record.spec, record.version).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
+    Ok(())
+}
+
+/// Writes the next owner of a shared address into its record (SHR-5).
+pub async fn hand_over(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    rewrite(ctx, &record.spec, record.version).await?;
+    info!(owner = %record.spec.owner.id, address = %record.spec.addr, group = record.spec.group.as_deref(), "shared address handed over");
     Ok(())
 }
 

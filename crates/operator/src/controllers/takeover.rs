@@ -8,8 +8,9 @@ use futures::{StreamExt, stream};
 use harvester_lb_api::{Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, Lb};
+use harvester_lb_core::sharing::{index, telling};
 use harvester_lb_core::status::{self, EventDraft};
-use harvester_lb_core::{spec, time, unsupported};
+use harvester_lb_core::{spec, time};
 use harvester_lb_ipam::{
     Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
 };
@@ -50,7 +51,7 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
         let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
         if let Some(lb) = ctx.index.stores.lbs.get(&key)
             && is_served(&lb)
-            && ctx.index.unsupported(&key, lb.meta()).is_none()
+            && ctx.index.unsupported(lb.meta()).is_none()
         {
             let text = format!(
                 "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
@@ -110,17 +111,19 @@ fn remove_orphaned_health_checks(ctx: &Context) {
 /// load balancers that name them (RUN-1).
 async fn release_orphaned_records(ctx: &Context) -> Result<BTreeSet<IpAddr>, WriteError> {
     let named = addresses_of_existing_lbs(&ctx.index.stores);
-    let unsupported = ctx.index.stores.unsupported();
+    let sharing = ctx.index.stores.sharing();
     let mut unreleased = BTreeSet::new();
     for (key, allocation) in ctx.index.stores.allocations.all() {
         let Allocation::Valid { record, .. } = &*allocation else {
             continue;
         };
-        let owner = cached::key(&record.spec.owner.id);
+        let owner = cached::key(&record.spec.address_of());
+        let holder = cached::key(&record.spec.owner.id);
         if record.spec.phase != Phase::Bound
             || !named.contains(&record.spec.addr)
             || ctx.index.stores.lbs.get(&owner).is_some()
-            || unsupported.shares_record(record)
+            || ctx.index.stores.lbs.get(&holder).is_some()
+            || sharing.shares_record(record)
         {
             continue;
         }
@@ -164,7 +167,7 @@ pub fn addresses_of_existing_lbs(stores: &Stores) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
     for (_, lb) in stores.lbs.all() {
         if let Lb::Valid(lb) = &*lb
-            && !unsupported::names_primary(&lb.metadata)
+            && !telling::is_of_another(lb)
         {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
@@ -214,9 +217,7 @@ fn existing_lb(lb: &Lb) -> import::ExistingLb {
             import::ExistingLb {
                 owner: request.owner,
                 created: request.created,
-                status: request
-                    .status
-                    .filter(|_| !unsupported::names_primary(&lb.metadata)),
+                status: request.status.filter(|_| !telling::is_of_another(lb)),
                 // Also while it is being deleted: its address is not reallocated before the object is gone.
                 wants: lb.spec.address_source() == Ipam::Pool,
             }
@@ -252,6 +253,7 @@ fn held(stores: &Stores, claim: &import::NewClaim) -> Option<RecordSpec> {
         // The time of the allocation is unknown; the load balancer's creation time approximates it.
         bound_at: time::created(lb.meta()),
         released_at: None,
+        group: None,
     })
 }
 
@@ -303,9 +305,11 @@ fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
         let needs_pool = lb.spec.address_source() == Ipam::Pool
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
-        let unsupported = ctx.index.unsupported(key, &lb.metadata);
+        // One that shares an address waits for no pool.
+        let waits_for_none = ctx.index.unsupported(&lb.metadata).is_some()
+            || index::named_group(key, &lb.metadata).is_some();
         let holds = claimed.contains(key) || ctx.index.holds_address(key);
-        if needs_pool && !holds && unsupported.is_none() {
+        if needs_pool && !holds && !waits_for_none {
             waiting.push(spec::request(lb));
         } else {
             ctx.index.queues.lbs.add(key.clone());
@@ -316,7 +320,12 @@ fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
     for (key, _) in lbs {
         ctx.index.queues.lbs.add(key);
     }
-    for key in ctx.index.deleted_lbs() {
+    for key in ctx
+        .index
+        .deleted_lbs()
+        .into_iter()
+        .chain(ctx.index.groups())
+    {
         ctx.index.queues.lbs.add(key);
     }
     for (key, vmi) in ctx.index.stores.vmis.all() {

@@ -1,9 +1,10 @@
 //! Changes of IPAllocations.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use harvester_lb_controller_kit::store::Change;
-use harvester_lb_core::cached::{self, Allocation};
+use harvester_lb_core::cached::Allocation;
 use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
 use tracing::warn;
@@ -26,14 +27,14 @@ impl Index {
                 leader.observe_allocation(&key.name, new);
                 for allocation in [Some(new), old.as_ref()].into_iter().flatten() {
                     if let Allocation::Valid { record, .. } = &**allocation {
-                        owners.push(cached::key(&record.spec.owner.id));
+                        owners.extend(leader.concerned_by(record));
                     }
                 }
             }
             Change::Deleted { old, .. } => {
                 let version = match &**old {
                     Allocation::Valid { record, .. } => {
-                        owners.push(cached::key(&record.spec.owner.id));
+                        owners.extend(leader.concerned_by(record));
                         record.version
                     }
                     Allocation::Unreadable { version, .. } => *version,
@@ -56,6 +57,26 @@ impl Index {
         for owner in owners {
             self.queues.lbs.add(owner);
         }
+    }
+
+    /// Queues those that a record concerns that was written, if it is that of an address that is shared, or asked for.
+    pub fn shared_record_updated(&self, change: &Change<Allocation>) {
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_ref(), Some(new)),
+            Change::Deleted { old, .. } => (Some(old), None),
+        };
+        let concerned = self.with_leader(|leader| {
+            let mut all = BTreeSet::new();
+            for allocation in [old, new].into_iter().flatten() {
+                if let Allocation::Valid { record, .. } = &**allocation
+                    && leader.is_shared(record)
+                {
+                    all.extend(leader.concerned_by(record));
+                }
+            }
+            all
+        });
+        self.queue_lbs(concerned.into_iter().flatten());
     }
 
     /// Handles the creation or deletion of an IPAllocation: backends that report its address are checked again (BE-8).

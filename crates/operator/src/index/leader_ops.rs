@@ -4,7 +4,7 @@
 //! A standby (a process that is not the leader) has no such state. Each method documents its result there;
 //! [`NotLeader`] is returned where the caller must stop.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,14 @@ use harvester_lb_core::address_move::{
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::plan::LeftBehind;
 use harvester_lb_core::pool_status::{self, Projection, Snapshot};
+use harvester_lb_core::sharing::group::Role;
+use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
 use harvester_lb_core::spec;
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::allocation::{Allocation, Step};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{
-    Blocked, Counts, Micros, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
+    Blocked, Counts, Grant, Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
 };
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,10 +40,19 @@ pub struct NotLeader;
 pub enum ReleaseVerdict {
     /// Yes; the record to write (REL-1).
     Release(Record),
-    /// No: another load balancer of the namespace may share its address (IPA-9).
+    /// No: another load balancer of the namespace shares its address (SHR-5).
     Shared,
     /// No: it is still needed, or no longer this owner's (IPA-3).
     Blocked(Blocked),
+}
+
+/// The load balancers of a group, and its records.
+#[derive(Debug)]
+pub struct Members {
+    /// That of its name, and all that name it, each with one that shares its own address (SHR-7).
+    pub parties: Vec<(Key, Option<Key>)>,
+    /// The Bound records.
+    pub records: Vec<Record>,
 }
 
 /// A Service's move to another address (REL-4).
@@ -135,6 +146,106 @@ impl Index {
     }
 }
 
+/// Shared addresses.
+impl Index {
+    /// The load balancers of a group, existing or not, each with one that shares its own address, and the Bound records of the
+    /// group; `None` if nobody names it and nobody else owns its Service, or on a standby.
+    pub fn group(&self, key: &Key) -> Option<Members> {
+        self.with_leader(|leader| {
+            let records = leader.ledger.bound_records_of(&cached::id(key));
+            let is_held = records.iter().any(|record| record.spec.group.is_some());
+            if !is_held && !leader.sharing.is_group(key) {
+                leader.roles.remove(key);
+                return None;
+            }
+            let secondary = |lb: &Key| {
+                let bound = leader.ledger.bound_records_of(&cached::id(lb));
+                let addrs: Vec<IpAddr> = bound.iter().map(|it| it.spec.addr).collect();
+                leader.sharing.secondary_of(lb, &addrs).cloned()
+            };
+            let naming = leader.sharing.naming(key);
+            let all = [key].into_iter().chain(naming.filter(|lb| *lb != key));
+            let parties = all.map(|lb| (lb.clone(), secondary(lb))).collect();
+            Some(Members { parties, records })
+        })
+        .flatten()
+    }
+
+    /// The groups that load balancers name; empty on a standby.
+    pub fn groups(&self) -> Vec<Key> {
+        self.with_leader(|leader| leader.sharing.all().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Sets the roles in a group, and returns the load balancers whose role has changed; empty on a standby.
+    pub fn note_roles(&self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
+        self.with_leader(|leader| leader.note_roles(group, roles))
+            .unwrap_or_default()
+    }
+
+    /// The names of the ports of a primary, with how long they have been these, and the present time on that clock.
+    pub fn observe_names(&self, lb: &Key, stored: StoredNames) -> (Observed, Duration) {
+        let observed = self.with_leader(|leader| {
+            let now = leader.began.elapsed();
+            let observed = Observed::after(leader.port_names.get(lb), stored.clone(), now);
+            leader.port_names.insert(lb.clone(), observed.clone());
+            (observed, now)
+        });
+        let none = || {
+            (
+                Observed::after(None, stored.clone(), Duration::ZERO),
+                Duration::ZERO,
+            )
+        };
+        observed.unwrap_or_else(none)
+    }
+
+    /// Forgets the names of the ports of a load balancer that shares its address with nobody.
+    pub fn forget_names(&self, lb: &Key) {
+        self.with_leader(|leader| leader.port_names.remove(lb));
+    }
+
+    /// The record to write when another load balancer of the group is to own it (SHR-5); `None` if the address is not Bound.
+    pub fn hand_over(&self, addr: IpAddr, to: &Owner) -> Result<Option<Record>, NotLeader> {
+        self.with_leader(|leader| leader.ledger.hand_over(addr, to))
+            .ok_or(NotLeader)
+    }
+
+    /// The record to write for the address of a group that lost its own, and the version that it replaces (IPA-7).
+    pub fn restore_shared(
+        &self,
+        group: &Key,
+        owner: &Owner,
+        pool: Option<&str>,
+        now: Micros,
+    ) -> Result<Option<(RecordSpec, Option<Version>)>, NotLeader> {
+        self.with_leader(|leader| {
+            let id = cached::id(group);
+            let mut addrs = leader.ledger.unrecorded(&id).into_iter();
+            addrs.find_map(|addr| leader.ledger.restore(&id, owner, addr, pool, now))
+        })
+        .ok_or(NotLeader)
+    }
+
+    /// What the holder of a Bound record is granted; `None` if the address has none, or on a standby.
+    pub fn grant_of(&self, addr: IpAddr) -> Option<Grant> {
+        self.with_leader(|leader| leader.ledger.grant_of(addr))
+            .flatten()
+    }
+
+    /// Whether a load balancer has an address, or may have one, without a word of its status; false on a standby.
+    pub fn has_address(&self, lb: &Key) -> bool {
+        self.with_leader(|leader| leader.ledger.has_address(&cached::id(lb)))
+            .unwrap_or(false)
+    }
+
+    /// Whether an address is one that [`has_address`](Self::has_address) speaks of.
+    pub fn is_address_of(&self, addr: IpAddr, lb: &Key) -> bool {
+        self.with_leader(|leader| leader.ledger.is_address_of(addr, &cached::id(lb)))
+            .unwrap_or(false)
+    }
+}
+
 /// Records: updates from the API server, releases and deletions.
 impl Index {
     /// Updates the ledger with an IPAllocation of the API server, by any writer (ALC-8, IPA-1). No-op for an older version
@@ -152,7 +263,7 @@ impl Index {
     pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeader> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {
-            if leader.unsupported.shares_record(record) {
+            if leader.sharing.shares_record(record) {
                 return ReleaseVerdict::Shared;
             }
             match leader.ledger.may_release(*addr, &owner.uid, now) {
@@ -179,7 +290,7 @@ impl Index {
     /// Whether other load balancers may share the address of a record, which then must not be released (IPA-9); true on a
     /// standby.
     pub fn may_be_shared(&self, record: &Record) -> bool {
-        self.with_leader(|leader| leader.unsupported.shares_record(record))
+        self.with_leader(|leader| leader.sharing.shares_record(record))
             .unwrap_or(true)
     }
 
@@ -257,21 +368,16 @@ impl Index {
 impl Index {
     /// Why this version leaves a load balancer, existing or just deleted, alone (IPA-9); `None` if it does not, or on a
     /// standby.
-    pub fn unsupported(&self, lb: &Key, meta: &ObjectMeta) -> Option<Unsupported> {
-        self.with_leader(|leader| leader.unsupported.of_lb(&leader.ledger, lb, meta))
+    pub fn unsupported(&self, meta: &ObjectMeta) -> Option<Unsupported> {
+        self.with_leader(|leader| leader.unsupported.of_lb(meta))
             .flatten()
     }
 
     /// The remains of a deleted load balancer (IPA-3).
     pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeader> {
-        self.with_leader(|leader| {
-            let mut bound = leader.ledger.records_of(&cached::id(lb));
-            bound.retain(|record| record.spec.phase == Phase::Bound);
-            LeftBehind {
-                deleted: leader.deleted_lbs.get(lb).cloned(),
-                bound,
-                has_shared_service: leader.unsupported.shared_service(lb).is_some(),
-            }
+        self.with_leader(|leader| LeftBehind {
+            deleted: leader.deleted_lbs.get(lb).cloned(),
+            bound: leader.ledger.bound_records_of(&cached::id(lb)),
         })
         .ok_or(NotLeader)
     }

@@ -8,11 +8,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::address_move::{AddressMove, MoveHistory};
-use harvester_lb_core::cached::{self, Allocation, Pool};
+use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
 use harvester_lb_core::plan::DeletedLb;
 use harvester_lb_core::pool_spec::pool_spec;
-use harvester_lb_core::unsupported;
+use harvester_lb_core::sharing::group::Role;
+use harvester_lb_core::sharing::naming::Observed;
+use harvester_lb_core::{sharing, unsupported};
 use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
@@ -33,6 +36,12 @@ pub struct LeaderState {
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Objects that use features of later versions (IPA-9).
     pub(super) unsupported: unsupported::Index,
+    /// Load balancers that share addresses (SHR-3).
+    pub(super) sharing: sharing::index::Index,
+    /// The roles in each group, as they were last seen.
+    pub(super) roles: HashMap<Key, BTreeMap<String, Role>, FxBuildHasher>,
+    /// The names of the ports of primaries, and since when they are these (SHR-4).
+    pub(super) port_names: HashMap<Key, Observed, FxBuildHasher>,
     /// Load balancers whose Service moves to another address (REL-4).
     pub(super) moves: HashMap<Key, AddressMove, FxBuildHasher>,
     /// The start of the term, from which the times of moves count.
@@ -59,6 +68,9 @@ impl LeaderState {
             ledger,
             deleted_lbs: HashMap::default(),
             unsupported: unsupported::Index::default(),
+            sharing: sharing::index::Index::default(),
+            roles: HashMap::default(),
+            port_names: HashMap::default(),
             moves: HashMap::default(),
             began: Instant::now(),
             move_history: MoveHistory::default(),
@@ -89,6 +101,7 @@ impl LeaderState {
             }
         }
         leader.unsupported = stores.unsupported();
+        leader.sharing = stores.sharing();
         for (_, allocation) in stores.allocations.all() {
             if let Allocation::Valid { record, .. } = &*allocation {
                 leader.note_owner(stores, record);
@@ -100,7 +113,7 @@ impl LeaderState {
     /// Adds the owner of a Bound record to the deleted load balancers if the store does not have it. The record is released
     /// only after a live read (IPA-3 a).
     fn note_owner(&mut self, stores: &Stores, record: &Record) {
-        let owner = cached::key(&record.spec.owner.id);
+        let owner = cached::key(&record.spec.address_of());
         if record.spec.phase == Phase::Bound && stores.lbs.get(&owner).is_none() {
             let deleted = DeletedLb {
                 uid: record.spec.owner.uid.to_string(),
@@ -138,11 +151,27 @@ impl LeaderState {
     /// Sets addresses whose orphaned records could not be released; load balancers that name them wait for that (RUN-1).
     pub fn await_release(&mut self, addrs: BTreeSet<IpAddr>) {
         for addr in addrs {
-            let holder = self.ledger.record(addr).map(|it| it.spec.owner.id);
+            let holder = self.ledger.record(addr).map(|it| it.spec.address_of());
             if holder.is_some_and(|id| self.deleted_lbs.contains_key(&cached::key(&id))) {
                 self.ledger.await_release(addr);
             }
         }
+    }
+
+    /// Sets the roles in a group. Returns the load balancers whose role has changed.
+    pub fn note_roles(&mut self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
+        let before = self.roles.remove(group).unwrap_or_default();
+        let names: BTreeSet<&String> = before.keys().chain(roles.keys()).collect();
+        let changed = names
+            .into_iter()
+            .filter(|name| before.get(*name) != roles.get(*name));
+        let changed = changed
+            .map(|name| Key::new(&group.namespace, &**name))
+            .collect();
+        if !roles.is_empty() {
+            self.roles.insert(group.clone(), roles.clone());
+        }
+        changed
     }
 
     /// Removes a load balancer from the deleted ones: it exists again, or its cleanup is complete.
@@ -152,15 +181,63 @@ impl LeaderState {
         }
     }
 
-    /// The keys of the load balancers that an update of the unsupported objects affects: those it names, and the owners of
-    /// addresses that are no longer shared (IPA-9).
-    pub fn affected(&self, news: unsupported::Affected) -> BTreeSet<Key> {
+    /// The keys of the load balancers that an update of shared addresses affects: those it names, and the owners of addresses that
+    /// are no longer shared (SHR-5).
+    pub fn affected(&self, news: sharing::index::Affected) -> BTreeSet<Key> {
         let mut all = news.lbs;
         let records = news
             .addrs
             .into_iter()
             .filter_map(|addr| self.ledger.record(addr));
-        all.extend(records.map(|record| cached::key(&record.spec.owner.id)));
+        for record in records {
+            all.insert(cached::key(&record.spec.owner.id));
+            all.insert(cached::key(&record.spec.address_of()));
+        }
+        all
+    }
+
+    /// Those that a change of a load balancer may concern because they share an address with it: its group, and, if its address
+    /// changes, those that name it.
+    pub fn parties_of(&self, key: &Key, old: Option<&Lb>, new: &Lb) -> Vec<Key> {
+        let both = old.and_then(Lb::as_valid).zip(new.as_valid());
+        let has_same_address = both.is_some_and(|(a, b)| {
+            let address = |lb: &LoadBalancer| {
+                let status = lb.status.as_ref();
+                status.and_then(|it| it.allocated_address.clone())
+            };
+            a.metadata.uid == b.metadata.uid && address(a) == address(b)
+        });
+        let is_same_request = both.is_some_and(|(a, b)| {
+            a.spec == b.spec
+                && a.metadata.annotations == b.metadata.annotations
+                && a.metadata.deletion_timestamp == b.metadata.deletion_timestamp
+        });
+        let group = self.sharing.group_of(key);
+        let group = group.filter(|_| !(has_same_address && is_same_request));
+        let naming = self.sharing.naming(key).filter(|_| !has_same_address);
+        group.into_iter().chain(naming).cloned().collect()
+    }
+
+    /// Those that a change of a Service concerns besides the load balancer of its name: the group that this one names, as one that
+    /// others share cannot join (SHR-7); unless what it shows stays the same, all that name it.
+    pub fn parties_of_service(&self, key: &Key, is_same: bool) -> Vec<Key> {
+        let group = self.sharing.group_of(key);
+        let naming = self.sharing.naming(key).filter(|_| !is_same);
+        group.into_iter().chain(naming).cloned().collect()
+    }
+
+    /// Whether the address of a record is that of a group.
+    pub fn is_shared(&self, record: &Record) -> bool {
+        let group = record.spec.address_of();
+        group != record.spec.owner.id || self.sharing.is_group(&cached::key(&group))
+    }
+
+    /// The load balancers that a record concerns: its owner, and those that share the address, or ask for it.
+    pub fn concerned_by(&self, record: &Record) -> BTreeSet<Key> {
+        let group = cached::key(&record.spec.address_of());
+        let mut all: BTreeSet<Key> = self.sharing.naming(&group).cloned().collect();
+        all.insert(cached::key(&record.spec.owner.id));
+        all.insert(group);
         all
     }
 

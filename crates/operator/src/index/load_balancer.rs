@@ -14,10 +14,12 @@ impl Index {
     pub fn lb_changed(&self, key: &Key, change: &Change<Lb>) {
         let affected = self.with_leader(|leader| match change {
             // It exists, perhaps again: its own reconcile handles the remains of an earlier one of its name.
-            Change::Applied { new, .. } => {
+            Change::Applied { old, new } => {
                 leader.remove_deleted_lb(key);
-                let news = leader.unsupported.set_lb(key, Some(new));
-                leader.affected(news)
+                let news = leader.sharing.set_lb(key, Some(new));
+                let mut affected = leader.affected(news);
+                affected.extend(leader.parties_of(key, old.as_deref(), new));
+                affected
             }
             Change::Deleted {
                 old,
@@ -31,7 +33,8 @@ impl Index {
                 leader
                     .deleted_lbs
                     .insert(key.clone(), deleted_lb(old, *final_state_unknown));
-                let news = leader.unsupported.set_lb(key, None);
+                leader.port_names.remove(key);
+                let news = leader.sharing.set_lb(key, None);
                 leader.affected(news)
             }
         });
@@ -50,6 +53,21 @@ impl Index {
             self.queue_cluster_of(lb);
         }
         self.queues.lbs.add(key.clone());
+    }
+
+    /// Handles the new version of a load balancer that was written: those that share its address, or whose address it shares, are
+    /// queued. It is queued itself only by changes that others make.
+    pub fn lb_updated(&self, key: &Key, change: &Change<Lb>) {
+        let Change::Applied { old, new } = change else {
+            return;
+        };
+        let affected = self.with_leader(|leader| {
+            let news = leader.sharing.set_lb(key, Some(new));
+            let mut affected = leader.affected(news);
+            affected.extend(leader.parties_of(key, old.as_deref(), new));
+            affected
+        });
+        self.queue_lbs(affected.into_iter().flatten());
     }
 
     /// Queues the guest cluster of a load balancer if that cluster may be in removal.

@@ -9,9 +9,33 @@ use super::Index;
 
 impl Index {
     /// Handles a change of a Service, by any writer.
-    pub fn service_changed(&self, key: &Key, _: &Change<CachedService>) {
+    pub fn service_changed(&self, key: &Key, change: &Change<CachedService>) {
         self.service_updated(key);
+        self.queue_lbs_of_service(key, change);
+    }
+
+    /// Queues the load balancers that a changed Service concerns: that of its name, and, if it shows another address, all that share
+    /// it.
+    pub fn queue_lbs_of_service(&self, key: &Key, change: &Change<CachedService>) {
         self.queue_lb_if_known(key);
+        self.queue_parties_of_service(key, change);
+        let group = self.with_leader(|leader| leader.sharing.is_group(key));
+        self.queue_lbs(group.filter(|is_group| *is_group).map(|_| key.clone()));
+    }
+
+    /// Queues those that a Service that was updated concerns besides the load balancer of its name.
+    pub fn queue_parties_of_service(&self, key: &Key, change: &Change<CachedService>) {
+        let is_same = match change {
+            Change::Applied { old, new } => old.as_ref().is_some_and(|old| {
+                old.metadata.uid == new.metadata.uid
+                    && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+                    && old.status == new.status
+                    && cached::shown_addresses(old) == cached::shown_addresses(new)
+            }),
+            Change::Deleted { .. } => false,
+        };
+        let parties = self.with_leader(|leader| leader.parties_of_service(key, is_same));
+        self.queue_lbs(parties.into_iter().flatten());
     }
 
     /// Handles the new addresses of a Service that was updated or deleted in the store (BE-8, IPA-3).
@@ -43,8 +67,7 @@ impl Index {
             } else {
                 leader.ledger.set_shown(&id, &shown);
             }
-            let news = leader.unsupported.set_service(key, service.map(|s| &**s));
-            leader.affected(news)
+            leader.sharing.set_service(key, service.map(|s| &**s))
         });
         self.queue_lbs(affected.into_iter().flatten());
         reporters

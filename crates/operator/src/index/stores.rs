@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi};
-use harvester_lb_core::unsupported;
+use harvester_lb_core::{sharing, unsupported};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 /// The stores, one for each watched kind. Clones share them.
@@ -32,14 +32,20 @@ impl Stores {
     /// Builds the index of objects that use features of later versions (IPA-9).
     pub fn unsupported(&self) -> unsupported::Index {
         let mut index = unsupported::Index::default();
+        self.allocations.for_each(|key, _| {
+            index.set_record(&key.name, true);
+        });
+        index
+    }
+
+    /// Builds the index of load balancers that share addresses (SHR-3).
+    pub fn sharing(&self) -> sharing::index::Index {
+        let mut index = sharing::index::Index::default();
         self.lbs.for_each(|key, lb| {
             index.set_lb(key, Some(lb));
         });
         self.services.for_each(|key, service| {
             index.set_service(key, Some(service));
-        });
-        self.allocations.for_each(|key, _| {
-            index.set_record(&key.name, true);
         });
         index
     }

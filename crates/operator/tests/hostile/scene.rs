@@ -185,6 +185,7 @@ pub(crate) fn bound(address: &str, pool: &str, namespace: &str, name: &str, uid:
         phase: Phase::Bound,
         bound_at: Micros(1),
         released_at: None,
+        group: None,
     };
     Record {
         spec,

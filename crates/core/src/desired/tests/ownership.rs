@@ -17,8 +17,8 @@ fn ours(uid: &str) -> OwnerReference {
 }
 
 #[test]
-fn svc_1_ipa_9_whose_an_object_is() {
-    use Ownership::{Foreign, Ours, Shared};
+fn svc_1_shr_3_whose_an_object_is() {
+    use Ownership::{Foreign, Ours};
     let group = harvester_lb_api::GROUP;
     let cases = [
         ("nothing", None, vec![], Foreign),
@@ -83,13 +83,13 @@ fn svc_1_ipa_9_whose_an_object_is() {
                 ours("uid-web"),
                 owner(API_VERSION, "LoadBalancer", "api", "uid-api"),
             ],
-            Shared,
+            Ours,
         ),
         (
             "our label, and another load balancer",
             Some("true"),
             vec![owner(API_VERSION, "LoadBalancer", "api", "uid-api")],
-            Shared,
+            Ours,
         ),
         (
             "not the first of several",
@@ -111,7 +111,7 @@ fn svc_1_ipa_9_whose_an_object_is() {
 }
 
 #[test]
-fn svc_1_the_owner_is_this_load_balancer_and_owners_of_others_stay() {
+fn svc_1_shr_3_the_only_load_balancer_is_this_one_and_owners_of_other_kinds_stay() {
     let deployment = owner("apps/v1", "Deployment", "web", "uid-deployment");
     let namesake = owner("example.org/v1", "LoadBalancer", "web", "uid-namesake");
     let sibling = owner(API_VERSION, "LoadBalancer", "api", "uid-api");
@@ -139,10 +139,10 @@ fn svc_1_the_owner_is_this_load_balancer_and_owners_of_others_stay() {
             vec![
                 deployment.clone(),
                 ours("uid-old"),
-                sibling.clone(),
+                sibling,
                 namesake.clone(),
             ],
-            vec![deployment, sibling, namesake, ours("uid-web")],
+            vec![deployment, namesake, ours("uid-web")],
         ),
     ];
     let lb = example();

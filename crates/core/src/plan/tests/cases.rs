@@ -276,10 +276,10 @@ fn hc_3_after_a_restart_readiness_is_that_of_the_endpoint_slice() {
     assert!(world.checks.targets[0].ready);
 }
 
+/// Of those that share the address nobody is left.
 #[test]
-fn ipa_9_a_service_of_several_load_balancers_is_not_written() {
+fn shr_3_a_load_balancer_alone_is_the_only_owner_of_its_service() {
     let (mut world, goal) = served(false);
-    let key = key();
     let mut shared = serde_json::to_value(&**world.service.as_ref().unwrap()).unwrap();
     let references = shared["metadata"]["ownerReferences"]
         .as_array_mut()
@@ -289,10 +289,10 @@ fn ipa_9_a_service_of_several_load_balancers_is_not_written() {
     references.push(second);
     let shared = super::world::object(shared);
     world.service = crate::cached::service(Ok(shared));
-    let made = plan(&world.view(&key, &goal), &goal);
-    assert_eq!(steps(&made), Vec::<String>::new());
-    let (_, next) = world.walk(&goal, usize::MAX);
-    assert!(matches!(next, Some(Next::Again(_))), "{next:?}");
+    let (written, _) = world.walk(&goal, usize::MAX);
+    assert_eq!(written, ["patch Service"]);
+    let owners = world.service.unwrap().metadata.owner_references.clone();
+    assert_eq!(owners.unwrap().len(), 1);
 }
 
 /// The other fields of the Service are unknown, so that it is left alone; the EndpointSlice is not.
@@ -411,7 +411,7 @@ fn ops_3_the_guest_s_address_by_dhcp_is_left_to_it() {
 }
 
 /// What is left of a deleted load balancer with this Bound record.
-fn left(has_shared_service: bool, uid: &str) -> LeftBehind {
+fn left(uid: &str) -> LeftBehind {
     let bound = fixtures::record(ADDRESS, "p", "Bound", ("n", "a", uid));
     let bound: IPAllocation = object(fixtures::stored(bound, "u-record", 7));
     let Allocation::Valid { record, .. } = Allocation::decoded(&bound) else {
@@ -424,7 +424,6 @@ fn left(has_shared_service: bool, uid: &str) -> LeftBehind {
             final_state_unknown: false,
         }),
         bound: vec![record],
-        has_shared_service,
     }
 }
 
@@ -433,7 +432,7 @@ fn rel_3_a_deleted_one_loses_its_service_and_slice_before_its_address() {
     let (world, goal) = served(false);
     let key = key();
     let objects = world.view(&key, &goal).objects;
-    let made = cleanup(left(false, "u-a"), &objects).unwrap();
+    let made = cleanup(left("u-a"), &objects).unwrap();
     assert_eq!(
         steps(&made.plan),
         [
@@ -444,15 +443,8 @@ fn rel_3_a_deleted_one_loses_its_service_and_slice_before_its_address() {
     );
     assert_eq!((made.verify_absence, made.verify_service), (false, true));
     assert_eq!(made.release.len(), 1);
-    // IPA-9: what others share stays.
-    let made = cleanup(left(true, "u-a"), &objects).unwrap();
-    assert_eq!(steps(&made.plan), ["end health checks"]);
     // IPA-3: a record of another uid may be that of a later load balancer of the name.
-    assert!(
-        cleanup(left(false, "u-b"), &objects)
-            .unwrap()
-            .verify_absence
-    );
+    assert!(cleanup(left("u-b"), &objects).unwrap().verify_absence);
 }
 
 #[test]

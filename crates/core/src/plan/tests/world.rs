@@ -102,6 +102,7 @@ pub(super) fn address(ip: &str) -> Address {
         address_conflict: None,
         standing: Standing::InPool,
         unserved: None,
+        shared: None,
     }
 }
 
@@ -113,6 +114,7 @@ pub(super) fn wait(lb: &LoadBalancer) -> Goal {
         address_conflict: None,
         extra_records: Vec::new(),
         pool: None,
+        is_name_taken: false,
     };
     Goal::Wait(vm.map(Box::new), waiting)
 }
@@ -180,6 +182,7 @@ impl World {
             Goal::AddressOnly(_) | Goal::Wait(..) => {}
         }
         View {
+            sharing: crate::plan::Sharing::Alone,
             lb: &self.lb,
             objects: Objects {
                 key,

@@ -59,7 +59,7 @@ fn held(name: &'static str) -> (HeldBy<'static>, &'static str) {
 fn wish<'a>(lb: Candidate<'a>, port: u16, slice: Option<&'a EndpointSlice>) -> Wish<'a> {
     Wish {
         candidate: lb,
-        ports: [tcp(port)].into(),
+        ports: Some([tcp(port)].into()),
         slice,
     }
 }
@@ -101,7 +101,7 @@ fn shr_2_the_ports_that_the_service_carries_are_told_by_the_names_in_the_slices(
         name: "p",
         lbs: vec![
             Wish {
-                ports: [tcp(80), tcp(443)].into(),
+                ports: Some([tcp(80), tcp(443)].into()),
                 ..wish(candidate("p", 1), 443, Some(&of_p))
             },
             wish(candidate("b", 2), 80, Some(&of_b)),
@@ -110,7 +110,8 @@ fn shr_2_the_ports_that_the_service_carries_are_told_by_the_names_in_the_slices(
         service: Some(&shared),
         record: Some(held("p")),
     };
-    assert_eq!(say(&stored), ["b shares", "c holds", "p: 80 is b's"]);
+    assert_eq!(say(&stored), ["b shares", "c shares", "p: 80 is b's"]);
+    assert_eq!(holder("p", &roles(&stored)), Some("p"));
 }
 
 #[test]
@@ -181,7 +182,7 @@ fn shr_8_members_of_cluster_type_are_told_by_their_status() {
         ..candidate(name, 1)
     };
     let lb = |name, names| Wish {
-        ports: BTreeSet::new(),
+        ports: Some(BTreeSet::new()),
         ..wish(cluster(name, names), 80, None)
     };
     let stored = |lbs| Stored {
@@ -200,4 +201,26 @@ fn shr_8_members_of_cluster_type_are_told_by_their_status() {
         ["b holds", "c shares"]
     );
     assert!(say(&stored(vec![lb("c", false)]))[0].contains("no such load balancer"));
+}
+
+#[test]
+fn be_6_one_whose_spec_is_refused_stays_what_it_is_and_does_not_join() {
+    let shared = service("p", &["p", "b"], &[(80, "80-tcp"), (443, "443-tcp")]);
+    let of_b = slice("p", &["80-tcp"]);
+    let kept = |lb, slice| Wish {
+        ports: None,
+        ..wish(lb, 0, slice)
+    };
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            kept(candidate("p", 1), None),
+            kept(candidate("b", 2), Some(&of_b)),
+            kept(candidate("c", 3), None),
+            wish(candidate("d", 4), 80, None),
+        ],
+        service: Some(&shared),
+        record: Some(held("p")),
+    };
+    assert_eq!(say(&stored), ["b shares", "d: 80 is b's", "p holds"]);
 }

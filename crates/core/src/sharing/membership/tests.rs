@@ -158,6 +158,34 @@ fn shr_1_who_is_refused() {
 }
 
 #[test]
+fn shr_1_what_is_wrong_with_the_request_itself() {
+    let fault = |value: Option<&str>, spec: serde_json::Value| {
+        let mut object =
+            serde_json::json!({"metadata": {"name": "b", "annotations": {}}, "spec": spec});
+        if let Some(value) = value {
+            object["metadata"]["annotations"][KEY] = value.into();
+        }
+        let lb: LoadBalancer = serde_json::from_value(object).unwrap();
+        let fault = fault_of(&lb);
+        assert!(fault.as_ref().is_none_or(NotAMember::is_final));
+        fault.map(|why| (why.reason(), why.value().to_owned()))
+    };
+    let spec = || serde_json::json!({});
+    assert_eq!(fault(None, spec()), None);
+    assert_eq!(fault(Some("web"), spec()), None);
+    for value in ["b", "", "ns/web"] {
+        let expected = Some((INVALID_PRIMARY, value.to_owned()));
+        assert_eq!(fault(Some(value), spec()), expected);
+    }
+    let dhcp = serde_json::json!({"ipam": "dhcp"});
+    assert!(fault(None, dhcp.clone()).is_none());
+    assert!(fault(Some("web"), dhcp).is_some());
+    // Any text may be in an annotation; the message says what is wrong all the same.
+    let (_, told) = fault(Some(&"/é".repeat(100_000)), spec()).unwrap();
+    assert_eq!(told, "/é".repeat(32));
+}
+
+#[test]
 fn shr_1_admission_denies_what_only_an_edit_cures() {
     let value = || "x".to_owned();
     for (fault, is_final) in [

@@ -34,6 +34,7 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
                 address: "10.0.0.9",
                 standing,
                 unserved: None,
+                shared: None,
             }),
             &DiscoveredBackends::default(),
         ),

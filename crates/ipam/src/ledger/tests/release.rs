@@ -153,6 +153,7 @@ fn pool_1_history_is_bounded_oldest_first() {
             phase: Phase::Released,
             bound_at: Micros(0),
             released_at: Some(Micros(released)),
+            group: None,
         };
         assert!(ledger.observe(Record {
             spec,

@@ -45,7 +45,6 @@ pub(super) fn preview(read: &Read) -> Preview {
     let stores = stores(read);
     release_orphans(&stores);
     let (mut leader, plan) = takeover::plan(&stores);
-    let unsupported = stores.unsupported();
     let mut preview = Preview {
         bound: plan.claims.len(),
         released: plan.released.len(),
@@ -56,6 +55,7 @@ pub(super) fn preview(read: &Read) -> Preview {
         version += 1;
         leader.observe(record(spec, version));
     }
+    let unsupported = stores.unsupported();
     let mut losers = BTreeSet::new();
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
@@ -77,7 +77,7 @@ pub(super) fn preview(read: &Read) -> Preview {
             continue;
         };
         let is_pooled = lb.spec.address_source() == Ipam::Pool;
-        let left_alone = unsupported.of_lb(&leader.ledger, &key, &lb.metadata);
+        let left_alone = unsupported.of_lb(&lb.metadata);
         let aside = left_alone.is_some() || lb.metadata.deletion_timestamp.is_some();
         if !is_pooled || aside || losers.contains(&(key.clone(), named)) {
             continue;
@@ -135,18 +135,20 @@ fn put<V>(store: &Store<V>, meta: &ObjectMeta, value: V) {
 /// shows the address (IPA-3).
 fn release_orphans(stores: &Stores) {
     let named = takeover::addresses_of_existing_lbs(stores);
-    let unsupported = stores.unsupported();
+    let sharing = stores.sharing();
     for (key, allocation) in stores.allocations.all() {
         let Allocation::Valid { record: old, uid } = &*allocation else {
             continue;
         };
-        let owner = cached::key(&old.spec.owner.id);
+        let owner = cached::key(&old.spec.address_of());
+        let holder = cached::key(&old.spec.owner.id);
         let service = stores.services.get(&owner);
         let shown = service.map(|service| cached::shown_addresses(&service));
         if old.spec.phase == Phase::Bound
             && named.contains(&old.spec.addr)
             && stores.lbs.get(&owner).is_none()
-            && !unsupported.shares_record(old)
+            && stores.lbs.get(&holder).is_none()
+            && !sharing.shares_record(old)
             && !shown.is_some_and(|shown| shown.contains(&old.spec.addr))
         {
             let spec = RecordSpec {

@@ -9,6 +9,7 @@ use harvester_lb_api::{IPAllocation, Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, SeenPool, Waiting};
+use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked, Source};
 use harvester_lb_core::status::{self, Readiness};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
@@ -29,12 +30,20 @@ pub async fn goal(
     key: &Key,
     lb: &LoadBalancer,
     checked: Checked,
+    shared: Option<Shared>,
 ) -> Result<Goal, WriteError> {
     let vm = checked.vm.map(Box::new);
-    let address = match checked.source {
+    let mut address = match checked.source {
         // kube-vip is the DHCP client (OPS-3).
         Source::Dhcp => Address::by_dhcp(ctx.index.withdraw_from_pools(key)),
-        Source::Pool(request) => {
+        Source::Pool(mut request) => {
+            // What the status of one that asks for the address of another one names is its own only if something else says so.
+            let named = request.status.as_ref().map(|status| status.addr);
+            if telling::is_of_another(lb)
+                && named.is_some_and(|addr| !ctx.index.is_address_of(addr, key))
+            {
+                request.status = None;
+            }
             let pool = live::seen_pool(ctx, &request);
             match acquire(ctx, &request).await {
                 Ok(Step::Done {
@@ -52,11 +61,59 @@ pub async fn goal(
             }
         }
     };
-    Ok(match vm {
+    address.shared = shared;
+    Ok(with_address(lb, vm, address))
+}
+
+/// What a load balancer is to have with an address.
+fn with_address(lb: &LoadBalancer, vm: Option<Box<spec::VmSpec>>, address: Address) -> Goal {
+    match vm {
         None => Goal::AddressOnly(address),
         Some(_) if address.is_ipv6() => Goal::Keep(Keep::ipv6(lb, address)),
         Some(vm) => Goal::Serve(vm, address),
-    })
+    }
+}
+
+/// What a load balancer is to have that shares the address of this record. What it has itself becomes extra records (SHR-7).
+///
+/// # Errors
+/// `Conflict` if the address is not Bound any more.
+pub fn shared_goal(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    checked: Checked,
+    record: &Record,
+    shared: Shared,
+) -> Result<Goal, WriteError> {
+    let addr = record.spec.addr;
+    let Some(grant) = ctx.index.grant_of(addr) else {
+        let why = format!("the IPAllocation of {addr} has changed");
+        return Err(WriteError::Conflict(why));
+    };
+    let own = ctx.index.withdraw_from_pools(key);
+    let address = Address {
+        shared: Some(shared),
+        ..Address::granted(lb, grant, own)
+    };
+    Ok(with_address(lb, checked.vm.map(Box::new), address))
+}
+
+/// What a load balancer is to have that has no address and gets none for now, for this reason.
+pub fn unshared_goal(
+    ctx: &Context,
+    key: &Key,
+    checked: Checked,
+    (reason, message): (&'static str, String),
+    is_name_taken: bool,
+) -> Goal {
+    let own = ctx.index.withdraw_from_pools(key);
+    let own = if is_name_taken { Vec::new() } else { own };
+    let waiting = Waiting {
+        is_name_taken,
+        ..Waiting::because(reason, message, own)
+    };
+    Goal::Wait(checked.vm.map(Box::new), waiting)
 }
 
 /// What a load balancer is to have that gets no address.
@@ -86,6 +143,7 @@ fn waiting(
         address_conflict,
         extra_records,
         pool,
+        is_name_taken: false,
     };
     Ok(Goal::Wait(vm, waiting))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, CachedService};
+use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::step::Probes;
 use harvester_lb_core::plan::{Guard, Kind, OnFailure, Plan, Step, View, Write};
@@ -91,6 +91,16 @@ async fn check(
         match guard {
             Guard::Unchanged => live::ensure_unchanged(ctx, key, lb).await?,
             Guard::CaughtUp => live::ensure_caught_up(ctx, key, lb).await?,
+            Guard::AllCaughtUp(members) => {
+                for member in members {
+                    let stored = ctx.index.stores.lbs.get(member);
+                    // The answer for one that cannot be decoded could not be decoded either.
+                    if let Some(Lb::Valid(lb)) = stored.as_deref() {
+                        live::ensure_caught_up(ctx, member, lb).await?;
+                    }
+                }
+            }
+            Guard::Exists(owner) => live::ensure_uid(ctx, owner).await?,
             Guard::PoolUnchanged(pool) => live::ensure_pool_unchanged(ctx, pool).await?,
             Guard::Foreign(Kind::Service) => ensure_foreign::<Service>(ctx, key).await?,
             Guard::Foreign(Kind::EndpointSlice) => {

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::context::Context;
+use crate::controllers::load_balancer::group::{self, Standing};
 
 /// The case of an existing load balancer.
 pub enum Case<'a> {
@@ -26,7 +27,7 @@ pub enum Case<'a> {
     /// This version leaves it alone, for this reason (IPA-9).
     Unsupported(&'a LoadBalancer, Unsupported),
     /// Any other; it is served if its spec is valid.
-    Usual(&'a LoadBalancer),
+    Usual(&'a LoadBalancer, Standing),
 }
 
 /// Determines the case of a load balancer.
@@ -34,9 +35,9 @@ pub fn case<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Case<'a> {
     match lb {
         Lb::Invalid(meta, why) => Case::Invalid(meta, why),
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => Case::Deleting(lb),
-        Lb::Valid(lb) => match ctx.index.unsupported(key, &lb.metadata) {
+        Lb::Valid(lb) => match ctx.index.unsupported(&lb.metadata) {
             Some(why) => Case::Unsupported(lb, why),
-            None => Case::Usual(lb),
+            None => Case::Usual(lb, group::standing(ctx, key, lb)),
         },
     }
 }

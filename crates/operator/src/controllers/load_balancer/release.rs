@@ -16,6 +16,7 @@ use tracing::debug;
 use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::apply;
+use crate::controllers::load_balancer::group;
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::{live, records};
 use crate::index::leader_ops::ReleaseVerdict;
@@ -28,6 +29,12 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         let Ok(left) = ctx.index.left_behind(key) else {
             return Ok(Requeue::AwaitChange);
         };
+        let uid = left.deleted.as_ref().map(|deleted| &*deleted.uid);
+        if let Some(group) = group::held_elsewhere(ctx, key, key, uid) {
+            // Its ports go off the Service that it shared first (SHR-4); the event of that brings it back.
+            ctx.index.queues.lbs.add(group);
+            return Ok(Requeue::Resync);
+        }
         let stored = Stored::of(ctx, key);
         let objects = stored.objects(key);
         let Some(cleanup) = plan::cleanup(left, &objects) else {

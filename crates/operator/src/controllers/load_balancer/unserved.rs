@@ -5,7 +5,7 @@ use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::Lb;
-use harvester_lb_core::plan::{Goal, Keep};
+use harvester_lb_core::plan::{Goal, Keep, Next};
 use harvester_lb_core::spec::Refusal;
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_object::Key;
@@ -30,7 +30,7 @@ pub async fn invalid(
         ..LoadBalancer::default()
     };
     let updated = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
-        walk(ctx, key, &lb, &Goal::Keep(Keep::undecodable())).await
+        walk(ctx, key, &lb, &Goal::Keep(Keep::undecodable()), key).await
     } else {
         Ok(Requeue::AwaitChange)
     };
@@ -41,7 +41,7 @@ pub async fn invalid(
 /// Handles a load balancer that is being deleted: removes legacy finalizers. Cleanup follows its deletion (FIN-2).
 pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
     let updated = if is_held_up(&lb.metadata) {
-        walk(ctx, key, lb, &Goal::Keep(Keep::endpoints(lb))).await
+        walk(ctx, key, lb, &Goal::Keep(Keep::endpoints(lb)), key).await
     } else {
         Ok(Requeue::AwaitChange)
     };
@@ -57,7 +57,24 @@ pub async fn leave_alone(
     why: &Unsupported,
 ) -> Result<Requeue, WriteError> {
     ctx.index.set_aside(&lb.metadata);
-    walk(ctx, key, lb, &Goal::Keep(Keep::unsupported(key, lb, why))).await
+    let goal = Goal::Keep(Keep::unsupported(key, lb, why));
+    walk(ctx, key, lb, &goal, key).await
+}
+
+/// Handles a load balancer that is no member of a group any more whose Service still has its ports: it stays as it is until the
+/// event by which they are off (SHR-7).
+pub async fn leaving(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    group: Key,
+) -> Result<Requeue, WriteError> {
+    ctx.index.queues.lbs.add(group);
+    let keep = Keep {
+        next: Next::Resync,
+        ..Keep::endpoints(lb)
+    };
+    walk(ctx, key, lb, &Goal::Keep(keep), key).await
 }
 
 /// Handles a load balancer whose spec is refused: its endpoints follow and its condition is written whatever becomes of its
@@ -68,9 +85,22 @@ pub async fn refused(
     lb: &LoadBalancer,
     why: &Refusal,
 ) -> Result<Requeue, WriteError> {
-    let walked = walk(ctx, key, lb, &Goal::Keep(Keep::refused(key, lb, why))).await;
+    let goal = Goal::Keep(Keep::refused(key, lb, why));
+    let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
     kept.and(walked)
+}
+
+/// Handles a load balancer whose spec is refused and whose name others share: its condition is written, and nothing else (SHR-6).
+pub async fn nameless(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    why: &Refusal,
+) -> Result<Requeue, WriteError> {
+    ctx.index.set_aside(&lb.metadata);
+    let goal = Goal::Keep(Keep::refused(key, lb, why));
+    walk(ctx, key, lb, &goal, key).await
 }
 
 /// Keeps the address of such a load balancer recorded, and releases the records of an earlier one of its name.

@@ -8,22 +8,25 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{self, Address, Applied, Goal, Kind, Next, Objects, View};
+use harvester_lb_core::plan::{self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, View};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Duration;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::apply::Outcome;
+use crate::controllers::load_balancer::group::{self, Group};
 use crate::controllers::load_balancer::observe::{self, Stored};
 use crate::controllers::load_balancer::{announcement, apply, release, write_status};
 
-/// Plans the way to a goal, applies it, and writes the status.
+/// Plans the way to a goal, applies it, and writes the status. `of`: the name of the group whose address it is; its own, unless it
+/// shares that of another one.
 pub async fn walk(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     goal: &Goal,
+    of: &Key,
 ) -> Result<Requeue, WriteError> {
     let mut lb = Cow::Borrowed(lb);
     let mut taken = None;
@@ -33,9 +36,22 @@ pub async fn walk(
             ctx.index.track_endpoints(key);
         }
         let stored = Stored::of(ctx, key);
+        let objects = stored.objects(key);
+        let vm = match goal {
+            Goal::Serve(vm, _) => Some(&**vm),
+            Goal::AddressOnly(_) | Goal::Wait(..) | Goal::Keep(_) => None,
+        };
+        let group = vm.and_then(|_| Group::of(ctx, of));
+        let snapshot = group.as_ref().map(Group::snapshot);
+        let sharing = group::sharing(ctx, &objects, vm, group.as_ref(), snapshot.as_ref());
+        let Some(sharing) = sharing else {
+            let why = format!("{key} does not share the address of {of} any more");
+            return Err(WriteError::Conflict(why));
+        };
         let view = View {
             has_foreign_slice: taken == Some(Kind::EndpointSlice),
-            ..observe::view(ctx, &lb, stored.objects(key), goal)
+            sharing,
+            ..observe::view(ctx, &lb, objects, goal)
         };
         let plan = plan::plan(&view, goal);
         let outcome = apply::apply(ctx, &view, &plan).await?;
@@ -52,13 +68,18 @@ pub async fn walk(
         let view = View { lb: newest, ..view };
         let (mut service, mut recreate_in) = (None, None);
         if let Goal::Serve(_, address) = goal
-            && plan.has_service
             && outcome.refused.is_none()
         {
-            service = own_service(ctx, key, &outcome)?;
-            if let Some(service) = &service {
-                announcement::note_node(ctx, key, newest, service);
-                recreate_in = move_on(ctx, key, service, address).await?;
+            match plan.service {
+                ServiceOf::None => {}
+                ServiceOf::Own => {
+                    service = own_service(ctx, key, &outcome)?;
+                    if let Some(service) = &service {
+                        announcement::note_node(ctx, key, newest, service);
+                        recreate_in = move_on(ctx, key, service, address).await?;
+                    }
+                }
+                ServiceOf::Group => service = ctx.index.stores.services.get(of),
             }
         }
         let applied = Applied {
@@ -100,7 +121,7 @@ fn own_service(
         .map(|service| desired::ownership(&service.metadata, &key.name));
     match owner {
         Some(Ownership::Ours) | None => Ok(service),
-        Some(Ownership::Foreign | Ownership::Shared) => Err(WriteError::Conflict(format!(
+        Some(Ownership::Foreign) => Err(WriteError::Conflict(format!(
             "Service {key} has another owner"
         ))),
     }

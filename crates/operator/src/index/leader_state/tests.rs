@@ -21,6 +21,7 @@ fn run_1_a_pool_is_not_written_before_all_it_says_is_imported() {
         phase: Phase::Bound,
         bound_at: Micros(1),
         released_at: None,
+        group: None,
     };
     let (of_p, of_q) = (spec("172.20.2.2", "p"), spec("172.20.3.2", "q"));
     leader.ledger.import([of_p.clone(), of_q.clone()]);

@@ -123,6 +123,7 @@ impl Model {
             phase: Phase::Bound,
             bound_at: Micros(stamp),
             released_at: None,
+            group: None,
         };
         let replaces = self.record(addr).map(|record| record.version);
         Outcome::Take(spec, replaces, reason, rest)

@@ -132,6 +132,7 @@ impl ReferenceStateMachine for Model {
                         phase: Phase::Bound,
                         bound_at: Micros(r.at),
                         released_at: None,
+                        group: None,
                     });
                 }
             }
@@ -151,6 +152,7 @@ impl ReferenceStateMachine for Model {
                         phase: Phase::Bound,
                         bound_at: Micros(model.now),
                         released_at: None,
+                        group: None,
                     });
                 }
             }

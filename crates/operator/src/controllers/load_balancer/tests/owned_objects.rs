@@ -60,9 +60,10 @@ async fn brought(
         address_conflict: None,
         standing: Standing::InPool,
         unserved: None,
+        shared: None,
     };
     let goal = Goal::Serve(Box::new(vm), address);
-    let outcome = walk::walk(&ctx, &key, &copy, &goal).await;
+    let outcome = walk::walk(&ctx, &key, &copy, &goal, &key).await;
     let service = server.get(&path);
     let asked = service.and_then(|s| Some(s["spec"]["loadBalancerIP"].as_str()?.to_owned()));
     (outcome.map(drop), asked)

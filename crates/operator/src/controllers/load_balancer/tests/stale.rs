@@ -252,9 +252,10 @@ async fn rel_4_a_pool_that_is_seen_after_the_decision_takes_no_service_down() {
         address_conflict: None,
         extra_records: Vec::new(),
         pool: Some(seen),
+        is_name_taken: false,
     };
     let vm = spec::check(&lb).unwrap().vm.map(Box::new);
-    let outcome = walk::walk(&ctx, &key(), &lb, &Goal::Wait(vm, waiting)).await;
+    let outcome = walk::walk(&ctx, &key(), &lb, &Goal::Wait(vm, waiting), &key()).await;
     assert!(
         matches!(outcome, Err(WriteError::Conflict(_))),
         "{outcome:?}"

@@ -1,0 +1,205 @@
+//! VM type with a shared address (SHR-3 to SHR-7): which ports the Service and the EndpointSlice of each load balancer have.
+//!
+//! The Service is written under the key of the group's name alone. A secondary writes its EndpointSlice.
+
+use std::time::Duration;
+
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
+use crate::backends::Backend;
+use crate::desired::{self, DesiredPort, Ownership};
+use crate::merge_patch::difference;
+use crate::plan::goal::Address;
+use crate::plan::outline::{OnFailure, Plan};
+use crate::plan::report::{self, Report};
+use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
+use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
+use crate::sharing::naming::{self, shared_name};
+use crate::sharing::service::{self, Others, Part};
+use crate::sharing::snapshot::served;
+use crate::spec::VmSpec;
+use crate::status::{self, Readiness};
+use harvester_lb_object::Key;
+
+/// Names and uids of the owners of a Service, and its ports.
+type OfService = (Vec<(String, String)>, Vec<DesiredPort>);
+
+/// The ports of the EndpointSlice and of the Service.
+pub(super) struct Layout {
+    /// Name of the Service of the EndpointSlice.
+    of: String,
+    slice: Vec<DesiredPort>,
+    /// `None`: the Service is written under another key.
+    pub(super) service: Option<OfService>,
+    /// When to look again.
+    pub(super) again_in: Option<Duration>,
+}
+
+impl Layout {
+    /// For a load balancer with these ports.
+    pub(super) fn of(view: &View<'_>, vm: &VmSpec) -> Self {
+        let of = view.objects.key.name.to_string();
+        let own = || vm.ports.iter().map(DesiredPort::of_listener).collect();
+        match &view.sharing {
+            Sharing::Alone => Self {
+                of,
+                slice: own(),
+                service: Some((vec![owner(view)], own())),
+                again_in: None,
+            },
+            Sharing::Primary(primary) => Self::of_primary(of, view, vm, primary),
+            Sharing::Secondary(with) => {
+                let named = |port| DesiredPort::named(port, shared_name(served(port)));
+                Self {
+                    of: with.group.to_owned(),
+                    slice: vm.ports.iter().map(named).collect(),
+                    service: None,
+                    again_in: None,
+                }
+            }
+        }
+    }
+
+    fn of_primary(of: String, view: &View<'_>, vm: &VmSpec, primary: &Primary) -> Self {
+        let is_shared = !primary.others.secondaries.is_empty();
+        let wanted = service::wanted_names(&vm.ports, is_shared);
+        let names = naming::next(&wanted, &primary.names, primary.now);
+        let ports = vm.ports.iter().filter_map(|port| {
+            let name = names.service.get(&served(port))?;
+            Some(DesiredPort::named(port, name.clone()))
+        });
+        let (name, uid) = owner(view);
+        let part = Part {
+            name,
+            uid,
+            ..Part::default()
+        };
+        let service = service::assemble(Some((part, ports.collect())), &primary.others);
+        let mut slice: Vec<DesiredPort> = Vec::new();
+        let both = |port| {
+            let key = served(port);
+            let is_wanted = |name: &&String| wanted.get(&key) == Some(*name);
+            let all = names.slice.get(&key).into_iter().flatten();
+            let (new, old): (Vec<_>, Vec<_>) = all.partition(is_wanted);
+            (port, new, old)
+        };
+        let both: Vec<_> = vm.ports.iter().map(both).collect();
+        // A listener may have the name that another port gets: the API server admits each once.
+        let news = both.iter().map(|(port, new, _)| (port, new));
+        for (port, names) in news.chain(both.iter().map(|(port, _, old)| (port, old))) {
+            for name in names {
+                if slice.iter().all(|it| it.name != **name) {
+                    slice.push(DesiredPort::named(port, (*name).clone()));
+                }
+            }
+        }
+        Self {
+            of,
+            slice,
+            service: Some(service),
+            again_in: names.again_in,
+        }
+    }
+
+    /// The EndpointSlice with these backends.
+    pub(super) fn slice(&self, view: &View<'_>, backends: &[(Backend, bool)]) -> EndpointSlice {
+        let present = view.objects.slice;
+        desired::shared_endpoint_slice(view.lb, &self.of, present, &self.slice, backends)
+    }
+}
+
+/// Name and uid of the load balancer of a view.
+fn owner(view: &View<'_>) -> (String, String) {
+    let meta = &view.lb.metadata;
+    let name = meta.name.clone().unwrap_or_default();
+    (name, meta.uid.clone().unwrap_or_default())
+}
+
+/// Creates or patches the Service; `None` if it is as desired.
+pub(super) fn write_service(
+    objects: &Objects<'_>,
+    owners: &[(String, String)],
+    ports: &[DesiredPort],
+    address: &str,
+) -> Option<Step> {
+    let present = objects.service.map(|service| &**service);
+    let wanted = desired::shared_service(objects.key, present, owners, ports, address);
+    Some(Step::Service(match present {
+        None => Write::Create(Box::new(wanted)),
+        Some(present) => Write::Patch(present.metadata.clone(), difference(present, &wanted)?),
+    }))
+}
+
+/// SHR-7: a load balancer with a Service of its own joins another one: that Service goes first.
+pub(super) fn leave_own_service<'a>(view: &View<'_>, with: &Secondary<'_>) -> Plan<'a> {
+    let delete = view.objects.deletable_service().map(|from| Guarded {
+        guards: vec![Guard::Unchanged, Guard::Exists(with.holder.clone())],
+        step: Step::Service(Write::Delete(from.clone())),
+    });
+    // The event of the deletion brings the load balancer back.
+    let steps = delete.into_iter().collect();
+    Plan::new(steps, OnFailure::Stop, Report::None(Next::Resync))
+}
+
+/// SHR-2: a primary that gets none of its ports. The Service loses them first; the address is still the primary's. `None` if it gets
+/// them.
+pub(super) fn contested<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Plan<'a>> {
+    let Sharing::Primary(primary) = &view.sharing else {
+        return None;
+    };
+    let why = primary.contested.as_ref()?;
+    let readiness = Readiness::not(status::PORT_CONFLICT, why.to_string());
+    let report = report::of_vm(view, vm, address, readiness);
+    let mut steps: Vec<Guarded> = vec![Step::HealthChecks(Probes::End).into()];
+    let ip = &address.load_balancer_ip;
+    steps.extend(of_others(
+        &view.objects,
+        &primary.others,
+        &primary.members,
+        ip,
+    ));
+    let slice = view.objects.deletable_slice();
+    steps.extend(slice.map(|from| Guarded {
+        guards: vec![Guard::Unchanged],
+        step: Step::Slice(Write::Delete(from.clone())),
+    }));
+    let report = Report::fixed(report, Next::AwaitChange);
+    Some(Plan::new(steps, OnFailure::ReportRefusal, report))
+}
+
+/// The Service of load balancers whose primary does not serve its ports now: it is gone, its spec is refused, or it is being deleted.
+/// `None` if there is nothing to write.
+fn of_others(
+    objects: &Objects<'_>,
+    others: &Others,
+    members: &[Key],
+    address: &str,
+) -> Option<Guarded> {
+    if objects.service_owner() == Some(Ownership::Foreign) || objects.is_service_undecodable() {
+        return None;
+    }
+    let (owners, ports) = service::assemble(None, others);
+    // A Service has at least one port. The first of those that join replaces the last.
+    if ports.is_empty() || owners.is_empty() {
+        return None;
+    }
+    Some(Guarded {
+        guards: vec![Guard::AllCaughtUp(members.to_vec())],
+        step: write_service(objects, &owners, &ports, address)?,
+    })
+}
+
+/// As [`of_others`], as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
+pub fn without_primary(
+    objects: &Objects<'_>,
+    others: &Others,
+    members: &[Key],
+    address: &str,
+    leaves: bool,
+) -> Plan<'static> {
+    let service = of_others(objects, others, members, address);
+    let slice = objects.deletable_slice().filter(|_| leaves);
+    let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
+    let steps = service.into_iter().chain(slice).collect();
+    Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
+}

@@ -1,0 +1,265 @@
+//! The Service of a group: its owners, its ports and their names (SHR-3, SHR-4).
+//!
+//! A load balancer joins by its EndpointSlice: its ports are carried once that has them. It leaves in the reverse order. While the
+//! primary is alone its ports have the names of its listeners. They get those of a shared Service before the first port of another
+//! one is added, since the API server demands that each of several ports has a name, and no two the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use harvester_lb_api::keys;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::group::{self, Role};
+use super::naming::{Stored, shared_name};
+use super::ports::Served;
+use super::snapshot::{Party, Snapshot, served};
+use crate::desired::DesiredPort;
+use crate::spec::Port;
+use crate::time;
+
+/// The part of one load balancer in the Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Name of the load balancer.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Whether it owns the Service already.
+    pub is_owner: bool,
+    /// Its ports that the Service has already.
+    pub carried: Vec<DesiredPort>,
+    /// Its ports that are to be added.
+    pub added: Vec<DesiredPort>,
+}
+
+/// What the Service of a group has besides the ports that the primary serves now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Others {
+    /// The part of the primary, if it stays as it is (BE-6) or gets none of its ports (SHR-2).
+    pub primary: Option<Part>,
+    /// The parts of the others, by age.
+    pub secondaries: Vec<Part>,
+}
+
+impl Others {
+    /// From the roles of a group.
+    pub fn of(group: &Snapshot<'_>) -> Self {
+        let mut others = Self::default();
+        let mut secondaries = Vec::new();
+        for (party, ports) in group.parties() {
+            let meta = party.lb.meta();
+            let name = meta.name.as_deref().unwrap_or_default();
+            let is_primary = name == &*group.key.name;
+            match group.roles.get(name) {
+                Some(Role::PortConflict(_)) if is_primary => {
+                    others.primary = Some(bare(party));
+                }
+                Some(Role::Member { .. }) if is_primary => {
+                    if ports.is_none() {
+                        others.primary = Some(part(group, party, None));
+                    }
+                }
+                Some(Role::Member { .. }) => {
+                    let part = part(group, party, ports);
+                    if part.is_owner || !part.carried.is_empty() || !part.added.is_empty() {
+                        secondaries.push(((time::created(meta), name), part));
+                    }
+                }
+                _ => {}
+            }
+        }
+        secondaries.sort_by(|a, b| a.0.cmp(&b.0));
+        others.secondaries = secondaries.into_iter().map(|(_, part)| part).collect();
+        others
+    }
+}
+
+/// The part of a load balancer that has none of its ports.
+fn bare(party: &Party<'_>) -> Part {
+    let meta = party.lb.meta();
+    Part {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        is_owner: true,
+        ..Part::default()
+    }
+}
+
+/// The part of a load balancer with these ports, as far as its EndpointSlice has them. `None`: what it has now.
+fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part {
+    let mut part = bare(party);
+    part.is_owner = group::is_owner(group.service, &part.uid);
+    let Some(ports) = ports else {
+        let carried = group::carried(group.service, party.slice);
+        let all = service_ports(group.service);
+        part.carried = all
+            .filter_map(|port| Some((DesiredPort::stored(port)?, port)))
+            .filter(|(port, _)| carried.contains(&port.served()))
+            .map(|(port, _)| port)
+            .collect();
+        return part;
+    };
+    let present: BTreeSet<Served> = service_ports(group.service)
+        .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
+        .collect();
+    let names = slice_names(&group.key.name, party.slice);
+    for port in ports {
+        let port = DesiredPort::named(port, shared_name(served(port)));
+        if !names.contains(&*port.name) {
+            continue;
+        }
+        if present.contains(&port.served()) {
+            part.carried.push(port);
+        } else {
+            part.added.push(port);
+        }
+    }
+    part
+}
+
+fn service_ports(service: Option<&Service>) -> impl Iterator<Item = &ServicePort> {
+    let spec = service.and_then(|service| service.spec.as_ref());
+    spec.into_iter()
+        .flat_map(|spec| spec.ports.iter().flatten())
+}
+
+/// The names of the ports of an EndpointSlice, if it is one of this Service.
+fn slice_names<'a>(service: &str, slice: Option<&'a EndpointSlice>) -> BTreeSet<&'a str> {
+    let is_of = |slice: &&EndpointSlice| {
+        let labels = slice.metadata.labels.as_ref();
+        let of = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
+        of.is_some_and(|of| of == service)
+    };
+    let ports = slice.filter(is_of).and_then(|slice| slice.ports.as_ref());
+    let ports = ports.into_iter().flatten();
+    ports
+        .map(|port| port.name.as_deref().unwrap_or_default())
+        .collect()
+}
+
+/// The names that the ports of the primary have: each is that of its listener, that of a shared Service, or the one that the Service
+/// has.
+pub fn stored_names(
+    group: &str,
+    ports: &[Port],
+    service: Option<&Service>,
+    slice: Option<&EndpointSlice>,
+) -> Stored {
+    let of_service: BTreeMap<Served, String> = service_ports(service)
+        .filter_map(DesiredPort::stored)
+        .map(|port| (port.served(), port.name))
+        .collect();
+    let of_slice = slice_names(group, slice);
+    let mut stored = Stored::default();
+    for port in ports {
+        let key = served(port);
+        let name = of_service.get(&key);
+        if let Some(name) = name {
+            stored.service.insert(key, name.clone());
+        }
+        let shared = shared_name(key);
+        let known = [Some(&port.name), Some(&shared), name]
+            .into_iter()
+            .flatten();
+        let known = known.filter(|name| of_slice.contains(&***name)).cloned();
+        stored.slice.insert(key, known.collect());
+    }
+    stored
+}
+
+/// Whether the names of a primary that is alone are still those of a shared Service somewhere.
+pub fn are_shared(ports: &[Port], stored: &Stored) -> bool {
+    ports.iter().any(|port| {
+        let key = served(port);
+        let shared = shared_name(key);
+        port.name != shared
+            && (stored.service.get(&key) == Some(&shared)
+                || stored
+                    .slice
+                    .get(&key)
+                    .is_some_and(|it| it.contains(&shared)))
+    })
+}
+
+/// The names that the ports of the primary should have.
+pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String> {
+    let wanted = |port: &Port| {
+        let key = served(port);
+        let name = if is_shared {
+            shared_name(key)
+        } else {
+            port.name.clone()
+        };
+        (key, name)
+    };
+    ports.iter().map(wanted).collect()
+}
+
+/// Owners and ports of the Service: those of the primary, as it serves them, and of the others. A port is not added before all ports
+/// that are there have the names of a shared Service. `primary`: owner and ports; `None` if it serves none now.
+pub fn assemble(
+    primary: Option<(Part, Vec<DesiredPort>)>,
+    others: &Others,
+) -> (Vec<(String, String)>, Vec<DesiredPort>) {
+    let (mut owners, mut ports) = (Vec::new(), Vec::new());
+    let mut may_add = true;
+    if let Some((part, its)) = primary {
+        may_add = its
+            .iter()
+            .all(|port| port.name == shared_name(port.served()));
+        owners.push((part.name, part.uid));
+        ports = its;
+    } else if let Some(kept) = &others.primary {
+        owners.push((kept.name.clone(), kept.uid.clone()));
+        ports.extend(kept.carried.iter().cloned());
+    }
+    for part in &others.secondaries {
+        ports.extend(part.carried.iter().cloned());
+    }
+    // The names of a primary that stays as it is cannot change.
+    may_add &= ports.iter().all(|port| !port.name.is_empty());
+    for part in &others.secondaries {
+        let mut is_owner = part.is_owner || !part.carried.is_empty();
+        for port in part.added.iter().filter(|_| may_add) {
+            if ports.iter().all(|it| it.name != port.name) {
+                ports.push(port.clone());
+                is_owner = true;
+            }
+        }
+        if is_owner {
+            owners.push((part.name.clone(), part.uid.clone()));
+        }
+    }
+    (owners, ports)
+}
+
+/// Whether the Service carries all ports of a load balancer that shares it.
+pub fn carries(service: Option<&Service>, slice: Option<&EndpointSlice>, ports: &[Port]) -> bool {
+    let carried = group::carried(service, slice);
+    ports.iter().all(|port| carried.contains(&served(port)))
+}
+
+impl DesiredPort {
+    /// Protocol and port.
+    pub const fn served(&self) -> Served {
+        Served {
+            port: self.port,
+            protocol: self.protocol,
+        }
+    }
+
+    /// The port of a listener, under this name.
+    pub fn named(port: &Port, name: String) -> Self {
+        Self {
+            name,
+            protocol: port.protocol,
+            port: port.port,
+            target: IntOrString::Int(i32::from(port.backend_port)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,176 @@
+//! The stored objects of a group, and what follows from them: the role of each load balancer, and the ports and owners of the
+//! Service (SHR-2 to SHR-7).
+
+use std::collections::BTreeMap;
+
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_ipam::{Record, addr};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::group::{self, Role, Stored, Wish};
+use super::membership::{Candidate, HeldBy};
+use super::ports::Served;
+use crate::cached::Lb;
+use crate::spec::{self, Port};
+
+/// A load balancer of a group, as it is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Party<'a> {
+    /// Its copy.
+    pub lb: &'a Lb,
+    /// Its EndpointSlice.
+    pub slice: Option<&'a EndpointSlice>,
+    /// A load balancer that shares its own address, if any (SHR-7).
+    pub secondary: Option<&'a str>,
+    /// This version leaves it alone (IPA-9).
+    pub is_left_alone: bool,
+}
+
+/// The stored objects of a group.
+#[derive(Debug)]
+pub struct Snapshot<'a> {
+    /// Namespace and name of the group, which are those of its Service and of its primary.
+    pub key: &'a Key,
+    /// The primary, if it exists, and all that name it.
+    parties: Vec<(Party<'a>, Option<Vec<Port>>)>,
+    /// The Service, if it is ours and can be decoded.
+    pub service: Option<&'a Service>,
+    /// The record of the address, if there is one.
+    pub record: Option<&'a Record>,
+    /// The role of each load balancer, by name.
+    pub roles: BTreeMap<String, Role>,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Determines the roles. `records`: the Bound ones of the group.
+    pub fn of(
+        key: &'a Key,
+        parties: Vec<Party<'a>>,
+        service: Option<&'a Service>,
+        records: &'a [Record],
+    ) -> Self {
+        let record = main_record(key, &parties, service, records);
+        let parties: Vec<_> = parties.into_iter().map(|it| (it, ports(&it))).collect();
+        let uid = record.map(|it| it.spec.owner.uid.to_string());
+        let held_by = record.zip(uid.as_deref()).map(|(record, uid)| {
+            let name = record.spec.owner.id.name();
+            (HeldBy { name, uid }, &*record.spec.pool)
+        });
+        let wish = |(party, ports): &(Party<'a>, Option<Vec<Port>>)| Wish {
+            candidate: candidate(*party, record),
+            ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
+            slice: party.slice,
+        };
+        let roles = group::roles(&Stored {
+            name: &key.name,
+            lbs: parties.iter().map(wish).collect(),
+            service,
+            record: held_by,
+        });
+        Self {
+            key,
+            parties,
+            service,
+            record,
+            roles,
+        }
+    }
+
+    /// The load balancers with their ports, as their specs have them; see [`Wish::ports`].
+    pub fn parties(&self) -> impl Iterator<Item = (&Party<'a>, Option<&[Port]>)> {
+        let all = self.parties.iter();
+        all.map(|(party, ports)| (party, ports.as_deref()))
+    }
+
+    /// The metadata of the load balancer of this name.
+    pub fn meta(&self, name: &str) -> Option<&'a ObjectMeta> {
+        let mut all = self.parties.iter().map(|(party, _)| party.lb.meta());
+        all.find(|meta| meta.name.as_deref() == Some(name))
+    }
+
+    /// The load balancer that is to own the record (SHR-5).
+    pub fn holder(&self) -> Option<&'a ObjectMeta> {
+        self.meta(group::holder(&self.key.name, &self.roles)?)
+    }
+
+    /// The names of those that share the address, besides the primary.
+    pub fn secondaries(&self) -> impl Iterator<Item = &str> {
+        let all = self.roles.iter();
+        all.filter(|(name, role)| matches!(role, Role::Member { .. }) && ***name != *self.key.name)
+            .map(|(name, _)| &**name)
+    }
+}
+
+/// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks
+/// for, else the one that the primary's status names, else the lowest.
+fn main_record<'a>(
+    key: &Key,
+    parties: &[Party<'_>],
+    service: Option<&Service>,
+    records: &'a [Record],
+) -> Option<&'a Record> {
+    let find = |text: Option<&str>| {
+        let addr = addr::parse(text?)?;
+        records.iter().find(|record| record.spec.addr == addr)
+    };
+    let asked = service.and_then(|it| it.spec.as_ref()?.load_balancer_ip.as_deref());
+    let primary = || {
+        let mut all = parties.iter();
+        all.find_map(|party| match party.lb {
+            Lb::Valid(lb) if lb.metadata.name.as_deref() == Some(&*key.name) => Some(lb),
+            _ => None,
+        })
+    };
+    find(asked)
+        .or_else(|| find(allocated(primary()?)))
+        .or_else(|| records.iter().min_by_key(|record| record.spec.addr))
+}
+
+/// `status.allocatedAddress.ip`.
+pub(super) fn allocated(lb: &LoadBalancer) -> Option<&str> {
+    let status = lb.status.as_ref()?;
+    status.allocated_address.as_ref()?.ip.as_deref()
+}
+
+/// The ports of a load balancer that takes part with those in its spec.
+fn ports(party: &Party<'_>) -> Option<Vec<Port>> {
+    let Lb::Valid(lb) = party.lb else {
+        return None;
+    };
+    if party.is_left_alone || lb.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    let checked = spec::check(lb).ok()?;
+    Some(checked.vm.map_or_else(Vec::new, |vm| vm.ports))
+}
+
+/// Protocol and port of a listener.
+pub fn served(port: &Port) -> Served {
+    Served {
+        port: port.port,
+        protocol: port.protocol,
+    }
+}
+
+/// What counts of a load balancer; of one that cannot be decoded only the metadata is known.
+fn candidate<'a>(party: Party<'a>, record: Option<&Record>) -> Candidate<'a> {
+    let candidate = match party.lb {
+        Lb::Valid(lb) => Candidate::of(lb),
+        Lb::Invalid(meta, _) => Candidate::of_meta(meta),
+    };
+    let names = match party.lb {
+        Lb::Valid(lb) => allocated(lb).and_then(addr::parse),
+        Lb::Invalid(..) => None,
+    };
+    Candidate {
+        secondary: party.secondary,
+        names_address: names.is_some() && names == record.map(|it| it.spec.addr),
+        ..candidate
+    }
+}
+
+#[cfg(test)]
+mod tests;

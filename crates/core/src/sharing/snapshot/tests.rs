@@ -1,0 +1,107 @@
+use harvester_lb_api::keys;
+use harvester_lb_ipam::{Micros, Owner, Phase, RecordSpec};
+use harvester_lb_object::Version;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// Annotations that name this primary.
+fn annotations(primary: Option<&str>) -> Value {
+    match primary {
+        Some(name) => json!({ keys::ANNOTATION_PRIMARY: name }),
+        None => json!({}),
+    }
+}
+
+fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
+
+fn record(addr: &str, owner: &str, group: Option<&str>) -> Record {
+    Record {
+        spec: RecordSpec {
+            addr: addr.parse().unwrap(),
+            pool: "p".into(),
+            owner: Owner::new("ns", owner, &format!("u-{owner}")),
+            phase: Phase::Bound,
+            bound_at: Micros(1),
+            released_at: None,
+            group: group.map(Into::into),
+        },
+        version: Version(1),
+    }
+}
+
+fn service(ip: &str) -> Service {
+    object(json!({"metadata": {"name": "web"}, "spec": {"loadBalancerIP": ip}}))
+}
+
+fn lb(name: &str, primary: Option<&str>, ip: &str) -> Lb {
+    Lb::valid(object(json!({
+        "metadata": {
+            "namespace": "ns", "name": name, "uid": format!("u-{name}"),
+            "annotations": annotations(primary),
+        },
+        "spec": {"workloadType": "cluster"},
+        "status": {"allocatedAddress": {"ip": ip}},
+    })))
+}
+
+fn party(lb: &Lb) -> Party<'_> {
+    Party {
+        lb,
+        slice: None,
+        secondary: None,
+        is_left_alone: false,
+    }
+}
+
+#[test]
+fn rel_4_of_several_records_that_counts_which_is_served() {
+    let key = Key::new("ns", "web");
+    let records = [
+        record("10.0.0.3", "web", None),
+        record("10.0.0.2", "web", None),
+        record("10.0.0.4", "web", None),
+    ];
+    let web = lb("web", None, "10.0.0.3");
+    let main = |service: Option<&Service>, parties: &[&Lb]| {
+        let parties = parties.iter().map(|lb| party(lb)).collect();
+        let snapshot = Snapshot::of(&key, parties, service, &records);
+        snapshot.record.unwrap().spec.addr.to_string()
+    };
+    assert_eq!(main(Some(&service("10.0.0.4")), &[&web]), "10.0.0.4");
+    assert_eq!(main(Some(&service("10.0.0.9")), &[&web]), "10.0.0.3");
+    assert_eq!(main(None, &[]), "10.0.0.2");
+}
+
+#[test]
+fn shr_5_the_holder_and_the_others() {
+    let key = Key::new("ns", "web");
+    let (b, c) = (
+        lb("b", Some("web"), "10.0.0.2"),
+        lb("c", Some("web"), "10.0.0.2"),
+    );
+    let records = [record("10.0.0.2", "c", Some("web"))];
+    let parties = vec![party(&b), party(&c)];
+    let snapshot = Snapshot::of(&key, parties, None, &records);
+    let holder = snapshot.holder().and_then(|meta| meta.name.as_deref());
+    assert_eq!(holder, Some("b"), "of the same age: by name");
+    assert_eq!(snapshot.secondaries().collect::<Vec<_>>(), ["b", "c"]);
+    // Of the one that is left alone nothing is known.
+    let left = Party {
+        is_left_alone: true,
+        ..party(&b)
+    };
+    let snapshot = Snapshot::of(&key, vec![left, party(&c)], None, &records);
+    assert!(snapshot.parties().any(|(_, ports)| ports.is_none()));
+    // It shares the address and stays what it is.
+    assert_eq!(snapshot.secondaries().count(), 2);
+    let asks = lb("d", Some("web"), "");
+    let left = Party {
+        is_left_alone: true,
+        ..party(&asks)
+    };
+    let snapshot = Snapshot::of(&key, vec![left, party(&c)], None, &records);
+    assert_eq!(snapshot.secondaries().collect::<Vec<_>>(), ["c"]);
+}
