@@ -69,6 +69,16 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     if REFUSED.contains(&reason) {
         return backends::check_kept_endpoints(objects, lb).map(|()| waiting);
     }
+    match sharing::part(objects, lb, reason) {
+        Part::None => {}
+        Part::Secondary => return sharing::shares(objects, lb, ready).map(|()| None),
+        Part::Refused(why) => {
+            sharing::is_refused(objects, lb, why)?;
+            return sharing::waits(lb, ready).map(|()| Some(reason));
+        }
+        Part::NameTaken => return sharing::waits(lb, ready).map(|()| Some(reason)),
+        Part::Apart(why) => sharing::is_refused(objects, lb, why)?,
+    }
     if lb.object.spec.address_source() == Ipam::Dhcp {
         let held = held(objects, lb);
         must!(
@@ -88,16 +98,6 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             held.len()
         );
         return owned_objects::check(objects, lb, ready).map(|()| None);
-    }
-    match sharing::part(objects, lb, reason) {
-        Part::None => {}
-        Part::Secondary => return sharing::shares(objects, lb, ready).map(|()| None),
-        Part::Refused(why) => {
-            sharing::is_refused(objects, lb, why)?;
-            return sharing::waits(lb, ready).map(|()| Some(reason));
-        }
-        Part::NameTaken => return sharing::waits(lb, ready).map(|()| Some(reason)),
-        Part::Apart(why) => sharing::is_refused(objects, lb, why)?,
     }
     match held(objects, lb)[..] {
         [] => waits(objects, lb, ready).map(|()| Some(reason)),

@@ -21,6 +21,15 @@ const EXCLUDED: [&str; 5] = [
     "x",
 ];
 
+/// A load balancer with a port that depends on its number: some of them can share an address, others contest a port (SHR-2).
+fn on_port(lb: usize, spec: LbSpec) -> Value {
+    let mut object = spec.json();
+    if let Some(listener) = object["spec"]["listeners"].get_mut(0) {
+        listener["port"] = (80 + lb % 3).into();
+    }
+    object
+}
+
 /// An act of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -45,9 +54,9 @@ pub(crate) enum Act {
     DeleteSlice(usize),
     EditSlice(usize),
     ForeignService(usize),
-    /// Sets or removes an annotation of a later version's feature (IPA-9).
+    /// Sets or removes an annotation that asks for an address (REQ-1, SHR-1).
     Ask(usize, Asked),
-    /// Another load balancer becomes an owner of the Service, as one that shares its address.
+    /// Another load balancer becomes an owner of the Service, although it does not share its address.
     ShareService(usize, usize),
     Exclude(usize, &'static str),
     CreateVmi(usize, u8, u8),
@@ -109,13 +118,13 @@ impl Act {
         let user = By::User;
         server.clock += i64::from(server.revision.is_multiple_of(3));
         match self {
-            Self::CreateLb(lb, spec) => create(server, Kind::Lb, &lb_key(*lb), spec.json()),
+            Self::CreateLb(lb, spec) => create(server, Kind::Lb, &lb_key(*lb), on_port(*lb, *spec)),
             Self::DeleteLb(lb) => {
                 server.delete(Kind::Lb, &lb_key(*lb), user);
             }
             Self::RecreateLb(lb, spec) => {
                 server.delete(Kind::Lb, &lb_key(*lb), user);
-                create(server, Kind::Lb, &lb_key(*lb), spec.json());
+                create(server, Kind::Lb, &lb_key(*lb), on_port(*lb, *spec));
             }
             Self::RestoreLb(lb) => {
                 if let Some(old) = server.get(Kind::Lb, &lb_key(*lb)).cloned() {

@@ -24,8 +24,10 @@ struct Lb {
     /// What that was before a request that landed late has changed it: it may have landed after whoever leads has made sure of
     /// the status, and before its write of the Service.
     excused: Option<String>,
-    /// It has requested a later version's feature since its creation (IPA-9).
-    asks: bool,
+    /// The load balancer whose address it asks for (SHR-1).
+    primary: Option<String>,
+    /// That of its former version: a write of the operator may come from a copy of it.
+    was: Option<String>,
     workload: Option<String>,
     /// The operator has written its status since its spec was last changed.
     answered: bool,
@@ -41,6 +43,8 @@ struct Record {
     uid: String,
     pool: String,
     bound: bool,
+    /// The group whose address it is, if that is not its owner's (SHR-5).
+    group: Option<String>,
 }
 
 /// A Service of ours.
@@ -84,7 +88,10 @@ impl Lb {
             dhcp: object["spec"]["ipam"] == "dhcp",
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
             excused: None,
-            asks: asks_for_more(object),
+            primary: object["metadata"]["annotations"][keys::ANNOTATION_PRIMARY]
+                .as_str()
+                .map(str::to_owned),
+            was: None,
             workload: text(object, "/spec/workloadType"),
             answered: false,
             written_at: None,
@@ -104,7 +111,30 @@ impl Record {
             uid: owner["uid"].as_str().unwrap().to_owned(),
             pool: text(object, "/spec/pool").unwrap(),
             bound: object["spec"]["phase"] == "Bound",
+            group: object["metadata"]["annotations"][keys::ANNOTATION_PRIMARY]
+                .as_str()
+                .map(str::to_owned),
         }
+    }
+
+    /// The load balancer whose address it is or was at first, and whose Service shows it.
+    fn of(&self) -> Key {
+        match &self.group {
+            Some(group) => Key::new(&self.owner.namespace, &**group),
+            None => self.owner.clone(),
+        }
+    }
+}
+
+impl Lb {
+    /// Whether it asks for the address of another one, or did so just now.
+    fn asks(&self) -> bool {
+        self.primary.is_some() || self.was.is_some()
+    }
+
+    fn names(&self, group: &Key) -> bool {
+        let mut names = [&self.primary, &self.was].into_iter().flatten();
+        names.any(|name| **name == *group.name)
     }
 }
 
@@ -129,12 +159,6 @@ fn without_details(status: &Value) -> Value {
         conditions.retain(|condition| !is_detail(condition));
     }
     status
-}
-
-/// IPA-9: whether a load balancer requests a later version's feature.
-fn asks_for_more(lb: &Value) -> bool {
-    let annotations = &lb["metadata"]["annotations"];
-    !annotations[keys::ANNOTATION_PRIMARY].is_null()
 }
 
 /// Whether a Service is the operator's.
@@ -173,7 +197,11 @@ impl Oracle {
         let before = self.lbs.remove(key).filter(|b| b.uid == now.uid);
         now.written_at = self.paced(event, before.as_ref())?;
         if let Some(before) = &before {
-            now.asks &= before.asks;
+            now.was = if before.primary == now.primary {
+                before.was.clone()
+            } else {
+                before.primary.clone()
+            };
             now.answered = match event.by {
                 By::Operator => true,
                 _ => {
@@ -197,12 +225,6 @@ impl Oracle {
         if before.committed == now.committed || matches!(event.by, By::User | By::Cluster) {
             return Ok(());
         }
-        must!(
-            "IPA-9",
-            !before.asks || !now.asks,
-            "{key} asks for what is not supported, and its status is given {:?}",
-            now.committed
-        );
         let holds = |address: &str| {
             let record = self.records.get(address);
             record.filter(|r| r.bound && r.owner == *key && r.uid == now.uid)
@@ -211,8 +233,10 @@ impl Oracle {
             && let Some(record) = holds(left)
         {
             let is_served = now.requested.is_some() && now.requested == now.committed;
-            let leaves =
-                now.dhcp || is_served || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
+            let leaves = now.dhcp
+                || is_served
+                || now.asks()
+                || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
             must!(
                 "IPA-7",
                 leaves,
@@ -221,10 +245,15 @@ impl Oracle {
                 now.committed
             );
         }
+        // SHR-3: an address of the group that it names.
+        let shares = |address: &str| {
+            let record = self.records.get(address).filter(|r| r.bound);
+            record.is_some_and(|r| r.of().namespace == key.namespace && now.names(&r.of()))
+        };
         if let Some(address) = &now.committed {
             must!(
                 "IPA-6",
-                holds(address).is_some() || self.by_hand.contains(address),
+                holds(address).is_some() || self.by_hand.contains(address) || shares(address),
                 "the status of {key} is given {address} without a record: {:?}",
                 self.records.get(address)
             );
@@ -292,15 +321,6 @@ impl Oracle {
             self.by_hand.insert(address);
             return Ok(());
         }
-        if let Some(record) = after.as_ref().filter(|r| r.bound) {
-            let owner = self.lbs.get(&record.owner);
-            must!(
-                "IPA-9",
-                owner.is_none_or(|lb| !lb.asks || lb.uid != record.uid),
-                "{} asks for what is not supported, and {address} is recorded for it",
-                record.owner
-            );
-        }
         if let Some(before) = before.filter(|r| r.bound)
             && !self.by_hand.contains(&address)
         {
@@ -324,12 +344,25 @@ impl Oracle {
                 format!("the Bound record of {address} is deleted"),
             ));
         };
-        must!(
-            "ALC-8",
-            after.owner == *owner || !after.bound,
-            "{address} goes from {owner} to {} at once",
-            after.owner
-        );
+        if after.bound && after.owner != *owner {
+            must!(
+                "ALC-8",
+                after.of() == before.of(),
+                "{address} goes from {owner} to {} at once",
+                after.owner
+            );
+            let next = self.lbs.get(&after.owner);
+            must!(
+                "SHR-5",
+                next.is_none_or(|lb| lb.uid != after.uid
+                    || after.of() == after.owner
+                    || lb.names(&after.of())),
+                "{address} of {} is handed over to {}, which does not share it",
+                after.of(),
+                after.owner
+            );
+            return Ok(());
+        }
         if after.bound {
             must!(
                 "ALC-1",
@@ -345,7 +378,7 @@ impl Oracle {
                 "{address} is released although the living {owner} names it"
             );
         }
-        if let Some(service) = self.services.get(owner) {
+        if let Some(service) = self.services.get(&before.of()) {
             let shows = [&service.asked, &service.announced]
                 .into_iter()
                 .flatten()
@@ -423,7 +456,8 @@ impl Oracle {
         let (Some(service), Some(lb)) = (self.services.get(key), self.lbs.get(key)) else {
             return Ok(());
         };
-        if lb.workload.as_deref() != Some("vm") || !lb.answered {
+        // SHR-7: the Service of one that joins another goes.
+        if lb.workload.as_deref() != Some("vm") || !lb.answered || lb.asks() {
             return Ok(());
         }
         let holds = |address: &String| {
@@ -465,7 +499,7 @@ impl Oracle {
                 let record = self.records.get(address).filter(|r| r.bound);
                 must!(
                     "REL-3",
-                    record.is_none_or(|r| r.owner == *key)
+                    record.is_none_or(|r| r.of() == *key)
                         || service.excused.contains(address)
                         || self.by_hand.contains(address),
                     "the Service of {key} shows {address}, which is Bound to {}",
