@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: demo.sh [shell]. Prints what it will do, builds what is missing and
+# The demo: demo.sh [share | shell]. Prints what it will do, builds what is missing and
 # runs the demo.
 #
 # The Go build takes longest. The Rust build runs beside it at the lowest priority:
@@ -38,10 +38,17 @@ else
 fi
 say "  - a control plane with two nodes, and the operator, in separate network namespaces"
 say "  - three virtual machines (stand-ins), a pool and a load balancer, from YAML"
-if [ "${1:-}" != shell ]; then
+case ${1:-} in
+share)
+	say "  - a second load balancer on the same address, while requests go on"
+	say "  - the first load balancer is deleted, and the address stays; then the second one"
+	;;
+shell) ;;
+*)
 	say "  - requests through the load balancer; a virtual machine fails and recovers"
 	say "  - metrics, IPAllocations, and the deletion of the load balancer, which leaves nothing behind"
-fi
+	;;
+esac
 say
 
 began=$(date +%s)

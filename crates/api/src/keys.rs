@@ -18,7 +18,8 @@ pub const ANNOTATION_MANUALLY_RELEASE_IP: &str = "loadbalancer.harvesterhci.io/m
 pub const ANNOTATION_PROJECTION: &str = "loadbalancer.harvesterhci.io/projection";
 /// On a load balancer: the address that it requests (REQ-1).
 pub const ANNOTATION_REQUESTED_ADDRESS: &str = "loadbalancer.harvesterhci.io/requested-address";
-/// On a load balancer: the load balancer whose address it shares. Used by a later version only (IPA-9).
+/// On a load balancer: the load balancer whose address it shares (SHR-1). On an IPAllocation: the group whose address it is, if that
+/// is not its owner's (SHR-5).
 pub const ANNOTATION_PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";
 /// On a load balancer: the hardware address (`chaddr`) of its DHCP lease. Used by a later version only (IPA-9).
 pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =

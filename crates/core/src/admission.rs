@@ -16,9 +16,11 @@
 //! | [`response`] | patches, warnings, refusals, the wire format of responses |
 //! | [`facts`] | what is read of other objects |
 //! | `load_balancer` | the rules for LoadBalancers: WM-1 to WM-4, WV-1 to WV-10 |
+//! | `shared_address` | the warnings about shared addresses, deletions included: SHR-1, SHR-2, SHR-6, SHR-7, SHR-9 |
 //! | `ip_pool` | the rules for IPPools: WM-5, PV-1 to PV-9, EXC-1 |
 //! | `host_ports` | the ports that Harvester's hosts use, for a warning |
 //! | [`guest_networks`], [`removed_clusters`], [`allocated_addresses`], [`address_holders`] | facts, indexed incrementally |
+//! | [`neighbours`] | the load balancers of a namespace, read for one request |
 //!
 //! The index of all pools is [`crate::validation::pool_index`].
 
@@ -29,16 +31,19 @@ pub mod guest_networks;
 mod host_ports;
 mod ip_pool;
 mod load_balancer;
+pub mod neighbours;
 pub mod object;
 pub mod removed_clusters;
 pub mod request;
 pub mod response;
+mod shared_address;
 
 pub use address_holders::{AddressHolders, foreign_addresses, node_addresses};
 pub use allocated_addresses::AllocatedAddresses;
 pub use facts::{Fact, Incomplete, Lookup, MutationFacts, ValidationFacts};
 pub use guest_networks::GuestNetworks;
 pub use ip_pool::vlan_id;
+pub use neighbours::Neighbours;
 pub use object::Change;
 pub use removed_clusters::RemovedClusters;
 pub use request::{Operation, Request, ReviewError, ReviewVersion, Subject};
@@ -62,7 +67,7 @@ pub fn mutate(request: &Request, facts: &impl MutationFacts) -> Result<Patch, De
 }
 
 /// Validates a request (WV-1 to WV-10, PV-1 to PV-9). The warnings, at most [`Warning::MOST`], tell what is legal but
-/// probably wrong.
+/// probably wrong. The deletion of a load balancer is never refused (SHR-9).
 ///
 /// Rules that need no facts come first: a request that violates one of them is refused, and one that needs no facts is
 /// admitted, before any list is complete (CNV-1). A LoadBalancer or IPPool that cannot be checked is never admitted: one
@@ -76,6 +81,7 @@ pub fn validate(request: &Request, facts: &impl ValidationFacts) -> Result<Vec<W
         (Subject::LoadBalancer(change), Operation::Create | Operation::Update) => {
             load_balancer::validate(request, change, facts)
         }
+        (Subject::LoadBalancer(_), Operation::Delete) => shared_address::deletion(request, facts),
         (Subject::IPPool(change), Operation::Create | Operation::Update) => {
             ip_pool::validate(request, change, facts)
         }

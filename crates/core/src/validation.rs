@@ -2,7 +2,7 @@
 //! consumer. Pure: depends on the API types only.
 //!
 //! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
-//! WV-6; WV-7; REQ-1. Pools are in [`pools`] and [`pool_index`].
+//! WV-6; WV-7; REQ-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
 
 mod intervals;
 pub mod pool_index;
@@ -16,10 +16,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 
 use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType, keys};
 
+use crate::sharing::membership::{self, NotAMember};
 use crate::spec_annotations::{self, RequestedAddress};
-
-/// Characters of an annotation that a message quotes.
-const VALUE_SHOWN: usize = 64;
 
 /// The consumer of a violation (VAL-1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +133,9 @@ pub enum Violation {
         /// What is wrong with it, and what to do.
         problem: &'static str,
     },
+    /// SHR-1: the request to share an address can be cured by an edit of the load balancer alone ([`NotAMember::is_final`]).
+    #[error(transparent)]
+    SharedAddress(NotAMember),
     /// WV-8, WV-9: a change of an immutable field.
     #[error(
         "spec.{field} cannot be changed from {before} to {after}: delete the load balancer and create it again"
@@ -177,6 +178,7 @@ impl Violation {
             Self::CheckPortOutOfRange(_) | Self::CheckPortMismatch { .. } => "WV-6",
             Self::CheckNumber { .. } => "WV-7",
             Self::RequestedAddress { .. } => "REQ-1",
+            Self::SharedAddress(_) => "SHR-1",
             Self::Immutable { field: "ipam", .. } => "WV-8",
             Self::Immutable { .. } => "WV-9",
         }
@@ -204,6 +206,9 @@ impl Violation {
                     keys::ANNOTATION_REQUESTED_ADDRESS
                 )
             }
+            Self::SharedAddress(_) => {
+                format!("metadata.annotations[{}]", keys::ANNOTATION_PRIMARY)
+            }
             Self::Immutable { field, .. } => format!("spec.{field}"),
         }
     }
@@ -224,6 +229,7 @@ impl Violation {
             | Self::CheckPortOutOfRange(value)
             | Self::CheckNumber { value, .. } => value.to_string(),
             Self::CheckPortMismatch { port, .. } => port.to_string(),
+            Self::SharedAddress(why) => why.value().to_owned(),
             Self::Immutable { after, .. } => (*after).to_owned(),
         }
     }
@@ -231,7 +237,8 @@ impl Violation {
     /// The severity for a consumer (VAL-1).
     ///
     /// Admission denies what the Go operator's webhook denies; it only warns about the rest that no Service can have. The
-    /// operator serves everything that can be served, because an object may be older than an admission rule.
+    /// operator serves everything that can be served, because an object may be older than an admission rule. What is wrong with
+    /// a request to share an address it tells by a condition of its own, next to the address that the load balancer has (SHR-7).
     pub const fn severity(&self, consumer: Consumer) -> Severity {
         match (self, consumer) {
             (
@@ -242,6 +249,7 @@ impl Violation {
             (
                 Self::DuplicateBackendPort { .. }
                 | Self::CheckNumber { .. }
+                | Self::SharedAddress(_)
                 | Self::Immutable { .. },
                 Consumer::Operator,
             ) => Severity::Accept,
@@ -285,6 +293,7 @@ pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
         of_vm_type(lb, &mut found);
     }
     found.extend(requested_address(lb));
+    found.extend(membership::fault_of(lb).map(Violation::SharedAddress));
     found
 }
 
@@ -293,7 +302,7 @@ fn requested_address(lb: &LoadBalancer) -> Option<Violation> {
     let is_dhcp = lb.spec.address_source() == Ipam::Dhcp;
     let (value, problem) = match spec_annotations::requested_address(&lb.metadata) {
         RequestedAddress::Invalid(text) => (
-            text.chars().take(VALUE_SHOWN).collect(),
+            spec_annotations::shown(text),
             "it must be an IP address, such as 10.0.0.9; or remove the annotation",
         ),
         RequestedAddress::Of(addr) if is_dhcp => (

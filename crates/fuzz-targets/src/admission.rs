@@ -39,7 +39,10 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         guests: GuestNetworks::default(),
         removed: RemovedClusters::default(),
         holders: AddressHolders::default(),
-        neighbours: Neighbours::new(LBS.map(|lb| Ok(serde_json::from_str(lb).unwrap())), true),
+        neighbours: Neighbours::new(
+            LBS.map(|lb| serde_json::from_str(lb).unwrap()).map(Ok),
+            true,
+        ),
     };
     let pool: IPPool = serde_json::from_str(POOL).unwrap();
     cluster.pools.set("calm", &pool.spec);

@@ -58,6 +58,12 @@ impl Names {
         format!("validator.{}.{CONFIGURATION}", self.namespace)
     }
 
+    /// Name of the webhook in the ValidatingWebhookConfiguration that is asked before a load balancer is deleted whose address others
+    /// share (SHR-9).
+    pub fn deletion(&self) -> String {
+        format!("deletion.{}.{CONFIGURATION}", self.namespace)
+    }
+
     /// Name of the webhook in the MutatingWebhookConfiguration.
     pub fn mutator(&self) -> String {
         format!("mutator.{}.{CONFIGURATION}", self.namespace)
@@ -89,6 +95,10 @@ mod tests {
         assert_eq!(
             names.validator(),
             "validator.harvester-system.harvester-load-balancer-webhook"
+        );
+        assert_eq!(
+            names.deletion(),
+            "deletion.harvester-system.harvester-load-balancer-webhook"
         );
         assert_eq!(
             names.mutator(),

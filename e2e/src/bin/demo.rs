@@ -1,6 +1,7 @@
 //! The demo: the operator on a real control plane, with real requests through a LoadBalancer.
 //!
-//! `demo` shows what the operator does and checks it: exit code 0 if everything was as expected, else 1. `demo shell`
+//! `demo` shows what the operator does and checks it: exit code 0 if everything was as expected, else 1. `demo share` does so with
+//! an address that two load balancers share. `demo shell`
 //! starts a shell in the same environment, or reads commands from standard input if that is not a terminal. `demo call`
 //! implements the commands of that shell.
 
@@ -8,6 +9,8 @@
 mod scene;
 #[path = "../demo/screen.rs"]
 mod screen;
+#[path = "../demo/share.rs"]
+mod share;
 #[path = "../demo/shell.rs"]
 mod shell;
 #[path = "../demo/tour.rs"]
@@ -25,6 +28,7 @@ use crate::screen::Screen;
 #[derive(Clone, Copy)]
 enum Mode {
     Tour,
+    Share,
     Shell,
 }
 
@@ -32,10 +36,11 @@ fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let mode = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => Mode::Tour,
+        ["share"] => Mode::Share,
         ["shell"] => Mode::Shell,
         ["call", ..] => return shell::call(&words[1..]),
         _ => {
-            let _ = writeln!(std::io::stderr(), "usage: demo [shell]");
+            let _ = writeln!(std::io::stderr(), "usage: demo [share | shell]");
             return ExitCode::from(2);
         }
     };
@@ -66,6 +71,11 @@ async fn run(mode: Mode, screen: &mut Screen) -> anyhow::Result<u8> {
     match mode {
         Mode::Tour => {
             tour::run(screen, &scene).await?;
+            screen.summary();
+            Ok(0)
+        }
+        Mode::Share => {
+            share::run(screen, &scene).await?;
             screen.summary();
             Ok(0)
         }

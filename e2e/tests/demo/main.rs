@@ -10,8 +10,11 @@ use harvester_lb_e2e::world::repository;
 use harvester_lb_testkit::TestReport;
 use libtest_mimic::{Arguments, Failed, Trial};
 
-/// The test.
-const NAME: &str = "make_demo_proves_what_it_shows";
+/// The tests: each form of the demo, by the argument of the script.
+const TESTS: [(&str, &[&str]); 2] = [
+    ("make_demo_proves_what_it_shows", &[]),
+    ("make_demo_share_proves_what_it_shows", &["share"]),
+];
 /// What the script runs as cargo.
 const NO_BUILD: &str = "true";
 /// Begins the last part of the demo, which repeats what was checked.
@@ -19,15 +22,17 @@ const SUMMARY: &str = "\nProven in ";
 
 fn main() -> ExitCode {
     let arguments = Arguments::from_args();
-    let trial = Trial::test(NAME, || {
-        let report = TestReport::begin(NAME);
-        let result = report.end(demo());
-        result.map_err(|error| Failed::from(format!("{error:#}")))
+    let trials = TESTS.map(|(name, words)| {
+        Trial::test(name, move || {
+            let report = TestReport::begin(name);
+            let result = report.end(demo(words));
+            result.map_err(|error| Failed::from(format!("{error:#}")))
+        })
     });
-    libtest_mimic::run(&arguments, vec![trial]).exit_code()
+    libtest_mimic::run(&arguments, trials.into()).exit_code()
 }
 
-fn demo() -> anyhow::Result<()> {
+fn demo(words: &[&str]) -> anyhow::Result<()> {
     World::build()?;
     let program = Path::new(env!("CARGO_BIN_EXE_demo"));
     let target = program.ancestors().nth(2).context("no folder")?;
@@ -37,6 +42,7 @@ fn demo() -> anyhow::Result<()> {
         program.display()
     );
     let output = Command::new(repository().join("e2e/demo.sh"))
+        .args(words)
         .env("CARGO", NO_BUILD)
         .env("CARGO_TARGET_DIR", target)
         .stderr(Stdio::inherit())

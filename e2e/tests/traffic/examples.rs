@@ -22,6 +22,9 @@ const NODE: &str = "node1";
 /// Node of the operator that lacks one.
 const OTHER_NODE: &str = "node2";
 
+/// The annotation of a LoadBalancer that shares the address of another one.
+const PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";
+
 /// All tests.
 pub fn all() -> Vec<Test> {
     let others = tests![
@@ -126,10 +129,15 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
     }
     let _dhcp = Dhcp::dnsmasq(&world.cluster, lan(240), lan(249)).await?;
     let mut seen = 0;
-    for (file, document) in of_kind("LoadBalancer") {
-        let done = life(&world, document, seen);
+    let shares = |document: &Value| document["metadata"]["annotations"][PRIMARY].is_string();
+    for (file, document) in of_kind("LoadBalancer").filter(|(_, document)| !shares(document)) {
+        // Those of the same file that ask for its address.
+        let others = of_kind("LoadBalancer");
+        let others = others.filter(|(of, other)| of == file && shares(other));
+        let others: Vec<&Value> = others.map(|(_, other)| other).collect();
+        let done = life(&world, document, &others, seen);
         done.await.with_context(|| file.clone())?;
-        seen += 1;
+        seen += 1 + others.len();
     }
     ensure!(seen >= 1, "no example has a load balancer");
     legacy_finalizers(&world).await?;
@@ -184,7 +192,12 @@ fn ports(spec: &Value) -> Vec<u16> {
 }
 
 /// A LoadBalancer from its creation through Ready, a failing machine and its recovery, to its deletion.
-async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<()> {
+async fn life(
+    world: &World,
+    document: &Value,
+    others: &[&Value],
+    number: usize,
+) -> anyhow::Result<()> {
     let namespace = document["metadata"]["namespace"]
         .as_str()
         .unwrap_or("default");
@@ -217,6 +230,11 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
             "backends are {servers:?}, not {wanted:?}"
         );
         answers(world, document, &vip, &vms).await?;
+        for (n, other) in others.iter().enumerate() {
+            joins(world, other, name, &vip, number + 1 + n).await?;
+            let served = answers(world, document, &vip, &vms);
+            served.await.context("of the primary")?;
+        }
         // Once is enough: with the default thresholds it takes a while.
         if checked && !leased {
             let addresses: Vec<&str> = wanted.iter().map(String::as_str).collect();
@@ -256,6 +274,37 @@ async fn life(world: &World, document: &Value, number: usize) -> anyhow::Result<
             .await?;
     }
     Ok(())
+}
+
+/// A LoadBalancer that shares the address of another one, until it is deleted.
+async fn joins(
+    world: &World,
+    document: &Value,
+    primary: &str,
+    vip: &str,
+    number: usize,
+) -> anyhow::Result<()> {
+    let metadata = &document["metadata"];
+    ensure!(
+        metadata["annotations"][PRIMARY] == *primary,
+        "it names another one"
+    );
+    let namespace = metadata["namespace"].as_str().unwrap_or("default");
+    let name = metadata["name"].as_str().context("no name")?;
+    let vm = machine(world, document, &format!("m{number}a")).await?;
+    apply(world, document).await?;
+    let lb = world.lb_reason(namespace, name, "Ready").await?;
+    ensure!(allocated(&lb).as_deref() == Some(vip), "another address");
+    answers(world, document, vip, std::slice::from_ref(&vm)).await?;
+    world.delete_lb(namespace, name).await?;
+    world.gone(&world.lbs(namespace), name).await?;
+    world.gone(&world.slices(namespace), name).await?;
+    let machine = (Some(namespace), vm.name());
+    let (version, kind) = ("kubevirt.io/v1", "VirtualMachineInstance");
+    world
+        .cluster
+        .delete(version, kind, machine.0, machine.1)
+        .await
 }
 
 /// Requests to the address, if it is in the network of the test cluster.

@@ -8,15 +8,12 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use harvester_lb_testkit::eventually;
-use kube::Api;
-use kube::api::PostParams;
-use kube::client::Body;
-use kube::core::{DynamicObject, Request};
+use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
 use crate::admission::{NS, checked, listeners, namespace};
 use crate::stage::{finish, one};
-use crate::table::{api, try_create, try_patch};
+use crate::table::{api, creation, try_create, try_patch, warnings};
 
 /// What is legal but probably wrong is stored, and the client gets the warnings.
 pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow::Result<()> {
@@ -72,7 +69,8 @@ pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow:
     for (kind, api, spec, wanted) in rows {
         // The webhook learns of Nodes and Services by its watches.
         eventually(&format!("{spec}: {wanted:?}"), SOON, || async {
-            let found = warnings(&world, kind, api, &spec).await?;
+            let request = creation(api, kind, &json!({"name": "row"}), &spec)?;
+            let found = warnings(&world, request).await?;
             let is_right = match &wanted {
                 None => found.is_empty(),
                 Some(text) => found.iter().any(|warning| warning.contains(text)),
@@ -87,30 +85,6 @@ pub async fn val_1_rng_9_warnings_reach_the_client(world: Arc<World>) -> anyhow:
         .delete("v1", "Service", Some(NS), "foreign")
         .await?;
     finish(&world, &[&replica]).await
-}
-
-/// The warnings in the answer to the creation of an object, which is not stored.
-async fn warnings(
-    world: &World,
-    kind: &str,
-    api: &Api<DynamicObject>,
-    spec: &Value,
-) -> anyhow::Result<Vec<String>> {
-    let object = json!({
-        "apiVersion": harvester_lb_api::API_VERSION, "kind": kind, "metadata": {"name": "row"}, "spec": spec,
-    });
-    let params = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    let request =
-        Request::new(api.resource_url()).create(&params, object.to_string().into_bytes())?;
-    let answer = world.client().send(request.map(Body::from)).await?;
-    ensure!(answer.status() == 201, "{}", answer.status());
-    let texts = answer.headers().get_all(http::header::WARNING).iter();
-    Ok(texts
-        .map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned())
-        .collect())
 }
 
 pub async fn wm_1_wm_2_wm_3_annotations_of_load_balancers(world: Arc<World>) -> anyhow::Result<()> {

@@ -3,19 +3,20 @@
 use std::sync::Arc;
 
 use anyhow::ensure;
+use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::webhook::{
     ACCOUNT, CONFIGURATION, DEFINITION, MUTATING, NAMESPACE, SERVICE, VALIDATING, definition,
 };
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{permissions, requests};
-use harvester_lb_fixtures::subnet;
+use harvester_lb_fixtures::{cluster_spec, subnet};
 use harvester_lb_testkit::eventually;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::stage::{finish, one_with};
-use crate::table::{Refused, api, judge, try_create};
+use crate::table::{Accepted, Refused, api, judge, try_create};
 use crate::tls::{address, bundle, connector, post};
 
 /// What is changed is put right at once.
@@ -43,7 +44,8 @@ pub async fn section_1_each_right_of_the_webhook_is_used(world: Arc<World>) -> a
     finish(&world, &[&replica]).await
 }
 
-/// A network and a Namespace that its lists lack are read: they may have been created just now.
+/// A network and a Namespace that its lists lack are read: they may have been created just now. So are the load balancers of a
+/// namespace, of which it has no list.
 async fn missing_objects(world: &World) -> anyhow::Result<()> {
     let pools = api(world, "IPPool", "").await?;
     let selector = json!({"network": "default/none"});
@@ -54,6 +56,12 @@ async fn missing_objects(world: &World) -> anyhow::Result<()> {
         Refused("spec.selector.network \"default/none\""),
         made,
     )?;
+    let lbs = api(world, "LoadBalancer", "default").await?;
+    let shared = json!({
+        "name": "least", "namespace": "default", "annotations": {keys::ANNOTATION_PRIMARY: "none"},
+    });
+    let made = try_create(&lbs, "LoadBalancer", shared, cluster_spec()).await?;
+    judge("no such primary", Accepted, made)?;
     // The API server itself refuses a Namespace that does not exist.
     let object = json!({
         "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",

@@ -40,7 +40,11 @@ use admission::{
     wv_10_a_guest_cluster_that_is_being_removed,
 };
 use alerts::ops_1_alerts_of_the_webhook_fire;
-use annotations::exc_1_req_1_annotations_are_judged_as_the_spec_is;
+use annotations::{
+    exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is,
+    shr_1_shr_2_shr_6_requests_to_share_are_warned_about,
+    shr_9_the_deletion_of_a_primary_is_warned_about,
+};
 use certificates::{
     section_1_both_secrets_are_lost_without_a_refused_request,
     section_1_certificates_rotate_without_a_refused_request,
@@ -81,7 +85,9 @@ fn main() -> ExitCode {
         pv_1_to_pv_3_ranges_of_pools,
         pv_4_pv_9_allocated_addresses_are_kept,
         pv_5_to_pv_8_scopes_of_pools,
-        exc_1_req_1_annotations_are_judged_as_the_spec_is,
+        exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is,
+        shr_1_shr_2_shr_6_requests_to_share_are_warned_about,
+        shr_9_the_deletion_of_a_primary_is_warned_about,
         section_2_4_the_example_by_the_api_server,
         cnv_1_a_cold_start_with_objects_of_v1alpha1_alone,
         gen_1_a_v0_1_guest_and_its_watch,

@@ -4,6 +4,7 @@ use anyhow::{bail, ensure};
 use harvester_lb_e2e::World;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::core::DynamicObject;
 use serde_json::{Value, json};
 
@@ -74,6 +75,37 @@ pub async fn try_create(
         ..PostParams::default()
     };
     Ok(api.create(&params, &object).await)
+}
+
+/// The warnings in the answer to a request that succeeds, as `kubectl` shows them.
+pub async fn warnings(
+    world: &World,
+    request: http::Request<Vec<u8>>,
+) -> anyhow::Result<Vec<String>> {
+    let answer = world.client().send(request.map(Body::from)).await?;
+    ensure!(answer.status().is_success(), "{}", answer.status());
+    let texts = answer.headers().get_all(http::header::WARNING).iter();
+    Ok(texts
+        .map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned())
+        .collect())
+}
+
+/// The request that creates an object without storing it.
+pub fn creation(
+    api: &Api<DynamicObject>,
+    kind: &str,
+    metadata: &Value,
+    spec: &Value,
+) -> anyhow::Result<http::Request<Vec<u8>>> {
+    let object = json!({
+        "apiVersion": harvester_lb_api::API_VERSION, "kind": kind, "metadata": metadata, "spec": spec,
+    });
+    let params = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let request = kube::core::Request::new(api.resource_url());
+    Ok(request.create(&params, object.to_string().into_bytes())?)
 }
 
 /// Changes an object without storing it, by a merge patch.

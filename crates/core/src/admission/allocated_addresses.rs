@@ -1,4 +1,5 @@
-//! The allocated addresses of each pool, for the rules that protect them (PV-4, PV-9). Pure.
+//! The allocated addresses of each pool, for the rules that protect them (PV-4, PV-9), and the groups that have outlived their primary
+//! (SHR-6). Pure.
 //!
 //! Allocated means a Bound IPAllocation (POOL-3). Two more count: an unreadable IPAllocation, whose address stays blocked
 //! (IPA-1), counts for the pool whose ranges hold it; and an entry of a map that another writer wrote, which may not be
@@ -52,6 +53,10 @@ pub struct AllocatedAddresses {
     pools: HashMap<IpAddr, PoolName>,
     /// The Bound records of each pool.
     bound: HashMap<PoolName, BTreeMap<IpAddr, OwnerId>>,
+    /// The groups of Bound records that have outlived their primary (SHR-5), with the addresses of each. Few, mostly none.
+    groups: HashMap<OwnerId, BTreeSet<IpAddr>>,
+    /// The same by address.
+    group_of: HashMap<IpAddr, OwnerId>,
     /// Addresses of unreadable IPAllocations.
     unreadable: BTreeSet<IpAddr>,
     /// By pool, the entries of `status.allocated` if another writer wrote it. Kept by few pools, and only until the import.
@@ -68,6 +73,12 @@ impl AllocatedAddresses {
                 let addresses = self.bound.entry(spec.pool.clone()).or_default();
                 addresses.insert(spec.addr, spec.owner.id.clone());
                 self.pools.insert(spec.addr, spec.pool.clone());
+                if spec.group.is_some() {
+                    let group = spec.address_of();
+                    let addresses = self.groups.entry(group.clone()).or_default();
+                    addresses.insert(spec.addr);
+                    self.group_of.insert(spec.addr, group);
+                }
             }
             Allocation::Unreadable { .. } => {
                 self.unreadable.extend(addr::parse_record_name(name));
@@ -89,6 +100,14 @@ impl AllocatedAddresses {
             addresses.remove(&address);
             if addresses.is_empty() {
                 self.bound.remove(&pool);
+            }
+        }
+        if let Some(group) = self.group_of.remove(&address)
+            && let Some(addresses) = self.groups.get_mut(&group)
+        {
+            addresses.remove(&address);
+            if addresses.is_empty() {
+                self.groups.remove(&group);
             }
         }
     }
@@ -115,6 +134,11 @@ impl AllocatedAddresses {
         }
         let bound = self.bound.get(self.pools.get(&address)?)?;
         bound.get(&address).map(Holder::Record)
+    }
+
+    /// Whether others hold the address of an earlier load balancer of this name, whose name new ones go on naming (SHR-5, SHR-6).
+    pub(super) fn is_group(&self, namespace: &str, name: &str) -> bool {
+        self.groups.contains_key(&OwnerId::new(namespace, name))
     }
 
     /// The allocated addresses of a pool, each once. `ranges`: those of the pool as stored, if they are valid; unreadable

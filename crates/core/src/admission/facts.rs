@@ -9,6 +9,7 @@ use std::fmt;
 use crate::admission::address_holders::AddressHolders;
 use crate::admission::allocated_addresses::AllocatedAddresses;
 use crate::admission::guest_networks::GuestNetworks;
+use crate::admission::neighbours::Neighbours;
 use crate::admission::removed_clusters::RemovedClusters;
 use crate::validation::pool_index::PoolIndex;
 
@@ -19,6 +20,8 @@ pub enum Fact {
     Namespace(String),
     /// The NetworkAttachmentDefinition of this namespace and name. As for a Namespace: read it live, then decide again.
     NetworkAttachmentDefinition(String, String),
+    /// The LoadBalancers of this namespace. There is no list of them: read them live, then decide again.
+    LoadBalancers(String),
     /// The complete list of VirtualMachineInstances.
     VirtualMachineInstances,
     /// The complete list of VirtualMachines.
@@ -39,6 +42,12 @@ impl fmt::Display for Fact {
                     "NetworkAttachmentDefinition {namespace}/{name} is not read yet"
                 );
             }
+            Self::LoadBalancers(namespace) => {
+                return write!(
+                    f,
+                    "the LoadBalancers of namespace {namespace} are not read yet"
+                );
+            }
             Self::VirtualMachineInstances => "VirtualMachineInstances",
             Self::VirtualMachines => "VirtualMachines",
             Self::IPPools => "IPPools",
@@ -52,7 +61,7 @@ impl fmt::Display for Fact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Incomplete;
 
-/// The result of looking up one object.
+/// The result of looking up one object, or the load balancers of a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup<T> {
     /// The object exists; what is read of it.
@@ -63,6 +72,18 @@ pub enum Lookup<T> {
     Failed(String),
     /// It was not read yet, or a cache lacks it.
     Unread,
+}
+
+impl<T> Lookup<T> {
+    /// The same, with a reference to what was found.
+    pub fn as_ref(&self) -> Lookup<&T> {
+        match self {
+            Self::Found(value) => Lookup::Found(value),
+            Self::NotFound => Lookup::NotFound,
+            Self::Failed(error) => Lookup::Failed(error.clone()),
+            Self::Unread => Lookup::Unread,
+        }
+    }
 }
 
 /// The facts of the mutating rules (WM-1 to WM-5).
@@ -106,4 +127,8 @@ pub trait ValidationFacts {
     /// The addresses of foreign LoadBalancer Services, see [`super::foreign_addresses`], by `<namespace>/<name>`; `None` if
     /// not known. Used for warnings only.
     fn services(&self) -> Option<&AddressHolders>;
+
+    /// The load balancers of a namespace (SHR-1, SHR-2, SHR-9). Used for warnings only: they are not warned about if they cannot be
+    /// read.
+    fn neighbours(&self, namespace: &str) -> Lookup<&Neighbours>;
 }

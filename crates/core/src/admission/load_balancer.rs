@@ -1,4 +1,4 @@
-//! Admission of LoadBalancers (10.1, 10.2): WM-1 to WM-4, WV-1 to WV-10, and warnings. Pure.
+//! Admission of LoadBalancers (10.1, 10.2): WM-1 to WM-4, WV-1 to WV-10, REQ-1, SHR-1, and warnings. Pure.
 
 use std::net::IpAddr;
 use std::num::NonZeroU16;
@@ -13,6 +13,7 @@ use crate::admission::host_ports;
 use crate::admission::object::Change;
 use crate::admission::request::{Operation, Request};
 use crate::admission::response::{Denial, Patch, Refusal, Warning};
+use crate::admission::shared_address;
 use crate::guest_cluster;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::validation::{self, Consumer, Severity, Violation};
@@ -20,6 +21,12 @@ use crate::validation::{self, Consumer, Severity, Violation};
 /// The value of the label of LoadBalancers whose cluster has no name of its own: guests use it when none is configured
 /// (WV-10).
 const UNNAMED_CLUSTER: &str = "kubernetes";
+/// The annotations that are a part of a load balancer's spec (section 15).
+const SPEC_ANNOTATIONS: [&str; 3] = [
+    keys::ANNOTATION_REQUESTED_ADDRESS,
+    keys::ANNOTATION_PRIMARY,
+    keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+];
 
 /// WM-1 to WM-4.
 pub(super) fn mutate(
@@ -127,7 +134,7 @@ fn fill_in(check: &HealthCheck, patch: &mut Patch) {
     }
 }
 
-/// WV-1 to WV-10.
+/// WV-1 to WV-10, REQ-1, SHR-1.
 pub(super) fn validate(
     request: &Request,
     change: &Change<LoadBalancer>,
@@ -160,21 +167,23 @@ pub(super) fn validate(
         .iter()
         .filter(|v| v.severity(Consumer::Admission) == Severity::Warn);
     let warnings = warned.map(Warning::new);
+    let shared = shared_address::warnings(request, lb, facts)?;
     Ok(warnings
         .chain(requested_warning(request, lb, facts))
+        .chain(shared)
         .chain(listener_warnings(lb))
         .take(Warning::MOST)
         .collect())
 }
 
-/// Whether an update leaves alone what the rules are about: the spec, and the annotation that is a part of it (REQ-1). Of one that
-/// cannot be decoded only the spec counts: it is not served.
+/// Whether an update leaves alone what the rules are about: the spec, and the annotations that are a part of it (REQ-1, SHR-1). Of
+/// one that cannot be decoded only the spec counts: it is not served.
 fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
     let Some((stored, lb)) = change.stored().zip(change.new_object().ok()) else {
         return change.is_same_text;
     };
     let [before, after] =
-        [stored, lb].map(|lb| annotation(&lb.metadata, keys::ANNOTATION_REQUESTED_ADDRESS));
+        [stored, lb].map(|lb| SPEC_ANNOTATIONS.map(|key| annotation(&lb.metadata, key)));
     before == after && (change.is_same_text || stored.spec == lb.spec)
 }
 

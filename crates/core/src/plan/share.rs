@@ -189,7 +189,7 @@ fn of_others(
     })
 }
 
-/// As [`of_others`], as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
+/// The Service of load balancers whose primary does not serve its ports now, as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
 pub fn without_primary(
     objects: &Objects<'_>,
     others: &Others,

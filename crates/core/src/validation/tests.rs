@@ -80,6 +80,38 @@ fn val_1_every_violation_in_the_order_of_the_rules() {
     assert_eq!(rows(&validate(&all)), expected);
 }
 
+#[test]
+fn shr_1_a_request_to_share_that_only_an_edit_cures_is_denied_and_not_refused_by_the_operator() {
+    use Severity::{Accept, Refuse};
+    let long = format!("a/{}", "x".repeat(1_000));
+    let dhcp = json!({"listeners": [tcp(80, 8080)], "ipam": "dhcp"});
+    let pool = json!({"listeners": [tcp(80, 8080)]});
+    for (value, requested, spec, shown) in [
+        ("other", None, &pool, None),
+        ("other", Some("10.0.0.9"), &pool, Some("other")),
+        ("other", None, &dhcp, Some("other")),
+        ("web", None, &pool, Some("web")),
+        ("", None, &pool, Some("")),
+        (&*long, None, &pool, Some(&long[..64])),
+    ] {
+        let mut lb = lb(spec);
+        let annotations = lb.metadata.annotations.get_or_insert_default();
+        annotations.insert(keys::ANNOTATION_PRIMARY.to_owned(), value.to_owned());
+        annotations.extend(requested.map(|address| {
+            let key = keys::ANNOTATION_REQUESTED_ADDRESS.to_owned();
+            (key, address.to_owned())
+        }));
+        let field = format!("metadata.annotations[{}]", keys::ANNOTATION_PRIMARY);
+        let expected = shown.map(|shown| ("SHR-1", field, shown.to_owned(), Refuse, Accept));
+        let found = validate(&lb);
+        assert_eq!(rows(&found), Vec::from_iter(expected), "{value}");
+        // It has a condition of its own, and is served with its own address.
+        assert!(spec::check(&lb).is_ok(), "{value}");
+        let condition = membership::fault_of(&lb).map(|why| why.to_string());
+        assert_eq!(found.first().map(Violation::to_string), condition);
+    }
+}
+
 /// Asserts the rules that each spec violates.
 fn assert_rules(cases: &[(&str, Value, &[&str])]) {
     for (what, spec, expected) in cases {

@@ -89,7 +89,7 @@ impl Ledger {
         let claim = self.holds.get(addr).and_then(|hold| hold.claim.as_ref());
         let claimed = claim.and_then(|claim| match &claim.evidence {
             Evidence::Trusted(pool) => Some(pool.clone()),
-            _ => None,
+            Evidence::Status => None,
         });
         let named = pool.map(PoolName::from);
         let has_it = |name: &PoolName| self.pools_of(addr).any(|pool| pool == name);

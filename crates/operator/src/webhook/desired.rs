@@ -1,7 +1,9 @@
 //! What the API server must be told (section 1): the two webhook configurations and the conversion stanza of the
 //! definition of LoadBalancers, and what of an existing object differs from it. Pure.
 
+use harvester_lb_api::condition::ConditionStatus;
 use harvester_lb_api::keys;
+use harvester_lb_core::status;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
@@ -21,6 +23,9 @@ const VALIDATION_TIMEOUT: i32 = 10;
 /// The same for mutating admission, whose failures are ignored: every write to a LoadBalancer, those of the status
 /// included, waits that long while no replica answers.
 const MUTATION_TIMEOUT: i32 = 5;
+/// The same for the warning before a deletion, whose failures are ignored: longer than the live read that it depends on takes at most
+/// (SHR-9).
+const DELETION_TIMEOUT: i32 = 3;
 /// Validating admission judges the spec: a webhook that does not answer must not stop the writes of a status. A definition of
 /// somebody else may not require a spec: to read one that is absent would be an error, which refuses the request.
 const SPEC_CHANGED: &str = "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
@@ -37,6 +42,19 @@ fn is_concerned() -> String {
         keys.join(", "),
         now = is_in("object"),
         before = is_in("oldObject"),
+    )
+}
+
+/// When the warning before a deletion is asked for: others share the address of the load balancer (SHR-9). Every other deletion calls
+/// no webhook. Nothing is read that may be absent: what cannot be evaluated is an error.
+fn is_shared() -> String {
+    let is = |field: &str, value: &str| format!("has(c.{field}) && c.{field} == '{value}'");
+    format!(
+        "has(oldObject.status) && has(oldObject.status.conditions) && \
+         oldObject.status.conditions.exists(c, {} && {} && {})",
+        is("type", status::ADDRESS_SHARED),
+        is("status", ConditionStatus::True.as_str()),
+        is("reason", status::SHARED_PRIMARY),
     )
 }
 
@@ -80,7 +98,28 @@ impl Desired {
         };
         ValidatingWebhookConfiguration {
             metadata: metadata(),
-            webhooks: Some(vec![webhook]),
+            webhooks: Some(vec![webhook, self.deletion()]),
+        }
+    }
+
+    /// The warning before the deletion of a load balancer whose address others share (SHR-9). It is a webhook of its own, because it
+    /// must not refuse a deletion: not even while nobody answers.
+    fn deletion(&self) -> ValidatingWebhook {
+        ValidatingWebhook {
+            admission_review_versions: review_versions(),
+            client_config: self.client(VALIDATION),
+            failure_policy: Some("Ignore".to_owned()),
+            match_conditions: Some(vec![MatchCondition {
+                expression: is_shared(),
+                name: "shared-address".to_owned(),
+            }]),
+            match_policy: Some("Equivalent".to_owned()),
+            name: self.names.deletion(),
+            namespace_selector: Some(LabelSelector::default()),
+            object_selector: Some(LabelSelector::default()),
+            rules: Some(vec![rule("loadbalancers", "Namespaced", &["DELETE"])]),
+            side_effects: "None".to_owned(),
+            timeout_seconds: Some(DELETION_TIMEOUT),
         }
     }
 
@@ -266,6 +305,53 @@ mod tests {
     }
 
     #[test]
+    fn shr_9_a_webhook_of_its_own_warns_before_the_deletion_of_a_primary() {
+        let webhooks = desired().validating().webhooks.unwrap();
+        assert_eq!(webhooks.len(), 2);
+        let webhook = &webhooks[1];
+        assert_eq!(webhook.name, "deletion.ns.harvester-load-balancer-webhook");
+        // Nothing that it does may stop a deletion.
+        assert_eq!(webhook.failure_policy.as_deref(), Some("Ignore"));
+        assert_eq!(webhook.side_effects, "None");
+        assert_eq!(webhook.timeout_seconds, Some(3));
+        assert_eq!(webhook.client_config, webhooks[0].client_config);
+        let [rule] = webhook.rules.as_deref().unwrap() else {
+            panic!("{:?}", webhook.rules)
+        };
+        assert_eq!(rule.resources.as_deref().unwrap(), ["loadbalancers"]);
+        assert_eq!(rule.operations.as_deref().unwrap(), ["DELETE"]);
+        let [condition] = webhook.match_conditions.as_deref().unwrap() else {
+            panic!("{:?}", webhook.match_conditions)
+        };
+        assert_eq!(
+            condition.expression,
+            "has(oldObject.status) && has(oldObject.status.conditions) && \
+             oldObject.status.conditions.exists(c, has(c.type) && c.type == 'AddressShared' && \
+             has(c.status) && c.status == 'True' && has(c.reason) && c.reason == 'Primary')"
+        );
+        // The names in a configuration must differ, and what refuses is asked about no deletion of a load balancer.
+        assert_ne!(webhooks[0].name, webhook.name);
+        let rules = webhooks[0].rules.as_deref().unwrap().iter();
+        let mut of_lbs =
+            rules.filter(|rule| rule.resources.as_deref() == Some(&["loadbalancers".to_owned()]));
+        let operations = of_lbs.next().and_then(|rule| rule.operations.as_deref());
+        assert_eq!(operations.unwrap(), ["CREATE", "UPDATE"]);
+    }
+
+    #[test]
+    fn shr_1_a_change_of_each_annotation_of_the_spec_is_judged() {
+        let expression = is_concerned();
+        for key in [
+            keys::ANNOTATION_REQUESTED_ADDRESS,
+            keys::ANNOTATION_PRIMARY,
+            keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+            keys::ANNOTATION_EXCLUDE,
+        ] {
+            assert!(expression.contains(&format!("'{key}'")), "{key}");
+        }
+    }
+
+    #[test]
     fn section_1_the_mutating_configuration() {
         let webhook = desired().mutating().webhooks.unwrap().remove(0);
         assert_eq!(webhook.name, "mutator.ns.harvester-load-balancer-webhook");
@@ -298,6 +384,7 @@ mod tests {
     fn section_1_the_calls_of_another_are_not_this_webhook_s() {
         let names = desired().names;
         let mut webhooks = desired().validating().webhooks.unwrap();
+        webhooks.truncate(1);
         let of = |webhooks: &[ValidatingWebhook]| calls(webhooks.iter().map(|w| &w.client_config));
         assert!(of(&webhooks).iter().all(|call| call.is_of(&names)));
         let client = &mut webhooks[0].client_config;

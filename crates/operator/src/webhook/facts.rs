@@ -1,7 +1,8 @@
 //! What admission and conversion read of other objects: stores fed by watches, and the indexes of crate core over them.
 //! A fact whose list is not complete is not answered (CNV-1).
 //!
-//! The stores have no LoadBalancers: listing those that are stored as v1alpha1 calls this very webhook.
+//! The stores have no LoadBalancers: listing those that are stored as v1alpha1 calls this very webhook. Those of a namespace are read
+//! live for a warning that depends on them (SHR-1, SHR-9).
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use harvester_lb_api::meta::{Decoded, annotation};
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_core::admission::{
     self, AddressHolders, AllocatedAddresses, GuestNetworks, Incomplete, Lookup, MutationFacts,
-    RemovedClusters, ValidationFacts,
+    Neighbours, RemovedClusters, ValidationFacts,
 };
 use harvester_lb_core::cached::{Allocation, Pool, Vm, Vmi};
 use harvester_lb_core::conversion;
@@ -252,13 +253,15 @@ impl Facts {
     }
 }
 
-/// The objects that were read live for one request, because the stores lack them.
+/// The objects that were read live for one request, because the stores lack them or have none of their kind.
 #[derive(Debug, Default)]
 pub struct Live {
     /// Projects of Namespaces.
     pub namespaces: HashMap<String, Lookup<String>>,
     /// VLAN ids of NetworkAttachmentDefinitions, by namespace and name.
     pub networks: HashMap<(String, String), Lookup<Result<i64, String>>>,
+    /// LoadBalancers, by namespace.
+    pub neighbours: HashMap<String, Lookup<Neighbours>>,
 }
 
 /// The facts for one decision.
@@ -333,6 +336,11 @@ impl ValidationFacts for Snapshot<'_> {
             .services
             .is_synced()
             .then_some(&self.indexes.services)
+    }
+
+    fn neighbours(&self, namespace: &str) -> Lookup<&Neighbours> {
+        let read = self.live.neighbours.get(namespace);
+        read.map_or(Lookup::Unread, Lookup::as_ref)
     }
 }
 

@@ -1,22 +1,39 @@
 //! Live reads of the few objects that a store may lack although they exist: a Namespace or a network that was created just
-//! before the request that names it. Bounded in number and time, because a request of a tenant causes them.
+//! before the request that names it; and of the load balancers of a namespace, which no store has (SHR-1, SHR-9). Bounded in
+//! number, size and time, because a request of a tenant causes them.
 
 use std::time::Duration;
 
+use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::cni::NetworkAttachmentDefinition;
-use harvester_lb_controller_kit::decode_guard::DecodeGuard;
+use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
-use harvester_lb_core::admission::{Fact, Lookup};
+use harvester_lb_core::admission::{Fact, Lookup, Neighbours};
+use http_body_util::{BodyExt, Limited};
+use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::api::ListParams;
+use kube::client::Body;
+use kube::core::Request;
 use kube::{Api, Client};
+use serde::Deserialize;
+use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
+use tracing::debug;
 
 use crate::args::webhook::is_dns_label;
 use crate::webhook::facts::{Live, project, vlan_id};
 
-/// Concurrent reads.
+/// Concurrent reads of one object.
 const AT_A_TIME: usize = 8;
+/// Concurrent lists of load balancers.
+const LISTS_AT_A_TIME: usize = 2;
+/// Load balancers in a list. What is beyond is not known, and not warned about.
+const LIST_ITEMS: u32 = 500;
+/// Largest list, in bytes: several times what so many ordinary load balancers take.
+const LIST_BYTES: usize = 4 * 1024 * 1024;
 /// Time limit of a read, the wait for its turn included: well below the time in which the API server expects the answer.
 const LIMIT: Duration = Duration::from_secs(2);
 /// Longest name of an object.
@@ -26,6 +43,7 @@ const NAME_LIMIT: usize = 253;
 pub struct LiveReads {
     client: Client,
     turns: Semaphore,
+    list_turns: Semaphore,
 }
 
 impl LiveReads {
@@ -34,6 +52,7 @@ impl LiveReads {
         Self {
             client,
             turns: Semaphore::const_new(AT_A_TIME),
+            list_turns: Semaphore::const_new(LISTS_AT_A_TIME),
         }
     }
 
@@ -55,6 +74,11 @@ impl LiveReads {
                 live.networks.insert(id, found);
                 true
             }
+            Fact::LoadBalancers(namespace) if !live.neighbours.contains_key(namespace) => {
+                let found = self.neighbours(namespace).await;
+                live.neighbours.insert(namespace.clone(), found);
+                true
+            }
             _ => false,
         }
     }
@@ -65,7 +89,7 @@ impl LiveReads {
             return Lookup::NotFound;
         }
         let api: Api<DecodeGuard<Namespace>> = Api::all(self.client.clone());
-        let found = self.bounded(api.get_opt(name)).await;
+        let found = in_turn(&self.turns, bounded(api.get_opt(name))).await;
         lookup(found.map(|found| found.map(|guard| project(guard.0))))
     }
 
@@ -75,24 +99,74 @@ impl LiveReads {
         }
         let client = self.client.clone();
         let api: Api<DecodeGuard<NetworkAttachmentDefinition>> = Api::namespaced(client, namespace);
-        let found = self.bounded(api.get_opt(name)).await;
+        let found = in_turn(&self.turns, bounded(api.get_opt(name))).await;
         lookup(found.map(|found| found.map(|guard| vlan_id(guard.0))))
     }
 
-    async fn bounded<T>(
-        &self,
-        request: impl Future<Output = kube::Result<T>>,
-    ) -> Result<T, WriteError> {
-        let read = async {
-            // The semaphore is never closed.
-            let _turn = self.turns.acquire().await;
-            bounded(request).await
-        };
-        timeout(LIMIT, read).await.unwrap_or_else(|_| {
-            let text = format!("no answer within {} s", LIMIT.as_secs());
-            Err(WriteError::Unavailable(text))
-        })
+    async fn neighbours(&self, namespace: &str) -> Lookup<Neighbours> {
+        if !is_dns_label(namespace) {
+            return Lookup::NotFound;
+        }
+        let api: Api<LoadBalancer> = Api::namespaced(self.client.clone(), namespace);
+        let read = list(&self.client, api.resource_url());
+        match in_turn(&self.list_turns, read).await {
+            Ok(neighbours) => Lookup::Found(neighbours),
+            Err(error) => {
+                let error = error.to_string();
+                debug!(
+                    namespace,
+                    error, "load balancers not read, nothing is warned about"
+                );
+                Lookup::Failed(error)
+            }
+        }
     }
+}
+
+/// A read, once it is its turn, within [`LIMIT`].
+async fn in_turn<T>(
+    turns: &Semaphore,
+    read: impl Future<Output = Result<T, WriteError>>,
+) -> Result<T, WriteError> {
+    let read = async {
+        // The semaphore is never closed.
+        let _turn = turns.acquire().await;
+        read.await
+    };
+    timeout(LIMIT, read).await.unwrap_or_else(|_| {
+        let text = format!("no answer within {} s", LIMIT.as_secs());
+        Err(WriteError::Unavailable(text))
+    })
+}
+
+/// The first load balancers at this path. The answer is read up to [`LIST_BYTES`], which the client's own list would not be.
+async fn list(client: &Client, path: &str) -> Result<Neighbours, WriteError> {
+    let unusable = |error: &dyn std::fmt::Display| WriteError::Unavailable(error.to_string());
+    let params = ListParams::default().limit(LIST_ITEMS);
+    let request = Request::new(path).list(&params);
+    let request = request.map_err(|error| unusable(&error))?;
+    let answer = client.send(request.map(Body::from)).await;
+    let answer = answer.map_err(|error| unusable(&error))?;
+    match answer.status() {
+        StatusCode::OK => {}
+        status => return Err(WriteError::Refused(status.to_string())),
+    }
+    let body = Limited::new(answer.into_body(), LIST_BYTES).collect().await;
+    let body = body.map_err(|error| unusable(&error))?.to_bytes();
+    let list: List<'_> = serde_json::from_slice(&body).map_err(|error| unusable(&error))?;
+    let is_complete = list.metadata.continue_.is_none_or(|token| token.is_empty());
+    // The API server rules out that metadata cannot be read.
+    let items = list.items.iter().filter_map(|text| decode(text.get()).ok());
+    Ok(Neighbours::new(items, is_complete))
+}
+
+/// A list whose items are decoded one by one, so that not all of them are in memory as a whole.
+#[derive(Deserialize)]
+struct List<'a> {
+    #[serde(default)]
+    metadata: ListMeta,
+    #[serde(borrow)]
+    items: Vec<&'a RawValue>,
 }
 
 fn lookup<T>(found: Result<Option<T>, WriteError>) -> Lookup<T> {
@@ -110,17 +184,4 @@ fn is_object_name(text: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn wm_5_only_names_of_objects_become_part_of_a_path() {
-        for name in ["v20", "a.b-c.d9"] {
-            assert!(is_object_name(name), "{name}");
-        }
-        for name in ["", ".", "a/b", "a..b", "..", "A", "a?x=y", "a%2fb", "a\nb"] {
-            assert!(!is_object_name(name), "{name}");
-        }
-        assert!(!is_object_name(&["a"; 127].join(".").repeat(2)));
-    }
-}
+mod tests;

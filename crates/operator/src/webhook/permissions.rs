@@ -29,6 +29,12 @@ pub const REQUIRED: &[RequiredPermission<'static>] = &[
         &["list", "watch"],
     ),
     required(
+        "loadbalancer.harvesterhci.io",
+        "v1beta1",
+        "loadbalancers",
+        &["list"],
+    ),
+    required(
         "kubevirt.io",
         "v1",
         "virtualmachineinstances",

@@ -22,7 +22,7 @@ use crate::webhook::metrics::{KINDS, Metrics, Outcome};
 use crate::webhook::server::{Arriving, Handler};
 use crate::webhook_names::{CONVERSION, MUTATION, VALIDATION};
 
-/// Most live reads for one decision. A request names one Namespace and one network.
+/// Most live reads for one decision. A request names one Namespace and one network, and has the neighbours of one namespace.
 const LIVE_READS: usize = 3;
 
 /// What a request asks for, by its path.

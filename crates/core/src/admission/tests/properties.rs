@@ -67,6 +67,8 @@ fn metadata(rng: &mut Rng) -> Value {
         "loadbalancer.harvesterhci.io/network",
         "loadbalancer.harvesterhci.io/cluster",
         "cloudprovider.harvesterhci.io/managementNetwork",
+        "loadbalancer.harvesterhci.io/requested-address",
+        "loadbalancer.harvesterhci.io/primary-load-balancer",
         "a~/b",
     ]
     .map(|key| (key, text(rng)));
@@ -209,6 +211,17 @@ fn world(rng: &mut Rng) -> World {
         }
         let address = format!("10.0.{}.{}", rng.u8(..4), rng.u8(..40));
         world.record(&record(&address, name, "Bound", ("shop", "web", "u")));
+    }
+    if rng.bool() {
+        let neighbours: Vec<Value> = ["a", "b", "web"]
+            .map(|name| {
+                let mut metadata = metadata(rng);
+                metadata["name"] = json!(name);
+                let spec = lb_spec(rng);
+                json!({"metadata": metadata, "spec": spec})
+            })
+            .into();
+        world.neighbours(&neighbours, rng.bool());
     }
     world
 }

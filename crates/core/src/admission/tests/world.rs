@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 
 use harvester_lb_api::kubevirt::{NetworkedInstance, VirtualMachine};
-use harvester_lb_api::{IPAllocation, IPPool};
+use harvester_lb_api::meta::Undecodable;
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
 use harvester_lb_object::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use crate::admission::{
     AddressHolders, AllocatedAddresses, Denial, GuestNetworks, Incomplete, Lookup, MutationFacts,
-    Refusal, RemovedClusters, Request, ValidationFacts, mutate, validate,
+    Neighbours, Refusal, RemovedClusters, Request, ValidationFacts, mutate, validate,
 };
 use crate::cached::{Allocation, Pool, Vm};
 use crate::validation::pool_index::PoolIndex;
 
 /// A cluster, as the webhook knows it.
-#[derive(Default)]
 pub(crate) struct World {
     /// Set if no list is complete.
     unlisted: bool,
@@ -27,6 +28,24 @@ pub(crate) struct World {
     pub(crate) allocated: AllocatedAddresses,
     pub(crate) nodes: AddressHolders,
     pub(crate) services: AddressHolders,
+    pub(crate) neighbours: Lookup<Neighbours>,
+}
+
+impl Default for World {
+    fn default() -> Self {
+        Self {
+            unlisted: false,
+            namespaces: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            guests: GuestNetworks::default(),
+            removed: RemovedClusters::default(),
+            pools: PoolIndex::default(),
+            allocated: AllocatedAddresses::default(),
+            nodes: AddressHolders::default(),
+            services: AddressHolders::default(),
+            neighbours: Lookup::Found(Neighbours::new([], true)),
+        }
+    }
 }
 
 impl World {
@@ -34,6 +53,7 @@ impl World {
     pub(crate) fn unlisted() -> Self {
         Self {
             unlisted: true,
+            neighbours: Lookup::Unread,
             ..Self::default()
         }
     }
@@ -105,6 +125,23 @@ impl World {
         self.allocated.set_record(&name, &allocation);
     }
 
+    /// Sets the load balancers of the namespace. `is_complete`: there are no others.
+    #[allow(clippy::result_large_err, reason = "moved as it is into what holds it")]
+    pub(crate) fn neighbours(&mut self, objects: &[Value], is_complete: bool) {
+        let decoded = objects.iter().map(|object| {
+            let decoded: Result<LoadBalancer, _> = serde_json::from_value(object.clone());
+            decoded.map_err(|error| Undecodable {
+                error: error.to_string(),
+                metadata: ObjectMeta {
+                    name: object["metadata"]["name"].as_str().map(Into::into),
+                    ..ObjectMeta::default()
+                },
+                object: object.clone(),
+            })
+        });
+        self.neighbours = Lookup::Found(Neighbours::new(decoded, is_complete));
+    }
+
     fn listed<'a, T>(&self, list: &'a T) -> Result<&'a T, Incomplete> {
         if self.unlisted {
             Err(Incomplete)
@@ -149,6 +186,10 @@ impl ValidationFacts for World {
 
     fn services(&self) -> Option<&AddressHolders> {
         self.listed(&self.services).ok()
+    }
+
+    fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {
+        self.neighbours.as_ref()
     }
 }
 

@@ -12,6 +12,7 @@ use harvester_lb_core::plan::{self, Goal, Objects, Primary, Secondary, Sharing, 
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::sharing::membership::fault_of;
+use harvester_lb_core::sharing::naming;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling::{self, Shared};
@@ -234,31 +235,27 @@ pub fn held_elsewhere(ctx: &Context, key: &Key, target: &Key, uid: Option<&str>)
     (is_ours && group::is_owner(Some(&service), uid?)).then_some(of)
 }
 
-/// With whom a load balancer with these ports shares its address. `None`: it is no longer a member of the group.
+/// With whom a load balancer with these ports shares its address. `of`: the group whose address it is; its own key, unless it shares
+/// that of another one. `None`: it is no longer a member of that group.
 pub fn sharing<'a>(
     ctx: &Context,
     objects: &Objects<'_>,
-    vm: Option<&VmSpec>,
-    group: Option<&'a Group>,
+    vm: &VmSpec,
+    of: &Key,
     snapshot: Option<&'a Snapshot<'a>>,
 ) -> Option<Sharing<'a>> {
     let key = objects.key;
-    if let (Some(group), Some(snapshot)) = (group, snapshot)
-        && group.key != *key
-    {
+    if of != key {
+        let snapshot = snapshot?;
         let is_member = matches!(snapshot.roles.get(&*key.name), Some(Role::Member { .. }));
         let record = snapshot.record.filter(|_| is_member)?;
         return Some(Sharing::Secondary(Secondary {
-            group: &group.key.name,
+            group: &snapshot.key.name,
             service: snapshot.service,
             holder: &record.spec.owner,
         }));
     }
-    let Some(vm) = vm else {
-        return Some(Sharing::Alone);
-    };
-    let service = objects.service.map(|service| &**service);
-    let names = service::stored_names(&key.name, &vm.ports, service, objects.slice);
+    let names = names(objects, vm);
     if snapshot.is_none() && !service::are_shared(&vm.ports, &names) {
         ctx.index.forget_names(key);
         return Some(Sharing::Alone);
@@ -275,6 +272,17 @@ pub fn sharing<'a>(
         now,
         contested,
     })))
+}
+
+/// The names that the ports of the load balancer of this name have.
+fn names(objects: &Objects<'_>, vm: &VmSpec) -> naming::Stored {
+    let service = objects.service.map(|service| &**service);
+    service::stored_names(&objects.key.name, &vm.ports, service, objects.slice)
+}
+
+/// Notes the names of the ports of a primary after they were written: they are there from now on.
+pub fn names_written(ctx: &Context, objects: &Objects<'_>, vm: &VmSpec) {
+    ctx.index.observe_names(objects.key, names(objects, vm));
 }
 
 /// The load balancers whose ports the Service carries besides the primary's.

@@ -8,7 +8,9 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, View};
+use harvester_lb_core::plan::{
+    self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, Sharing, View,
+};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Duration;
@@ -43,7 +45,9 @@ pub async fn walk(
         };
         let group = vm.and_then(|_| Group::of(ctx, of));
         let snapshot = group.as_ref().map(Group::snapshot);
-        let sharing = group::sharing(ctx, &objects, vm, group.as_ref(), snapshot.as_ref());
+        let sharing = vm.map_or(Some(Sharing::Alone), |vm| {
+            group::sharing(ctx, &objects, vm, of, snapshot.as_ref())
+        });
         let Some(sharing) = sharing else {
             let why = format!("{key} does not share the address of {of} any more");
             return Err(WriteError::Conflict(why));
@@ -54,7 +58,11 @@ pub async fn walk(
             ..observe::view(ctx, &lb, objects, goal)
         };
         let plan = plan::plan(&view, goal);
-        let outcome = apply::apply(ctx, &view, &plan).await?;
+        let outcome = apply::apply(ctx, &view, &plan).await;
+        if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
+            group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
+        }
+        let outcome = outcome?;
         if let Some(kind) = outcome.taken {
             if taken.replace(kind).is_some() {
                 return Err(WriteError::Conflict(format!("{kind} {key} changes owners")));

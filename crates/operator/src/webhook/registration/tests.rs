@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use harvester_lb_controller_kit::events::{EventReceiver, Severity};
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhook;
 use kube::client::Body;
 use parking_lot::Mutex;
 use tower::service_fn;
@@ -132,12 +133,16 @@ impl Scene {
 
     /// The same, to call this Service.
     fn change_to(&self, service: &str) {
-        let version = self.answers.version.fetch_add(1, Ordering::Relaxed);
         let names = Names {
             namespace: "ns".to_owned(),
             service: service.to_owned(),
         };
-        let mut object = Desired::new(names, "other").validating();
+        self.store(Desired::new(names, "other").validating());
+    }
+
+    /// The validating configuration is stored as somebody else has written it.
+    fn store(&self, mut object: ValidatingWebhookConfiguration) {
+        let version = self.answers.version.fetch_add(1, Ordering::Relaxed);
         object.metadata.resource_version = Some(version.to_string());
         let stamp = Stamp::of(&object.metadata);
         let store = &self.registration.stored.validating;
@@ -200,6 +205,46 @@ async fn section_1_a_change_of_another_program_is_restored_and_named() {
     assert!((5..20).contains(&restored), "{restored}");
     assert_eq!(scene.writes("changed_by_others"), restored);
     assert_eq!(scene.writes("changed_by_replica"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shr_9_each_webhook_of_the_validating_configuration_is_restored() {
+    let mut scene = Scene::new();
+    scene.ensure("a").await;
+    let right = Scene::desired("a").validating();
+    let changed = |change: &dyn Fn(&mut Vec<ValidatingWebhook>)| {
+        let mut object = right.clone();
+        change(object.webhooks.as_mut().unwrap());
+        object
+    };
+    for object in [
+        // A replica of an earlier version knows the first one alone.
+        changed(&|webhooks| webhooks.truncate(1)),
+        changed(&|webhooks| _ = webhooks.remove(0)),
+        changed(&|webhooks| webhooks.swap(0, 1)),
+        changed(&|webhooks| webhooks[1].failure_policy = Some("Fail".to_owned())),
+        changed(&|webhooks| webhooks[1].match_conditions = None),
+        changed(&|webhooks| webhooks[1].client_config.ca_bundle = None),
+    ] {
+        tokio::time::sleep(Duration::from_mins(11)).await;
+        scene.store(object);
+        assert!(
+            !scene
+                .registration
+                .is_right(&Scene::desired("a"), Extent::All)
+        );
+        // Each calls this webhook's Service, so none waits for an endpoint.
+        let (sent, _) = scene.ensure_of("a", Extent::Named).await;
+        let path = format!("{VALIDATING}/{CONFIGURATION}");
+        assert_eq!(sent, [format!("GET {path}"), format!("PATCH {path}")]);
+        let stored = scene
+            .registration
+            .stored
+            .validating
+            .get(&Object::Validating.key());
+        assert_eq!(Some(&stored.unwrap().webhooks), right.webhooks.as_ref());
+    }
+    assert_eq!(scene.writes("changed_by_others"), 6);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,9 +1,11 @@
+use harvester_lb_api::keys;
 use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tower::service_fn;
 
 use super::*;
+use crate::fake::{self, FakeApiServer};
 use crate::webhook::facts::tests::{list_allocations, list_instances, list_pools};
 
 /// An API server without any object.
@@ -24,8 +26,12 @@ fn nothing() -> Client {
 }
 
 fn reviews() -> Reviews {
+    reviews_of(nothing())
+}
+
+fn reviews_of(client: Client) -> Reviews {
     let metrics = Arc::new(Metrics::new().unwrap());
-    Reviews::new(Facts::default(), LiveReads::new(nothing()), metrics)
+    Reviews::new(Facts::default(), LiveReads::new(client), metrics)
 }
 
 fn review(kind: &str, operation: &str, object: &Value) -> Vec<u8> {
@@ -89,6 +95,83 @@ async fn wm_2_a_namespace_that_the_store_lacks_is_read_live() {
     assert_eq!(response["allowed"], false);
     let message = response["status"]["message"].as_str().unwrap();
     assert!(message.contains("new"), "{message}");
+}
+
+const LBS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/shop/loadbalancers";
+
+/// A LoadBalancer of the namespace shop, which asks for the address of `primary`.
+fn lb(name: &str, primary: Option<&str>) -> Value {
+    let annotations = primary.map(|primary| json!({ keys::ANNOTATION_PRIMARY: primary }));
+    let shared = json!({"type": "AddressShared", "status": "True", "reason": "Secondary"});
+    json!({
+        "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer",
+        "metadata": {"name": name, "namespace": "shop", "annotations": annotations},
+        "spec": {"listeners": [{"name": "a", "port": 8080, "protocol": "TCP", "backendPort": 80}]},
+        "status": {"conditions": primary.map(|_| [shared])},
+    })
+}
+
+/// The warnings of a request that is allowed.
+async fn allowed(reviews: &Reviews, review: &[u8]) -> Vec<String> {
+    let answer = reviews.review(Task::Validation, review).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    let response = &body(&answer)["response"];
+    assert_eq!(response["allowed"], true, "{response}");
+    let warnings = response["warnings"].as_array().cloned().unwrap_or_default();
+    warnings
+        .iter()
+        .map(|w| w.as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn deletion(name: &str) -> Vec<u8> {
+    let review = review("LoadBalancer", "DELETE", &lb(name, None));
+    let mut review: Value = serde_json::from_slice(&review).unwrap();
+    let object = review["request"]["object"].take();
+    review["request"]["oldObject"] = object;
+    review.to_string().into_bytes()
+}
+
+#[tokio::test]
+async fn shr_1_shr_9_the_load_balancers_of_the_namespace_are_read_for_a_warning() {
+    let server = FakeApiServer::default();
+    let items = [lb("web", None), lb("api", Some("web"))];
+    server.put(LBS, json!({"metadata": {}, "items": items}));
+    let reviews = reviews_of(server.client());
+    let creation = |primary| review("LoadBalancer", "CREATE", &lb("db", primary));
+    let warnings = allowed(&reviews, &creation(Some("web"))).await;
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(
+        warnings[0].contains("TCP 8080, which load balancer web has"),
+        "{warnings:?}"
+    );
+    let wanted = ["LoadBalancer shop/web: those that share its address keep it: api"];
+    assert_eq!(allowed(&reviews, &deletion("web")).await, wanted);
+    assert_eq!(server.reads(), [LBS, LBS]);
+    assert!(allowed(&reviews, &deletion("api")).await.is_empty());
+    server.reads();
+    // One that shares no address reads nothing.
+    assert!(allowed(&reviews, &creation(None)).await.is_empty());
+    assert!(server.reads().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shr_1_shr_9_without_the_list_everything_is_allowed_and_nothing_is_warned_about() {
+    let silent = fake::client(|_| std::future::pending());
+    let refusing =
+        |code, reason| fake::client(move |_| std::future::ready(fake::failure(code, reason)));
+    for client in [
+        refusing(403, "Forbidden"),
+        refusing(404, "NotFound"),
+        refusing(500, "InternalError"),
+        silent,
+    ] {
+        let reviews = reviews_of(client);
+        let creation = review("LoadBalancer", "CREATE", &lb("db", Some("web")));
+        for request in [creation, deletion("web")] {
+            assert!(allowed(&reviews, &request).await.is_empty());
+        }
+    }
 }
 
 #[tokio::test]
