@@ -17,6 +17,8 @@ pub enum Allocation {
         record: Record,
         /// The uid of the IPAllocation itself, a precondition of its deletion (IPA-5).
         uid: Uid,
+        /// Whether it has the annotation of a group, in any phase.
+        is_marked: bool,
     },
     /// Its name is an address, and its content is unreadable. The address stays blocked, the object is left alone (IPA-1,
     /// IPA-8).
@@ -50,6 +52,7 @@ impl Allocation {
             Ok(record) => Self::Valid {
                 record,
                 uid: Uid::new(object.metadata.uid.as_deref().unwrap_or_default()),
+                is_marked: meta::annotation(&object.metadata, keys::ANNOTATION_PRIMARY).is_some(),
             },
             Err(why) => Self::Unreadable {
                 version: meta::version(&object.metadata),

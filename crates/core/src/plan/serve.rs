@@ -125,8 +125,9 @@ fn service_step(
 ) -> Option<Guarded> {
     let mut step = guarded(share::write_service(&view.objects, owners, ports, address)?);
     if let Sharing::Primary(primary) = &view.sharing {
-        let members = primary.members.clone();
-        step.guards.push(Guard::AllCaughtUp(members));
+        let members = primary.members.iter().cloned();
+        let all = members.chain(view.objects.other_owners()).collect();
+        step.guards.push(Guard::AllCaughtUp(all));
     }
     Some(step)
 }

@@ -133,7 +133,11 @@ pub(super) fn write_service(
 /// SHR-7: a load balancer with a Service of its own joins another one: that Service goes first.
 pub(super) fn leave_own_service<'a>(view: &View<'_>, with: &Secondary<'_>) -> Plan<'a> {
     let delete = view.objects.deletable_service().map(|from| Guarded {
-        guards: vec![Guard::Unchanged, Guard::Exists(with.holder.clone())],
+        guards: vec![
+            Guard::Unchanged,
+            Guard::Exists(with.holder.clone()),
+            Guard::AllCaughtUp(view.objects.other_owners()),
+        ],
         step: Step::Service(Write::Delete(from.clone())),
     });
     // The event of the deletion brings the load balancer back.
@@ -183,8 +187,9 @@ fn of_others(
     if ports.is_empty() || owners.is_empty() {
         return None;
     }
+    let all = members.iter().cloned().chain(objects.other_owners());
     Some(Guarded {
-        guards: vec![Guard::AllCaughtUp(members.to_vec())],
+        guards: vec![Guard::AllCaughtUp(all.collect())],
         step: write_service(objects, &owners, &ports, address)?,
     })
 }

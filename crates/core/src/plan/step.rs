@@ -56,7 +56,8 @@ pub enum Guard {
     /// As [`Guard::Unchanged`], at most once in a term: an earlier leader may have served a newer state than the copy that this
     /// process had when it became leader (IPA-6).
     CaughtUp,
-    /// As [`Guard::CaughtUp`], for each of the load balancers whose ports the Service carries.
+    /// As [`Guard::CaughtUp`], for each of these load balancers, which share the address or own the Service; of one that the store does
+    /// not have a live read finds none either.
     AllCaughtUp(Vec<Key>),
     /// A live read finds this load balancer.
     Exists(Owner),

@@ -122,8 +122,13 @@ fn unchanged(pool: Option<&SeenPool>) -> Vec<Guard> {
 }
 
 /// Ends the health checks, then deletes what is there. `guards`: checked once, if there is anything to delete.
-pub(super) fn deletions(objects: &Objects<'_>, guards: Vec<Guard>) -> Vec<Guarded> {
+pub(super) fn deletions(objects: &Objects<'_>, mut guards: Vec<Guard>) -> Vec<Guarded> {
     let service = objects.deletable_service();
+    // SHR-5: nobody else may share the address of a Service that goes.
+    let others = objects.other_owners();
+    if service.is_some() && !others.is_empty() {
+        guards.push(Guard::AllCaughtUp(others));
+    }
     let slice = objects.deletable_slice();
     let is_anything = service.is_some() || slice.is_some();
     let first = Guarded {

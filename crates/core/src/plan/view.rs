@@ -12,7 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::DiscoveredBackends;
-use crate::cached::CachedService;
+use crate::cached::{CachedService, is_lb};
 use crate::desired::{self, Ownership};
 use crate::plan::step::Probes;
 use crate::sharing::naming::Observed;
@@ -111,6 +111,16 @@ impl Objects<'_> {
     pub fn deletable_slice(&self) -> Option<&ObjectMeta> {
         let meta = &self.slice?.metadata;
         self.is_deletable(meta).then_some(meta)
+    }
+
+    /// The load balancers of other names that own the Service.
+    pub fn other_owners(&self) -> Vec<Key> {
+        let service = self.service.map(|it| it.metadata.owner_references.iter());
+        let owners = service.into_iter().flatten().flatten();
+        let others = owners.filter(|owner| is_lb(owner) && *owner.name != *self.key.name);
+        others
+            .map(|owner| Key::new(&self.key.namespace, &*owner.name))
+            .collect()
     }
 
     /// Whether one of them belongs to a load balancer of this name with another uid. Then that of this uid was recreated, and

@@ -65,8 +65,13 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
         let lb = &wish.candidate;
         let is_primary = lb.name == stored.name;
         let role = if is_primary {
-            let taken = is_held && membership::is_name_taken(lb, &group, held_by);
-            taken.then_some(Role::NameTaken)
+            // Without a record, as it was deleted by hand, the owners of the Service tell whose it is.
+            let is_taken = if is_held {
+                membership::is_name_taken(lb, &group, held_by)
+            } else {
+                !group.members.is_empty() && !is_owner(stored.service, lb.uid)
+            };
+            is_taken.then_some(Role::NameTaken)
         } else if wish.ports.is_none() {
             None
         } else {
@@ -75,7 +80,7 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
                 .map(Role::Refused)
         };
         let stays = wish.ports.is_none() && role.is_none();
-        if stays && !is_present(stored, lb) {
+        if stays && !is_present(stored, wish) {
             continue;
         }
         match role {
@@ -85,10 +90,21 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
             None => accepted.push(wish),
         }
     }
+    let all_carried: BTreeSet<Served> = accepted
+        .iter()
+        .flat_map(|wish| carried(stored.service, wish.slice))
+        .collect();
     let claimants: Vec<Claimant> = accepted
         .iter()
         .map(|wish| {
-            let carried = carried(stored.service, wish.slice);
+            let mut carried = carried(stored.service, wish.slice);
+            // Its EndpointSlice was deleted by hand: the Service still has its ports.
+            if wish.slice.is_none() && is_owner(stored.service, wish.candidate.uid) {
+                let its: BTreeSet<Served> = wish.ports.iter().flatten().copied().collect();
+                let all = service_ports(stored.service);
+                let free = all.difference(&all_carried);
+                carried.extend(free.filter(|port| its.contains(port)));
+            }
             Claimant {
                 name: wish.candidate.name.to_owned(),
                 is_primary: wish.candidate.name == stored.name,
@@ -123,16 +139,32 @@ pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a s
     })
 }
 
-/// Whether a load balancer shares the address of a group now: it owns the record or the Service, or, of cluster type, its status
-/// names the address.
-fn is_present(stored: &Stored<'_>, lb: &Candidate<'_>) -> bool {
-    let holds = stored.record.is_some_and(|(held, _)| held.uid == lb.uid);
+/// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
+/// or the Service; while that is absent its status names the address, and its EndpointSlice the Service. Of cluster type, which has
+/// no Service: its status names the address.
+fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
+    let lb = &wish.candidate;
+    let names_address = stored.record.is_some() && lb.names_address;
+    let holds = stored
+        .record
+        .is_some_and(|(held, _)| held.uid == lb.uid || (held.name == lb.name && lb.names_address));
     holds
         || match lb.workload {
-            WorkloadType::Vm => is_owner(stored.service, lb.uid),
-            // There is no Service.
-            WorkloadType::Cluster => stored.record.is_some() && lb.names_address,
+            WorkloadType::Vm => {
+                is_owner(stored.service, lb.uid)
+                    || (stored.service.is_none()
+                        && names_address
+                        && wish.slice.is_some_and(|slice| is_of(slice, stored.name)))
+            }
+            WorkloadType::Cluster => names_address,
         }
+}
+
+/// Whether an EndpointSlice is one of the Service of this name.
+fn is_of(slice: &EndpointSlice, service: &str) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let of = labels.and_then(|labels| labels.get(harvester_lb_api::keys::LABEL_SERVICE_NAME));
+    of.is_some_and(|of| of == service)
 }
 
 /// Whether the load balancer of this uid owns a Service.
@@ -145,14 +177,14 @@ pub fn is_owner(service: Option<&Service>, uid: &str) -> bool {
 /// The group as it is: those that share the address now count as its members.
 fn group<'a>(stored: &Stored<'a>) -> Group<'a> {
     let of = |is_primary: bool| {
-        let all = stored.lbs.iter().map(|wish| &wish.candidate);
-        all.filter(move |lb| (lb.name == stored.name) == is_primary)
+        let all = stored.lbs.iter();
+        all.filter(move |wish| (wish.candidate.name == stored.name) == is_primary)
     };
     Group {
-        primary: of(true).next().cloned(),
+        primary: of(true).next().map(|wish| wish.candidate.clone()),
         members: of(false)
-            .filter(|lb| is_present(stored, lb))
-            .cloned()
+            .filter(|wish| is_present(stored, wish))
+            .map(|wish| wish.candidate.clone())
             .collect(),
         pool: stored.record.map(|it| it.1),
     }
@@ -163,10 +195,7 @@ pub fn carried(service: Option<&Service>, slice: Option<&EndpointSlice>) -> BTre
     let (Some(service), Some(slice)) = (service, slice) else {
         return BTreeSet::new();
     };
-    let service_name = service.metadata.name.as_deref();
-    let labels = slice.metadata.labels.as_ref();
-    let of = labels.and_then(|labels| labels.get(harvester_lb_api::keys::LABEL_SERVICE_NAME));
-    if of.map(String::as_str) != service_name {
+    if !is_of(slice, service.metadata.name.as_deref().unwrap_or_default()) {
         return BTreeSet::new();
     }
     let names: BTreeSet<&str> = slice
@@ -188,6 +217,21 @@ pub fn carried(service: Option<&Service>, slice: Option<&EndpointSlice>) -> BTre
             })
         })
         .collect()
+}
+
+/// The ports of a Service.
+fn service_ports(service: Option<&Service>) -> BTreeSet<Served> {
+    let spec = service.and_then(|service| service.spec.as_ref());
+    let ports = spec
+        .into_iter()
+        .flat_map(|spec| spec.ports.iter().flatten());
+    let served = ports.filter_map(|port| {
+        Some(Served {
+            port: u16::try_from(port.port).ok()?,
+            protocol: protocol(port.protocol.as_deref().unwrap_or("TCP"))?,
+        })
+    });
+    served.collect()
 }
 
 /// A protocol that a Service can have.

@@ -19,6 +19,8 @@ pub struct Candidate<'a> {
     pub name: &'a str,
     /// Its uid.
     pub uid: &'a str,
+    /// Whether it can be decoded. Of one that cannot only the metadata is known, and a live read could not be decoded either.
+    pub is_readable: bool,
     /// When it was created.
     pub created: Micros,
     /// Its type.
@@ -41,6 +43,7 @@ impl<'a> Candidate<'a> {
     /// What counts of a load balancer by itself: nobody shares its address, and its status names none.
     pub fn of(lb: &'a LoadBalancer) -> Self {
         Self {
+            is_readable: true,
             workload: lb.spec.workload(),
             ipam: lb.spec.address_source(),
             pool: lb.spec.ip_pool.as_deref().filter(|it| !it.is_empty()),
@@ -53,6 +56,7 @@ impl<'a> Candidate<'a> {
         Self {
             name: meta.name.as_deref().unwrap_or_default(),
             uid: meta.uid.as_deref().unwrap_or_default(),
+            is_readable: false,
             created: time::created(meta),
             workload: WorkloadType::Vm,
             ipam: Ipam::Pool,
@@ -268,10 +272,10 @@ pub struct HeldBy<'a> {
     pub uid: &'a str,
 }
 
-/// Who of its members is to own the record of a group: the one of its name, the primary, else the oldest (SHR-5).
+/// Who of its members is to own the record of a group: the one of its name, the primary, else the oldest that can be decoded (SHR-5).
 pub fn holder<'a, 'b>(name: &str, members: &[&'b Candidate<'a>]) -> Option<&'b Candidate<'a>> {
     let members = members.iter().copied();
-    members.min_by_key(|it| (it.name != name, it.created, it.name))
+    members.min_by_key(|it| (it.name != name, !it.is_readable, it.created, it.name))
 }
 
 /// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1). One

@@ -44,8 +44,8 @@ pub struct Others {
 }
 
 impl Others {
-    /// From the roles of a group.
-    pub fn of(group: &Snapshot<'_>) -> Self {
+    /// From the roles of a group. `is_primary_kept`: the primary stays as it is for now, whatever its spec says.
+    pub fn of(group: &Snapshot<'_>, is_primary_kept: bool) -> Self {
         let mut others = Self::default();
         let mut secondaries = Vec::new();
         for (party, ports) in group.parties() {
@@ -56,11 +56,10 @@ impl Others {
                 Some(Role::PortConflict(_)) if is_primary => {
                     others.primary = Some(bare(party));
                 }
-                Some(Role::Member { .. }) if is_primary => {
-                    if ports.is_none() {
-                        others.primary = Some(part(group, party, None));
-                    }
+                Some(Role::Member { .. }) if is_primary && (is_primary_kept || ports.is_none()) => {
+                    others.primary = Some(part(group, party, None));
                 }
+                Some(Role::Member { .. }) if is_primary => {}
                 Some(Role::Member { .. }) => {
                     let part = part(group, party, ports);
                     if part.is_owner || !part.carried.is_empty() || !part.added.is_empty() {
@@ -235,10 +234,20 @@ pub fn assemble(
     (owners, ports)
 }
 
-/// Whether the Service carries all ports of a load balancer that shares it.
+/// Whether the Service carries a port of a load balancer that shares it: those that it has just got follow soon.
 pub fn carries(service: Option<&Service>, slice: Option<&EndpointSlice>, ports: &[Port]) -> bool {
     let carried = group::carried(service, slice);
-    ports.iter().all(|port| carried.contains(&served(port)))
+    ports.iter().any(|port| carried.contains(&served(port)))
+}
+
+/// Whether the Service has another port under one of the names that the ports of a load balancer get: its EndpointSlice would get the
+/// traffic of that port.
+pub fn has_name_of(service: &Service, ports: &[Port]) -> bool {
+    let mut all = service_ports(Some(service)).filter_map(DesiredPort::stored);
+    all.any(|port| {
+        let mut its = ports.iter().map(served);
+        its.any(|it| shared_name(it) == port.name && it != port.served())
+    })
 }
 
 impl DesiredPort {

@@ -35,6 +35,15 @@ impl Ledger {
         self.to_records(&mut bound)
     }
 
+    /// Whether another load balancer owns a record of this id.
+    pub fn is_handed_over(&self, id: &OwnerId) -> bool {
+        !self.holders.is_empty()
+            && self
+                .records
+                .of(id)
+                .any(|entry| self.holders.contains_key(&entry.addr))
+    }
+
     /// What the holder of a Bound record is granted (ALC-6, IPA-7, EXC-3); `None` if the address has none.
     pub fn grant_of(&self, addr: IpAddr) -> Option<Grant> {
         let entry = self.records.get(addr).filter(|entry| entry.is_bound())?;

@@ -10,8 +10,9 @@ use harvester_lb_api::{IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::plan::SeenPool;
+use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec};
-use harvester_lb_ipam::{Owner, Request};
+use harvester_lb_ipam::{Owner, Record, Request};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -72,6 +73,45 @@ pub async fn ensure_caught_up(
         return Ok(());
     }
     ensure_unchanged(ctx, key, lb).await
+}
+
+/// Verifies that there is no load balancer of this name.
+///
+/// # Errors
+/// `Conflict` if there is one; the store has it.
+pub async fn ensure_absent(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    if ctx.client.get_live::<LoadBalancer>(key).await?.is_none() {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "LoadBalancer {key} exists, the store was behind"
+    )))
+}
+
+/// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, or names
+/// another one (SHR-5, IPA-3).
+///
+/// # Errors
+/// `Conflict` if it still shares it; the store has it.
+pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    if record.spec.group.is_none() {
+        return Ok(());
+    }
+    let (key, group) = (
+        cached::key(&record.spec.owner.id),
+        cached::key(&record.spec.address_of()),
+    );
+    let shares = |lb: &LoadBalancer| {
+        spec::owner(&lb.metadata) == record.spec.owner
+            && index::named_group(&key, &lb.metadata).as_ref() == Some(&group)
+    };
+    match ctx.client.get_live::<LoadBalancer>(&key).await? {
+        Some(lb) if shares(&lb) => Err(WriteError::Conflict(format!(
+            "LoadBalancer {key} shares {}, the store was behind",
+            record.spec.addr
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// The pool that a load balancer names, to be taken before an allocation is decided; `None` if it names none.

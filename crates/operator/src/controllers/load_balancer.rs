@@ -13,6 +13,7 @@
 //! | plan Service, EndpointSlice, health checks | `walk`, [`harvester_lb_core::plan`] |
 //! | apply the plan | `apply` |
 //! | write its status, then release extra records | `write_status`, `release` |
+//! | do the same for those that share an address under its name | `upkeep` |
 
 pub mod allocate;
 pub mod announcement;
@@ -21,6 +22,7 @@ pub mod group;
 pub mod observe;
 pub mod release;
 pub mod unserved;
+pub mod upkeep;
 pub mod walk;
 pub mod write_status;
 
@@ -38,49 +40,66 @@ use crate::context::Context;
 /// Reconciles the load balancer of this key, or cleans up after a deleted one; then those that share an address under its name.
 pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> {
     let shares = Group::of(ctx, key);
-    let own = match ctx.index.stores.lbs.get(key) {
+    let (own, writes_service) = match ctx.index.stores.lbs.get(key) {
         Some(stored) => reconcile_one(ctx, key, &stored).await,
-        None if shares.as_ref().is_some_and(Group::has_holder) => Ok(Requeue::AwaitChange),
-        None => release::deleted_lb(ctx, key).await,
+        None if shares.as_ref().is_some_and(Group::has_holder) => (Ok(Requeue::AwaitChange), false),
+        None => (release::deleted_lb(ctx, key).await, false),
     };
-    let Some(group) = shares.and(Group::of(ctx, key)) else {
-        return own;
-    };
-    if matches!(own, Err(WriteError::Fenced)) {
+    if shares.is_none() || matches!(own, Err(WriteError::Fenced)) {
         return own;
     }
-    group::wake(ctx, &group.snapshot());
+    let Some(group) = Group::of(ctx, key) else {
+        return own;
+    };
     // What becomes of one of them must not stop the others.
-    let others = group::keep_up(ctx, &group).await;
+    let others = if writes_service {
+        Ok(Requeue::AwaitChange)
+    } else {
+        upkeep::keep_up(ctx, &group).await
+    };
+    if let Some(group) = Group::of(ctx, key) {
+        upkeep::wake(ctx, &group);
+    }
     others.and(own)
 }
 
-async fn reconcile_one(ctx: &Context, key: &Key, stored: &Lb) -> Result<Requeue, WriteError> {
+/// Reconciles one that exists. The flag says whether its plan wrote the Service of its name, or is to write it with the next attempt.
+async fn reconcile_one(
+    ctx: &Context,
+    key: &Key,
+    stored: &Lb,
+) -> (Result<Requeue, WriteError>, bool) {
     ctx.index.untrack_endpoints(key);
     let (lb, standing) = match observe::case(ctx, key, stored) {
-        Case::Invalid(meta, why) => return unserved::invalid(ctx, key, meta, why).await,
-        Case::Deleting(lb) => return unserved::deleting(ctx, key, lb).await,
-        Case::Unsupported(lb, why) => return unserved::leave_alone(ctx, key, lb, &why).await,
+        Case::Invalid(meta, why) => return (unserved::invalid(ctx, key, meta, why).await, false),
+        Case::Deleting(lb) => return (unserved::deleting(ctx, key, lb).await, false),
+        Case::Unsupported(lb, why) => {
+            return (unserved::leave_alone(ctx, key, lb, &why).await, false);
+        }
         Case::Usual(lb, Standing::Leaving(group)) => {
-            return unserved::leaving(ctx, key, lb, group).await;
+            return (unserved::leaving(ctx, key, lb, group).await, false);
         }
         Case::Usual(lb, standing) => (lb, standing),
     };
 
     let checked = match (spec::check(lb), &standing) {
         (Ok(checked), _) => checked,
-        (Err(why), Standing::NameTaken(..)) => return unserved::nameless(ctx, key, lb, &why).await,
-        (Err(why), _) => return unserved::refused(ctx, key, lb, &why).await,
+        (Err(why), Standing::NameTaken(..)) => {
+            return (unserved::nameless(ctx, key, lb, &why).await, false);
+        }
+        (Err(why), _) => return (unserved::refused(ctx, key, lb, &why).await, false),
     };
 
     let (goal, allocated) = match group::goal(ctx, key, lb, checked, &standing).await {
         Ok(goal) => (goal, Ok(())),
-        Err(WriteError::Fenced) => return Err(WriteError::Fenced),
+        Err(WriteError::Fenced) => return (Err(WriteError::Fenced), true),
         // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
         Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
     };
-    let walked = walk::walk(ctx, key, lb, &goal, standing.address_of(key)).await;
-    allocated.and(walked)
+    let of = standing.address_of(key);
+    let writes_service = of == key && matches!(goal, Goal::Serve(..) | Goal::AddressOnly(_));
+    let walked = walk::walk(ctx, key, lb, &goal, of).await;
+    (allocated.and(walked), writes_service)
 }
 
 #[cfg(test)]

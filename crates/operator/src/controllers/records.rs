@@ -42,11 +42,15 @@ pub async fn write(
                 resource_version: Some(version.0.to_string()),
                 ..ObjectMeta::default()
             };
-            let was_shared = ctx
-                .index
-                .record(spec.addr)
-                .is_some_and(|it| it.spec.group.is_some());
-            ctx.client.patch(&key, &from, patch(spec, was_shared)).await
+            let stored = ctx.index.stores.allocations.get(&key);
+            let is_marked = matches!(
+                stored.as_deref(),
+                Some(cached::Allocation::Valid {
+                    is_marked: true,
+                    ..
+                })
+            );
+            ctx.client.patch(&key, &from, patch(spec, is_marked)).await
         }
     };
     match written {
@@ -78,11 +82,11 @@ fn group_annotation(group: &str) -> BTreeMap<String, String> {
     [(keys::ANNOTATION_PRIMARY.to_owned(), group.to_owned())].into()
 }
 
-/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values. `was_shared`: it may have the
-/// annotation of a group.
-fn patch(spec: &RecordSpec, was_shared: bool) -> serde_json::Value {
+/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values. `is_marked`: the stored object
+/// has the annotation of a group.
+fn patch(spec: &RecordSpec, is_marked: bool) -> serde_json::Value {
     let mut patch = spec_patch(spec);
-    if was_shared || spec.group.is_some() {
+    if is_marked || spec.group.is_some() {
         let group = spec.group.as_deref();
         patch["metadata"] = json!({ "annotations": { keys::ANNOTATION_PRIMARY: group } });
     }

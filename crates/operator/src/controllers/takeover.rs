@@ -153,9 +153,11 @@ async fn release_if_orphaned(
         return Ok(());
     }
     info!(address = %record.spec.addr, %owner, "releasing orphaned IPAllocation, another load balancer names its address");
+    live::ensure_left(ctx, record).await?;
     let released = RecordSpec {
         phase: Phase::Released,
         released_at: Some(clock::now()),
+        group: None,
         ..record.spec.clone()
     };
     records::write(ctx, &released, Some(record.version)).await?;

@@ -27,10 +27,17 @@ impl Index {
         if same_spec {
             return;
         }
-        let holders = self.with_leader(|leader| leader.ledger.holders(&key.name));
-        for holder in holders.into_iter().flatten() {
-            self.queues.lbs.add(cached::key(&holder));
-        }
+        let concerned = self.with_leader(|leader| {
+            let holders = leader.ledger.holders(&key.name);
+            let holders = holders.iter().map(cached::key);
+            holders
+                .flat_map(|holder| {
+                    let sharing = leader.sharing.naming(&holder).cloned();
+                    sharing.chain([holder.clone()]).collect::<Vec<_>>()
+                })
+                .collect::<Vec<_>>()
+        });
+        self.queue_lbs(concerned.into_iter().flatten());
     }
 
     /// Updates the ledger with a pool. It is read from the store under the lock, so that concurrent updates end with the

@@ -152,12 +152,12 @@ impl Index {
     /// group; `None` if nobody names it and nobody else owns its Service, or on a standby.
     pub fn group(&self, key: &Key) -> Option<Members> {
         self.with_leader(|leader| {
-            let records = leader.ledger.bound_records_of(&cached::id(key));
-            let is_held = records.iter().any(|record| record.spec.group.is_some());
-            if !is_held && !leader.sharing.is_group(key) {
+            // Most load balancers share nothing.
+            if !leader.sharing.is_group(key) && !leader.ledger.is_handed_over(&cached::id(key)) {
                 leader.roles.remove(key);
                 return None;
             }
+            let records = leader.ledger.bound_records_of(&cached::id(key));
             let secondary = |lb: &Key| {
                 let bound = leader.ledger.bound_records_of(&cached::id(lb));
                 let addrs: Vec<IpAddr> = bound.iter().map(|it| it.spec.addr).collect();
@@ -171,33 +171,41 @@ impl Index {
         .flatten()
     }
 
+    /// The Bound records of a load balancer, also those that another one of its group owns; empty on a standby.
+    pub fn bound_records_of(&self, id: &OwnerId) -> Vec<Record> {
+        self.with_leader(|leader| leader.ledger.bound_records_of(id))
+            .unwrap_or_default()
+    }
+
     /// The groups that load balancers name; empty on a standby.
     pub fn groups(&self) -> Vec<Key> {
         self.with_leader(|leader| leader.sharing.all().cloned().collect())
             .unwrap_or_default()
     }
 
-    /// Sets the roles in a group, and returns the load balancers whose role has changed; empty on a standby.
-    pub fn note_roles(&self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
-        self.with_leader(|leader| leader.note_roles(group, roles))
+    /// Notes the role in a group that the reconcile of a load balancer acts on. No-op on a standby.
+    pub fn saw_role(&self, group: &Key, lb: &Key, role: Option<&Role>) {
+        self.with_leader(|leader| leader.saw_role(group, &lb.name, role));
+    }
+
+    /// The load balancers of a group that have not acted on their present role yet; empty on a standby.
+    pub fn outdated_roles(&self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
+        self.with_leader(|leader| leader.outdated_roles(group, roles))
             .unwrap_or_default()
     }
 
     /// The names of the ports of a primary, with how long they have been these, and the present time on that clock.
-    pub fn observe_names(&self, lb: &Key, stored: StoredNames) -> (Observed, Duration) {
+    pub fn observe_names(&self, lb: &Key, stored: &StoredNames) -> (Observed, Duration) {
+        let observe = |before: Option<&Observed>, now: Duration| {
+            (Observed::after(before, stored.clone(), now), now)
+        };
         let observed = self.with_leader(|leader| {
             let now = leader.began.elapsed();
-            let observed = Observed::after(leader.port_names.get(lb), stored.clone(), now);
+            let (observed, now) = observe(leader.port_names.get(lb), now);
             leader.port_names.insert(lb.clone(), observed.clone());
             (observed, now)
         });
-        let none = || {
-            (
-                Observed::after(None, stored.clone(), Duration::ZERO),
-                Duration::ZERO,
-            )
-        };
-        observed.unwrap_or_else(none)
+        observed.unwrap_or_else(|| observe(None, Duration::ZERO))
     }
 
     /// Forgets the names of the ports of a load balancer that shares its address with nobody.

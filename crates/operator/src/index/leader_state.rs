@@ -38,7 +38,7 @@ pub struct LeaderState {
     pub(super) unsupported: unsupported::Index,
     /// Load balancers that share addresses (SHR-3).
     pub(super) sharing: sharing::index::Index,
-    /// The roles in each group, as they were last seen.
+    /// The role in its group that each load balancer has acted on last.
     pub(super) roles: HashMap<Key, BTreeMap<String, Role>, FxBuildHasher>,
     /// The names of the ports of primaries, and since when they are these (SHR-4).
     pub(super) port_names: HashMap<Key, Observed, FxBuildHasher>,
@@ -158,20 +158,30 @@ impl LeaderState {
         }
     }
 
-    /// Sets the roles in a group. Returns the load balancers whose role has changed.
-    pub fn note_roles(&mut self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
-        let before = self.roles.remove(group).unwrap_or_default();
-        let names: BTreeSet<&String> = before.keys().chain(roles.keys()).collect();
-        let changed = names
-            .into_iter()
-            .filter(|name| before.get(*name) != roles.get(*name));
-        let changed = changed
-            .map(|name| Key::new(&group.namespace, &**name))
-            .collect();
-        if !roles.is_empty() {
-            self.roles.insert(group.clone(), roles.clone());
+    /// Notes the role in a group that the reconcile of a load balancer has just acted on.
+    pub fn saw_role(&mut self, group: &Key, lb: &str, role: Option<&Role>) {
+        let seen = self.roles.entry(group.clone()).or_default();
+        match role {
+            Some(role) => drop(seen.insert(lb.to_owned(), role.clone())),
+            None => drop(seen.remove(lb)),
         }
-        changed
+    }
+
+    /// The load balancers of a group that have not acted on their present role yet.
+    pub fn outdated_roles(&mut self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
+        let seen = self.roles.entry(group.clone()).or_default();
+        let left: Vec<String> = seen
+            .extract_if(.., |lb, _| !roles.contains_key(lb))
+            .map(|(lb, _)| lb)
+            .collect();
+        let news = roles
+            .iter()
+            .filter(|(lb, role)| seen.get(*lb) != Some(*role));
+        let news = news.map(|(lb, _)| lb);
+        left.iter()
+            .chain(news)
+            .map(|lb| Key::new(&group.namespace, &**lb))
+            .collect()
     }
 
     /// Removes a load balancer from the deleted ones: it exists again, or its cleanup is complete.

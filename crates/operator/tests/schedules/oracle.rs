@@ -351,6 +351,14 @@ impl Oracle {
                 "{address} goes from {owner} to {} at once",
                 after.owner
             );
+            let group = before.of();
+            let shares = |lb: &&Lb| *owner == group || (lb.names(&group) && lb.was.is_none());
+            let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
+            must!(
+                "SHR-5",
+                robbed.is_none(),
+                "{address} of {group} is taken from {owner}, which lives and shares it"
+            );
             let next = self.lbs.get(&after.owner);
             must!(
                 "SHR-5",

@@ -8,6 +8,7 @@ fn candidate(name: &'static str, created: i64) -> Candidate<'static> {
     Candidate {
         name,
         uid: name,
+        is_readable: true,
         created: Micros(created),
         workload: WorkloadType::Vm,
         ipam: Ipam::Pool,
@@ -223,4 +224,118 @@ fn be_6_one_whose_spec_is_refused_stays_what_it_is_and_does_not_join() {
         record: Some(held("p")),
     };
     assert_eq!(say(&stored), ["b shares", "d: 80 is b's", "p holds"]);
+}
+
+#[test]
+fn ipa_7_without_the_record_the_owners_of_the_service_tell_whose_name_it_is() {
+    let shared = service("p", &["b", "c"], &[]);
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            wish(candidate("b", 2), 80, None),
+            wish(candidate("c", 3), 443, None),
+            wish(candidate("p", 9), 8080, None),
+        ],
+        service: Some(&shared),
+        record: None,
+    };
+    let expected = ["b holds", "c shares", "p has its name in vain"];
+    assert_eq!(say(&stored), expected);
+    // The primary is one of them.
+    let shared = service("p", &["p", "b"], &[]);
+    let stored = Stored {
+        service: Some(&shared),
+        ..stored
+    };
+    assert_eq!(say(&stored), ["b shares", "c shares", "p holds"]);
+}
+
+#[test]
+fn rec_4_while_the_service_is_absent_status_and_endpoint_slice_tell_who_shares() {
+    let named = |name, names_address| Candidate {
+        names_address,
+        ..candidate(name, 1)
+    };
+    let (of_p, of_c) = (slice("p", &["80-tcp"]), slice("c", &["own"]));
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            wish(named("b", true), 80, Some(&of_p)),
+            wish(named("c", true), 81, Some(&of_c)),
+        ],
+        service: None,
+        record: Some(held("p")),
+    };
+    assert_eq!(say(&stored), ["b holds", "c shares"]);
+    // Its status alone is nobody's word.
+    let stored = Stored {
+        lbs: vec![
+            wish(named("b", false), 80, Some(&of_p)),
+            wish(named("c", true), 81, Some(&of_c)),
+        ],
+        ..stored
+    };
+    assert!(say(&stored)[0].contains("no such load balancer"));
+}
+
+#[test]
+fn ipa_3_a_holder_that_was_restored_is_its_earlier_self() {
+    let restored = Candidate {
+        uid: "later",
+        names_address: true,
+        ..candidate("b", 9)
+    };
+    let stored = Stored {
+        name: "p",
+        lbs: vec![wish(restored, 80, None)],
+        service: None,
+        record: Some(held("b")),
+    };
+    assert_eq!(say(&stored), ["b holds"]);
+}
+
+#[test]
+fn shr_5_one_that_can_be_decoded_holds_before_an_older_one_that_cannot() {
+    let shared = service("p", &["b", "c"], &[]);
+    let undecodable = Candidate {
+        is_readable: false,
+        ..candidate("b", 1)
+    };
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            Wish {
+                ports: None,
+                ..wish(undecodable, 0, None)
+            },
+            wish(candidate("c", 2), 443, None),
+        ],
+        service: Some(&shared),
+        record: Some(held("p")),
+    };
+    assert_eq!(say(&stored), ["b shares", "c holds"]);
+}
+
+#[test]
+fn shr_2_one_whose_endpoint_slice_was_deleted_by_hand_keeps_its_ports() {
+    let shared = service("p", &["p", "b"], &[(22, "22-tcp"), (80, "80-tcp")]);
+    let of_p = slice("p", &["22-tcp"]);
+    let stored = Stored {
+        name: "p",
+        lbs: vec![
+            wish(candidate("p", 1), 22, Some(&of_p)),
+            wish(candidate("b", 5), 80, None),
+            wish(candidate("older", 2), 80, None),
+            wish(candidate("other", 3), 22, None),
+        ],
+        service: Some(&shared),
+        record: Some(held("p")),
+    };
+    let expected = [
+        "b shares",
+        "older: 80 is b's",
+        "other: 22 is p's",
+        "p holds",
+    ];
+    assert_eq!(say(&stored), expected);
 }

@@ -4,6 +4,7 @@ fn lb(name: &'static str) -> Candidate<'static> {
     Candidate {
         name,
         uid: name,
+        is_readable: true,
         created: Micros(1),
         workload: WorkloadType::Vm,
         ipam: Ipam::Pool,

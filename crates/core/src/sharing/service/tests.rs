@@ -82,7 +82,7 @@ fn say(
         };
         (part, ports.iter().map(port).collect())
     });
-    let (owners, ports) = assemble(primary, &Others::of(&snapshot));
+    let (owners, ports) = assemble(primary, &Others::of(&snapshot, false));
     let owners: Vec<String> = owners.into_iter().map(|(name, _)| name).collect();
     let ports: Vec<String> = ports
         .into_iter()
@@ -230,4 +230,19 @@ fn shr_4_the_names_that_service_and_endpoint_slice_have_of_the_primary() {
         (wanted(true), wanted(false)),
         ("80-tcp".to_owned(), "http".to_owned())
     );
+}
+
+#[test]
+fn shr_4_a_port_under_the_name_of_another_one_is_waited_for() {
+    let port = |port| Port {
+        name: "own".to_owned(),
+        protocol: "TCP",
+        port,
+        backend_port: 8080,
+    };
+    let alone = service(&["web"], &[(80, "443-tcp"), (81, "own81")]);
+    assert!(has_name_of(&alone, &[port(22), port(443)]));
+    assert!(!has_name_of(&alone, &[port(22), port(80)]));
+    let renamed = service(&["web"], &[(443, "443-tcp")]);
+    assert!(!has_name_of(&renamed, &[port(443)]));
 }

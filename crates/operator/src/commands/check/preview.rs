@@ -137,7 +137,10 @@ fn release_orphans(stores: &Stores) {
     let named = takeover::addresses_of_existing_lbs(stores);
     let sharing = stores.sharing();
     for (key, allocation) in stores.allocations.all() {
-        let Allocation::Valid { record: old, uid } = &*allocation else {
+        let Allocation::Valid {
+            record: old, uid, ..
+        } = &*allocation
+        else {
             continue;
         };
         let owner = cached::key(&old.spec.address_of());
@@ -154,11 +157,13 @@ fn release_orphans(stores: &Stores) {
             let spec = RecordSpec {
                 phase: Phase::Released,
                 released_at: Some(clock::now()),
+                group: None,
                 ..old.spec.clone()
             };
             let released = Allocation::Valid {
                 record: record(spec, WRITTEN),
                 uid: uid.clone(),
+                is_marked: false,
             };
             stores.allocations.written(&key, Version(WRITTEN), released);
         }

@@ -36,14 +36,8 @@ pub async fn goal(
     let mut address = match checked.source {
         // kube-vip is the DHCP client (OPS-3).
         Source::Dhcp => Address::by_dhcp(ctx.index.withdraw_from_pools(key)),
-        Source::Pool(mut request) => {
-            // What the status of one that asks for the address of another one names is its own only if something else says so.
-            let named = request.status.as_ref().map(|status| status.addr);
-            if telling::is_of_another(lb)
-                && named.is_some_and(|addr| !ctx.index.is_address_of(addr, key))
-            {
-                request.status = None;
-            }
+        Source::Pool(_) => {
+            let request = own_request(ctx, key, lb);
             let pool = live::seen_pool(ctx, &request);
             match acquire(ctx, &request).await {
                 Ok(Step::Done {
@@ -148,10 +142,21 @@ fn waiting(
     Ok(Goal::Wait(vm, waiting))
 }
 
+/// The request of a load balancer. What the status of one that asks for the address of another one names is its own only if something
+/// else says so (SHR-3).
+fn own_request(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Request {
+    let mut request = spec::request(lb);
+    let named = request.status.as_ref().map(|status| status.addr);
+    if telling::is_of_another(lb) && named.is_some_and(|addr| !ctx.index.is_address_of(addr, key)) {
+        request.status = None;
+    }
+    request
+}
+
 /// Keeps the address of a load balancer recorded that gets no new one and does not wait for one. Returns the records of an
 /// earlier load balancer of its name, to be released (ALC-10).
 pub async fn keep(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Vec<Record>, WriteError> {
-    let request = spec::request(lb);
+    let request = own_request(ctx, key, lb);
     match lb.spec.address_source() {
         Ipam::Pool => match last_step(ctx, &request, Allocation::keep(&request)).await? {
             Step::Done { extra_records, .. }
@@ -200,7 +205,13 @@ async fn last_step(
                 let key = records::key(addr);
                 ctx.client.get_live::<IPAllocation>(&key).await?;
             }
-            Step::VerifyOwner => live::ensure_uid(ctx, &request.owner).await?,
+            Step::VerifyOwner => {
+                live::ensure_uid(ctx, &request.owner).await?;
+                // One that others share is not that of an earlier load balancer of the name as long as they do (SHR-6).
+                for record in ctx.index.bound_records_of(&request.owner.id) {
+                    live::ensure_left(ctx, &record).await?;
+                }
+            }
             Step::VerifyStatus(addr) => verify_status(ctx, &request.owner, addr).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
             Step::Write {

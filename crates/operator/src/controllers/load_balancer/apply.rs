@@ -93,10 +93,11 @@ async fn check(
             Guard::CaughtUp => live::ensure_caught_up(ctx, key, lb).await?,
             Guard::AllCaughtUp(members) => {
                 for member in members {
-                    let stored = ctx.index.stores.lbs.get(member);
-                    // The answer for one that cannot be decoded could not be decoded either.
-                    if let Some(Lb::Valid(lb)) = stored.as_deref() {
-                        live::ensure_caught_up(ctx, member, lb).await?;
+                    match ctx.index.stores.lbs.get(member).as_deref() {
+                        Some(Lb::Valid(lb)) => live::ensure_caught_up(ctx, member, lb).await?,
+                        // The answer for one that cannot be decoded could not be decoded either.
+                        Some(Lb::Invalid(..)) => {}
+                        None => live::ensure_absent(ctx, member).await?,
                     }
                 }
             }

@@ -1,14 +1,12 @@
-//! Load balancers that share an address (SHR-1 to SHR-9): the stored objects of a group, the standing of each load balancer in it, and
-//! what is done under the key of the group's name for those that are not the load balancer of that name.
+//! Load balancers that share an address (SHR-1 to SHR-7): the stored objects of a group, and the standing of one load balancer in it.
 
 use std::sync::Arc;
 
-use harvester_lb_api::{LoadBalancer, keys};
-use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_api::{Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, CachedService, Lb};
+use harvester_lb_core::cached::{CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{self, Goal, Objects, Primary, Secondary, Sharing, View};
+use harvester_lb_core::plan::{Goal, Keep, Next, Objects, Primary, Secondary, Sharing};
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::sharing::membership::fault_of;
@@ -17,17 +15,14 @@ use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked, VmSpec};
-use harvester_lb_core::status;
-use harvester_lb_ipam::{Owner, Record};
+use harvester_lb_core::status::{self, Readiness};
+use harvester_lb_ipam::Record;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::clock;
 use crate::context::Context;
-use crate::controllers::load_balancer::{allocate, apply};
-use crate::controllers::{live, records};
+use crate::controllers::load_balancer::allocate;
 
 /// The stored objects of a group.
 pub struct Group {
@@ -91,8 +86,28 @@ impl Group {
 
     fn own_service(&self) -> Option<&Service> {
         let service = self.service.as_deref()?;
+        // Of one that cannot be decoded the owners are known, which tell who shares the address.
         let is_own = desired::ownership(&service.metadata, &self.key.name) == Ownership::Ours;
-        (is_own && service.undecodable.is_none()).then_some(&**service)
+        is_own.then_some(&**service)
+    }
+
+    /// Why a load balancer with these ports has to wait although it may share the address: somebody else has a Service of the name, or
+    /// the Service has another port under one of its names.
+    fn hindrance(&self, lb: &LoadBalancer) -> Option<(&'static str, String)> {
+        let service = self.service.as_deref()?;
+        let name = &self.key.name;
+        let vm = spec::check(lb).ok()?.vm?;
+        if desired::ownership(&service.metadata, name) == Ownership::Foreign {
+            let message = format!(
+                "Service {name} exists and is not that of load balancer {name}, whose address this one asks for: rename that load balancer, or delete the Service"
+            );
+            return Some((status::NAME_CONFLICT, message));
+        }
+        service::has_name_of(service, &vm.ports).then(|| {
+            let message =
+                format!("Service {name} still has another port under the name of one of its ports");
+            (status::WAITING_FOR_PRIMARY, message)
+        })
     }
 }
 
@@ -107,6 +122,8 @@ pub enum Standing {
     NameTaken(&'static str, String),
     /// The Service of this group still has its ports, although it does not share its address any more (SHR-7).
     Leaving(Key),
+    /// It shares an address whose record is gone for the moment: it stays as it is. Reason and message.
+    Interrupted(&'static str, String),
 }
 
 impl Standing {
@@ -114,7 +131,7 @@ impl Standing {
     pub fn address_of<'a>(&'a self, key: &'a Key) -> &'a Key {
         match self {
             Self::Member(group) => group,
-            Self::Own(_) | Self::NameTaken(..) | Self::Leaving(_) => key,
+            Self::Own(_) | Self::NameTaken(..) | Self::Leaving(_) | Self::Interrupted(..) => key,
         }
     }
 }
@@ -149,6 +166,10 @@ pub async fn goal(
             };
             allocate::shared_goal(ctx, key, lb, checked, record, shared)
         }
+        Standing::Interrupted(reason, message) => {
+            let readiness = Readiness::not(reason, message.clone());
+            Ok(Goal::Keep(Keep::until(lb, readiness, Next::Resync)))
+        }
         Standing::NameTaken(reason, message) => {
             let why = (*reason, message.clone());
             Ok(allocate::unshared_goal(ctx, key, checked, why, true))
@@ -167,7 +188,15 @@ pub async fn goal(
         Standing::Own(None) | Standing::Leaving(_) => {
             let group = Group::of(ctx, key);
             let is_primary = group.is_some_and(|it| it.snapshot().secondaries().next().is_some());
-            allocate::goal(ctx, key, lb, checked, is_primary.then_some(Shared::Primary)).await
+            let shared = is_primary.then_some(Shared::Primary);
+            let goal = allocate::goal(ctx, key, lb, checked, shared).await?;
+            // Its address is that of others too: it stays until the load balancer can move (REL-4, SHR-5).
+            Ok(match goal {
+                Goal::Wait(_, waiting) if is_primary && ctx.index.holds_address(key) => {
+                    Goal::Keep(Keep::until(lb, waiting.readiness, Next::Resync))
+                }
+                goal => goal,
+            })
         }
     }
 }
@@ -177,7 +206,12 @@ fn has_own(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
     let service = ctx.index.stores.services.get(key);
     let uid = lb.metadata.uid.as_deref().unwrap_or_default();
     let has_service = group::is_owner(service.as_ref().map(|service| &***service), uid);
-    ctx.index.has_address(key) || has_service
+    let is_leased = lb.spec.address_source() == Ipam::Dhcp
+        && lb
+            .status
+            .as_ref()
+            .is_some_and(|it| it.allocated_address.is_some());
+    ctx.index.has_address(key) || has_service || is_leased
 }
 
 /// Determines the standing of a load balancer that is neither undecodable nor being deleted.
@@ -199,10 +233,18 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
     if let (Some((named, group)), None) = (asked, &refusal) {
         let snapshot = group.snapshot();
-        match (snapshot.roles.get(&*key.name), snapshot.record) {
-            (Some(Role::Member { .. }), Some(_)) => return Standing::Member(named.clone()),
+        let role = snapshot.roles.get(&*key.name);
+        ctx.index.saw_role(named, key, role);
+        match (role, snapshot.record) {
+            (Some(Role::Member { .. }), Some(_)) => match group.hindrance(lb) {
+                None => return Standing::Member(named.clone()),
+                hindrance => refusal = hindrance,
+            },
             (Some(Role::Member { .. }), None) => {
-                let message = format!("load balancer {} has no address yet", named.name);
+                let message = format!("load balancer {} has no address", named.name);
+                if telling::was_of_another(lb) {
+                    return Standing::Interrupted(status::WAITING_FOR_PRIMARY, message);
+                }
                 refusal = Some((status::WAITING_FOR_PRIMARY, message));
             }
             (Some(role), _) => refusal = telling::refusal(role),
@@ -210,11 +252,15 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
             (None, _) => {}
         }
     }
-    if let Some(own) = Group::of(ctx, key)
-        && let Some(role @ Role::NameTaken) = own.snapshot().roles.get(&*key.name)
-        && let Some((reason, message)) = telling::refusal(role)
-    {
-        return Standing::NameTaken(reason, message);
+    if let Some(own) = Group::of(ctx, key) {
+        let snapshot = own.snapshot();
+        let role = snapshot.roles.get(&*key.name);
+        ctx.index.saw_role(key, key, role);
+        if let Some(role @ Role::NameTaken) = role
+            && let Some((reason, message)) = telling::refusal(role)
+        {
+            return Standing::NameTaken(reason, message);
+        }
     }
     Standing::Own(refusal)
 }
@@ -260,13 +306,13 @@ pub fn sharing<'a>(
         ctx.index.forget_names(key);
         return Some(Sharing::Alone);
     }
-    let (names, now) = ctx.index.observe_names(key, names);
+    let (names, now) = ctx.index.observe_names(key, &names);
     let contested = snapshot.and_then(|it| match it.roles.get(&*key.name) {
         Some(Role::PortConflict(why)) => Some(why.clone()),
         _ => None,
     });
     Some(Sharing::Primary(Box::new(Primary {
-        others: snapshot.map(Others::of).unwrap_or_default(),
+        others: snapshot.map(|it| Others::of(it, false)).unwrap_or_default(),
         members: snapshot.map(members).unwrap_or_default(),
         names,
         now,
@@ -282,123 +328,12 @@ fn names(objects: &Objects<'_>, vm: &VmSpec) -> naming::Stored {
 
 /// Notes the names of the ports of a primary after they were written: they are there from now on.
 pub fn names_written(ctx: &Context, objects: &Objects<'_>, vm: &VmSpec) {
-    ctx.index.observe_names(objects.key, names(objects, vm));
+    ctx.index.observe_names(objects.key, &names(objects, vm));
 }
 
 /// The load balancers whose ports the Service carries besides the primary's.
-fn members(snapshot: &Snapshot<'_>) -> Vec<Key> {
+pub fn members(snapshot: &Snapshot<'_>) -> Vec<Key> {
     let namespace = &snapshot.key.namespace;
     let all = snapshot.secondaries();
     all.map(|name| Key::new(namespace, name)).collect()
-}
-
-/// Wakes the load balancers of a group that this reconcile concerns: those whose role has changed, and those whose ports it adds to
-/// the Service.
-pub fn wake(ctx: &Context, snapshot: &Snapshot<'_>) {
-    let mut wakes = ctx.index.note_roles(snapshot.key, &snapshot.roles);
-    let others = Others::of(snapshot);
-    let added = others.secondaries.iter().filter(|it| !it.added.is_empty());
-    wakes.extend(added.map(|part| Key::new(&snapshot.key.namespace, &*part.name)));
-    for key in wakes {
-        ctx.index.queues.lbs.add(key);
-    }
-}
-
-/// Whether the load balancer of the group's name writes the Service in its own plan.
-fn is_written_by_primary(snapshot: &Snapshot<'_>) -> bool {
-    let name = &snapshot.key.name;
-    let is_kept = |lb: &ObjectMeta| lb.name.as_deref() == Some(&**name);
-    let mut parties = snapshot.parties();
-    let takes_part = parties.any(|(party, ports)| is_kept(party.lb.meta()) && ports.is_some());
-    takes_part && !matches!(snapshot.roles.get(&**name), None | Some(Role::NameTaken))
-}
-
-/// Keeps the record and the Service of those that share an address up to date, if no plan of a primary does: it is gone, its spec is
-/// refused, or it is a later one of the name (SHR-5, SHR-6).
-pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError> {
-    let snapshot = group.snapshot();
-    if is_written_by_primary(&snapshot) {
-        return Ok(Requeue::AwaitChange);
-    }
-    let Some(holder) = snapshot.holder() else {
-        return Ok(Requeue::AwaitChange);
-    };
-    let to = spec::owner(holder);
-    let key = snapshot.key;
-    let Some(record) = snapshot.record else {
-        return restore(ctx, key, &to).await;
-    };
-    let exists = ctx.index.stores.lbs.get(key).is_some();
-    if record.spec.owner != to {
-        hand_over(ctx, key, exists, record, &to, holder).await?;
-    }
-    let objects = Objects {
-        key,
-        service: group.service.as_deref(),
-        slice: None,
-    };
-    let slice = (!exists)
-        .then(|| ctx.index.stores.slices.get(key))
-        .flatten();
-    let objects = Objects {
-        slice: slice.as_deref(),
-        ..objects
-    };
-    let (others, members) = (Others::of(&snapshot), members(&snapshot));
-    let address = record.spec.addr.to_string();
-    let plan = plan::share::without_primary(&objects, &others, &members, &address, !exists);
-    let none = LoadBalancer::default();
-    apply::apply(ctx, &View::of(&none, objects), &plan).await?;
-    if !exists {
-        ctx.index.cleanup_complete(key);
-    }
-    Ok(Requeue::AwaitChange)
-}
-
-/// Writes the next owner into the record of a group (SHR-5). That the present one is gone, or has left, the store says; if only its
-/// absence was observed, a live read confirms it (IPA-3 a).
-async fn hand_over(
-    ctx: &Context,
-    key: &Key,
-    exists: bool,
-    record: &Record,
-    to: &Owner,
-    holder: &ObjectMeta,
-) -> Result<(), WriteError> {
-    if !exists
-        && record.spec.group.is_none()
-        && ctx.client.get_live::<LoadBalancer>(key).await?.is_some()
-    {
-        return Err(WriteError::Conflict(format!(
-            "LoadBalancer {key} exists, the store was behind"
-        )));
-    }
-    live::ensure_uid(ctx, to).await?;
-    let Some(next) = ctx.index.hand_over(record.spec.addr, to)? else {
-        return Err(WriteError::Conflict(format!(
-            "the IPAllocation of {} has changed",
-            record.spec.addr
-        )));
-    };
-    records::hand_over(ctx, &next).await?;
-    let _ = holder;
-    Ok(())
-}
-
-/// Creates the record of a group's address again after it was deleted by hand (IPA-7).
-async fn restore(ctx: &Context, key: &Key, to: &Owner) -> Result<Requeue, WriteError> {
-    let pool = match ctx.index.stores.lbs.get(&cached::key(&to.id)).as_deref() {
-        Some(Lb::Valid(lb)) => spec::request(lb).status.and_then(|it| it.pool),
-        _ => None,
-    };
-    let restored = ctx
-        .index
-        .restore_shared(key, to, pool.as_deref(), clock::now())?;
-    if let Some((spec, replaces)) = restored {
-        live::ensure_uid(ctx, to).await?;
-        // The event of the IPAllocation brings the group back.
-        records::write(ctx, &spec, replaces).await?;
-        return Ok(Requeue::AwaitChange);
-    }
-    Ok(Requeue::AwaitChange)
 }

@@ -114,6 +114,12 @@ pub async fn release_extra_records(
     Ok(())
 }
 
+/// Writes a Released record, once its owner is known not to share the address any more.
+async fn release_one(ctx: &Context, from: &Record, released: &Record) -> Result<(), WriteError> {
+    live::ensure_left(ctx, from).await?;
+    records::release(ctx, released).await
+}
+
 /// Releases records that are no longer needed. Returns whether all are released. A record whose address a Service still
 /// shows, as stored or as read live (`shown`), or another load balancer may share (IPA-9), is released after the event that
 /// ends it.
@@ -144,7 +150,7 @@ async fn release_records(
                 debug!(lb = %key, address = %record.spec.addr, reason = "other load balancers share the address", "address not released");
                 all = false;
             }
-            ReleaseVerdict::Release(released) => match records::release(ctx, &released).await {
+            ReleaseVerdict::Release(released) => match release_one(ctx, &record, &released).await {
                 // A refusal for one address does not delay the others (RUN-1).
                 Err(error) if error.is_refusal() => failed = Some(error),
                 other => other?,

@@ -87,7 +87,13 @@ pub async fn walk(
                         recreate_in = move_on(ctx, key, service, address).await?;
                     }
                 }
-                ServiceOf::Group => service = ctx.index.stores.services.get(of),
+                ServiceOf::Group => {
+                    let stored = ctx.index.stores.services.get(of);
+                    let is_ours = |it: &Arc<CachedService>| {
+                        desired::ownership(&it.metadata, &of.name) == Ownership::Ours
+                    };
+                    service = stored.filter(is_ours);
+                }
             }
         }
         let applied = Applied {

@@ -1,0 +1,137 @@
+//! What is done under the key of a group's name besides the reconcile of the load balancer of that name: the record and the Service of
+//! those that share an address, while no plan of a primary writes them (SHR-5, SHR-6).
+
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::condition::{self, READY};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::plan::{self, Objects, View};
+use harvester_lb_core::sharing::group::Role;
+use harvester_lb_core::sharing::service::{self, Others};
+use harvester_lb_core::sharing::snapshot::Snapshot;
+use harvester_lb_core::{spec, status};
+use harvester_lb_ipam::{Owner, Record};
+use harvester_lb_object::Key;
+
+use crate::clock;
+use crate::context::Context;
+use crate::controllers::load_balancer::apply;
+use crate::controllers::load_balancer::group::{Group, members};
+use crate::controllers::load_balancer::observe::Stored;
+use crate::controllers::{live, records};
+
+/// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet, and those that wait
+/// for ports which the Service has by now.
+pub fn wake(ctx: &Context, group: &Group) {
+    let snapshot = group.snapshot();
+    let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
+    for (party, ports) in snapshot.parties() {
+        let ready = party.lb.as_valid().and_then(|lb| {
+            let ready = condition::find(status::conditions(lb), READY)?;
+            ready.reason.as_deref()
+        });
+        let waits = ready == Some(status::WAITING_FOR_PRIMARY);
+        if waits && ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it)) {
+            let name = party.lb.meta().name.as_deref().unwrap_or_default();
+            wakes.push(Key::new(&snapshot.key.namespace, name));
+        }
+    }
+    for key in wakes {
+        ctx.index.queues.lbs.add(key);
+    }
+}
+
+/// Keeps the record and the Service of those that share an address up to date. Not called if the plan of a primary has just done so:
+/// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name.
+pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError> {
+    let snapshot = group.snapshot();
+    let Some(holder) = snapshot.holder() else {
+        return Ok(Requeue::AwaitChange);
+    };
+    let to = spec::owner(holder);
+    let key = snapshot.key;
+    let Some(record) = snapshot.record else {
+        return restore(ctx, &snapshot, &to).await;
+    };
+    let exists = ctx.index.stores.lbs.get(key).is_some();
+    if record.spec.owner != to {
+        hand_over(ctx, key, exists, record, &to).await?;
+    }
+    let stored = Stored::of(ctx, key);
+    let objects = Objects {
+        // That of a primary that is gone; that of a later one of the name is its own.
+        slice: stored.objects(key).slice.filter(|_| !exists),
+        ..stored.objects(key)
+    };
+    let (others, members) = (Others::of(&snapshot, true), members(&snapshot));
+    let address = record.spec.addr.to_string();
+    let plan = plan::share::without_primary(&objects, &others, &members, &address, !exists);
+    let none = LoadBalancer::default();
+    apply::apply(ctx, &View::of(&none, objects), &plan).await?;
+    if !exists {
+        ctx.index.cleanup_complete(key);
+    }
+    Ok(Requeue::AwaitChange)
+}
+
+/// Writes the next owner into the record of a group (SHR-5). That the present one is gone, or shares the address no longer, a live
+/// read confirms (IPA-3 a).
+async fn hand_over(
+    ctx: &Context,
+    key: &Key,
+    exists: bool,
+    record: &Record,
+    to: &Owner,
+) -> Result<(), WriteError> {
+    if record.spec.owner.id != to.id {
+        live::ensure_left(ctx, record).await?;
+    }
+    if !exists && record.spec.group.is_none() {
+        live::ensure_absent(ctx, key).await?;
+    }
+    // The answer for one that cannot be decoded could not be decoded either.
+    let stored = ctx.index.stores.lbs.get(&cached::key(&to.id));
+    if !matches!(stored.as_deref(), Some(Lb::Invalid(..))) {
+        live::ensure_uid(ctx, to).await?;
+    }
+    let Some(next) = ctx.index.hand_over(record.spec.addr, to)? else {
+        return Err(WriteError::Conflict(format!(
+            "the IPAllocation of {} has changed",
+            record.spec.addr
+        )));
+    };
+    records::hand_over(ctx, &next).await
+}
+
+/// Creates the record of a group's address again after it was deleted by hand (IPA-7), unless the primary itself does.
+async fn restore(
+    ctx: &Context,
+    snapshot: &Snapshot<'_>,
+    to: &Owner,
+) -> Result<Requeue, WriteError> {
+    let key = snapshot.key;
+    let is_primary = matches!(
+        snapshot.roles.get(&*key.name),
+        Some(Role::Member { .. } | Role::PortConflict(_))
+    );
+    if is_primary {
+        return Ok(Requeue::AwaitChange);
+    }
+    let pool = match ctx.index.stores.lbs.get(&cached::key(&to.id)).as_deref() {
+        Some(Lb::Valid(lb)) => {
+            let status = lb.status.as_ref();
+            status.and_then(|it| it.allocated_address.as_ref()?.ip_pool.clone())
+        }
+        _ => None,
+    };
+    let restored = ctx
+        .index
+        .restore_shared(key, to, pool.as_deref(), clock::now())?;
+    if let Some((spec, replaces)) = restored {
+        live::ensure_uid(ctx, to).await?;
+        // The event of the IPAllocation brings the group back.
+        records::write(ctx, &spec, replaces).await?;
+    }
+    Ok(Requeue::AwaitChange)
+}
