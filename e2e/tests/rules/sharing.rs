@@ -727,10 +727,7 @@ async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> anyhow::Res
     assert_eq!(layout(&service).0.len(), usize::from(ALL) + 1);
     assert_eq!(layout(&service).1.len(), usize::from(ALL) + 1);
     let writes = of_services.lock().unwrap().values().sum::<usize>() - before;
-    ensure!(
-        writes < usize::from(ALL),
-        "{writes} writes of the Service"
-    );
+    ensure!(writes < usize::from(ALL), "{writes} writes of the Service");
     let of_slices = of_slices.lock().unwrap().clone();
     let others: Vec<_> = of_slices
         .iter()

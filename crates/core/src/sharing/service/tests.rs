@@ -92,7 +92,8 @@ fn say(
 }
 
 fn are(said: (String, String), owners: &str, ports: &str) {
-    assert_eq!((&*said.0, &*said.1), (owners, ports));
+    let (its_owners, its_ports) = said;
+    assert_eq!([its_owners, its_ports], [owners, ports]);
 }
 
 #[test]
