@@ -2,7 +2,7 @@
 
 use super::acts::Act;
 use super::plan::{Plan, Style};
-use super::specs::{LbSpec, Ranges, V4};
+use super::specs::{Asked, LbSpec, Ranges, V4};
 
 /// Plans that once found a defect, each reduced to the necessary acts.
 pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
@@ -174,6 +174,46 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                     Act::CreateLb(1, lb(false, Some(0))),
                     Act::DeleteLb(1),
                     Act::DeleteRecord(0),
+                ],
+            ),
+        ),
+        (
+            "one that names itself is refused as soon as it has no address of its own",
+            plan(
+                smooth,
+                &[
+                    pool(10, 12),
+                    Act::CreateLb(0, lb(false, None)),
+                    Act::Ask(0, Asked::Primary(0)),
+                    Act::NamePool(0, Some(1)),
+                ],
+            ),
+        ),
+        (
+            "those that share an address are told of an edit of its pool",
+            plan(
+                smooth,
+                &[
+                    pool(10, 12),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                    Act::CreateLb(2, lb(false, None)),
+                    Act::Ask(2, Asked::Primary(1)),
+                    Act::DeletePool(0),
+                ],
+            ),
+        ),
+        (
+            "one that asks for the address of another one is told that this one is gone",
+            plan(
+                Style {
+                    watch: [10, 10, 10, 1, 10, 10, 10, 10],
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(1, lb(true, None)),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::DeleteLb(1),
                 ],
             ),
         ),

@@ -6,7 +6,7 @@ use harvester_lb_api::{Ipam, LoadBalancer, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{Goal, Keep, Next, Objects, Primary, Secondary, Sharing};
+use harvester_lb_core::plan::{Goal, Keep, Next, Objects, Primary, Secondary, Sharing, Waiting};
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::sharing::membership::fault_of;
@@ -183,7 +183,22 @@ pub async fn goal(
         )),
         Standing::Own(Some((reason, message))) => {
             let shared = Shared::Refused(reason, message.clone());
-            allocate::goal(ctx, key, lb, checked, Some(shared)).await
+            let goal = allocate::goal(ctx, key, lb, checked, Some(shared)).await?;
+            Ok(match goal {
+                // Nothing is left of its own address, and it gets no other one.
+                Goal::Wait(vm, waiting) => {
+                    ctx.index.dequeue(&lb.metadata);
+                    let readiness = Readiness::not(reason, message.clone());
+                    Goal::Wait(
+                        vm,
+                        Waiting {
+                            readiness,
+                            ..waiting
+                        },
+                    )
+                }
+                goal => goal,
+            })
         }
         Standing::Own(None) | Standing::Leaving(_) => {
             let group = Group::of(ctx, key);
