@@ -27,8 +27,8 @@
 //! - RENEWING and REBINDING use a new transaction id for each message, which RFC 2131 leaves to the client, so that it is
 //!   known which message an ACK answers and the lease is not counted from a later one.
 //!
-//! The lease is kept on both clocks. The monotonic one decides when to renew; whichever of the two reaches the expiry first
-//! ends the lease, because the operator ends the Service at the recorded time (DHC-3). If the wall clock is set back, the
+//! The lease is kept on both clocks, and whichever reaches T1, T2 or the expiry first counts, because the operator ends the
+//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early; if it is set back, the
 //! record is written again with the corrected times. Call [`Input::Time`] when the wall clock was set.
 
 mod receive;
@@ -288,14 +288,12 @@ impl Client {
             State::Checking { until, .. } => Some(*until),
             State::Bound => None,
         };
-        let lease = self.held.as_ref().and_then(|held| {
-            let recorded = Deadlines::of(&held.lease.times?, now);
-            let real = held.deadlines?;
-            let expire = real.expire.min(recorded.expire);
+        let lease = self.held.and_then(|held| {
+            let due = held.due(now)?;
             Some(match &self.state {
-                State::Bound => real.renew.min(expire),
-                State::Renewing(_) => real.rebind.min(expire),
-                _ => expire,
+                State::Bound => due.renew.min(due.expire),
+                State::Renewing(_) => due.rebind.min(due.expire),
+                _ => due.expire,
             })
         });
         due.into_iter().chain(lease).min()

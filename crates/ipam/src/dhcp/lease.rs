@@ -10,7 +10,8 @@ use super::message::Reply;
 use super::random::Random;
 use crate::types::Micros;
 
-/// Shortest lease that is accepted. Below it there is no time for one renewal and one repetition of it.
+/// Shortest lease that is accepted of an offer. Below it there is no time for one renewal and one repetition of it. A
+/// server that shortens a lease at a renewal is obeyed: after that time it may lease the address to another client.
 pub const SHORTEST_LEASE: Duration = Duration::from_secs(10);
 /// Shortest T1 that is accepted: the shortest pause between two messages (RFC 2131, 4.1).
 const SHORTEST_T1: Duration = Duration::from_secs(4);
@@ -72,6 +73,15 @@ impl Deadlines {
         }
     }
 
+    /// The earlier one of each.
+    pub(super) fn min(self, other: Self) -> Self {
+        Self {
+            renew: self.renew.min(other.renew),
+            rebind: self.rebind.min(other.rebind),
+            expire: self.expire.min(other.expire),
+        }
+    }
+
     /// To record.
     pub(super) fn times(&self, now: Now) -> LeaseTimes {
         LeaseTimes {
@@ -91,10 +101,11 @@ pub(super) struct Grant {
 }
 
 impl Grant {
-    /// Reads an ACK or an OFFER. The lease begins when the REQUEST was sent (RFC 2131, 4.4.1), `asked`: the first one, if
-    /// several were sent that the reply may answer.
+    /// Reads an ACK or an OFFER of a lease that is not shorter than `shortest`. It begins when the REQUEST was sent (RFC
+    /// 2131, 4.4.1), `asked`: the first one, if several were sent that the reply may answer.
     pub(super) fn read(
         reply: &Reply,
+        shortest: Duration,
         asked: Duration,
         now: Now,
         random: &mut Random,
@@ -110,7 +121,7 @@ impl Grant {
             INFINITE => None,
             seconds => {
                 let lease = Duration::from_secs(seconds.into());
-                if lease < SHORTEST_LEASE {
+                if lease < shortest {
                     return Err(Ignored::ShortLease);
                 }
                 let (t1, t2) = renewal_times(reply, lease, random);
@@ -121,25 +132,38 @@ impl Grant {
                 })
             }
         };
-        Ok(Self {
-            lease: Lease {
-                address: reply.address,
-                server,
-                mask: reply.mask.filter(|mask| is_mask(*mask)),
-                router: reply.router.filter(|router| is_host(*router)),
-                times: deadlines.map(|deadlines| deadlines.times(now)),
-            },
-            deadlines,
-        })
+        let lease = Lease {
+            address: reply.address,
+            server,
+            mask: reply.mask.filter(|mask| is_mask(*mask)),
+            router: reply.router.filter(|router| is_host(*router)),
+            times: None,
+        };
+        Ok(Self { lease, deadlines }.recorded(now))
+    }
+}
+
+impl Grant {
+    /// With the times to record at `now`: the wall clock may have been set since the ACK.
+    pub(super) fn recorded(mut self, now: Now) -> Self {
+        self.lease.times = self.deadlines.map(|deadlines| deadlines.times(now));
+        self
+    }
+
+    /// Whether the lease is over already: the answer took so long.
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        self.deadlines
+            .is_some_and(|deadlines| now.mono >= deadlines.expire)
     }
 }
 
 /// T1 and T2: those of the server if 4 s <= T1 < T2 < lease, else half and seven eighths of the lease, give or take a
-/// 32nd of it (RFC 2131, 4.4.5). If the server sends one of them only, the other is the default.
+/// 32nd of it (RFC 2131, 4.4.5). If the server sends one of them only, the other is the default. A lease of less than 8 s
+/// is renewed after 4 s, if at all.
 fn renewal_times(reply: &Reply, lease: Duration, random: &mut Random) -> (Duration, Duration) {
     let fuzz = lease / FUZZ;
-    let t1 = random.around(lease / 2, fuzz);
-    let t2 = random.around(lease / 8 * 7, fuzz);
+    let t1 = random.around(lease / 2, fuzz).max(SHORTEST_T1);
+    let t2 = random.around(lease / 8 * 7, fuzz).max(t1);
     let seconds = |value: Option<u32>| value.map(|value| Duration::from_secs(value.into()));
     let sent = (
         seconds(reply.t1).unwrap_or(t1),

@@ -1,11 +1,12 @@
 //! What a reply means in the state that the client is in.
 
+use core::time::Duration;
 use std::net::Ipv4Addr;
 
 use super::super::clock::Now;
 use super::super::identity::HardwareAddress;
 use super::super::ignored::Ignored;
-use super::super::lease::Grant;
+use super::super::lease::{Grant, SHORTEST_LEASE};
 use super::super::message::{Reply, ReplyKind};
 use super::super::output::{Event, Loss, Output};
 use super::super::timing::{OFFER_WINDOW, PROBE_WAIT, back_off};
@@ -61,7 +62,8 @@ impl Client {
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
-        let Grant { lease, .. } = Grant::read(reply, now.mono, now, &mut self.random)?;
+        let Grant { lease, .. } =
+            Grant::read(reply, SHORTEST_LEASE, now.mono, now, &mut self.random)?;
         let offer = Offer {
             address: lease.address,
             server: lease.server,
@@ -89,9 +91,12 @@ impl Client {
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
-        let grant = self.granted(reply, exchange, offer.address, now)?;
+        let grant = self.granted(reply, SHORTEST_LEASE, exchange, offer.address, now)?;
         if grant.lease.server != offer.server {
             return Err(Ignored::OtherServer);
+        }
+        if grant.is_over(now) {
+            return Err(Ignored::ShortLease);
         }
         if self.known == Some(offer.address) {
             self.hold(grant, source, out);
@@ -107,7 +112,8 @@ impl Client {
     }
 
     /// DHC-2: the lease is confirmed or renewed, by any server: RFC 2131 lets another one answer in REBOOTING and REBINDING,
-    /// and a request without a server identifier does not name one. RELEASE then goes to that server.
+    /// and a request without a server identifier does not name one. RELEASE then goes to that server. A lease that is over
+    /// already, because the answer took so long, has expired on the server too (DHC-3).
     fn confirmed(
         &mut self,
         reply: &Reply,
@@ -117,33 +123,35 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
         let address = self.lease().map(|lease| lease.address);
-        let grant = self.granted(reply, exchange, address.ok_or(Ignored::State)?, now)?;
-        self.hold(grant, source, out);
+        let address = address.ok_or(Ignored::State)?;
+        let grant = self.granted(reply, Duration::ZERO, exchange, address, now)?;
+        if grant.is_over(now) {
+            self.lose(Loss::Expired, out);
+            self.state = State::Init { at: now.mono };
+        } else {
+            self.hold(grant, source, out);
+        }
         Ok(())
     }
 
     fn granted(
         &mut self,
         reply: &Reply,
+        shortest: Duration,
         exchange: &Exchange,
         address: Ipv4Addr,
         now: Now,
     ) -> Result<Grant, Ignored> {
-        let grant = Grant::read(reply, exchange.asked, now, &mut self.random)?;
-        if grant.lease.address != address {
-            return Err(Ignored::OtherAddress);
+        let grant = Grant::read(reply, shortest, exchange.asked, now, &mut self.random)?;
+        if grant.lease.address == address {
+            Ok(grant)
+        } else {
+            Err(Ignored::OtherAddress)
         }
-        // The answer took so long.
-        if grant
-            .deadlines
-            .is_some_and(|deadlines| now.mono >= deadlines.expire)
-        {
-            return Err(Ignored::ShortLease);
-        }
-        Ok(grant)
     }
 
-    fn hold(&mut self, grant: Grant, source: HardwareAddress, out: &mut Vec<Output>) {
+    /// The lease of an ACK begins.
+    pub(super) fn hold(&mut self, grant: Grant, source: HardwareAddress, out: &mut Vec<Output>) {
         let held = Held {
             lease: grant.lease,
             deadlines: grant.deadlines,

@@ -10,7 +10,7 @@ use super::super::message::{Body, ClientMessage};
 use super::super::output::{Event, Output};
 use super::super::timing::{REQUESTS, SILENT_DISCOVERS, back_off, renewal_pause};
 use super::Client;
-use super::state::{Exchange, Held, Offer, State};
+use super::state::{Exchange, Offer, State};
 
 impl Client {
     /// Does what is due: at most one message is sent.
@@ -37,16 +37,11 @@ impl Client {
                 source,
                 until,
             } if now.mono >= until => {
-                let held = Held {
-                    lease: grant.lease,
-                    deadlines: grant.deadlines,
-                    source: Some(source),
-                };
-                if held.is_over(now) {
+                if grant.is_over(now) {
                     // The process was stopped for so long.
                     self.discover(None, now, out);
                 } else {
-                    self.bind(held, out);
+                    self.hold(grant.recorded(now), source, out);
                     self.renew(None, now, out);
                 }
             }
@@ -129,7 +124,7 @@ impl Client {
     /// From T1 on RENEWING, from T2 on REBINDING: asks for the address that it has, in the form of INIT-REBOOT.
     fn renew(&mut self, exchange: Option<Exchange>, now: Now, out: &mut Vec<Output>) {
         let Some(held) = &self.held else { return };
-        let Some(deadlines) = held.deadlines else {
+        let Some(deadlines) = held.due(now) else {
             return;
         };
         let address = held.lease.address;

@@ -136,10 +136,16 @@ pub(super) struct Held {
 }
 
 impl Held {
+    /// The times at which something is due: those of the clock that reaches them first. If the wall clock was set forward
+    /// the lease is renewed early, before the operator ends the Service at the recorded expiry (DHC-3).
+    pub(super) fn due(&self, now: Now) -> Option<Deadlines> {
+        let real = self.deadlines?;
+        let recorded = self.lease.times.map(|times| Deadlines::of(&times, now));
+        Some(recorded.map_or(real, |recorded| real.min(recorded)))
+    }
+
     /// DHC-3: whether the lease has expired on one of the two clocks.
     pub(super) fn is_over(&self, now: Now) -> bool {
-        self.deadlines
-            .is_some_and(|deadlines| now.mono >= deadlines.expire)
-            || self.lease.is_expired(now.wall)
+        self.due(now).is_some_and(|due| now.mono >= due.expire)
     }
 }

@@ -26,7 +26,8 @@ fn ack(lease: u32, t1: Option<u32>, t2: Option<u32>) -> Reply {
 
 fn read(reply: &Reply) -> Result<Grant, Ignored> {
     // The REQUEST was sent two seconds ago.
-    Grant::read(reply, Duration::from_secs(98), NOW, &mut Random::new(3))
+    let asked = Duration::from_secs(98);
+    Grant::read(reply, SHORTEST_LEASE, asked, NOW, &mut Random::new(3))
 }
 
 #[test]
@@ -86,7 +87,8 @@ fn dhc_1_default_times_differ_from_lease_to_lease() {
     let mut random = Random::new(5);
     let mut renewals: Vec<Duration> = (0..100)
         .map(|_| {
-            let grant = Grant::read(&ack(3600, None, None), NOW.mono, NOW, &mut random).unwrap();
+            let ack = ack(3600, None, None);
+            let grant = Grant::read(&ack, SHORTEST_LEASE, NOW.mono, NOW, &mut random).unwrap();
             grant.deadlines.unwrap().renew
         })
         .collect();
