@@ -29,8 +29,11 @@ fn client(number: u32) -> Client {
     Client::new(identity, None, None, number.into(), at(Duration::ZERO))
 }
 
+/// See `sent`.
+type Sent = (u32, [u8; 6], u8, Option<[u8; 4]>);
+
 /// What a server reads in a DHCP frame of a client: transaction id, hardware address, message type, address asked for.
-fn sent(frame: &[u8]) -> Option<(u32, [u8; 6], u8, Option<[u8; 4]>)> {
+fn sent(frame: &[u8]) -> Option<Sent> {
     (frame[12..14] == [8, 0]).then(|| {
         let message = &frame[42..];
         let mut address = None;

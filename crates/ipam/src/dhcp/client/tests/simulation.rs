@@ -265,23 +265,23 @@ impl World {
         let mut out = Vec::new();
         self.client.handle(input, self.now(), &mut out);
         for output in out {
-            self.output(output);
+            self.output(&output);
         }
         self.check();
     }
 
-    fn output(&mut self, output: Output) {
+    fn output(&mut self, output: &Output) {
         match output {
             Output::Send { message, .. } => {
-                self.count(&message);
-                self.post(&Packet::ToServers(message));
+                self.count(message);
+                self.post(&Packet::ToServers(*message));
             }
             Output::Probe(address) => {
                 self.is_sound = !self.is_forged;
                 self.is_probing = true;
                 let [.., last] = address.octets();
                 if self.hosts.get(usize::from(last)) == Some(&true) {
-                    self.post(&Packet::Answer(address));
+                    self.post(&Packet::Answer(*address));
                 }
             }
             Output::Record(lease) => {
@@ -291,16 +291,16 @@ impl World {
                 if let Some(address) = self.keeps {
                     assert_eq!(address, lease.address, "the server had kept the address");
                 }
-                self.record = Some(lease);
+                self.record = Some(*lease);
                 self.confirms.clear();
                 self.discovers.clear();
             }
             Output::Lost { address, loss } => {
                 let record = self.record.take().expect("nothing to lose");
-                assert_eq!(record.address, address);
+                assert_eq!(record.address, *address);
                 self.discovers.clear();
                 self.selects.clear();
-                if loss != Loss::Nak && loss != Loss::Conflict {
+                if *loss != Loss::Nak && *loss != Loss::Conflict {
                     return;
                 }
                 self.is_sound = false;
@@ -330,7 +330,7 @@ impl World {
         times.push(self.mono);
         if let Some(before) = times.len().checked_sub(apart + 1) {
             assert!(
-                self.mono - times[before] >= least,
+                self.mono.abs_diff(times[before]) >= least,
                 "{:?}: {times:?}",
                 message.body
             );
@@ -443,8 +443,8 @@ impl World {
         self.input(Input::Start);
     }
 
-    fn step(&mut self, step: Step) {
-        match step {
+    fn step(&mut self, step: &Step) {
+        match *step {
             Step::Pass(millis) => self.pass(Duration::from_millis(millis.into())),
             Step::Network(loss, double, delay) => self.network = (loss, double, delay),
             Step::Server(which, up) => self.servers[usize::from(which)].is_up = up,
@@ -476,7 +476,7 @@ impl World {
                 }
             }
             Step::Release => self.release(),
-            Step::Replay(index) => {
+            Step::Replay(ref index) => {
                 if !self.replies.is_empty() {
                     let reply = index.get(&self.replies).clone();
                     self.deliver(Packet::ToClient(reply));
@@ -503,7 +503,7 @@ impl World {
             .client
             .lease()
             .map(|lease| (lease.server, lease.address));
-        let network = std::mem::replace(&mut self.network, (0, 0, 0));
+        let network = std::mem::take(&mut self.network);
         // A REQUEST that arrives after the RELEASE would be answered with a lease.
         self.packets.clear();
         self.input(Input::Release);
@@ -532,7 +532,7 @@ proptest! {
     ) {
         let mut world = World::new(seed);
         for step in steps {
-            world.step(step);
+            world.step(&step);
         }
         // When all is well again, the client gets a lease.
         world.network = (0, 0, 5);
@@ -540,7 +540,7 @@ proptest! {
         world.servers[0].is_up = true;
         world.servers[0].lease_time = 120;
         world.servers[1].is_up = false;
-        world.step(Step::Forget(true));
+        world.step(&Step::Forget(true));
         if world.client.next_wakeup().is_some() {
             world.pass(secs(100_000));
             prop_assert!(world.client.lease().is_some(), "{:?}", world.client);
@@ -568,7 +568,7 @@ proptest! {
         world.keeps = world.client.lease().map(|lease| lease.address);
         prop_assert!(world.keeps.is_some());
         for step in steps {
-            world.step(step);
+            world.step(&step);
         }
         world.network = (0, 0, 5);
         world.pass(secs(4_000));
