@@ -51,14 +51,13 @@ const RULES: &[Rule] = &[
         name: IPAM,
         ours: &[OBJECT],
         tests: &[],
-        // dhcproto's dependencies include tracing, rand and getrandom; of it only what uses none of them is called
+        // dhcproto's dependencies include tracing, log, rand and getrandom; of it only what uses none of them is called
         // (dhcp/options.rs).
         only: Some(&[OBJECT, "dhcproto", "ipnetwork", "rustc-hash", "thiserror"]),
         never: &[
             "kube",
             "k8s-openapi",
             "tokio",
-            "log",
             "jiff",
             "chrono",
             "time",

@@ -284,7 +284,10 @@ fn dhc_1_which_offer_is_taken() {
     let mut bench = Bench::new(None);
     bench.input(Input::Start);
     assert_eq!(bench.offer(SECOND, OTHER), "REQUEST .211 of .2");
-    // DHC-6: the one asked for, if it comes within a second.
+}
+
+#[test]
+fn dhc_6_the_address_asked_for_is_waited_for_a_second() {
     let wanting = || {
         let mut bench = Bench::wanting(None, Some(ADDRESS));
         assert_eq!(bench.input(Input::Start), "DISCOVER .210");
